@@ -168,8 +168,11 @@ def test_changed_user_folder_is_inspected_and_staged_again(prepare, pets, card, 
 
 def test_wrong_number_of_classes_is_an_error_with_both_numbers(prepare):
     prepare(tiny())
-    with pytest.raises(ValueError, match=r"dataset.classes=3, but .*/data/tiny has 2: give dataset.classes=2"):
-        prepare(changed(tiny(), classes=3))
+    for classes, text in ((3, "3"), (None, "null")):
+        with pytest.raises(
+            ValueError, match=rf"dataset.classes={text}, but .*/data/tiny has 2: give dataset.classes=2"
+        ):
+            prepare(changed(tiny(), classes=classes))
 
 
 def test_generated_dataset_has_no_folder_and_its_own_checksum(prepare, tmp_path):

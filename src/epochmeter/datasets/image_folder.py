@@ -9,7 +9,7 @@ from epochmeter.datasets.progress import Notify, Progress
 from epochmeter.shared.units import IMAGE_SUFFIXES
 
 
-def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> Facts:
+def scan(folder: Path, say: Notify, held_out: int = 5) -> Facts:
     """Count the images of train/ and val/, or of class folders, with every `held_out`-th file for validation."""
     train, val = folder / "train", folder / "val"
     if train.is_dir() != val.is_dir():
@@ -33,11 +33,6 @@ def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> F
                 f"no class in {folder} has {held_out} images, so none is held out for validation. Add images, or split "
                 "them into train/ and val/. Needed also with evaluate=false."
             )
-    if classes != len(counts):
-        raise ValueError(
-            f"dataset.classes={'null' if classes is None else classes}, but {folder} has {len(counts)} class folders: "
-            f"{_first_names(sorted(counts))}. Set dataset.classes={len(counts)}, or dataset.root= to another folder."
-        )
     return {"splits": splits, "classes": len(counts), "channels": 3, "source": str(folder)}
 
 

@@ -29,7 +29,7 @@ MOST_CHECKED = 20_000
 CONTENTS, NAMES_AND_SIZES = "contents", "names and sizes"
 """Data covered by a checksum."""
 
-REMEDY = "Move that folder away to prepare the dataset again, or set dataset.root= to another folder."
+REMEDY = "Move that folder away to prepare it again, or set another folder: dataset.root= or storage.root=."
 
 
 class Facts(TypedDict, total=False):
@@ -117,9 +117,7 @@ def without_secrets(maker: Mapping[str, Any] | None) -> Mapping[str, object] | N
     return None if maker is None else redact_tree(maker)
 
 
-def load_valid(
-    folder: Path, dataset: Dataset, user_manifest: Path | None = None, remedy: str = REMEDY
-) -> Manifest | None:
+def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None) -> Manifest | None:
     """Return the manifest of the complete dataset in `folder`; None if it must be created, or created again.
 
     `user_manifest` is the path of the manifest of a user's folder. Raises RuntimeError if another folder has no
@@ -133,14 +131,14 @@ def load_valid(
             is_current = manifest and manifest.maker == without_secrets(dataset.adopt)
             return manifest if manifest and is_current and not _difference(folder, manifest) else None
         if manifest is None:
-            raise RuntimeError(f"{folder} was not created by epochmeter: it has no valid {MANIFEST_NAME}. {remedy}")
+            raise RuntimeError(f"{folder} was not created by epochmeter: it has no valid {MANIFEST_NAME}. {REMEDY}")
         maker = (manifest.maker or {}).get("_target_")
         if maker not in [spec["_target_"] for spec in (dataset.make, dataset.adopt) if spec]:
-            raise RuntimeError(f"{folder} contains another dataset, {manifest.name}. {remedy}")
+            raise RuntimeError(f"{folder} contains another dataset, {manifest.name}. {REMEDY}")
         if manifest.version != dataset.version or manifest.quick is None:
             return None
         if difference := _difference(folder, manifest):
-            raise RuntimeError(f"dataset folder {folder} {difference}. {remedy}")
+            raise RuntimeError(f"dataset folder {folder} {difference}. {REMEDY}")
     return manifest
 
 

@@ -22,7 +22,6 @@ from epochmeter.datasets import manifest
 from epochmeter.datasets.atomic_folder import create_atomically, explain_write_errors, folder_lock
 from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, Manifest
 from epochmeter.datasets.progress import Notify
-from epochmeter.datasets.stage import REMEDY as COPY_REMEDY
 from epochmeter.datasets.stage import existing_copy, stage
 from epochmeter.shared.instantiate import instantiate_spec, target_arguments
 
@@ -53,9 +52,9 @@ def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify)
         description = _prepare_home(dataset, home, root, say)
     else:
         description = _prepare_copy(dataset, home, root, folder, say)
-    if dataset.classes is not None and description.classes not in (None, dataset.classes):
+    if description.classes not in (None, dataset.classes):
         raise ValueError(
-            f"dataset.classes={dataset.classes}, but {home} has {description.classes}: give "
+            f"dataset.classes={format_value(dataset.classes)}, but {home} has {description.classes}: give "
             f"dataset.classes={description.classes}, or another folder with dataset.root=."
         )
     return {
@@ -120,7 +119,7 @@ def _prepare_home(dataset: Dataset, home: Path, root: Path, say: Notify) -> Mani
     user_manifest = _user_manifest_path(dataset, home, root)
     if not (description := manifest.load_valid(home, dataset, user_manifest)):
         description = adopt(dataset, home, user_manifest, say) if user_manifest else make(dataset, home, say)
-    _check_arguments(dataset, description, home, manifest.REMEDY)
+    _check_arguments(dataset, description, home)
     return description
 
 
@@ -185,7 +184,7 @@ def _prepare_copy(dataset: Dataset, home: Path, root: Path, folder: Path, say: N
     """Return the manifest of the dataset's copy on the storage; a copy that came with its device needs no home."""
     has_home = home.is_dir() and any(home.iterdir())
     if not has_home and (copy := existing_copy(folder, dataset, home, original=None)):
-        _check_arguments(dataset, copy, folder, COPY_REMEDY)
+        _check_arguments(dataset, copy, folder)
         return copy
     original = _prepare_home(dataset, home, root, say)
     if not existing_copy(folder, dataset, home, original):
@@ -193,7 +192,7 @@ def _prepare_copy(dataset: Dataset, home: Path, root: Path, folder: Path, say: N
     return replace(original, staged_from=str(home))  # the same files, but the splits may have changed
 
 
-def _check_arguments(dataset: Dataset, description: Manifest, folder: Path, remedy: str) -> None:
+def _check_arguments(dataset: Dataset, description: Manifest, folder: Path) -> None:
     """Raise ValueError if the dataset was created with other arguments than configured now."""
     maker = description.maker or {}
     spec = next(spec for spec in (dataset.make, dataset.adopt) if spec and spec["_target_"] == maker["_target_"])
@@ -206,7 +205,7 @@ def _check_arguments(dataset: Dataset, description: Manifest, folder: Path, reme
     )
     if expected:
         raise ValueError(
-            f"dataset {dataset.name}: {expected} is configured, but {folder} was made with {actual}. {remedy}"
+            f"dataset {dataset.name}: {expected} is configured, but {folder} was made with {actual}. {manifest.REMEDY}"
         )
 
 

@@ -17,8 +17,6 @@ from epochmeter.datasets.checksum import MANIFEST_NAME, Checksum
 from epochmeter.datasets.manifest import Manifest
 from epochmeter.datasets.progress import MB, Notify, Progress
 
-REMEDY = "Move that folder away to stage the dataset again, or set storage.root= to another storage."
-
 
 def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: Notify) -> None:
     """Copy the dataset to `folder`, unless another process just did; RuntimeError if the copy differs from `home`."""
@@ -45,7 +43,7 @@ def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest
     `original` is the home's manifest; with None, any complete copy of this dataset is accepted. Raises RuntimeError if
     `folder` contains something other than a copy of `home`, which is not overwritten.
     """
-    copy = manifest.load_valid(folder, dataset, remedy=REMEDY)
+    copy = manifest.load_valid(folder, dataset)
     if copy and (original is None or copy.digest == original.digest):
         return copy
     existing = manifest.try_read_manifest(folder / MANIFEST_NAME)
@@ -53,7 +51,7 @@ def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest
         origin = f"staged from {existing.staged_from}" if existing.staged_from else "created there"
         raise RuntimeError(
             f"{folder} contains another dataset {existing.name} than {home}: it was {origin}, and is not "
-            f"overwritten. {REMEDY}"
+            f"overwritten. {manifest.REMEDY}"
         )
     return None
 
