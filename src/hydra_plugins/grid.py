@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -20,17 +19,13 @@ from omegaconf import DictConfig
 
 from epochmeter.config import errors
 from epochmeter.config.errors import InputError, input_error
-from epochmeter.config.secrets import redact, redact_tree
+from epochmeter.config.secrets import redact
 from epochmeter.config.validation import problems_of
-from epochmeter.results.sweep_files import read_points
 from epochmeter.run.nodes import device_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points
 from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
-
-if TYPE_CHECKING:  # with Python 3.10, Hydra fails if a plugin's module has such an alias
-    from epochmeter.sweep.grid import Point
 
 
 class GridSweeper(BasicSweeper):
@@ -72,7 +67,6 @@ class GridSweeper(BasicSweeper):
             points = shuffle_points(points, self.seed)
         assert self.config is not None
         folder = Path(self.config.hydra.sweep.dir)
-        print_completed(folder, points)
         check_configurations(points, self)
         sweep_folder.write_points(folder, points)
         return [points]
@@ -99,13 +93,3 @@ def check_configurations(points: Sequence[Sequence[str]], sweeper: Sweeper) -> N
         validate_sweep(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
     except ValueError as error:
         sys.exit(errors.format_error(redact(str(error))))
-
-
-def print_completed(folder: Path, points: Sequence[Point]) -> None:
-    """Print how many runs an earlier start of the same command completed; changes are checked later."""
-    before = read_points(folder)
-    read_points.cache_clear()
-    if before.completed and list(before.overrides) == redact_tree(points):
-        remaining = len(points) - len(before.completed)
-        rest = f"{remaining} left to run" if remaining else "nothing to do unless a default or the dataset has changed"
-        print(f"{len(before.completed)} of {len(points)} runs are completed in {folder.name}: {rest}.", flush=True)

@@ -71,21 +71,6 @@ def test_points_without_a_sample_are_those_of_hydra_and_recorded_before_the_firs
     assert read_points(tmp_path / "sweep") == (shuffled, varied, frozenset())
 
 
-@pytest.mark.parametrize(
-    ("completed", "message"), [(3, "3 of 3 runs are completed"), (2, "2 of 3 runs are completed"), (0, "composing")]
-)
-def test_completed_runs_are_counted_before_composing(sweeper, tmp_path, monkeypatch, capsys, completed, message):
-    points(sweeper(), "batch=8,16,32")
-    for number in range(completed):
-        (run := tmp_path / "sweep" / str(number)).mkdir()
-        (run / "completed.json").write_text("{}")
-    monkeypatch.setattr(plugin, "check_configurations", lambda *_: print("composing"))
-    points(sweeper(), "batch=8,16,32")
-    printed = capsys.readouterr().out
-    assert printed.startswith(message)
-    assert printed.endswith("composing\n")
-
-
 def test_invalid_sample_and_repeats_are_refused(sweeper):
     for keys in ({"sample": 0}, {"repeats": 10**9}, {"seed": -1}):
         with pytest.raises(InputError, match=rf"`sweep\.{next(iter(keys))}=.*` is not valid"):
