@@ -28,11 +28,6 @@ def scan(folder: Path, say: Notify, held_out: int = 5) -> Facts:
         counts = _count_images(folder, say)
         val_count = sum(count // held_out for count in counts.values())
         splits = {"train": sum(counts.values()) - val_count, "val": val_count}
-        if not val_count:
-            raise ValueError(
-                f"no class in {folder} has {held_out} images, so none is held out for validation. Add images, or split "
-                "them into train/ and val/. Needed also with evaluate=false."
-            )
     return {"splits": splits, "classes": len(counts), "channels": 3, "source": str(folder)}
 
 
@@ -41,8 +36,8 @@ def _count_images(folder: Path, say: Notify) -> dict[str, int]:
     counts: dict[str, int] = {}
     for entry in _entries(folder):
         if entry.is_dir():
-            names = [file.name.lower() for file in _entries(Path(entry.path)) if file.is_file()]
-            counts[entry.name] = sum(name.endswith(IMAGE_SUFFIXES) for name in names)
+            files = (file for file in _entries(Path(entry.path)) if file.is_file())
+            counts[entry.name] = sum(file.name.lower().endswith(IMAGE_SUFFIXES) for file in files)
             progress.update(sum(counts.values()))
     if not counts:
         raise ValueError(f"{folder} has no class folders. Put the images of each class into a folder of their own.")
