@@ -74,10 +74,9 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen limit.
+    """The index of the chosen limit.
 
     Attributes:
-        limit: Its index.
         confidence: Probability that no tried limit that keeps the bounds has a cost lower by more than 1 %.
         saving: Fraction of the cost of the limit in use before, with the bounds of its 95 % confidence interval.
         slowdown: Time of a step, as a multiple of that with the limit in use before.

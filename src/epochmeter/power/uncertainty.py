@@ -12,16 +12,14 @@ NORMAL_95 = 1.96
 MARGIN = 0.16
 """Largest error at a border, per second of sensor memory and watt of swing around it.
 
-A single step gives 1/8 at most. A moving mean errs by `averaging / 8`, and its memory is `averaging`. A mean that is
-renewed once per averaging time errs by `averaging / 4`, and its memory is `2 x averaging`. Several steps within one
-averaging time are partly averaged out of the readings. The readings then swing less than the power: hence more.
+A single step gives 1/8 at most: a moving mean with the memory `averaging` errs by `averaging / 8`, one that is renewed
+once per averaging time by twice as much, with twice the memory. Readings of several steps swing less than the power.
 """
 HIDDEN = 0.1
 """The same error per watt of mean power, for a load whose cycles are shorter than the averaging time.
 
-Its readings are constant, so no bound follows from them. Power is never below 0 W, so a load of mean power P swings by
-at most P around it. For a square wave from 0 to 2 P, a border inside a cycle then errs by 0.07 (cycle: half the
-averaging time) to 0.14 (cycle: the averaging time) of P x memory in 95 of 100 cases.
+Its readings are constant, so no bound follows from them. For a square wave from 0 to 2 P, a border inside a cycle errs
+by 0.07 (cycle: half the averaging time) to 0.14 (cycle: the averaging time) of P x memory in 95 of 100 cases.
 """
 RENEWAL_S = 0.1
 """Longest known renewal period of a GPU's power reading (Yang et al., SC24); assumed until it is measured."""
@@ -159,9 +157,8 @@ def _steps_j(jumps_j: np.ndarray) -> float:
 def _structure_j(times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, long: np.ndarray) -> float:
     """Half-width for power that rises and falls between samples, which shows in samples that reverse direction.
 
-    For independent samples, the mean of minus the product of successive jumps is the samples' variance; for constant
-    power it is 0. Each product is weighted with the time of its sample. For rare events, such as spikes that few
-    samples hit, one event more than was hit is assumed.
+    For independent samples, the mean of minus the product of successive jumps is the samples' variance. Each product is
+    weighted with the time of its sample. One rare event, such as a spike, more than samples hit is assumed.
     """
     spans_s, jumps_w = np.diff(times_s), np.diff(watts)
     weights_s = np.where(long[:-1] | long[1:], 0.0, (spans_s[:-1] + spans_s[1:]) / 2)

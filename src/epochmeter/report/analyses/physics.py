@@ -1,16 +1,13 @@
 """A model of time and power by batch size, power limit and the clocks of a power mode, with parameters of a population.
 
 A workload computes for a fraction of the time, its duty, and draws idle power otherwise. While it computes, it draws
-its peak power or the limit. Its throughput and its duty saturate in the batch size. A limit below the peak power slows
-down the computing. Deviations from this model are a Gaussian process.
-
-The clocks of a power mode act on the same parts. Computing is limited by the clock of the GPU or of the memory, as in a
-roofline. The rest is limited by the cores and their clock. Computing and the rest may overlap. Power of the cores and
-the GPU increases as their clock times the squared voltage, and the voltage increases with the clock. Power of the
-memory is proportional to its clock.
+its peak power or the limit. Throughput and duty saturate in the batch size. A limit below the peak power slows down the
+computing. The clocks of a power mode act on the same parts. Computing is limited by the clock of the GPU or of the
+memory, as in a roofline, and the rest by the cores and their clock; both may overlap. Power of the cores and the GPU
+increases as their clock times the squared voltage, which increases with the clock; that of the memory as its clock.
 
 Parameters are normally distributed over workloads (a hierarchical model; A. Gelman et al., Bayesian Data Analysis,
-2013). The deviations of a workload are correlated with its deviations in other sweeps, such as on other boards. The
+2013). Deviations from the model are a Gaussian process, correlated with those of the workload in other sweeps. The
 posterior is computed for the model linearized at the most probable parameters.
 """
 
