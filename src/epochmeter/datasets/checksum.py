@@ -51,8 +51,8 @@ FileTask = Callable[[Path, str], Checksum]
 
 def iter_files(top: Path, images: bool = False) -> Iterator[str]:
     """Yield the path of each file relative to `top`, following links; of a user's folder only `images` trained on."""
-    has_splits = images and (top / "train").is_dir()  # other folders next to train/ and val/ are not used
-    for split in ("train", "val") if has_splits else ("",):
+    splits = [split for split in ("train", "val") if images and (top / split).is_dir()]
+    for split in splits if "train" in splits else [""]:  # other folders next to train/ and val/ are not used
         for folder, folders, names in os.walk(top / split, onerror=_raise, followlinks=True):
             folders[:] = sorted(name for name in folders if not (images and name.startswith(".")))
             below = folder[len(str(top)) + 1 :]
