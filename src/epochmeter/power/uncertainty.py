@@ -93,6 +93,8 @@ def response_of(sensors: Sensors | None, name: str, default: Response = NONE) ->
     entry = (sensors or {}).get(name)
     if entry is None:
         return default
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"device.sensors.{name} is not valid; give a mapping, such as {{averaging_s: 0.1}}")
     for key, value in entry.items():
         unknown = value is None and key != "lag_s"
         if key not in Response._fields or not (unknown or (isinstance(value, (int, float)) and 0 <= value < math.inf)):
