@@ -1,7 +1,7 @@
 """A training script of a user: LeNet on digits, with the loss and accuracy of each epoch.
 
-`python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning`, `meter` or one of `PARTS`. If the environment variable
-GATE names a socket, each epoch waits there for its turn (see gated.py).
+`python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning`, `meter`, `hooks` or one of `PARTS`. If the environment
+variable GATE names a socket, each epoch waits there for its turn (see gated.py).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from gated import gate, scatter
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils.data import DataLoader
 
 from epochmeter import Meter
@@ -86,16 +87,33 @@ def train_with_lightning(model: nn.Module, loader: DataLoader, epochs: int, turn
     lightning.Trainer(max_epochs=epochs, accelerator="cpu", logger=loggers).fit(Module(), loader)
 
 
-def train_with_and_without_meter(model: nn.Module, loader: DataLoader, epochs: int) -> None:
-    """Alternate epochs with and without a Meter, at the same addresses; print the seconds of each epoch as JSON."""
-    optimizer = sgd(model)
-    meter = Meter("tracking=none", f"machine.lock_dir={Path('locks').absolute()}")
+def train_in_turns(model: nn.Module, loader: DataLoader, epochs: int, tool: str) -> None:
+    """Alternate measured and bare epochs at the same addresses; print the seconds of each epoch as JSON.
+
+    The tool is a `Meter` (`meter`), or what `src/measure.py` adds to this process (`hooks`).
+    """
+    optimizer, data, without = sgd(model), loader, unhooked
+    if tool == "meter":
+        meter = Meter("tracking=none", f"machine.lock_dir={Path('locks').absolute()}")
+        data, without = meter.batches(loader), nullcontext
     for number in range(epochs):
         is_measured = number % 4 in (0, 3)
-        data = meter.batches(loader) if is_measured else loader
-        began = time.perf_counter()
-        train(model, optimizer, data, 1, lambda: None)
-        print(json.dumps({"is_measured": is_measured, "took_s": time.perf_counter() - began}), flush=True)
+        with nullcontext() if is_measured else without():
+            began = time.perf_counter()
+            train(model, optimizer, data if is_measured else loader, 1, lambda: None)
+            took_s = time.perf_counter() - began
+        print(json.dumps({"is_measured": is_measured, "took_s": took_s}), flush=True)
+
+
+@contextmanager
+def unhooked() -> Iterator[None]:
+    """Remove the hooks of `src/measure.py` from torch."""
+    measured_iterate, steps = DataLoader.__iter__, dict(_global_optimizer_post_hooks)
+    DataLoader.__iter__ = measured_iterate.__wrapped__  # AttributeError: this script is not measured
+    _global_optimizer_post_hooks.clear()
+    yield
+    _global_optimizer_post_hooks.update(steps)
+    DataLoader.__iter__ = measured_iterate
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -154,8 +172,8 @@ def main() -> None:
     model, loader = LeNet(1, 10), DataLoader(samples, BATCH, shuffle=True)
     if tool == "lightning":
         train_with_lightning(model, loader, int(epochs), gate())
-    elif tool == "meter":
-        train_with_and_without_meter(model, loader, int(epochs))
+    elif tool in ("meter", "hooks"):
+        train_in_turns(model, loader, int(epochs), tool)
     else:
         optimizer, wait = sgd(model), gate()
         train(model, optimizer, loader, int(epochs), lambda: (scatter(optimizer), wait()), *PARTS[tool](model))

@@ -68,13 +68,18 @@ def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) 
     return [part, f"{statistics.median(script):.3f}", f"{statistics.median(job):.3f}", *median(ratios).cells()]
 
 
-def costs() -> list[float]:
-    """Return the ratios of measured to bare epochs, which alternate in one process."""
-    epochs = [str(digits_folder()), str(TURNS), "meter"]
+def costs(tool: str, *runner: str) -> list[float]:
+    """Return the ratios of measured to bare epochs, which alternate in one process.
+
+    Args:
+        tool: The script's argument.
+        runner: The program that starts the script, with its arguments.
+    """
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, str(SCRIPTS / "lenet_script.py"), *epochs], cwd=folder, check=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True,
+            [sys.executable, *runner, str(SCRIPTS / "lenet_script.py"), str(digits_folder()), str(TURNS), tool],
+            cwd=folder, check=True, text=True, capture_output=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(SCRIPTS)))},
         )  # fmt: skip
     took = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     by_kind: dict[bool, list[float]] = {True: [], False: []}
@@ -102,8 +107,10 @@ def main() -> None:
     title = "Time per step of `src/measure.py` and `src/train.py`: LeNet on digits, batch 16, workers 0, one thread"
     columns: tuple[str, ...] = ("part", "script ms", "train.py ms", *(f"ratio: {column}" for column in COLUMNS))
     print_table(title, columns, [per_step(pairs, part) for part in PARTS])
-    title = "Epoch time of a script with a `Meter` / bare, in turns within one process"
-    print_table(title, COLUMNS, [median(costs()).cells()])
+    measure = str(ROOT / "src/measure.py"), "tracking=none", "sweep.again=true"
+    rows = [["`src/measure.py`", *median(costs("hooks", *measure)).cells()]]
+    rows += [["`Meter`", *median(costs("meter")).cells()]]
+    print_table("Epoch time of a measured script / bare, in turns within one process", ("tool", *COLUMNS), rows)
     columns = ("script", "true stall ms", "error ms", "error %", "stall - the script's own waits ms",
                "largest clock residual / e2e", "within 2 % or 2 ms")  # fmt: skip
     rows = [waits(name, *case) for name, case in sized(CASES, {"0 workers": (0, 5, 1)}).items()]
