@@ -6,7 +6,7 @@ import pytest
 
 from epochmeter.config import app
 from epochmeter.config.app import friendly_hydra_errors
-from epochmeter.config.errors import MAX_LENGTH, format_error
+from epochmeter.config.errors import format_error
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,7 @@ def test_remedy_in_a_message_is_printed_as_a_hint(text, printed):
     assert format_error(text) == printed
 
 
-def test_long_lines_are_shortened_and_credentials_hidden():
-    assert len(format_error("x" * 10 * MAX_LENGTH)) < 1.1 * MAX_LENGTH
+def test_credentials_are_hidden():
     refused = pytest.raises(SystemExit, match=r"`~dataset\.password=\*\*\*` deletes")
     with refused as end, friendly_hydra_errors(["~dataset.password=hunter2"], "train"):
         pytest.fail("accepted an override that deletes a required key")

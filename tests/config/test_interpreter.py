@@ -35,16 +35,14 @@ def test_python_without_the_libraries_is_refused_with_the_commands_to_run(source
     assert hint == f"  hint: run `make setup` once, then `.venv/bin/python src/{entry}.py model=lenet`"
 
 
-def test_hint_has_quoted_arguments_relative_paths_and_no_setup_for_an_existing_environment(tmp_path, monkeypatch):
+def test_hint_has_quoted_arguments_and_relative_paths(tmp_path, monkeypatch):
     (tmp_path / "src").mkdir()
     monkeypatch.chdir(tmp_path / "src")
-    hint = interpreter.how_to_run(str(tmp_path), ["train.py", "where={model: lenet}"])
+    monkeypatch.setattr(interpreter, "ROOT", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["train.py", "where={model: lenet}"])
+    monkeypatch.setattr(interpreter, "REQUIRED_PACKAGES", ("nowhere",))
     command = "`../.venv/bin/python train.py 'where={model: lenet}'`"
-    assert hint == f"run `make -C {tmp_path} setup` once, then {command}"
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.touch()
-    assert interpreter.how_to_run(str(tmp_path), ["train.py", "where={model: lenet}"]) == f"run {command}"
+    assert interpreter.missing_requirements().endswith(f"run `make -C {tmp_path} setup` once, then {command}")
 
 
 def test_only_a_python_that_is_too_old_is_refused(monkeypatch):

@@ -42,7 +42,7 @@ def test_record_without_keys_of_a_later_version_has_their_defaults_but_not_those
     keys = job.to_plain(composed("sweep.repeats=3"))
     del keys["sweep"]["hung_after_s"], keys["roofline"], keys["compile"]
     assert job.recorded_job(keys) == job.composed_job(composed("sweep.repeats=3"))
-    with pytest.raises(KeyError, match="model"):
+    with pytest.raises(ValueError, match="`model` is missing"):
         job.recorded_job({key: value for key, value in keys.items() if key != "model"})
 
 

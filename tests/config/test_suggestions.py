@@ -15,16 +15,15 @@ def test_groups_and_keys_of_training_are_those_of_the_schema():
     assert {*groups, *keys} == {*(entry.name for entry in fields(Schema)), "experiment", "data_source"}
 
 
-def test_prefix_match_ranks_before_word_match_before_fuzzy_match():
+def test_similar_names_are_those_of_difflib():
     assert closest_names("orin", ["agx_orin", "nano", "orin_nx"]) == ["orin_nx", "agx_orin"]
-    assert closest_names("nanoo", ["nano", "nx"]) == ["nano"]
     assert closest_names("foo", ["nano", "nx"]) == []
 
 
 @pytest.mark.parametrize(
     ("entry", "key", "hint"),
     [
-        ("train", "powerlimit", "did you mean `power_limit=`? keys: "),
+        ("train", "powerlimit", "did you mean `power_limit=`"),
         ("train", "batch.size", "did you mean `batch=`"),
         ("train", "xyzzy", "keys: auto, batch, cache,"),
         ("train", "optimizer.learning_rate", "keys of optimizer: "),
@@ -41,23 +40,18 @@ def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys(entry, key, hint)
     assert hint in problem.hint
 
 
-@pytest.mark.parametrize(
-    ("option", "similar"),
-    [("device=orin", "`device=orin_nano` or `device=orin_nx` or `device=agx_orin`"),
-     ("experiment=zeus", "`experiment=zeus/resnet50_imagenet`")],
-)  # fmt: skip
-def test_unknown_option_has_a_hint_with_similar_options_and_all_options(option, similar):
-    hint = unknown_choice_problem(*option.split("=")).hint
-    assert hint.startswith(f"did you mean {similar}? options: ")
-    assert "_study" not in hint
+def test_unknown_option_has_a_hint_with_similar_options_and_all_options():
+    hint = unknown_choice_problem("device", "orin").hint
+    assert hint.startswith("did you mean `device=orin_nx` or `device=agx_orin` or `device=orin_nano`? options: agx, ")
+    assert "_study" not in unknown_choice_problem("experiment", "zeus").hint
 
 
 @pytest.mark.parametrize(
     ("choices", "override", "hint"),
     [
         ({"model": "lenet"}, "model.name=resnet18", "use `model=resnet18`"),
-        ({"model": "resnet18"}, "model.name=resnet34", "use `model=torchvision model.name=resnet34`"),
-        ({"model": "torchvision"}, "model.architecture=resnet34", "use `model=torchvision model.name=resnet34`"),
+        ({"model": "resnet18"}, "model.name=resnet34", "use `model=` with one of "),
+        ({"model": "torchvision"}, "model.architecture=resnet34", "use `model=` with one of "),
         ({"dataset": "jpeg"}, "++dataset.name=pets", "use `dataset=` with one of "),
     ],
 )
@@ -66,12 +60,6 @@ def test_override_that_would_mislabel_the_run_is_refused(choices, override, hint
         check_overrides([override], choices)
     (problem,) = refused.value.problems
     assert problem.hint.startswith(hint)
-
-
-def test_only_zero_and_one_are_numbers_of_a_flag():
-    check_overrides(["evaluate=1", "compile=0", "evaluate=true", "batch=2"], {})
-    with pytest.raises(InputError, match="`evaluate=2` is not valid\n  hint: give true or false"):
-        check_overrides(["evaluate=2"], {})
 
 
 def test_names_that_an_option_uses_and_other_keys_may_be_overridden():

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from textwrap import wrap
+from textwrap import TextWrapper
 
 import hydra
 from hydra.errors import (
@@ -32,35 +32,17 @@ from epochmeter.config.suggestions import entry_keys, list_choices, unknown_choi
 TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 """Environment variable that makes Hydra raise errors instead of printing a traceback and exiting."""
 MULTIRUN = ("-m", "--multirun")
-FLAGS_WITH_VALUE = (
-    *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--package", "-p"),
-    "--experimental-rerun",
-)
-"""Options of Hydra whose value is the next argument."""
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
-ALLOWED_VALUES = {
-    r"could not be converted to Integer": "a whole number",
-    r"could not be converted to Float": "a number",
-    r"is not a valid bool": "true or false",
-    r"expected one of \[(.*)\]": "one of {0}",
-    r"is not a subclass of|[Cc]annot (?:assign|convert)": "a value of the same type as the default",
-}
-"""Message of OmegaConf about a value of the wrong type -> the allowed values."""
 HELP_COLUMNS = 100
 INDENT = "  "
 
 
 def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None:
-    """Call a task with the composed configuration, or with each configuration of a sweep; print help for `--help`.
+    """Call a task with the composed configuration, or with each one of a sweep; print help for `--help`.
 
-    Args:
-        entry: Name of the command, and of its file in conf/.
-        task: Function to call with a configuration.
-        doc: Docstring of the command, for `--help`.
-
-    Raises:
-        SystemExit: Status 1, with an error and a hint on stderr, if the configuration is invalid.
+    `entry` is the name of the command, and of its file in conf/; `doc` is its docstring. An invalid configuration ends
+    the process with status 1, an error and a hint.
     """
     if {"--help", "-h"} & {*sys.argv[1:]}:
         print(help_page(entry, doc or ""))
@@ -123,64 +105,58 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
     """
     if entry != "train" and {*MULTIRUN} & {*arguments}:
         raise input_error("`-m` is only for `python src/train.py`: other commands have no sweeps", "leave out `-m`")
-    for previous, argument in zip(["", *arguments], arguments, strict=False):
-        if argument.startswith("-") or previous in FLAGS_WITH_VALUE:
+    for argument in arguments:
+        if argument.startswith("-"):
             continue
-        key, _, value = argument.partition("=")
-        key = key.lstrip("+~")
+        key, _, value = argument.lstrip("+~").partition("=")
+        group, _, name = key.partition(".")
         if not key:
             raise input_error(f"`{argument}` has no key", "give key=value, such as `batch=32`")
-        is_run_folder = key == "hydra.run.dir" and entry == "train"
-        if key == "hydra.sweep.subdir" or (is_run_folder and not re.search(r"/\d+/?$", value.strip("'\""))):
-            raise input_error(
-                f"`{argument}` is not valid: the name of a run's folder is its number",
-                "give `hydra.run.dir=FOLDER/0`, or `-m hydra.sweep.dir=FOLDER`",
-            )
-        if key in ("measure.command", "measure.digest"):
-            raise input_error(f"`{key}=` is for measured scripts", "use `python src/measure.py SCRIPT ARGUMENTS`")
+        is_numbered = entry != "train" or re.search(r"/\d+/?$", value.strip("'\""))
+        if key == "hydra.sweep.subdir" or (key == "hydra.run.dir" and not is_numbered):
+            hint = "give `hydra.run.dir=FOLDER/0`, or `-m hydra.sweep.dir=FOLDER`"
+            raise input_error(f"`{argument}` is not valid: the name of a run's folder is its number", hint)
         if value.startswith("[") and list_choices(key):
             raise input_error(f"`{key}=` takes one option, not a list", f"for a sweep: `-m {key}={value.strip('[]')}`")
-        group, _, name = key.partition(".")
         if argument.startswith("~") and not (group in INSTANTIATED_GROUPS and name not in ("", "name", "_target_")):
             raise input_error(f"`{argument}` deletes a required key", f"set the key instead: `{key}=`")
 
 
 def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
     """Return the problem that an error of Hydra describes."""
-    problem = problem_by_type(error, arguments) or problem_by_text(error, entry)
-    if problem:
+    if problem := problem_by_type(error, arguments) or problem_by_text(error, entry):
         return problem
-    first, text = first_line(error), text_with_cause(error)
-    cause = str(error.__cause__ or "").partition("\n")[0]
-    key = re.search(r"full_key: (\S+)", text)
-    message = f"{first}: {cause}" if cause and cause not in first else first
+    message, cause = first_line(error), str(error.__cause__ or "").partition("\n")[0]
+    message += f": {cause}" if cause and cause not in message else ""
+    key = re.search(r"full_key: (\S+)", text_with_cause(error))
     message += f" (key `{key[1]}`)" if key and key[1] not in message else ""
     return Problem(message, f"list all keys and their values: `python src/{entry}.py --cfg job`")
 
 
 def problem_by_type(error: BaseException, arguments: Sequence[str]) -> Problem | None:
     """Return the problem of an error whose type identifies it: of a file, a reference or the syntax of an override."""
-    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
-        where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
-        hint = "fix the YAML; indent with spaces, not tabs"
-        return Problem(f"cannot read {where}: {error.problem or error.context}", hint)
-    if isinstance(error, OverrideParseException):
-        hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
-        return Problem(f"cannot parse `{error.override}`", hint)
-    if isinstance(error, InterpolationResolutionError | RecursionError):
-        references = " ".join(f"`{argument}`" for argument in arguments if "${" in argument)
-        cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error))
-        message = f"cannot resolve {references or 'a reference ${...} in a file'}: {cause}"
-        return Problem(message, "give a value, or refer to an existing key, such as `${batch}`")
-    if isinstance(error, MissingConfigException) and (
-        missing := re.fullmatch(r"((?:hydra/)?\w+)/(.+)", error.missing_cfg_file or "")
-    ):
-        return unknown_choice_problem(*missing.groups())
-    if isinstance(error, OSError) and error.errno:
-        what = f"cannot use `{error.filename or 'a file'}`: {error.strerror or first_line(error)}"
-        return Problem(what, "give another path, or fix the permissions")
-    if isinstance(error, SearchPathException):
-        return Problem(first_line(error), "give an existing folder")
+    match error:
+        case MarkedYAMLError() if mark := error.problem_mark or error.context_mark:
+            where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
+            hint = "fix the YAML; indent with spaces, not tabs"
+            return Problem(f"cannot read {where}: {error.problem or error.context}", hint)
+        case OverrideParseException():
+            hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
+            return Problem(f"cannot parse `{error.override}`", hint)
+        case InterpolationResolutionError() | RecursionError():
+            references = " ".join(f"`{argument}`" for argument in arguments if "${" in argument)
+            cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error))
+            message = f"cannot resolve {references or 'a reference ${...} in a file'}: {cause}"
+            return Problem(message, "give a value, or refer to an existing key, such as `${batch}`")
+        case MissingConfigException(missing_cfg_file=str(file)) if missing := re.fullmatch(
+            r"((?:hydra/)?\w+)/(.+)", file
+        ):
+            return unknown_choice_problem(*missing.groups())
+        case OSError() if error.errno:
+            problem = f"cannot use `{error.filename or 'a file'}`: {error.strerror or first_line(error)}"
+            return Problem(problem, "give another path, or fix the permissions")
+        case SearchPathException():
+            return Problem(first_line(error), "give an existing folder")
     return None
 
 
@@ -193,9 +169,8 @@ def problem_by_text(error: BaseException, entry: str) -> Problem | None:
         hint = f"for a sweep add `-m`: `-m {several[1]}`"
         return Problem(f"`{several[1]}` has several values: a single run takes one", hint)
     if merged := re.match(r"Error merging override (.*)", text):
-        for pattern, allowed in ALLOWED_VALUES.items():
-            if match := re.search(pattern, text):
-                return Problem(f"`{merged[1]}` is not valid", f"give {allowed.format(*match.groups())}")
+        reason = str(error.__cause__ or "the configuration does not allow it").partition("\n")[0]
+        return Problem(f"`{merged[1]}` is not valid: {reason}", f"list all keys: `python src/{entry}.py --cfg job`")
     return None
 
 
@@ -239,6 +214,5 @@ def commented_keys(entry: str) -> Iterator[tuple[str, tuple[str, str]]]:
 def two_columns(rows: Sequence[tuple[str, str]]) -> str:
     """Return two columns, the second one wrapped."""
     width = max(len(first) for first, _ in rows) + 2
-    table = [(first, wrap(second, HELP_COLUMNS - len(INDENT) - width) or [""]) for first, second in rows]
-    lines = [f"{INDENT}{first:{width}}" + f"\n{INDENT}{'':{width}}".join(wrapped) for first, wrapped in table]
-    return "\n".join(line.rstrip() for line in lines)
+    wrapper = TextWrapper(HELP_COLUMNS, INDENT, INDENT + " " * width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapper.fill(f"{first:{width}}{second}".rstrip()) for first, second in rows)

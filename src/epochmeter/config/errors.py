@@ -8,9 +8,6 @@ from typing import NamedTuple
 
 from epochmeter.config.installation import with_own_commands
 
-MAX_LENGTH = 1000
-"""Maximum length of a printed line, in characters, since keys and values may have any length."""
-
 
 class Problem(NamedTuple):
     """A problem with an input, with the value in backticks, and a hint with a command or a value to paste."""
@@ -41,15 +38,11 @@ def indent_hints(text: str) -> str:
 
 
 def format_error(error: BaseException | str) -> str:
-    """Return an error as printed: `error: ` and the message, with indented hints and very long lines shortened.
+    """Return an error as printed: `error: ` and the message, with indented hints.
 
     If a one-line message has no hint, its first sentence is the problem and the other sentences are the hint.
     """
     text = str(error).strip()
     if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):
         text = str(Problem(*parts.groups()))
-    return "error: " + "\n".join(map(_shorten, indent_hints(text).splitlines()))
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]} ... {text[-MAX_LENGTH // 2 :]}"
+    return f"error: {indent_hints(text)}"

@@ -30,21 +30,16 @@ sys.excepthook = end_quietly
 
 def missing_requirements():
     """Return the error if this Python cannot run the command, with a hint; empty if it can."""
+    missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
     if sys.version_info < MIN_PYTHON:
         problem = "is Python {}.{}; epochmeter needs {}.{} or newer".format(*sys.version_info[:2], *MIN_PYTHON)
+    elif missing:
+        problem = "lacks {}".format(", ".join(missing))
     else:
-        missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
-        problem = "lacks {}".format(", ".join(missing)) if missing else ""
-    if not problem:
         return ""
-    is_installed = os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, "conf"))
-    hint = "install epochmeter again for a newer Python" if is_installed else how_to_run(ROOT, sys.argv)
+    hint = "install epochmeter again for a newer Python"
+    if not os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, "conf")):  # a checkout
+        make = "make setup" if os.getcwd() == ROOT else f"make -C {shlex.quote(ROOT)} setup"
+        command = " ".join(map(shlex.quote, [os.path.relpath(os.path.join(ROOT, ".venv/bin/python")), *sys.argv]))
+        hint = f"run `{make}` once, then `{command}`"
     return f"error: `{sys.executable}` {problem}\n  hint: {hint}"
-
-
-def how_to_run(root, command):
-    """Return the commands that set up the project's environment, if there is none, and run a command in it."""
-    python = os.path.join(root, ".venv", "bin", "python")
-    make = "make setup" if root == os.getcwd() else f"make -C {shlex.quote(root)} setup"
-    run = " ".join(map(shlex.quote, [os.path.relpath(python), *command]))
-    return f"run `{run}`" if os.path.exists(python) else f"run `{make}` once, then `{run}`"

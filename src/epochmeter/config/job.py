@@ -7,7 +7,7 @@ import json
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,25 +19,22 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
-from epochmeter.config import installation, validation
-from epochmeter.config.errors import input_error
+from epochmeter.config import installation
+from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.schema import SCRIPT, Device, Job, Schema
 from epochmeter.config.script import script_job
-from epochmeter.config.suggestions import entry_keys, list_choices, option_content
+from epochmeter.config.suggestions import entry_keys, list_choices, option_content, unknown_key_problem
 
 ROOT = installation.ROOT
 GROUPS = (
     *("device", "model", "dataset", "task", "storage", "optimizer", "scheduler", "strategy"),
     *("meter", "profiler", "tracking"),
 )
+SLURM_KEYS = ("account", "qos", "time", "setup", "python", "poll_s")
 NON_MEASUREMENT_KEYS = (
     *("tracking", "sweep", "roofline", "footprint"),
     *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s"),
-    *(
-        f"{keys}.{key}"
-        for keys in ("hydra.launcher", "device.slurm")
-        for key in ("account", "qos", "time", "setup", "python", "poll_s")
-    ),
+    *(f"{keys}.{key}" for keys in ("hydra.launcher", "device.slurm") for key in SLURM_KEYS),
 )
 """Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""
 
@@ -136,16 +133,9 @@ def current_request(config: DictConfig) -> RunRequest:
         raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # `num` is set for a sweep's run on a node
         forbid_sweep_keys(hydra.overrides.task)
-    overrides = list(hydra.overrides.task)
-    job = composed_job(config, overrides)
-    return RunRequest(
-        job=job,
-        choices=group_choices(hydra, job),
-        overrides=overrides,
-        folder=Path(hydra.runtime.output_dir),
-        of_sweep=many,
-        remote=remote,
-    )
+    job, choices, overrides = split_config(config, hydra)
+    folder = Path(hydra.runtime.output_dir)
+    return RunRequest(job=job, choices=choices, overrides=overrides, folder=folder, of_sweep=many, remote=remote)
 
 
 def forbid_sweep_keys(overrides: Sequence[str]) -> None:
@@ -156,19 +146,15 @@ def forbid_sweep_keys(overrides: Sequence[str]) -> None:
             raise input_error(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
 
 
-def split_config(config: DictConfig) -> tuple[Job, dict[str, str], list[str]]:
-    """Return job, group choices and overrides of a composed configuration that includes Hydra's own keys."""
-    overrides = list(config.hydra.overrides.task)
+def split_config(config: DictConfig, hydra: Any = None) -> tuple[Job, dict[str, str], list[str]]:
+    """Return job, choice of each group, and overrides of a composed configuration; Hydra's own keys may be in it."""
+    hydra = hydra or config.hydra
+    overrides = list(hydra.overrides.task)
     job = composed_job(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), overrides)
-    return job, group_choices(config.hydra, job), overrides
-
-
-def group_choices(hydra: Any, job: Job) -> dict[str, str]:
-    """Return the choice of each group."""
     choices = {group: str(hydra.runtime.choices[group]) for group in GROUPS}
-    if not job.measure.command:
-        return choices
-    return {**choices, **dict.fromkeys((*SCRIPT_GROUPS, "dataset"), SCRIPT), "profiler": job.profiler.name}
+    if job.measure.command:
+        choices |= {**dict.fromkeys((*SCRIPT_GROUPS, "dataset"), SCRIPT), "profiler": job.profiler.name}
+    return job, choices, overrides
 
 
 def value_for_board(
@@ -201,7 +187,8 @@ def device_matches() -> Mapping[str, Mapping[str, str] | None]:
 def composed_job(config: DictConfig, overrides: Sequence[str] = ()) -> Job:
     """Return a composed configuration as a typed job, not validated yet; InputError for unknown or missing keys."""
     keys = to_plain(config)
-    validation.check_keys(keys)
+    if unknown := keys.keys() - {entry.name for entry in fields(Job)}:
+        raise InputError(unknown_key_problem(min(unknown)))
     job = Job.from_dict(keys)
     return script_job(job, overrides) if job.measure.command else job
 
@@ -230,42 +217,28 @@ def to_plain(config: DictConfig) -> dict[str, object]:
     return {**job, "power_limit": normalize_power_limit(job["power_limit"])}
 
 
-def normalize_power_limit(power_limit: Any) -> int | float | str | None:
-    """Return watts as a number (15, 15.0 and "15" are equal) and other text, a power mode, unchanged."""
-    if power_limit is None or isinstance(power_limit, bool):
+def normalize_power_limit(power_limit: Any) -> Any:
+    """Return watts as a number (15, 15.0 and "15" are equal), and other values, such as a power mode, unchanged."""
+    if isinstance(power_limit, bool):
         return power_limit
     try:
         watts = float(power_limit)
-    except ValueError:
-        return str(power_limit)
-    except TypeError:  # such as a list, which validation refuses
-        return power_limit  # type: ignore[no-any-return]
+    except (TypeError, ValueError):
+        return power_limit
     return int(watts) if watts.is_integer() else watts
 
 
-def identity(
-    job: Job,
-    digest: str | None,
-    nodes: int = 1,
-    gpus: Sequence[str] = (),
-    host: str | None = None,
-) -> str:
+def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] = (), host: str | None = None) -> str:
     """Return the hash of everything that affects the measurement.
 
-    Args:
-        job: The configuration.
-        digest: Checksum of the dataset.
-        nodes: Number of nodes.
-        gpus: Models of the GPUs used.
-        host: None: this host; empty: independent of the host.
+    `digest` is the dataset's checksum, and `gpus` has the models of the GPUs. Without `host` it is this host's; an
+    empty `host` makes the hash independent of it.
     """
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
     measured["machine"] = {"root": job.machine.root}
     measured["device"] = {key: value for key, value in job.device.to_dict().items() if key != "slurm"}
-    if nodes > 1:
-        measured["nodes"] = nodes
-    if gpus:
-        measured["gpus"] = list(gpus)
+    measured |= {"nodes": nodes} if nodes > 1 else {}
+    measured |= {"gpus": list(gpus)} if gpus else {}
     return hash_value([measured, platform.node() if host is None else host, digest])
 
 

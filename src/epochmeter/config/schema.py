@@ -12,6 +12,8 @@ from enum import Enum
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
+from epochmeter.config.errors import input_error
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -26,14 +28,17 @@ class Section:
     """Keys below one name of the configuration, all of which are declared."""
 
     @classmethod
-    def from_dict(cls, keys: Mapping[str, Any]) -> Self:
-        """Return the section of plain keys, without undeclared ones; KeyError if a required one is missing."""
+    def from_dict(cls, keys: Mapping[str, Any], prefix: str = "") -> Self:
+        """Return the section of plain keys, without undeclared ones; InputError if a required one is missing."""
         kinds = get_type_hints(cls)
         values = {}
         for entry in fields(cls):
-            if entry.name in keys or entry.default is MISSING:
+            key = prefix + entry.name
+            if entry.name in keys:
                 kind, value = kinds[entry.name], keys[entry.name]
-                values[entry.name] = kind.from_dict(value) if _is_section(kind) else value
+                values[entry.name] = kind.from_dict(value, f"{key}.") if _is_section(kind) else value
+            elif entry.default is MISSING:
+                raise input_error(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)")
         return cls(**values)
 
     def to_dict(self) -> dict[str, object]:
@@ -53,9 +58,9 @@ class Group(Section):
     name: str  # name of the choice, such as `digits`: the name of its file unless it was set
 
     @classmethod
-    def from_dict(cls, keys: Mapping[str, Any]) -> Self:
+    def from_dict(cls, keys: Mapping[str, Any], prefix: str = "") -> Self:
         """Return the group of plain keys, none of which is dropped."""
-        return super().from_dict({**keys, "spec": keys})
+        return super().from_dict({**keys, "spec": keys}, prefix)
 
     def to_dict(self) -> dict[str, object]:
         """Return all keys, in the order in which they were composed."""
@@ -310,18 +315,6 @@ class Choice(Enum):
 
 def _is_section(kind: object) -> TypeGuard[type[Section]]:
     return isinstance(kind, type) and issubclass(kind, Section)
-
-
-def required_keys(section: type[Section], prefix: str = "") -> tuple[str, ...]:
-    """Return the dotted keys without a default, those of nested sections included."""
-    keys: list[str] = []
-    kinds = get_type_hints(section)
-    for entry in fields(section):
-        if _is_section(kind := kinds[entry.name]):
-            keys += required_keys(kind, f"{prefix}{entry.name}.")
-        elif entry.name != "spec" and entry.default is MISSING:
-            keys.append(f"{prefix}{entry.name}")
-    return tuple(keys)
 
 
 def _structured(section: type[Section], name: str) -> type:

@@ -55,14 +55,13 @@ def script_job(job: Job, overrides: Sequence[str]) -> Job:
 
     A script is traced only if an override requests it; InputError for a profiler that trains the steps again.
     """
-    command = job.measure.command or []
     own = Group(spec={"name": SCRIPT}, name=SCRIPT)
     is_traced = job.profiler.name != "none" and any(item.startswith("profiler") for item in overrides)
     if is_traced and job.profiler.name != "torch":
         raise input_error(f"`profiler={job.profiler.name}` cannot trace a script", "give `profiler=torch`")
-    dataset: dict[str, object] = {"name": SCRIPT, "layout": SCRIPT, "open": {SCRIPT: None}}
-    ranks = RANKS.search(" ".join(filled_command(job)))
-    strategy: dict[str, object] = {"name": SCRIPT, "launcher": SCRIPT, "ranks": int(ranks[1]) if ranks else 1}
+    strategy = job.strategy
+    if ranks := RANKS.search(" ".join(filled_command(job))):
+        strategy = Strategy.from_dict({"name": SCRIPT, "launcher": SCRIPT, "ranks": int(ranks[1])})
     return replace(
         job,
         model=own,
@@ -70,9 +69,9 @@ def script_job(job: Job, overrides: Sequence[str]) -> Job:
         scheduler=own,
         task=own,
         profiler=job.profiler if is_traced else Profiler(spec=own.spec, name=own.name),
-        dataset=Dataset.from_dict(dataset),
-        strategy=Strategy.from_dict(strategy) if ranks else job.strategy,
-        measure=replace(job.measure, digest=code_digest(command)),
+        dataset=Dataset.from_dict({"name": SCRIPT, "layout": SCRIPT, "open": {SCRIPT: None}}),
+        strategy=strategy,
+        measure=replace(job.measure, digest=code_digest(job.measure.command or [])),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from epochmeter.config.errors import InputError, Problem
+from epochmeter.config.errors import Problem, input_error
 from epochmeter.config.installation import CONF
 
 INTERNAL_KEYS = ("_target_", "name", "defaults")
@@ -62,7 +61,7 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
             return Problem(f"the selected {group} has no key `{name}`", f"select one that has it: {suitable}")
         available = sorted({name for content in contents.values() for name in content}.difference(INTERNAL_KEYS))
         add = f"; to add a new key: `+{key}=`"
-    guess = _did_you_mean(name, available, f"{group}.{{}}=", 0.5)
+    guess = _did_you_mean(name, available, f"{group}.{{}}=")
     return Problem(f"unknown key `{group}.{name}`", f"{guess}keys of {group}: {', '.join(available)}{add}")
 
 
@@ -73,36 +72,28 @@ def unknown_choice_problem(group: str, option: str) -> Problem:
     return Problem(f"`{group}={option}` does not exist", f"{guess}options: {', '.join(options)}")
 
 
-def closest_names(name: str, names: Collection[str], cutoff: float = 0.6) -> list[str]:
-    """Return similar names: those that start with `name`, then those with a word that does, else one close match."""
-    prefixed = [other for other in names if other.startswith(name)]
-    with_word = [other for other in names if any(word.startswith(name) for word in re.split("[/_]", other))]
-    return list(dict.fromkeys([*prefixed, *with_word])) or get_close_matches(name, names, 1, cutoff)
+def closest_names(name: str, names: Collection[str]) -> list[str]:
+    """Return at most three similar names, the most similar first."""
+    return get_close_matches(name, names)
 
 
 def check_overrides(overrides: Sequence[str], choices: Mapping[str, str]) -> None:
-    """Refuse overrides that would mislabel a run, and numbers that Hydra takes as true; raises InputError.
+    """Refuse overrides that would mislabel a run; raises InputError.
 
     The name of an option, such as `model.name` in conf/model/lenet.yaml, only labels a run. Only an option that uses
     `${<group>.name}` as a value, such as model=torchvision, changes with its name.
     """
-    problems = []
     for key, _, value in (override.lstrip("+").partition("=") for override in overrides):
         group, _, name = key.partition(".")
         if group not in choices:
-            default = entry_keys("train")[1].get(group)
-            is_flag = isinstance(default.get(name) if isinstance(default, dict) else default, bool)
-            if is_flag and value.lstrip("-").isdecimal() and value not in ("0", "1"):
-                problems.append(Problem(f"`{key}={value}` is not valid", "give true or false"))
             continue
         option, reference = choices[group], f"${{{group}.name}}"
         content = merged_defaults(group, option)
         is_label = name == "name" and reference not in option_content(group, option).values()
         if content.get(name) != value and (is_label or content.get(name) == reference):
-            message = f"`{key}={value}` would make the label of {group}={option} wrong"
-            problems.append(Problem(message, _choice_hint(group, value)))
-    if problems:
-        raise InputError(*problems)
+            options = list_choices(group)
+            hint = f"use `{group}={value}`" if value in options else f"use `{group}=` with one of {', '.join(options)}"
+            raise input_error(f"`{key}={value}` would make the label of {group}={option} wrong", hint)
 
 
 def merged_defaults(group: str, option: str) -> dict[str, object]:
@@ -115,20 +106,9 @@ def merged_defaults(group: str, option: str) -> dict[str, object]:
     return {**merged, **content}
 
 
-def _did_you_mean(name: str, names: Collection[str], form: str = "{}=", cutoff: float = 0.6) -> str:
-    similar = [f"`{form.format(other)}`" for other in closest_names(name, names, cutoff)]
+def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:
+    similar = [f"`{form.format(other)}`" for other in closest_names(name, names)]
     return f"did you mean {' or '.join(similar)}? " if similar else ""
-
-
-def _choice_hint(group: str, name: str) -> str:
-    """Return how to select the option of a group that has a name."""
-    options = list_choices(group)
-    if name in options:
-        return f"use `{group}={name}`"
-    for option in options:
-        if f"${{{group}.name}}" in option_content(group, option).values():
-            return f"use `{group}={option} {group}.name={name}`"
-    return f"use `{group}=` with one of {', '.join(options)}, or add conf/{group}/{name}.yaml"
 
 
 def _load(path: Path) -> Mapping[str, Any]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
-from epochmeter.config.schema import Dataset, Job, Strategy, required_keys
-from epochmeter.config.suggestions import unknown_key_problem
+from epochmeter.config.schema import Dataset, Job, Strategy, Throughput
 
 STORAGE_MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
 """Kinds of storage devices that `machine.disk.Disk` can have."""
@@ -25,6 +21,7 @@ MAX_INTEGER = 10**9
 MAX_SEED = 2**32 - 1
 """Largest seed of NumPy's generators."""
 ABSOLUTE_ZERO_C = -273.15
+UNMEASURED_THROUGHPUT = Throughput(start=None, stop=None, exit=False)
 
 
 class Rule(NamedTuple):
@@ -61,15 +58,9 @@ def one_of(*choices: str) -> Rule:
     return Rule(f"one of {', '.join(choices)}", lambda value: format_value(value) in choices)
 
 
-def or_null(rule: Rule, meaning: str = "") -> Rule:
-    """Return a rule that also allows null, with `meaning` as the meaning of null."""
-    null = f"null for {meaning}" if meaning else "null"
-    return Rule(f"{rule.allowed}, or {null}", lambda value: value is None or rule.is_allowed(value))
-
-
-def same_rule(keys: str, rule: Rule) -> dict[str, Rule]:
-    """Return a rule for each of several keys, separated by spaces."""
-    return dict.fromkeys(keys.split(), rule)
+def or_null(rule: Rule) -> Rule:
+    """Return a rule that also allows null."""
+    return Rule(f"{rule.allowed}, or null", lambda value: value is None or rule.is_allowed(value))
 
 
 def is_finite(value: object) -> bool:
@@ -77,26 +68,8 @@ def is_finite(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 
-def is_normalization(value: object) -> bool:
-    """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
-    if not isinstance(value, Mapping):
-        return False
-    lists = [value.get(name) for name in ("mean", "std")]
-    has_numbers = all(isinstance(part, list) and part and all(map(is_finite, part)) for part in lists)
-    return has_numbers and min(value["std"]) > 0
-
-
-def is_writable(folder: Path) -> bool:
-    """Return whether a file can be created in a folder, or in its nearest existing parent folder."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            return True
-    except OSError:
-        return False
-
-
-COUNT = whole_number(0)
+COUNT, POSITIVE_COUNT = whole_number(0), whole_number(1)
+NOT_NEGATIVE = finite_number(0)
 FLAG = one_of("true", "false")
 TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
 FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Path(value).is_dir())
@@ -112,109 +85,86 @@ METERS = Rule(
     "a list of meters, [{_target_: ...}]",
     lambda value: isinstance(value, list) and all(isinstance(part, Mapping) and "_target_" in part for part in value),
 )
-WRITABLE = Rule("a writable folder", lambda value: isinstance(value, str) and is_writable(Path(value)))
-NORMALIZATION = Rule(
-    "mean and std as lists of numbers, with std above 0, such as {mean: [0.5], std: [0.5]}", is_normalization
-)
 WATTS_OR_MODE = Rule(
     "watts above 0, a power mode such as MAXN, auto",
     lambda value: TEXT.is_allowed(value) or positive().is_allowed(value),
 )
 INTENSITY = Rule(
     "grams of CO2e per kWh, 0 or more, a country such as FRA, or a CSV file",
-    lambda value: TEXT.is_allowed(value) or finite_number(0).is_allowed(value),
+    lambda value: TEXT.is_allowed(value) or NOT_NEGATIVE.is_allowed(value),
 )
 WORKERS = Rule("auto, or a whole number, 0 or more", lambda value: value == "auto" or COUNT.is_allowed(value))
 SECONDS = finite_number(0, unit="seconds")
+ANY_VALUE = Rule(
+    "a finite number, a non-empty text, or null",
+    lambda value: value != "" and not (isinstance(value, float) and not math.isfinite(value)),
+)
+MAPPING_OR_DEFAULTS = Rule("{key: value}, defaults", lambda value: value == "defaults" or isinstance(value, Mapping))
 
-RULES = {
-    **same_rule("batch epochs prefetch profiler.steps measure.steps_per_window", whole_number(1, MAX_INTEGER)),
-    **same_rule("seed sweep.seed dataset.seed", whole_number(0, MAX_SEED)),
-    **same_rule("warmup_epochs profiler.warmup_steps", COUNT),
-    **same_rule("lr_batch scheduler.step_size scheduler.T_max", whole_number(1)),
-    **same_rule("dataset.count dataset.channels dataset.size dataset.features", whole_number(1)),
-    **same_rule("model.channels model.features model.words model.length", whole_number(1)),
-    **same_rule("model.width model.layers model.heads model.hidden", whole_number(1)),
-    **same_rule("dataset.classes dataset.file_bytes model.classes throughput.stop", or_null(whole_number(1))),
-    **same_rule("dataset.space_bytes throughput.start", or_null(COUNT)),
-    **same_rule("profiler.start", COUNT),
-    **same_rule("profiler.stop", whole_number(1)),
-    **same_rule("dataset.length dataset.held_out", whole_number(2)),
-    **same_rule("optimizer.lr optimizer.momentum optimizer.weight_decay", finite_number(0)),
-    **same_rule("scheduler.eta_min task.auxiliary", finite_number(0)),
-    **same_rule("pin_memory rehearse", one_of("auto", "true", "false")),
-    **same_rule("meter.cross_check tracking.tensorboard report.predict footprint.export", FLAG),
-    **same_rule("storage.root model.name profiler.program tracking.experiment", TEXT),
-    **same_rule("dataset.root tracking.uri out", or_null(TEXT)),
-    **same_rule("meter.rails device.rails meter.sensors device.sensors device.match", or_null(MAPPING)),
-    **same_rule("meter.rails.total device.rails.total", NAMES),
-    **same_rule("meter.rails.shunt_ohm device.rails.shunt_ohm", positive("ohms")),
-    "meter.parts": METERS,
-    **same_rule("sweep.cool_wait_s meter.idle_s", SECONDS),
-    **same_rule("strategy.timeout_s profiler.timeout_s meter.period_s", positive("seconds")),
-    **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(positive("seconds"), "no limit")),
-    **same_rule("machine.lock_dir machine.state_dir", or_null(WRITABLE)),
-    "machine.gauges_period_s": or_null(positive("seconds"), "no file"),
-    **same_rule("footprint.price footprint.embodied_g", or_null(finite_number(0))),
-    "footprint.intensity": or_null(INTENSITY, "no carbon footprint"),
-    "footprint.currency": or_null(TEXT),
-    "footprint.pue": or_null(finite_number(1, unit="a ratio"), "the recorded one, in a report"),
-    "repeat": whole_number(0, MAX_INTEGER),
-    "workers": WORKERS,
-    "power_limit": or_null(WATTS_OR_MODE),
-    "auto.max_slowdown": or_null(finite_number(1, unit="a multiple of the time without a new limit")),
-    "auto.confidence": finite_number(0.5, 0.999, "a probability"),
-    "auto.recheck_epochs": or_null(whole_number(1)),
-    **same_rule("auto.power_budget report.power_budget", or_null(positive("watts"))),
-    **same_rule("auto.eta report.eta", finite_number(0, 1)),
-    "target_accuracy": or_null(positive("a fraction", 1)),
-    "target_loss": or_null(positive("a loss")),
-    "checkpoint.every": or_null(whole_number(1), "no checkpoint"),
-    "sweep.sample": or_null(whole_number(1), "the complete grid"),
-    "sweep.repeats": or_null(whole_number(1, 1000), "one run"),
-    "sweep.cool_below_c": or_null(finite_number(ABSOLUTE_ZERO_C, unit="degrees Celsius", above=True)),
-    "sweep.prior": or_null(PRIOR),
-    "sweep.max_failures": or_null(whole_number(1), "no limit"),
-    "machine.root": FOLDER,
-    "device.accelerator": one_of("auto", "cpu", "cuda"),
-    "device.python": or_null(TEXT, "the Python of this command"),
-    "dataset.on_bad": one_of("error", "skip"),
-    "dataset.normalize": NORMALIZATION,
-    "dataset.words": whole_number(6, 10**6),  # including four special tokens and a comma
-    "dataset.pixels": whole_number(32, 4096),
-    "storage.medium": or_null(one_of(*STORAGE_MEDIA), "any"),
-    "scheduler.gamma": positive(),
-    "model.dropout": finite_number(0, 1, "a fraction"),
-    "meter.tdp_w": or_null(positive("watts")),
-    "meter.file": or_null(FILE),
-    "measure.data": or_null(PATH),
-    **same_rule("once page metrics", FLAG),
-    **same_rule("host token", or_null(TEXT)),
-    "port": or_null(whole_number(0, 65_535)),
-    "format": one_of("table", "json"),
-    "view": or_null(one_of("trace", "perfetto")),
-    "source": one_of("records", "mlflow"),
-    "where": or_null(MAPPING),
-    "report.baseline": or_null(
-        Rule("{key: value}, defaults", lambda value: value == "defaults" or isinstance(value, Mapping))
-    ),
-    "report.next": whole_number(0, 100),
-    "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),
-    "report.deadline": or_null(positive("seconds")),
-    "gate.time": or_null(positive("a ratio")),
-    "gate.energy": or_null(positive("a ratio")),
-}
+RULE_TABLE = (
+    ("batch epochs prefetch profiler.steps measure.steps_per_window", whole_number(1, MAX_INTEGER)),
+    ("seed sweep.seed dataset.seed", whole_number(0, MAX_SEED)),
+    ("repeat", whole_number(0, MAX_INTEGER)),
+    ("warmup_epochs profiler.warmup_steps profiler.start", COUNT),
+    ("lr_batch scheduler.step_size scheduler.T_max profiler.stop", POSITIVE_COUNT),
+    ("dataset.count dataset.channels dataset.size dataset.features", POSITIVE_COUNT),
+    ("model.channels model.features model.words model.length", POSITIVE_COUNT),
+    ("model.width model.layers model.heads model.hidden", POSITIVE_COUNT),
+    ("dataset.classes dataset.file_bytes model.classes throughput.stop", or_null(POSITIVE_COUNT)),
+    ("auto.recheck_epochs checkpoint.every sweep.sample sweep.max_failures", or_null(POSITIVE_COUNT)),
+    ("sweep.repeats", or_null(whole_number(1, 1000))),
+    ("dataset.space_bytes throughput.start", or_null(COUNT)),
+    ("dataset.length dataset.held_out", whole_number(2)),
+    ("dataset.words", whole_number(6, 10**6)),  # including four special tokens and a comma
+    ("dataset.pixels", whole_number(32, 4096)),
+    ("report.next", whole_number(0, 100)),
+    ("port", or_null(whole_number(0, 65_535))),
+    ("workers", WORKERS),
+    ("pin_memory rehearse", one_of("auto", "true", "false")),
+    ("meter.cross_check tracking.tensorboard", FLAG),
+    ("report.predict footprint.export once page metrics", FLAG),
+    ("storage.root model.name profiler.program tracking.experiment", TEXT),
+    ("dataset.root tracking.uri out machine.lock_dir machine.state_dir", or_null(TEXT)),
+    ("footprint.currency host token device.python", or_null(TEXT)),
+    ("device.accelerator", one_of("auto", "cpu", "cuda")),
+    ("dataset.on_bad", one_of("error", "skip")),
+    ("storage.medium", or_null(one_of(*STORAGE_MEDIA))),
+    ("format", one_of("table", "json")),
+    ("source", one_of("records", "mlflow")),
+    ("where", or_null(MAPPING)),
+    ("report.baseline", or_null(MAPPING_OR_DEFAULTS)),
+    ("view", or_null(one_of("trace", "perfetto"))),
+    ("machine.root", FOLDER),
+    ("sweep.prior", or_null(PRIOR)),
+    ("meter.file", or_null(FILE)),
+    ("measure.data", or_null(PATH)),
+    ("dataset.normalize", MAPPING),
+    ("meter.rails device.rails meter.sensors device.sensors device.match", or_null(MAPPING)),
+    ("meter.rails.total device.rails.total", NAMES),
+    ("meter.rails.shunt_ohm device.rails.shunt_ohm", positive("ohms")),
+    ("meter.parts", METERS),
+    ("sweep.cool_wait_s meter.idle_s", SECONDS),
+    ("strategy.timeout_s profiler.timeout_s meter.period_s", positive("seconds")),
+    ("sweep.timeout_s sweep.hung_after_s machine.gauges_period_s report.deadline", or_null(positive("seconds"))),
+    ("optimizer.lr optimizer.momentum optimizer.weight_decay", NOT_NEGATIVE),
+    ("scheduler.eta_min task.auxiliary", NOT_NEGATIVE),
+    ("scheduler.gamma", positive()),
+    ("model.dropout auto.eta report.eta", finite_number(0, 1)),
+    ("footprint.price footprint.embodied_g", or_null(NOT_NEGATIVE)),
+    ("footprint.intensity", or_null(INTENSITY)),
+    ("footprint.pue", or_null(finite_number(1, unit="a ratio"))),
+    ("power_limit", or_null(WATTS_OR_MODE)),
+    ("auto.max_slowdown", or_null(finite_number(1, unit="a multiple of the time without a new limit"))),
+    ("report.max_slowdown", finite_number(1, unit="a multiple of the shortest time")),
+    ("auto.confidence", finite_number(0.5, 0.999, "a probability")),
+    ("meter.tdp_w auto.power_budget report.power_budget", or_null(positive("watts"))),
+    ("target_accuracy", or_null(positive("a fraction", 1))),
+    ("target_loss", or_null(positive("a loss"))),
+    ("sweep.cool_below_c", or_null(finite_number(ABSOLUTE_ZERO_C, unit="degrees Celsius", above=True))),
+    ("gate.time gate.energy", or_null(positive("a ratio"))),
+)
+RULES = {key: rule for keys, rule in RULE_TABLE for key in keys.split()}
 """Allowed values by key, for all commands. A rule for a key of a group applies to all options with this key."""
-REQUIRED = required_keys(Job)
-"""Keys that must exist; keys of a group in each of its options."""
-
-
-def check_keys(keys: Mapping[str, object]) -> None:
-    """Refuse unknown keys, and an option of a group that lacks a required key; raises InputError."""
-    if unknown := sorted(set(keys) - {entry.name for entry in fields(Job)}):
-        raise InputError(unknown_key_problem(unknown[0]))
-    if missing := [key for key in REQUIRED if value_of(keys, key) is ABSENT]:
-        raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in missing))
 
 
 def check_values(job: Job) -> None:
@@ -227,14 +177,10 @@ def check_values(job: Job) -> None:
 def check_all_values(keys: Mapping[str, object]) -> None:
     """Check the values of any command by the rules for single keys; raises InputError."""
     problems = [problem for key in RULES for problem in problems_of(key, value_of(keys, key))]
-    # Keys without a rule often refer to keys with one, as `model.architecture` to `model.name`.
-    problems = problems or [
-        Problem(f"`{key}={format_value(value)}` is not valid", "give a finite number, a non-empty text, or null")
-        for key, value in flatten(keys, lists=True)
-        if key not in RULES
-        and not key.startswith("measure.command.")
-        and (value == "" or (isinstance(value, float) and not math.isfinite(value)))
-    ]
+    if not problems:  # keys without a rule often refer to keys with one, as `model.architecture` to `model.name`
+        others = ((key, value) for key, value in flatten(keys, lists=True) if key not in RULES)
+        texts = ((key, value) for key, value in others if not key.startswith("measure.command."))
+        problems = [problem for key, value in texts for problem in problems_of(key, value, ANY_VALUE)]
     if problems:
         raise InputError(*problems)
 
@@ -266,27 +212,23 @@ def flatten(tree: Mapping[Any, Any], prefix: str = "", lists: bool = False) -> I
 
 def combination_problems(job: Job) -> Iterator[Problem]:
     """Yield problems of combinations of values that are valid by themselves."""
-    dataset, strategy = job.dataset, job.strategy
+    dataset, preprocess = job.dataset, job.dataset.preprocess
     opened = dataset.open or {"tensors": None}
     layouts = [dataset.layout] if "_target_" in opened else opened
     yield from problems_of("dataset.layout", dataset.layout, one_of(*layouts))
-    preprocess = dataset.preprocess
-    if not isinstance(preprocess, str) or (preprocess not in PREPROCESSING and "." not in preprocess):
-        allowed = f"one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
-        yield Problem(f"`dataset.preprocess={format_value(preprocess)}` is not valid", f"give {allowed}")
-    yield from rank_problems(strategy, dataset)
+    if not isinstance(preprocess, str) or "." not in preprocess:
+        named = one_of(*PREPROCESSING)
+        rule = Rule(f"{named.allowed}, or the dotted path of a function", named.is_allowed)
+        yield from problems_of("dataset.preprocess", preprocess, rule)
+    yield from rank_problems(job.strategy, dataset)
     start, stop = job.throughput.start, job.throughput.stop
-    is_interval = start is not None and stop is not None and start < stop
-    if not is_interval and (start is not None or stop is not None or job.throughput.exit):
+    if not (start is not None and stop is not None and start < stop) and job.throughput != UNMEASURED_THROUGHPUT:
         given = f"start: {format_value(start)}, stop: {format_value(stop)}"
         yield Problem(f"`throughput={{{given}}}` is no interval", "give `throughput.start=` and `throughput.stop=`")
     if job.profiler.start >= job.profiler.stop:
         yield Problem(f"`profiler.start={job.profiler.start} profiler.stop={job.profiler.stop}` is no interval",
                       "give a `profiler.stop=` above `profiler.start=`")  # fmt: skip
-    if job.throughput.exit and dataset.on_bad == "skip":
-        yield Problem("`throughput.exit=true` needs every sample, but `dataset.on_bad=skip` skips samples",
-                      "give `dataset.on_bad=error`")  # fmt: skip
-    if strategy.name == "dp" and job.precision in ("bf16", "fp16"):
+    if job.strategy.name == "dp" and job.precision in ("bf16", "fp16"):
         yield Problem(f"`precision={job.precision}` has no effect in the threads of strategy=dp", "give `strategy=ddp`")
     if job.deterministic and job.cudnn_benchmark:
         yield Problem("`cudnn_benchmark=true` may select other algorithms in each run; `deterministic=true` forbids it",
@@ -301,13 +243,11 @@ def rank_problems(strategy: Strategy, dataset: Dataset) -> Iterator[Problem]:
     name, ranks = strategy.name, strategy.ranks
     if name == "single" and ranks != 1:
         value = format_value(ranks)
-        yield Problem(
-            f"`strategy.ranks={value}` is not valid: strategy=single has one rank",
-            f"for several ranks: `strategy=ddp strategy.ranks={value}`, or strategy=dp",
-        )
+        yield Problem(f"`strategy.ranks={value}` is not valid: strategy=single has one rank",
+                      f"for several ranks: `strategy=ddp strategy.ranks={value}`, or strategy=dp")  # fmt: skip
         return
-    count = whole_number(1)
-    yield from problems_of("strategy.ranks", ranks, count if strategy.has_processes else or_null(count, "all GPUs"))
+    rule = POSITIVE_COUNT if strategy.has_processes else or_null(POSITIVE_COUNT)
+    yield from problems_of("strategy.ranks", ranks, rule)
     if strategy.has_processes and dataset.on_bad == "skip":
         yield Problem(f"`dataset.on_bad=skip` is not valid: all ranks of strategy={name} need the same number of steps",
                       "give `dataset.on_bad=error`")  # fmt: skip
