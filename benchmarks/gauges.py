@@ -11,7 +11,7 @@ from output import print_table, sized
 
 from epochmeter.config.job import ROOT
 from epochmeter.machine.disk import disk_of
-from epochmeter.machine.gauge_sampler import open_gauges
+from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries
 from epochmeter.machine.gpus import find_gpus, meter_id
 from epochmeter.run.instruments import write_gauges
@@ -32,7 +32,7 @@ def main() -> None:
 
 def measure(gpus: list[str], series: GaugeSeries | None) -> list[str]:
     """Sample for a while, writing the rows as a run does, and return the cells of a row."""
-    with TemporaryDirectory() as folder, closing(open_gauges(gpus=gpus, series=series)) as gauges:
+    with TemporaryDirectory() as folder, closing(Gauges(gpus=gpus, series=series)) as gauges:
         gauges.mark()
         begun_s, used_s = time.monotonic(), time.process_time()
         for _ in range(ROUNDS):

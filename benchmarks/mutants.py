@@ -174,7 +174,7 @@ MUTANTS = [
     # Machine and datasets: identity of processes, locks, disks, checksums
     Mutant("shared/process_identity.py", " and process.began in (None, stat[19])", ""),
     Mutant("machine/device_lock.py", "in sorted(devices)", "in devices"),
-    Mutant("machine/disk.py", "if not available or len(available) < len(disk.devices):", "if not available:"),
+    Mutant("machine/disk.py", "if not disk.devices or not counters.keys() >= {*disk.devices}:", "if not disk.devices:"),
     Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False"),
     Mutant("datasets/stage.py", "_compare_with_manifest(home, original, total)", "pass"),
     Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:"),

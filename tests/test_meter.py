@@ -41,14 +41,14 @@ train(meter.epochs(3), meter.batches(loader), lambda: {after})
 
 @pytest.fixture
 def run(project):
-    def start(lines, *options, after="None", keys=(), **stdin):
+    def start(lines, after="None", keys=()):
         keys = (f"machine.lock_dir={project.root / 'locks'}", "tracking=none", *keys)
         text = (SCRIPT + lines).format(keys=", ".join(map(repr, keys)), after=after)
         (project.root / "own.py").write_text(text)
         environment = {**ENVIRONMENT, "PYTHONPATH": str(project.root / "src")}
         return subprocess.run(
-            [sys.executable, *options, "own.py"],
-            cwd=project.root, env=environment, capture_output=True, text=True, check=False, timeout=300, **stdin,
+            [sys.executable, "own.py"],
+            cwd=project.root, env=environment, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
 
     return start
@@ -74,16 +74,6 @@ def test_failure_of_the_script_is_that_of_its_run(run, project):
     assert run(METERED, after="1 / 0").returncode == 1
     failure = project.record().summary()["failure"]
     assert failure == {"kind": "exception", "message": "ZeroDivisionError: division by zero"}
-
-
-def test_interactive_session_has_a_run_per_meter_and_survives_errors(run, project):
-    lines = "1 / 0\ntrain(range(1), meter.batches(loader))\nmeter = Meter(*meter._overrides)\n"
-    lines += "with meter: train(range(1), meter.batches(list(loader)))\n\nprint(meter.last.e2e_s > 0)\n"
-    done = run(METERED.replace("3", "1"), "-i", input=lines)
-    assert done.stdout.splitlines()[-1] == "True"
-    records = project.records()
-    assert [len(record.windows()) for record in records] == [2, 1]
-    assert {record.summary()["state"] for record in records} == {"completed"}
 
 
 class Kernel:

@@ -6,12 +6,12 @@ import boards
 import pytest
 from controls import Board
 
-from epochmeter.machine.gauge_sampler import READ_LIMIT_S, Unavailable, open_gauges
+from epochmeter.machine.gauge_sampler import READ_LIMIT_S, Gauges, Unavailable
 
 
 @contextmanager
 def gauges(root, gpus=()):
-    opened = open_gauges(gpus=gpus, root=root)
+    opened = Gauges(gpus=gpus, root=root)
     yield opened
     opened.close()
 
@@ -36,7 +36,7 @@ def borders(gauges, *inside, before=lambda: None, after=lambda: None):
 
 def stat(busy, idle, steal=0):
     """/proc/stat with the given busy, idle and stolen ticks of all cores together."""
-    return {"proc/stat": f"cpu  {busy - 30} 10 15 {idle - 5} 5 2 3 {steal} 77 0\ncpu0 1 2 3\nintr 12345 0 0\n"}
+    return {"proc/stat": f"cpu  {busy - 30} 10 15 {idle - 5} 5 2 3 {steal} 77 0\nintr 12345 0 0\n"}
 
 
 def meminfo(available):
@@ -252,7 +252,7 @@ def test_nvidia_gpus_have_utilization_clock_and_throttling(nvml, monkeypatch, gp
     ("gpu", "stub", "why"),
     [
         ("GPU-aaaa", "unsupported", "of gpu0: Not Supported"),
-        ("GPU-aaaa", "silent", "cannot initialize NVML: Driver Not Loaded"),
+        ("GPU-aaaa", "silent", "nvmlInit of this machine: Driver Not Loaded"),
         ("GPU-cccc", "", "of GPU-cccc: Not Found"),
     ],
 )

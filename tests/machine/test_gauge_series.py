@@ -1,11 +1,14 @@
 """Rows of gauges, from kernel files with known counters."""
 
+from contextlib import suppress
+
 import boards
 import pytest
 from controls import Board
 
-from epochmeter.machine.gauge_sampler import open_gauges
+from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries
+from epochmeter.machine.gauges import core_ticks
 
 SECOND = 1_000_000_000
 DISK = "sys/class/block/sda1/stat"
@@ -39,8 +42,10 @@ def rows(tree):
     def sampled(*samples, devices=("sda1",)):
         series = GaugeSeries(tree(), 1.0, devices)
         for seconds, files, network in samples:
-            tree(**files)
-            series.add(round(seconds * SECOND), {"ram_used_bytes": 5.0}, network, None)
+            counters = {"network": network} if network else {}
+            with suppress(OSError, ValueError):
+                counters |= core_ticks(tree(**files) / "proc/stat")
+            series.add(round(seconds * SECOND), {"ram_used_bytes": 5.0}, counters, None)
         return [{**dict.fromkeys(series.columns), **row} for row in series.drain()]
 
     return sampled
@@ -76,7 +81,7 @@ def test_rows_follow_at_the_mean_period_and_throttling_of_all_samples_counts(tre
     series = GaugeSeries(tree(), 1.0)
     slowed = {0.7: ["gpu0 power-capped"], 1.1: ["a, b"], 1.6: [], 2.2: []}
     for seconds in (0.1, 0.7, 1.1, 1.6, 2.2, 3.15, 4.2):
-        series.add(round(seconds * SECOND), {}, (), slowed.get(seconds))
+        series.add(round(seconds * SECOND), {}, {}, slowed.get(seconds))
     cells = [(row["monotonic_ns"] / SECOND, row.get("throttling")) for row in series.drain()]
     assert cells == [(0.1, None), (1.1, "gpu0 power-capped; a  b"), (2.2, "none"), (3.15, None), (4.2, None)]
     assert series.drain() == []
@@ -85,7 +90,7 @@ def test_rows_follow_at_the_mean_period_and_throttling_of_all_samples_counts(tre
 def columns_of(root, *gpus):
     """The columns with a reading in the first row, without the time."""
     series = GaugeSeries(root, 1.0)
-    opened = open_gauges(gpus=gpus, root=root, series=series)
+    opened = Gauges(gpus=gpus, root=root, series=series)
     opened.mark()
     opened.close()
     return {name: cell for name, cell in series.drain()[0].items() if name != "monotonic_ns" and cell is not None}

@@ -63,7 +63,7 @@ def test_counters_are_means_over_gpus_and_rates_are_sums(nvml, monkeypatch):
         ("GPU-bbbb", "hopper,mig", "GPM of gpu1: the run does not use a slice of this GPU in MIG mode", "=MIG-"),
         ("GPU-aaaa", "hopper,dcgm", "nvmlGpmSampleGet of gpu0: In use by another client", "dcgmi profile --pause"),
         ("GPU-aaaa", "hopper,root", "nvmlGpmSampleGet of gpu0: Insufficient Permissions", PROFILING_OPTION),
-        ("GPU-aaaa", "silent", "cannot initialize NVML: Driver Not Loaded", None),
+        ("GPU-aaaa", "silent", "nvmlInit of this machine: Driver Not Loaded", None),
         ("GPU-cccc", "hopper", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found", None),
     ],
 )

@@ -17,9 +17,11 @@ def looks(nvml, other_process, monkeypatch):
     def two(*listed, host=True, stub=""):
         monkeypatch.setenv("STUB", stub)
         monkeypatch.setenv("STUB_PROCESSES", " ".join(listed))
-        monkeypatch.setattr(gpu_processes, "in_hosts_pid_namespace", lambda: host)
+        monkeypatch.setattr(
+            gpu_processes, "pid_namespace", lambda: gpu_processes.HOST_PID_NAMESPACE if host else "pid:[1]"
+        )
         polls = []
-        with closing(gpu_processes.open_gpu_monitor(["GPU-aaaa"])) as monitor:
+        with closing(gpu_processes.GpuProcessMonitor(["GPU-aaaa"])) as monitor:
             monitor.own_pids.add(other_process.pid)
             for _ in range(2):
                 monitor.poll()
@@ -30,38 +32,38 @@ def looks(nvml, other_process, monkeypatch):
 
 
 def test_other_process_is_reported_and_warned_of_once(looks, other_process, caplog):
-    first, second = looks(f"{OWN}:1000:50", f"{other_process.pid}:500:5", f"{OTHER}:3072:45")
+    first, second = looks(f"{OWN}:1000", f"{other_process.pid}:500", f"{OTHER}:3072")
     (text,) = first
     assert text.startswith(f"process {OTHER} (")
-    assert text.endswith("also computes on gpu0: 3.0 GiB, 45% utilization")
-    assert second == first, "without a newer sample the last known utilization holds"
+    assert text.endswith("also computes on gpu0: 3.0 GiB")
+    assert second == first
     (warning,) = caplog.messages
     assert warning.startswith(f"warning: {text}\n")
 
 
 def test_no_process_is_reported_on_an_unshared_gpu(looks, other_process):
-    assert looks(f"{OWN}:1000:50", f"{other_process.pid}:500:5") == looks() == [[], []]
+    assert looks(f"{OWN}:1000", f"{other_process.pid}:500") == looks() == [[], []]
 
 
 def test_mps_service_itself_computes_nothing(looks, monkeypatch):
     monkeypatch.setattr(gpu_processes, "command_name", lambda pid: "nvidia-cuda-mps-server")
-    assert looks(f"{OWN}:1000:50", f"{OTHER}:3072:45") == [[], []]
+    assert looks(f"{OWN}:1000", f"{OTHER}:3072") == [[], []]
 
 
-def test_unreported_values_are_unknown(looks):
-    (text,), _ = looks(f"{OTHER}:-1:45", stub="noutil")
-    assert text.endswith("memory unknown, utilization unknown")
+def test_unreported_memory_is_unknown(looks):
+    (text,), _ = looks(f"{OTHER}:-1")
+    assert text.endswith("memory unknown")
 
 
 def test_processes_with_hidden_ids_are_counted_and_named_if_the_ids_are_the_hosts(looks):
     """One process may be this run's own."""
-    assert looks("900001:10:1", host=False) == [[], []]
-    hidden = looks("900001:10:1", "900002:10:1", "900003:10:1", host=False)[0]
+    assert looks("900001:10", host=False) == [[], []]
+    hidden = looks("900001:10", "900002:10", "900003:10", host=False)[0]
     assert hidden == ["3 processes compute on gpu0, 2 more than this run's own; their IDs are hidden"]
-    (text,), _ = looks(f"{OWN}:10:1", f"{OTHER}:10:1", host=False)
+    (text,), _ = looks(f"{OWN}:10", f"{OTHER}:10", host=False)
     assert text.startswith(f"process {OTHER} (")
 
 
 @pytest.mark.parametrize("stub", ["unsupported", "silent"])
 def test_driver_without_a_process_list_is_no_error(looks, stub):
-    assert looks(f"{OTHER}:3072:45", stub=stub) == [[], []]
+    assert looks(f"{OTHER}:3072", stub=stub) == [[], []]

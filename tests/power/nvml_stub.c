@@ -23,8 +23,7 @@
  *   late          a power limit takes effect 0.2 s after it is set; setting the current one has no effect
  *   only0         the power limit of gpu1 may not be set
  *
- * STUB_PROCESSES lists the processes on gpu0 as `pid:MiB:percent`, separated by spaces; -1 MiB is unknown.
- *   noutil        the utilization of processes is not reported
+ * STUB_PROCESSES lists the processes on gpu0 as `pid:MiB`, separated by spaces; -1 MiB is unknown.
  *
  * Power limits, 100 to 300 W and initially 250 W, are in the file STUB_LIMIT (gpu1: STUB_LIMIT.1), in milliwatts,
  * so that other processes read them. */
@@ -255,15 +254,14 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(gpu_t gpu, unsigned long long *rea
 /* Processes */
 
 typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } process_t;
-typedef struct { unsigned pid; unsigned long long at_us; unsigned percent, memory, encoder, decoder; } sample_t;
 enum { INSUFFICIENT_SIZE = 7, MOST = 16 };
-static struct { unsigned pid; long mib; unsigned percent; } users[MOST];
+static struct { unsigned pid; long mib; } users[MOST];
 
 static unsigned find_users(gpu_t gpu) {
     const char *text = getenv("STUB_PROCESSES");
     unsigned count = 0;
     for (int read = 0; text && gpu->index == 0 && count < MOST; text += read, count++)
-        if (sscanf(text, " %u:%ld:%u%n", &users[count].pid, &users[count].mib, &users[count].percent, &read) < 3) break;
+        if (sscanf(text, " %u:%ld%n", &users[count].pid, &users[count].mib, &read) < 2) break;
     return count;
 }
 
@@ -274,20 +272,5 @@ int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t gpu, unsigned *room, process_t
     if (count > had) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < count; i++)
         processes[i] = (process_t){users[i].pid, users[i].mib < 0 ? ~0ULL : (unsigned long long)users[i].mib << 20, ~0, ~0};
-    return SUCCESS;
-}
-
-/* Two samples of each process, 10 points apart, and one of garbage. */
-int nvmlDeviceGetProcessUtilization(gpu_t gpu, sample_t *samples, unsigned *room, unsigned long long since_us) {
-    if (answer() || stub_is("noutil")) return NOT_SUPPORTED;
-    unsigned count = find_users(gpu);
-    *room = 3 * count;
-    if (since_us >= 2000000 || !count) return NOT_FOUND;
-    if (!samples) return INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < count; i++) {
-        samples[3 * i] = (sample_t){users[i].pid, 1000000, users[i].percent - 5};
-        samples[3 * i + 1] = (sample_t){users[i].pid, 2000000, users[i].percent + 5};
-        samples[3 * i + 2] = (sample_t){users[i].pid, 0, 4000000000u};
-    }
     return SUCCESS;
 }

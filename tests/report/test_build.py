@@ -114,7 +114,7 @@ def test_unreadable_and_disturbed_runs_are_noted():
     report = build_report(sweep(unreadable={"0": "half of it"}))
     assert (report.rows, report.charts) == ([], [])
     assert report.notes == ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]
-    shared = {"gpu_shared": "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"}
+    shared = {"gpu_shared": "process 7 (python) also computes on gpu0: 3.0 GiB"}
     runs = [replace(trained(number, 100.0), disturbed=shared if number else {}) for number in range(3)]
     notes = build_report(sweep(*runs)).notes
     assert notes == [f"Runs 1, 2: another process used the GPU ({shared['gpu_shared']})."]

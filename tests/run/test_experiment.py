@@ -23,7 +23,7 @@ from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.publisher import Tracker
 
-PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
+PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB"
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from epochmeter.machine.gauge_sampler import open_gauges
+from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.run.instruments import wait_until_cool
 
 ZONE = "sys/class/thermal/thermal_zone{}/"
@@ -29,7 +29,7 @@ class CoolingMachine:
 
     def rest(self, below_c, most_s=600):
         self.messages = []
-        with closing(open_gauges(gpus=[], root=self._root)) as gauges:
+        with closing(Gauges(gpus=[], root=self._root)) as gauges:
             return wait_until_cool(
                 below_c, most_s, gauges, self.messages.append, clock=lambda: self.now_s, pause=self.pause
             )

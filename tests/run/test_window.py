@@ -270,7 +270,7 @@ def test_window_of_another_node_is_by_its_own_clock():
 
 def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
     looks = count()
-    text = "process 7 (python) also computes on gpu0: {} GiB, 45% utilization"
+    text = "process 7 (python) also computes on gpu0: {} GiB"
     monitor = SimpleNamespace(poll=lambda: None, drain=lambda: [text.format(next(looks))])
     instruments = WindowInstruments(meter("gpu0"), Scripted(), ScriptedSource(), gpu_monitor=monitor)
     borders = at(100, gpu0=0.0), at(104, gpu0=20.0)

@@ -5,6 +5,7 @@ variables change.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import cache
@@ -44,16 +45,11 @@ def find_cards(root: Path) -> list[Card]:
         properties = dict(line.partition("=")[::2] for line in read_text(file).splitlines())
         if properties.get("DRIVER") == "amdgpu":
             folders[properties.get("PCI_SLOT_NAME", "")] = file.parent
-    return [
-        Card(
-            number,
-            bus,
-            folders[bus],
-            f"GPU-{read_text(folders[bus] / 'unique_id')}",
-            read_text(folders[bus] / "device") in DUAL_DIE_IDS,
-        )
-        for number, bus in enumerate(sorted(folders))
-    ]
+    cards = []
+    for number, (bus, folder) in enumerate(sorted(folders.items())):
+        is_dual_die = read_text(folder / "device") in DUAL_DIE_IDS
+        cards.append(Card(number, bus, folder, f"GPU-{read_text(folder / 'unique_id')}", is_dual_die))
+    return cards
 
 
 def find_card(name: str, cards: Sequence[Card]) -> Card | None:
@@ -72,23 +68,17 @@ def board_card(name: str, cards: Sequence[Card]) -> Card:
 
 def list_gpus(root: Path) -> list[dict[str, str]]:
     """List the GPUs in the driver's order, which is ROCm's, as `machine.gpus` describes them."""
-    nodes = sorted(root.glob("sys/class/kfd/kfd/topology/nodes/*"), key=lambda node: int(node.name))
-    return [gpu for node in nodes if (gpu := _describe(read_text(node / "name"), read_text(node / "properties")))]
-
-
-def _describe(model: str, properties: str) -> dict[str, str]:
-    """Describe a node of the driver's topology; empty for a node without SIMD units, which is a CPU."""
-    values = {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", properties, re.MULTILINE)}
-    if not values.get("simd_count"):
-        return {}
-    location, unique = values.get("location_id", 0), values.get("unique_id", 0)
-    bus = f"{values.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
-    return {
-        "vendor": "amd",
-        "model": model,
-        "bus": bus if location else "",
-        "uuid": f"GPU-{unique:016x}" if unique else "",  # ROCm's format
-    }
+    gpus = []
+    for node in sorted(root.glob("sys/class/kfd/kfd/topology/nodes/*"), key=lambda node: int(node.name)):
+        numbers = re.findall(r"^(\w+) (\d+)$", read_text(node / "properties"), re.MULTILINE)
+        values = defaultdict(int, {name: int(value) for name, value in numbers})
+        location, unique = values["location_id"], values["unique_id"]
+        bus = f"{values['domain']:04x}:{location >> 8:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
+        uuid = f"GPU-{unique:016x}" if unique else ""  # ROCm's format
+        gpu = {"vendor": "amd", "model": read_text(node / "name"), "bus": bus if location else "", "uuid": uuid}
+        if values["simd_count"]:  # the other nodes are CPUs
+            gpus.append(gpu)
+    return gpus
 
 
 class AmdSmiGpu:
@@ -106,29 +96,25 @@ class AmdSmiGpu:
         return result
 
 
-class AmdCounters:
+class AmdCounters(AmdSmiGpu):
     """Counters of an AMD GPU that its firmware accumulates; OSError if it has none."""
 
     def __init__(self, bus: str) -> None:
-        self._gpu = AmdSmiGpu(bus)
+        super().__init__(bus)
         self.start()
         if not any(isinstance(self._before.get(name), int) for name in ACTIVITIES.values()):
             raise OSError(f"GPU {bus}: its firmware does not accumulate its utilization, as of Instinct GPUs")
 
     def start(self) -> None:
         """Read the counters before a window."""
-        self._before = self._gpu.call("amdsmi_get_gpu_metrics_info")
+        self._before = self.call("amdsmi_get_gpu_metrics_info")
 
     def end(self) -> dict[str, float]:
-        """Read the counters after a window, and return its metrics.
-
-        Raises:
-            OSError: The utilization is impossible.
-        """
-        metrics = counter_means(self._before, self._gpu.call("amdsmi_get_gpu_metrics_info"))
+        """Read the counters after a window, and return its metrics; OSError if the utilization is impossible."""
+        metrics = counter_means(self._before, self.call("amdsmi_get_gpu_metrics_info"))
         for name in ACTIVITIES:
             if metrics.get(name, 0.0) > MAX_FRACTION:
-                raise OSError(f"GPU {self._gpu.bus}: the counter {ACTIVITIES[name]} has an unknown unit")
+                raise OSError(f"GPU {self.bus}: the counter {ACTIVITIES[name]} has an unknown unit")
         return metrics
 
 
@@ -141,8 +127,8 @@ def counter_means(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[s
 
     def increases(name: str) -> list[int]:
         """Return the increases of a counter; none if it is not a number, but amdsmi's `N/A`."""
-        first, last = (values if isinstance(values := reading.get(name), list) else [values]
-                       for reading in (before, after))  # fmt: skip
+        readings = (reading.get(name) for reading in (before, after))
+        first, last = (reading if isinstance(reading, list) else [reading] for reading in readings)
         pairs = zip(first, last, strict=True)
         return [end - start for start, end in pairs if isinstance(start, int) and isinstance(end, int)]
 
@@ -152,10 +138,8 @@ def counter_means(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[s
     cycles = sum(increases("accumulation_counter")) or seconds / CYCLE_S
     percents = {metric: increases(name) for metric, name in ACTIVITIES.items()}
     kibibytes = {metric: increases(name) for metric, name in LINKS.items()}
-    return {
-        **{metric: values[0] % (1 << 32) * PERCENT / cycles for metric, values in percents.items() if values},
-        **{metric: sum(values) * KIBIBYTE / seconds for metric, values in kibibytes.items() if values},
-    }
+    metrics = {metric: values[0] % (1 << 32) * PERCENT / cycles for metric, values in percents.items() if values}
+    return metrics | {metric: sum(values) * KIBIBYTE / seconds for metric, values in kibibytes.items() if values}
 
 
 @cache

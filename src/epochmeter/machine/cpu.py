@@ -6,20 +6,14 @@ from pathlib import Path
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 ARM_CORES = {
-    ("0x41", "0xd03"): "Cortex-A53",
     ("0x41", "0xd07"): "Cortex-A57",
-    ("0x41", "0xd08"): "Cortex-A72",
-    ("0x41", "0xd0b"): "Cortex-A76",
-    ("0x41", "0xd0c"): "Neoverse-N1",
-    ("0x41", "0xd40"): "Neoverse-V1",
     ("0x41", "0xd42"): "Cortex-A78AE",
-    ("0x41", "0xd49"): "Neoverse-N2",
     ("0x41", "0xd4f"): "Neoverse-V2",
     ("0x41", "0xd83"): "Neoverse-V3AE",
     ("0x4e", "0x003"): "Denver 2",
     ("0x4e", "0x004"): "Carmel",
 }
-"""Core names by implementer and part number, which ARM kernels report instead of a name."""
+"""Names of the cores of Jetsons and Grace, by the implementer and part that ARM kernels report instead of a name."""
 
 
 def describe(root: Path) -> dict[str, str | int]:
@@ -53,12 +47,9 @@ def long_term_limits(root: Path) -> list[Path]:
 
     The limit of the whole platform (psys) and the second interface to the packages (mmio) are left out.
     """
-    zones = (name.parent for name in sorted(root.glob("sys/class/powercap/intel-rapl:*/name")))
-    packages = [zone for zone in zones if re.match(r"package-\d", (zone / "name").read_text())]
-    constraints = (name for zone in packages for name in sorted(zone.glob("constraint_*_name")))
-    limits = (
-        name.with_name(name.name.replace("name", "power_limit_uw"))
-        for name in constraints
-        if name.read_text().strip() == "long_term"
-    )
+    names = sorted(root.glob("sys/class/powercap/intel-rapl:*/name"))
+    packages = [name.parent for name in names if re.match(r"package-\d", name.read_text())]
+    constraints = (name for package in packages for name in sorted(package.glob("constraint_*_name")))
+    terms = (name for name in constraints if name.read_text().strip() == "long_term")
+    limits = (name.with_name(name.name.replace("name", "power_limit_uw")) for name in terms)
     return [limit for limit in limits if limit.exists()]

@@ -1,12 +1,13 @@
 """The storage device of a folder: the block devices that count its reads, and the type of the device.
 
 The file system is found in the mount table and its block device in sysfs. Partitions, LVM, LUKS and RAID are followed
-to the physical disks, overlays and loop devices to their own storage.
+to the physical disks, overlays to their own storage.
 """
 
 import os
 import re
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,15 +33,13 @@ SATISFYING_MEDIA = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd
 
 
 class Mount(NamedTuple):
-    """A line of the mount table."""
+    """A line of the mount table; `number` is the device number, `major:minor`."""
 
     number: str
-    """Device number `major:minor`."""
     point: str
     filesystem: str
     source: str
-    options: list[tuple[str, str]]
-    """Options in order; an overlay repeats one for each layer."""
+    options: list[str]
 
 
 class Disk(NamedTuple):
@@ -81,15 +80,16 @@ def disk_of_device(number: str, folder: Path, root: Path) -> Disk:
         return Disk((), "network", filesystem, f"{filesystem} is on a network")
     if mount and filesystem == "overlay":
         return _overlay_disk(mount, folder, root)
-    name = _link_name(root / "sys/dev/block" / number)
-    if not name and mount and mount.source.startswith("/dev/"):  # btrfs has numbers of its own
+    link = root / "sys/dev/block" / number
+    if not link.exists() and mount and mount.source.startswith("/dev/"):  # btrfs has numbers of its own
         node = root / mount.source.lstrip("/")
         source = os.readlink(node) if node.is_symlink() else mount.source  # such as /dev/mapper/data
-        name = _link_name(root / "sys/class/block" / Path(source).name)
-    if not name:
+        link = root / "sys/class/block" / Path(source).name
+    if not link.exists():
         return Disk((), "unknown", filesystem, f"{filesystem} has no block device")
+    name = link.resolve().name
     devices = _btrfs_devices(name, root) if filesystem == "btrfs" else (name,)
-    media = {_medium(path, root) for device in devices for path in _physical_disks(_block_device(device, root))}
+    media = {_medium(path) for device in devices for path in _physical_disks(_block_device(device, root))}
     return Disk(devices, media.pop() if len(media) == 1 else "unknown", filesystem)
 
 
@@ -99,18 +99,15 @@ def satisfies(medium: str, disk: Disk) -> bool:
 
 
 def read_counters(disk: Disk) -> ReadCounters | None:
-    """Read how many reads the devices have completed, by all processes; None if a device is missing.
-
-    A device that was removed and attached again starts at 0.
-    """
+    """Read how many reads the devices have completed, by all processes; None if a device is missing."""
     try:  # nowrap would add the counts from before a device was removed
         counters = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
     except (OSError, ValueError, NotImplementedError):  # no table of them, or one that psutil cannot read
         return None
-    available = [counters[device] for device in disk.devices if device in counters]
-    if not available or len(available) < len(disk.devices):
+    if not disk.devices or not counters.keys() >= {*disk.devices}:
         return None
-    return ReadCounters(sum(part.read_count for part in available), sum(part.read_bytes for part in available))
+    parts = [counters[device] for device in disk.devices]
+    return ReadCounters(sum(part.read_count for part in parts), sum(part.read_bytes for part in parts))
 
 
 def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
@@ -132,19 +129,15 @@ def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
 
 def _overlay_disk(mount: Mount, folder: Path, root: Path) -> Disk:
     """The storage of the overlay layer that contains the folder."""
-    inside = folder.relative_to(mount.point)
-    upper = [value for key, value in mount.options if key == "upperdir"]
-    lower = [layer for key, value in mount.options if key == "lowerdir" for layer in re.split(r"(?<!\\):", value)]
-    single = [value for key, value in mount.options if key == "lowerdir+"]  # how Linux >= 6.8 may name them
-    for layer in (*upper, *lower, *single):
-        candidate = Path(layer.replace("\\:", ":")) / inside
+    upper = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
+    lower = [
+        re.split(r"(?<!\\):", option.partition("=")[2]) for option in mount.options if option.startswith("lowerdir")
+    ]
+    for layer in chain(upper, *lower):
+        candidate = Path(layer.replace("\\:", ":")) / folder.relative_to(mount.point)
         if layer and os.path.isdir(candidate):
             return disk_of(candidate, root)
     return Disk((), "unknown", "overlay", "the layers of the overlay are not visible here")
-
-
-def _link_name(link: Path) -> str | None:
-    return link.resolve().name if link.exists() else None
 
 
 def _block_device(name: str, root: Path) -> Path:
@@ -168,27 +161,21 @@ def _physical_disks(block: Path) -> list[Path]:
     return [path for slave in slaves for path in _physical_disks(slave.resolve())] or [block]
 
 
-def _medium(block: Path, root: Path) -> str:
+def _medium(block: Path) -> str:
     name = block.name
-    if name.startswith("loop"):
-        backing = read_text(block / "loop/backing_file")
-        return disk_of(backing, root).medium if backing and os.path.exists(backing) else "unknown"
     if name.startswith("nvme"):
-        controller = block / "device"
-        transports = _texts([controller, *controller.glob("nvme*")], "transport")  # its own, or of its paths
-        if NVME_FABRICS & set(transports):
+        controllers = [block / "device", *block.glob("device/nvme*")]  # of itself, or of its paths
+        if NVME_FABRICS.intersection(_texts(controllers, "transport")):
             return "network"
-        return "virtual" if VIRTUAL_NVME.search(read_text(controller / "model")) else "nvme"
+        return "virtual" if VIRTUAL_NVME.search(read_text(block / "device/model")) else "nvme"
     if name.startswith("mmcblk"):
         return {"SD": "sd", "MMC": "emmc"}.get(read_text(block / "device/type"), "unknown")
-    if name.startswith(("zram", "ram")):
-        return "ram"
     if name.startswith(("nbd", "rbd", "drbd")):
         return "network"
     if VIRTUAL_DISK.search(str(block)) or read_text(block / "device/vendor") in HYPERVISORS:
         return "virtual"
-    kind = {"0": "ssd", "1": "hdd"}.get(read_text(block / "queue/rotational"), "")
-    if not kind or not name.startswith("sd"):
+    kind = {"0": "ssd", "1": "hdd"}.get(read_text(block / "queue/rotational"), "unknown")
+    if kind == "unknown" or not name.startswith("sd"):
         return "unknown"
     if not re.search(r"/usb\d+/", str(block)):
         return kind
@@ -205,24 +192,16 @@ def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
 
     Files of btrfs have the number of their subvolume, which the table lacks; then it is the innermost mount of all.
     """
-    parents = [mount for mount in reversed(_mounts(root)) if folder.is_relative_to(mount.point)]
+    mounts = []
+    for line in read_text(root / "proc/self/mountinfo").splitlines():
+        entry, _, system = line.partition(" - ")
+        mount_number, _, point = entry.split(" ")[2:5]
+        filesystem, source, options = [*system.split(" "), "", ""][:3]
+        decoded = [_unescape(option) for option in options.split(",")]
+        mounts.append(Mount(mount_number, _unescape(point), filesystem, _unescape(source), decoded))
+    parents = [mount for mount in reversed(mounts) if folder.is_relative_to(mount.point)]
     candidates = [mount for mount in parents if mount.number == number] or parents
     return max(candidates, key=lambda mount: len(mount.point), default=None)  # the last mount at a point comes first
-
-
-def _mounts(root: Path) -> list[Mount]:
-    try:
-        lines = (root / "proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return []
-    mounts = []
-    for line in lines:
-        entry, _, system = line.partition(" - ")
-        _, _, number, _, point, *_ = entry.split(" ")
-        filesystem, source, options = [*system.split(" "), "", ""][:3]
-        pairs = [(key, _unescape(value)) for key, _, value in (option.partition("=") for option in options.split(","))]
-        mounts.append(Mount(number, _unescape(point), filesystem, _unescape(source), pairs))
-    return mounts
 
 
 def _unescape(text: str) -> str:

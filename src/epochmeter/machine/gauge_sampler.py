@@ -2,7 +2,7 @@
 
 import time
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from epochmeter.machine import nvml
 from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.gauge_series import GaugeSeries, level_columns
-from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCauses, find_gauges, nvml_gauges
+from epochmeter.machine.gauges import find_gauges, nvml_gauges
 from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.shared.units import NANOSECOND
 
@@ -31,8 +31,6 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "temperature_max_c": max,
 }
 """Aggregate function of a quantity: over all instruments of a sample, and over the samples of a window."""
-COUNTERS = ("cpu_utilization", "network_bytes")
-"""Quantities with pairs of counters, of which a window has the difference between its borders."""
 UNAVAILABLE_REASONS = {
     "cpu_utilization": ("cannot read /proc/stat", "mount /proc"),
     "gpu_utilization": ("no GPU in use reports its utilization", ""),
@@ -57,39 +55,40 @@ class Unavailable(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One sample of all gauges; `counters` are the pairs of `COUNTERS`."""
+    """The readings of all gauges, by quantity."""
 
     at_ns: int
-    counters: Mapping[str, tuple[int, int]]
-    values: Mapping[str, float]
-    slowed: ThrottleCauses
+    readings: Mapping[str, Sequence[Any]]
+
+    def slowed(self) -> dict[str, list[str]]:
+        """Return the causes of lowered clocks that the instruments report, with the devices."""
+        causes: dict[str, list[str]] = defaultdict(list)
+        for cause, texts in chain(*(reading.items() for reading in self.readings.get("throttling", ()))):
+            causes[cause] += texts
+        return causes
 
 
 _moment = attrgetter("at_ns")
 
 
 class Gauges:
-    """Sample gauges twice per second, and at the borders of windows.
+    """The gauges of a machine, sampled twice per second and at the borders of windows; `series` gets all samples."""
 
-    Args:
-        reasons: Why quantities have no gauge.
-        series: Gets all samples; None if no time series is recorded.
-    """
-
-    def __init__(
-        self,
-        gauges: Sequence[Gauge],
-        *,
-        reasons: Mapping[str, str] | None = None,
-        close: Callable[[], None] = lambda: None,
-        series: GaugeSeries | None = None,
-    ) -> None:
+    def __init__(self, *, gpus: Sequence[str], root: str | Path = "/", series: GaugeSeries | None = None) -> None:
         self.series = series
-        self._gauges = list(zip(gauges, level_columns(gauges), strict=True))
-        self._close = close
-        self._reasons = dict(reasons or {})
+        self._reasons: dict[str, str] = {}
         self._samples: list[Sample] = []
         self._sources: list[tuple[str, str]] = []
+        self._opened = ExitStack()
+        gauges, cards = list(find_gauges(Path(root), gpus)), find_cards(Path(root))
+        if nvidia := [gpu for gpu in gpus if not find_card(gpu, cards)]:
+            try:
+                self._opened.callback(nvml.start())
+                gauges += [gauge for uuid in nvidia for gauge in nvml_gauges(nvml.open_gpu(uuid))]
+            except OSError as error:
+                self._opened.close()
+                self._reasons = dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error))
+        self._gauges = list(zip(gauges, level_columns(gauges), strict=True))
         period_s = min(PERIOD_S, series.period_s) if series else PERIOD_S
         self._thread = PeriodicThread(self._take_sample, period_s=period_s, patience_s=READ_LIMIT_S, name="gauges")
 
@@ -101,7 +100,8 @@ class Gauges:
     def now(self, quantity: str) -> float | None:
         """The present value of a quantity, over all its instruments; None if it cannot be read."""
         self.mark()
-        return self._samples[-1].values.get(quantity) if self._samples else None
+        values = self._samples[-1].readings.get(quantity) if self._samples else None
+        return AGGREGATES[quantity](values) if values else None
 
     def window(self, opened_ns: int, closed_ns: int) -> dict[str, float]:
         """Compute the means and peaks of a window (monotonic clock); a quantity without samples is missing.
@@ -113,24 +113,25 @@ class Gauges:
         around = self._around(opened_ns, closed_ns)
         inside = [sample for sample in around if opened_ns <= sample.at_ns <= closed_ns]
         metrics = {}
-        if (ticks := _increase("cpu_utilization", around)) and ticks[1] > 0:
+        if (ticks := _increase(around, "cpu_utilization", "cpu")) and ticks[1] > 0:
             metrics["cpu_utilization"] = ticks[0] / ticks[1]
-        if (traffic := _increase("network_bytes", around)) and min(traffic) >= 0:  # less if an interface was removed
+        traffic = _increase(around, "network_bytes", "network")
+        if traffic and min(traffic) >= 0:  # less if an interface was removed
             metrics["network_received_bytes"], metrics["network_sent_bytes"] = traffic
         for quantity, aggregate in AGGREGATES.items():
             samples = around if aggregate is max else inside
-            if values := [sample.values[quantity] for sample in samples if quantity in sample.values]:
+            if values := [value for sample in samples for value in sample.readings.get(quantity, ())]:
                 metrics[quantity] = aggregate(values)
-        for cause in (POWER_CAPPED, THERMAL):
+        for cause in nvml.THROTTLE_REASONS:
             # The first sample covers the time before the window.
-            if slowed := [bool(sample.slowed[cause]) for sample in around[1:] if cause in sample.slowed]:
+            if slowed := [bool(causes[cause]) for causes in map(Sample.slowed, around[1:]) if cause in causes]:
                 metrics[cause] = fmean(slowed)
         return metrics
 
     def throttled(self, opened_ns: int, closed_ns: int) -> list[str]:
         """The throttling in a window: one text per device and cause, with the number of samples."""
         samples = self._around(opened_ns, closed_ns)[1:]  # the first sample covers the time before the window
-        counts = Counter(text for sample in samples for text in set(chain(*sample.slowed.values())))
+        counts = Counter(text for sample in samples for text in set(chain(*sample.slowed().values())))
         return [f"{text} in {count} of {len(samples)} samples" for text, count in sorted(counts.items())]
 
     def discard_before(self, before_ns: int) -> None:
@@ -152,7 +153,7 @@ class Gauges:
     def close(self) -> None:
         """Stop sampling and release the instruments."""
         if self._thread.close():
-            self._close()
+            self._opened.close()
 
     def _take_sample(self) -> None:
         at_ns = time.monotonic_ns()
@@ -160,24 +161,21 @@ class Gauges:
         sources, levels = [], {}
         for gauge, column in self._gauges:
             try:
-                readings[gauge.quantity].append(gauge.read())
-                sources.append((gauge.quantity, gauge.source))
-                if column:
-                    levels[column] = readings[gauge.quantity][-1]
+                value = gauge.read()
             except (OSError, ValueError) as error:
                 self._reasons[gauge.quantity] = str(error)
-        values = {
-            quantity: aggregate(readings[quantity]) for quantity, aggregate in AGGREGATES.items() if readings[quantity]
-        }
-        counters = {quantity: readings[quantity][0] for quantity in COUNTERS if readings[quantity]}
-        slowed: dict[str, list[str]] = defaultdict(list)
-        for cause, texts in chain(*(reading.items() for reading in readings["throttling"])):
-            slowed[cause] += texts
-        self._samples.append(Sample(at_ns, counters, values, dict(slowed)))
+                continue
+            readings[gauge.quantity].append(value)
+            sources.append((gauge.quantity, gauge.source))
+            if column:
+                levels[column] = value
+        sample = Sample(at_ns, dict(readings))
+        self._samples.append(sample)
         self._sources = sources
         if self.series:
-            texts = chain(*slowed.values()) if readings["throttling"] else None
-            self.series.add(at_ns, levels, counters.get("network_bytes", ()), texts)
+            counters = ChainMap(*readings["cpu_utilization"], *readings["network_bytes"])
+            slowed = chain(*sample.slowed().values()) if readings["throttling"] else None
+            self.series.add(at_ns, levels, counters, slowed)
 
     def _around(self, opened_ns: int, closed_ns: int) -> list[Sample]:
         """The samples from the last before a window to the first after it, at most `MAX_DISTANCE_S` outside of it."""
@@ -188,24 +186,7 @@ class Gauges:
         return near[max(0, before - 1) : after + 1]
 
 
-def _increase(quantity: str, samples: Sequence[Sample]) -> tuple[int, int] | None:
+def _increase(samples: Sequence[Sample], quantity: str, name: str) -> tuple[int, int] | None:
     """Return the increase of a pair of counters from the first to the last sample that has it."""
-    pairs = [sample.counters[quantity] for sample in samples if quantity in sample.counters]
+    pairs = [reading[name] for sample in samples for reading in sample.readings.get(quantity, ())]
     return (pairs[-1][0] - pairs[0][0], pairs[-1][1] - pairs[0][1]) if len(pairs) > 1 else None
-
-
-def open_gauges(*, gpus: Sequence[str], root: str | Path = "/", series: GaugeSeries | None = None) -> Gauges:
-    """Open the gauges of a machine and start sampling."""
-    gauges = list(find_gauges(Path(root), gpus))
-    cards = find_cards(Path(root))
-    nvidia = [gpu for gpu in gpus if not find_card(gpu, cards)]
-    if not nvidia:
-        return Gauges(gauges, series=series)
-    with ExitStack() as opened:
-        try:
-            opened.callback(nvml.start())
-            gauges += [gauge for uuid in nvidia for gauge in nvml_gauges(nvml.open_gpu(uuid))]
-        except OSError as error:
-            reasons = dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error))
-            return Gauges(gauges, reasons=reasons, series=series)
-        return Gauges(gauges, close=opened.pop_all().close, series=series)

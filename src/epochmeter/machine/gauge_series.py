@@ -1,7 +1,6 @@
 """The time series of the gauges: about one row per second, in the run folder's `gauges.csv`.
 
-docs/metrics.md describes the columns. There are those of the gauges that the machine has; a cell is empty if it could
-not be read.
+docs/metrics.md describes the columns; a cell is empty if it could not be read.
 """
 
 from collections import Counter
@@ -9,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from epochmeter.machine.gauges import Gauge, core_ticks
+from epochmeter.machine.gauges import Gauge
 from epochmeter.shared.record import NOT_THROTTLED, THROTTLING_COLUMN
 from epochmeter.shared.units import NANOSECOND
 
@@ -24,19 +23,33 @@ LEVEL_COLUMNS = {
 """Quantity of a gauge -> its column, with the gauge's device."""
 SECTOR_BYTES, MILLISECOND = 512, 1e-3
 """Units of the kernel's disk counters."""
+SECONDS = -1
+"""Index of the elapsed seconds, which follow the increases of the counters."""
+BUSY_MS = 9
+"""Index of the time in which a disk was busy."""
+RATES: dict[str, dict[str, tuple[int, float, int]]] = {
+    "disk": {
+        "disk_reads_per_s": (0, 1, SECONDS),
+        "disk_writes_per_s": (4, 1, SECONDS),
+        "disk_read_bytes_per_s": (2, SECTOR_BYTES, SECONDS),
+        "disk_written_bytes_per_s": (6, SECTOR_BYTES, SECONDS),
+        "disk_read_await_s": (3, MILLISECOND, 0),
+        "disk_write_await_s": (7, MILLISECOND, 4),
+        "disk_queue_requests": (10, MILLISECOND, SECONDS),
+        "disk_utilization": (BUSY_MS, MILLISECOND, SECONDS),
+    },
+    "network": {"network_received_bytes_per_s": (0, 1, SECONDS), "network_sent_bytes_per_s": (1, 1, SECONDS)},
+}
+"""Counters -> their columns: index of the counter, its unit, and index of the divisor."""
 
 Row = Mapping[str, float | str | None]
 """Cells by column; None for a cell without a reading."""
-Counters = Mapping[str, Sequence[int]]
+Counters = Mapping[str, Sequence[float]]
 """Busy ticks and all ticks of each core, counters of the disk, bytes received and sent."""
 
 
 class GaugeSeries:
-    """Rows of gauges, from the readings of `gauge_sampler`.
-
-    Args:
-        period_s: Mean period of rows, in seconds.
-        devices: The block devices that count the requests for the dataset.
+    """Rows of gauges, about one per `period_s`; `devices` are the disks of the dataset.
 
     Attributes:
         columns: The columns of the first row.
@@ -45,22 +58,17 @@ class GaugeSeries:
     def __init__(self, root: Path, period_s: float, devices: Sequence[str] = ()) -> None:
         self.period_s = period_s
         self.columns: tuple[str, ...] = ()
-        self._stat = root / "proc/stat"
         self._disks = [root / "sys/class/block" / device / "stat" for device in devices]
         self._rows: list[Row] = []
         self._due_ns = 0
-        self._before: tuple[int, Counters] | None = None
+        self._before: tuple[int, Counters] = (0, {})
         self._slowed: dict[str, None] | None = None
 
-    def add(
-        self, at_ns: int, levels: Mapping[str, float], network: Sequence[int], slowed: Iterable[str] | None
-    ) -> None:
+    def add(self, at_ns: int, levels: Mapping[str, float], counters: Counters, slowed: Iterable[str] | None) -> None:
         """Add a sample, which becomes a row if one is due; called by the sampler's thread only.
 
-        Args:
-            levels: Readings by column.
-            network: Bytes received and sent; empty if they are unknown.
-            slowed: Devices with lowered clocks and the causes, of all samples; None if they are unknown.
+        `levels` has the readings by column, `counters` those of the cores and of the network. `slowed` has the devices
+        with lowered clocks and the causes, of all samples; None if they are unknown.
         """
         if slowed is not None:
             self._slowed = {**(self._slowed or {}), **dict.fromkeys(slowed)}
@@ -68,23 +76,23 @@ class GaugeSeries:
             return
         period_ns = round(self.period_s / NANOSECOND)
         self._due_ns = at_ns + period_ns - (at_ns - self._due_ns) % period_ns if self._due_ns else at_ns + period_ns
-        counters = self._read_counters(network)
-        (before_ns, before), self._before = self._before or (at_ns, counters), (at_ns, counters)
-        slowed, self._slowed = self._slowed, None
-        text = {} if slowed is None else {THROTTLING_COLUMN: "; ".join(slowed).replace(",", " ") or NOT_THROTTLED}
-        rates = _rates(before, counters, (at_ns - before_ns) * NANOSECOND, len(self._disks))
-        row: Row = {TIME_COLUMN: at_ns, **rates, **levels, **text}
+        (before_ns, before), now = self._before, {**counters, **self._disk_counters()}
+        row: dict[str, float | str | None] = {TIME_COLUMN: at_ns, **levels}
+        row |= _rates(before, now, (at_ns - before_ns) * NANOSECOND)
+        if self._slowed is not None:
+            row[THROTTLING_COLUMN] = "; ".join(self._slowed).replace(",", " ") or NOT_THROTTLED
+        self._before, self._slowed = (at_ns, now), None
         self.columns = self.columns or tuple(row)
         self._rows.append(row)
 
-    def _read_counters(self, network: Sequence[int]) -> Counters:
-        counters: dict[str, Sequence[int]] = {}
+    def _disk_counters(self) -> Counters:
+        """Return the sums of the disks' counters (Documentation/block/stat.rst of Linux), and their mean busy time."""
         with suppress(OSError, ValueError):
-            counters |= core_ticks(self._stat)
-        with suppress(OSError, ValueError):
-            counters["disk"] = disk_counters(self._disks)
-        counters["network"] = network
-        return {name: counts for name, counts in counters.items() if counts}
+            columns = zip(*(map(int, disk.read_text().split()[:11]) for disk in self._disks), strict=True)
+            if sums := [float(sum(column)) for column in columns]:
+                sums[BUSY_MS] /= len(self._disks)
+                return {"disk": sums}
+        return {}
 
     def drain(self) -> list[Row]:
         """Return the new rows, each once."""
@@ -105,42 +113,13 @@ def level_columns(gauges: Sequence[Gauge]) -> list[str]:
     return columns
 
 
-def disk_counters(stats: Sequence[Path]) -> list[int]:
-    """Sum the counters of block devices, from their files `stat` (Documentation/block/stat.rst of Linux)."""
-    return [sum(counts) for counts in zip(*(map(int, stat.read_text().split()[:11]) for stat in stats), strict=True)]
-
-
-def _rates(before: Counters, now: Counters, elapsed_s: float, disks: int) -> dict[str, float | None]:
-    """Return the cells of counters; those that were not read before are None."""
+def _rates(before: Counters, now: Counters, elapsed_s: float) -> dict[str, float | None]:
+    """Return the cells of counters; None if they were not read before, or were reset, or nothing was counted."""
     cells: dict[str, float | None] = {}
     for name, counts in now.items():
         increases = [after - earlier for after, earlier in zip(counts, before.get(name, counts), strict=True)]
-        seconds = elapsed_s if name in before else 0.0
-        if name == "disk":
-            cells |= _disk_rates(increases, seconds, disks)
-        elif name == "network":
-            cells["network_received_bytes_per_s"] = _quotient(increases[0], seconds)
-            cells["network_sent_bytes_per_s"] = _quotient(increases[1], seconds)
-        else:
-            cells[f"{name}_utilization"] = _quotient(*increases)
+        increases.append(elapsed_s if name in before else 0)
+        for column, (counter, unit, divisor) in RATES.get(name, {f"{name}_utilization": (0, 1, 1)}).items():
+            is_rate = increases[divisor] > 0 and increases[counter] >= 0
+            cells[column] = unit * increases[counter] / increases[divisor] if is_rate else None
     return cells
-
-
-def _disk_rates(increases: Sequence[int], seconds: float, disks: int) -> dict[str, float | None]:
-    """Return the cells of `disk_counters`, given their increases."""
-    reads, _, read_sectors, read_ms, writes, _, written_sectors, write_ms, _, busy_ms, queued_ms = increases
-    return {
-        "disk_reads_per_s": _quotient(reads, seconds),
-        "disk_writes_per_s": _quotient(writes, seconds),
-        "disk_read_bytes_per_s": _quotient(read_sectors * SECTOR_BYTES, seconds),
-        "disk_written_bytes_per_s": _quotient(written_sectors * SECTOR_BYTES, seconds),
-        "disk_read_await_s": _quotient(read_ms * MILLISECOND, reads),
-        "disk_write_await_s": _quotient(write_ms * MILLISECOND, writes),
-        "disk_queue_requests": _quotient(queued_ms * MILLISECOND, seconds),
-        "disk_utilization": _quotient(busy_ms * MILLISECOND, seconds * disks),
-    }
-
-
-def _quotient(numerator: float, denominator: float) -> float | None:
-    """Return numerator / denominator; None if nothing was counted in the denominator, or if a counter was reset."""
-    return numerator / denominator if denominator > 0 and numerator >= 0 else None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.jetson import gpu_devfreqs
-from epochmeter.machine.nvml import NvmlGpu
+from epochmeter.machine.nvml import POWER_CAPPED, THERMAL, NvmlGpu
 from epochmeter.machine.sysfs import match_group, read_text
 
 JETSON_LOADS = (
@@ -23,8 +23,6 @@ CONSTANT_ZONES = ("PMIC-Die",)
 PLAUSIBLE_C = range(-40, 127)
 THROTTLE_PATTERN = r"(throttle|balanced|cpufreq|devfreq)"
 """Cooling devices that lower clocks, unlike fans."""
-POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
-"""Causes of lowered clocks, by their metrics: a power limit or over-current; heat."""
 OTHER_CAUSE = "elsewhere"
 """Cause for lowered clocks of a device that does not train: a note, but no metric."""
 
@@ -37,8 +35,8 @@ class Gauge(NamedTuple):
 
     It returns a number in the unit of the quantity's name, except for three quantities:
 
-    - `cpu_utilization`: busy ticks and all ticks since boot
-    - `network_bytes`: bytes received and sent since boot
+    - `cpu_utilization`: busy ticks and all ticks since boot, of all cores together (`cpu`) and of each
+    - `network_bytes`: bytes received and sent since boot, as `network`
     - `throttling`: causes that are active, or were active since the last reading
 
     `device` names the device in the columns of `gauge_series`.
@@ -52,7 +50,7 @@ class Gauge(NamedTuple):
 
 def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
     """List the gauges of a machine in kernel files."""
-    yield Gauge("cpu_utilization", "/proc/stat", partial(cpu_ticks, root / "proc/stat"))
+    yield Gauge("cpu_utilization", "/proc/stat", partial(core_ticks, root / "proc/stat"))
     yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
     yield Gauge("network_bytes", "/proc/net/dev", partial(network_bytes, root))
     yield from _temperatures(root)
@@ -113,20 +111,12 @@ def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
 
 def nvml_gauges(gpu: NvmlGpu) -> Iterator[Gauge]:
     """List the gauges of an NVIDIA GPU, by NVML."""
-
-    def throttling() -> ThrottleCauses:
-        power, thermal = gpu.throttle_reasons()
-        return {
-            POWER_CAPPED: [f"{gpu.name} {reason}" for reason in power],
-            THERMAL: [f"{gpu.name} {reason}" for reason in thermal],
-        }
-
     source = f"NVML, {gpu.name}"
     yield Gauge("gpu_utilization", source, gpu.utilization, gpu.name)
     yield Gauge("gpu_clock_mean_hz", source, gpu.clock_hz, gpu.name)
     yield Gauge("gpu_memory_bytes", source, gpu.memory_used_bytes, gpu.name)
     yield Gauge("temperature_max_c", source, gpu.temperature_c, gpu.name)
-    yield Gauge("throttling", source, throttling)
+    yield Gauge("throttling", source, gpu.throttle_reasons)
 
 
 def read_number(path: Path) -> float:
@@ -157,36 +147,29 @@ def used_bytes(meminfo: Path) -> float:
     return (total - available) * 1024
 
 
-def cpu_ticks(stat: Path) -> tuple[int, int]:
-    """Busy ticks and all ticks of all cores together since boot.
+def core_ticks(stat: Path) -> dict[str, tuple[int, int]]:
+    """Busy ticks and all ticks since boot, of all cores together (`cpu`) and of each, such as `cpu0`.
 
     Waiting for disks counts as idle, time of other virtual machines (steal) as not busy; guests are part of `user`.
     """
-    return _busy_and_all(stat.read_text().split()[1:9])
+    ticks_of = {}
+    for core, *counts in (line.split() for line in stat.read_text().splitlines() if line.startswith("cpu")):
+        user, nice, system, idle, iowait, irq, softirq, steal = map(int, counts[:8])
+        busy = user + nice + system + irq + softirq
+        ticks_of[core] = (busy, busy + idle + iowait + steal)
+    return ticks_of
 
 
-def core_ticks(stat: Path) -> dict[str, tuple[int, int]]:
-    """The same ticks as `cpu_ticks` under the name `cpu`, and those of each core, such as `cpu0`."""
-    lines = (line.split() for line in stat.read_text().splitlines() if line.startswith("cpu"))
-    return {core: _busy_and_all(ticks[:8]) for core, *ticks in lines}
-
-
-def _busy_and_all(ticks: Sequence[str]) -> tuple[int, int]:
-    user, nice, system, idle, iowait, irq, softirq, steal = map(int, ticks)
-    busy = user + nice + system + irq + softirq
-    return busy, busy + idle + iowait + steal
-
-
-def network_bytes(root: Path) -> tuple[int, int]:
-    """Bytes received and sent since boot by all interfaces except loopback.
+def network_bytes(root: Path) -> dict[str, tuple[int, int]]:
+    """Bytes received and sent since boot by all interfaces except loopback, as `network`.
 
     On a machine with physical interfaces only these count: bridges would count their traffic a second time.
     """
-    lines = (root / "proc/net/dev").read_text().splitlines()[2:]
-    counters = {name.strip(): fields.split() for name, _, fields in (line.partition(":") for line in lines)}
-    names = [name for name in counters if name != "lo"]
-    counted = [name for name in names if (root / "sys/class/net" / name / "device").exists()] or names
-    return sum(int(counters[name][0]) for name in counted), sum(int(counters[name][8]) for name in counted)
+    lines = (line.partition(":") for line in (root / "proc/net/dev").read_text().splitlines()[2:])
+    interfaces = {name.strip(): fields.split() for name, _, fields in lines if name.strip() != "lo"}
+    counted = [name for name in interfaces if (root / "sys/class/net" / name / "device").exists()] or [*interfaces]
+    received, sent = (sum(int(interfaces[name][column]) for name in counted) for column in (0, 8))
+    return {"network": (received, sent)}
 
 
 def counter_increased(path: Path, cause: str, label: str) -> Callable[[], ThrottleCauses]:

@@ -2,11 +2,9 @@
 
 import logging
 import os
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from statistics import fmean
 
 import psutil
 
@@ -24,22 +22,28 @@ GIB = 2**30
 
 
 class GpuProcessMonitor:
-    """Monitors processes of other programs that compute on the GPUs of a run.
+    """Monitors processes of other programs that compute on a run's GPUs, by UUID; those that NVML lacks are left out.
 
-    A poll takes a few milliseconds at most and never raises; values that NVML does not report are unknown.
+    A poll takes a few milliseconds at most.
+
+    Attributes:
+        own_pids: Processes of this run; they and their descendants are not reported.
     """
 
-    def __init__(self, gpus: Sequence[nvml.NvmlGpu], close: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, uuids: Sequence[str]) -> None:
         self.own_pids: set[int] = {os.getpid()}
-        """Processes of this run; they and their descendants are not reported."""
-        self.close = close
-        """Shuts NVML down."""
-        self._gpus = gpus
-        self._since_us = {gpu.name: 0 for gpu in gpus}
-        self._utilization: dict[tuple[str, int], float] = {}
-        """The last known utilization of each process."""
+        self._gpus: list[nvml.NvmlGpu] = []
         self._seen: dict[tuple[str, int], str] = {}
         self._warned: set[tuple[str, int]] = set()
+        self._opened = ExitStack()
+        for uuid in uuids:
+            with suppress(OSError):
+                self._opened.callback(nvml.start())
+                self._gpus.append(nvml.open_gpu(uuid))
+
+    def close(self) -> None:
+        """Shut NVML down."""
+        self._opened.close()
 
     def poll(self) -> None:
         """Note the processes that compute on the GPUs now; log a warning for each new one."""
@@ -60,56 +64,22 @@ class GpuProcessMonitor:
         """Texts about other processes on a GPU, by its name and their process ID (0 if hidden)."""
         memory = dict(gpu.compute_processes())
         own = {pid for pid in memory if is_descendant(pid, self.own_pids)}
-        others = [pid for pid in memory if pid not in own and not command_name(pid).startswith(MPS)]
-        if not own and not in_hosts_pid_namespace():
-            # NVML lists process IDs of another PID namespace, in which this run's own are unknown.
-            more = len(others) - (len(self.own_pids) - 1)  # this process itself does not use the GPU
-            text = (
-                f"{len(others)} processes compute on {gpu.name}, {more} more than this run's own; their IDs are hidden"
-            )
-            return {(gpu.name, 0): text} if more > 0 else {}
-        if others:
-            self._read_utilization(gpu)
-        return {(gpu.name, pid): self._describe(gpu.name, pid, memory[pid]) for pid in others}
-
-    def _read_utilization(self, gpu: nvml.NvmlGpu) -> None:
-        percents = defaultdict(list)
-        with suppress(OSError):
-            for pid, percent, at_us in gpu.process_utilization(self._since_us[gpu.name]):
-                if percent <= 100:  # some drivers fill unused samples with garbage
-                    percents[pid].append(percent)
-                self._since_us[gpu.name] = max(self._since_us[gpu.name], at_us)
-        self._utilization |= {(gpu.name, pid): fmean(values) / 100 for pid, values in percents.items()}
-
-    def _describe(self, gpu: str, pid: int, memory_bytes: int | None) -> str:
-        name, utilization = command_name(pid), self._utilization.get((gpu, pid))
-        memory = "memory unknown" if memory_bytes is None else f"{memory_bytes / GIB:.1f} GiB"
-        busy = "utilization unknown" if utilization is None else f"{utilization:.0%} utilization"
-        return f"process {pid}{f' ({name})' if name else ''} also computes on {gpu}: {memory}, {busy}"
+        others = {pid: name for pid in memory if not (pid in own or (name := command_name(pid)).startswith(MPS))}
+        if own or pid_namespace() == HOST_PID_NAMESPACE:
+            return {(gpu.name, pid): _describe(gpu.name, pid, name, memory[pid]) for pid, name in others.items()}
+        # NVML lists process IDs of another PID namespace, in which this run's own are unknown.
+        more = len(others) - (len(self.own_pids) - 1)  # this process itself does not use the GPU
+        text = f"{len(others)} processes compute on {gpu.name}, {more} more than this run's own; their IDs are hidden"
+        return {(gpu.name, 0): text} if more > 0 else {}
 
 
 NO_GPUS = GpuProcessMonitor([])
 """Monitors no GPUs."""
 
 
-def open_gpu_monitor(uuids: Sequence[str]) -> GpuProcessMonitor:
-    """Monitor the GPUs with these UUIDs that NVML lists; none without NVML."""
-    if not uuids:
-        return NO_GPUS
-    try:
-        shut_down = nvml.start()
-    except OSError:
-        return NO_GPUS
-    gpus = []
-    for uuid in uuids:
-        with suppress(OSError):
-            gpus.append(nvml.open_gpu(uuid))
-    return GpuProcessMonitor(gpus, shut_down)
-
-
-def in_hosts_pid_namespace() -> bool:
-    """Whether process IDs here are the host's; in a container they may differ."""
-    return pid_namespace() == HOST_PID_NAMESPACE
+def _describe(gpu: str, pid: int, name: str, memory_bytes: int | None) -> str:
+    memory = "memory unknown" if memory_bytes is None else f"{memory_bytes / GIB:.1f} GiB"
+    return f"process {pid}{f' ({name})' if name else ''} also computes on {gpu}: {memory}"
 
 
 def is_descendant(pid: int, ancestors: Collection[int]) -> bool:

@@ -9,6 +9,12 @@ from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 Gpu = Mapping[str, str]
 """A GPU: `vendor`, `model`, `bus` (PCI address), `uuid` and `minor` (NVIDIA), as far as the driver reports them."""
+NVIDIA_FACTS = {
+    "model": r"^Model:\s*(.+)",
+    "minor": r"^Device Minor:\s*(\d+)",
+    "uuid": r"^GPU UUID:\s*(GPU-[\da-f-]+)",
+}
+"""Fact -> its pattern in the driver's file."""
 
 
 def find_gpus(root: Path) -> list[Gpu]:
@@ -16,32 +22,23 @@ def find_gpus(root: Path) -> list[Gpu]:
 
     If the driver lists no NVIDIA GPU below /proc, as under WSL2, NVML is used; never for a recorded machine.
     """
-    files = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
-    nvidia = [_nvidia(read_text(file), file.parent.name) for file in files]
+    nvidia = [
+        {"vendor": "nvidia", "bus": file.parent.name}
+        | {key: match_group(pattern, read_text(file)) for key, pattern in NVIDIA_FACTS.items()}
+        for file in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
+    ]
     names = read_text(root / "sys/firmware/devicetree/base/compatible")
     if not nvidia and root == Path("/") and "nvidia,tegra" not in names:  # NVML lists a Jetson's built-in GPU
         nvidia = [*nvml.list_gpus()]
     return [drop_empty(gpu) for gpu in (*nvidia, *amd.list_gpus(root))]
 
 
-def _nvidia(information: str, bus: str) -> dict[str, str]:
-    return {
-        "vendor": "nvidia",
-        "model": match_group(r"^Model:\s*(.+)", information),
-        "bus": bus,
-        "minor": match_group(r"^Device Minor:\s*(\d+)", information),
-        "uuid": match_group(r"^GPU UUID:\s*(GPU-[\da-f-]+)", information),
-    }
-
-
 def can_open(gpu: Gpu) -> bool:
     """Whether this process may open the GPU's device: a Slurm job sees all GPUs, but may open only its own."""
     try:
         os.close(os.open(f"/dev/nvidia{gpu['minor']}", os.O_RDWR))
-    except PermissionError:
-        return False
-    except (OSError, KeyError):
-        return True
+    except (OSError, KeyError) as error:
+        return not isinstance(error, PermissionError)
     return True
 
 
@@ -70,10 +67,8 @@ def apply_visible_devices(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:
         return list(gpus)
     selected: list[Gpu] = []
     for name in map(str.strip, listed.lower().split(",")):
-        if name.isdigit():
-            matching = gpus[int(name) : int(name) + 1]
-        else:
-            matching = [gpu for gpu in gpus if name and gpu.get("uuid", "").lower().startswith(name)][:1]
+        by_uuid = [gpu for gpu in gpus if name and gpu.get("uuid", "").lower().startswith(name)]
+        matching = gpus[int(name) : int(name) + 1] if name.isdigit() else by_uuid[:1]
         if not matching:
             break
         selected += matching

@@ -33,17 +33,14 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
             "memory_bytes": int(match_group(r"^MemTotal:\s*(\d+) kB", read_text(root / "proc/meminfo")) or 0) * 1024,
             "gpus": find_gpus(root),
             "driver": match_group(NVIDIA_DRIVER, read_text(root / "proc/driver/nvidia/version")),
-            "cuda": _cuda(root),
             "governors": cpu.governors(root),
             "clocks": jetson.clocks(root),
             "power_mode": jetson.power_mode(root),
             "power_modes": jetson.power_modes(root),
             "power_limits_w": cpu.power_limits_w(root),
-            "fan": jetson.fan(root),
             "kernel": read_text(root / "proc/sys/kernel/osrelease"),
             "os": match_group(r'^PRETTY_NAME="?([^"\n]+)', read_text(root / "etc/os-release")),
             "l4t": jetson.l4t(root),
-            "jetpack": jetson.jetpack(jetson.l4t(root)),
             "python": platform.python_version(),
             "packages": _packages(),
             "git": _git(project) if project else None,
@@ -83,19 +80,8 @@ def detect_device(devices: Mapping[str, Mapping[str, str] | None], facts: Mappin
 
 
 def _board(root: Path) -> dict[str, str]:
-    for tree in (root / "sys/firmware/devicetree/base", root / "proc/device-tree"):
-        names = drop_empty({"model": read_text(tree / "model"), "compatible": read_text(tree / "compatible")})
-        if names:
-            return {**names, **jetson.part_numbers(names.get("compatible", ""))}
-    return {}
-
-
-def _cuda(root: Path) -> str:
-    """The version of the machine's CUDA toolkit; torch has its own."""
-    folder = root / "usr/local/cuda"
-    return match_group(
-        r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"([\d.]+)', read_text(folder / "version.json")
-    ) or match_group(r"CUDA Version ([\d.]+)", read_text(folder / "version.txt"))
+    tree = root / "sys/firmware/devicetree/base"
+    return drop_empty({"model": read_text(tree / "model"), "compatible": read_text(tree / "compatible")})
 
 
 def _packages() -> dict[str, str]:

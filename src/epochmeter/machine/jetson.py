@@ -1,14 +1,12 @@
 """Properties of a Jetson: release, power modes, clocks and fan."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
-KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
-"""Developer kits with a part number of their own: module and carrier board."""
 GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
 """The kernel's names of the GPU's frequency; Thor's video engines have other names and scale independently."""
 LOCKED, UNLOCKED = "locked", "free"
@@ -25,20 +23,6 @@ MEMORY_MHZ = {
     "p3448|p3450": 1600,  # Nano
 }
 """Highest clock of the memory by module, from the data sheets: only root can read it from the kernel."""
-
-JETPACKS = {
-    "32": "4", "32.1": "4.2", "32.2": "4.2.1", "32.2.1": "4.2.2", "32.2.3": "4.2.3", "32.3.1": "4.3", "32.4.3": "4.4",
-    "32.4.4": "4.4.1", "32.5": "4.5", "32.5.1": "4.5.1", "32.5.2": "4.5.1", "32.6.1": "4.6", "32.7.1": "4.6.1",
-    "32.7.2": "4.6.2", "32.7.3": "4.6.3", "32.7.4": "4.6.4", "32.7.5": "4.6.5", "32.7.6": "4.6.6",
-    "34": "5",
-    "35": "5", "35.1": "5.0.2", "35.2.1": "5.1", "35.3.1": "5.1.1", "35.4.1": "5.1.2", "35.5": "5.1.3",
-    "35.6": "5.1.4", "35.6.1": "5.1.5", "35.6.2": "5.1.5",
-    "36": "6", "36.3": "6.0", "36.4": "6.1", "36.4.3": "6.2", "36.4.4": "6.2.1", "36.4.7": "6.2.1", "36.5": "6.2.2",
-    "36.5.2": "6.2.3",
-    "38": "7", "38.2": "7.0", "38.2.1": "7.0", "38.2.2": "7.0", "38.4": "7.1",
-    "39": "7", "39.2": "7.2",
-}  # fmt: skip
-"""JetPack by release of Linux for Tegra; by its major number for unknown releases."""
 
 
 class Mode(NamedTuple):
@@ -81,21 +65,15 @@ def read_modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
                 mode = mode._replace(cores=mode.cores + 1)
             case [_, mask, bits] if mode and mask.endswith("_PG_MASK"):
                 mode = mode._replace(gating=mode.gating | {(mask, bits)})
-            case [unit, "MAX_FREQ", clock] if mode and clock.isdigit():  # -1: not limited
-                mode = _with_clock(mode, unit, int(clock))
+            case ["GPU", "MAX_FREQ", hz] if mode and hz.isdigit():  # -1: not limited
+                mode = mode._replace(gpu_hz=int(hz))
+            case ["EMC", "MAX_FREQ", hz] if mode and hz.isdigit():
+                mode = mode._replace(emc_hz=int(hz))
+            case [cluster, "MAX_FREQ", khz] if mode and cluster.startswith("CPU") and khz.isdigit():
+                mode = mode._replace(cpu_hz=max(mode.cpu_hz, 1000 * int(khz)))  # the fastest cluster counts
         if mode:
             modes[mode.number] = mode
     return modes, default
-
-
-def _with_clock(mode: Mode, unit: str, clock: int) -> Mode:
-    """Return a mode with the highest clock of a unit. `clock` is in Hz, but in kHz for a cluster of cores.
-
-    The fastest cluster counts.
-    """
-    if unit.startswith("CPU"):
-        return mode._replace(cpu_hz=max(mode.cpu_hz, 1000 * clock))
-    return mode._replace(gpu_hz=clock) if unit == "GPU" else mode._replace(emc_hz=clock) if unit == "EMC" else mode
 
 
 def current_mode(root: Path) -> int | None:
@@ -110,29 +88,13 @@ def l4t(root: Path) -> str:
     return ".".join(release.groups()) if release else ""
 
 
-def jetpack(release: str) -> str:
-    """The JetPack version of a release of Linux for Tegra; only the major version for unknown releases."""
-    return JETPACKS.get(release.removesuffix(".0")) or JETPACKS.get(release.partition(".")[0], "")
-
-
-def part_numbers(compatible: str) -> dict[str, str]:
-    """The part numbers of module and carrier board, from the device tree's `compatible` names."""
-    numbers = re.findall(r"p\d{4}(?:-\d{4})?", compatible)
-    if not numbers:
-        return {}
-    if pair := re.search(r"([a-z]\d{4}-\d{4})[-\w]*\+(p\d{4}-\d{4})", compatible):
-        return {"module": pair[2], "carrier": pair[1]}
-    module, carrier = KITS.get(numbers[0][:5], (numbers[0], ""))
-    return drop_empty({"module": module, "carrier": carrier})
-
-
 def power_mode(root: Path) -> dict[str, str | int]:
     """The current power mode: its id, and its name on this board."""
     number = current_mode(root)
     if number is None:
         return {}
     available, _ = read_modes(read_text(root / CONF_FILE))
-    return {"id": number, **drop_empty({"name": available[number].name if number in available else ""})}
+    return {"id": number, **({"name": available[number].name} if number in available else {})}
 
 
 def power_modes(root: Path) -> list[dict[str, str | int]]:
@@ -159,18 +121,15 @@ def power_modes(root: Path) -> list[dict[str, str | int]]:
 def _highest_clocks(root: Path) -> dict[str, int]:
     """Return the highest clocks of the hardware in Hz; zero if unknown."""
     cores = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq")
-    gpus = [read_text(gpu / "available_frequencies") for gpu in gpu_devfreqs(root)]
+    core_khz = (int(text) for text in map(read_text, cores) if text)
+    gpu_hz = (int(hz) for gpu in gpu_devfreqs(root) for hz in read_text(gpu / "available_frequencies").split())
     names = read_text(root / "sys/firmware/devicetree/base/compatible")
-    memory_mhz = next((mhz for module, mhz in MEMORY_MHZ.items() if re.search(module, names)), 0)
+    memory_mhz = (mhz for module, mhz in MEMORY_MHZ.items() if re.search(module, names))
     return {
-        "cpu_hz": 1000 * _highest(map(read_text, cores)),
-        "gpu_hz": _highest(gpus),
-        "emc_hz": 1_000_000 * memory_mhz,
+        "cpu_hz": 1000 * max(core_khz, default=0),
+        "gpu_hz": max(gpu_hz, default=0),
+        "emc_hz": 1_000_000 * next(memory_mhz, 0),
     }
-
-
-def _highest(texts: Iterable[str]) -> int:
-    return max((int(number) for text in texts for number in re.findall(r"\d+", text)), default=0)
 
 
 def gpu_devfreqs(root: Path) -> list[Path]:
@@ -184,9 +143,8 @@ def clocks(root: Path) -> str:
     lowest += [gpu / "min_freq" for gpu in gpu_devfreqs(root)]
     bounds = [(read_text(low), read_text(low.with_name(low.name.replace("min", "max")))) for low in lowest]
     readable = [(low, high) for low, high in bounds if low and high]
-    if not readable:
-        return ""
-    return LOCKED if all(low == high for low, high in readable) else UNLOCKED
+    state = LOCKED if all(low == high for low, high in readable) else UNLOCKED
+    return state if readable else ""
 
 
 def fan_duty(root: Path) -> Path | None:
@@ -194,18 +152,6 @@ def fan_duty(root: Path) -> Path | None:
     names = sorted(root.glob("sys/class/hwmon/hwmon*/name"))
     fans = [name.with_name("pwm1") for name in names if FAN.fullmatch(name.read_text().strip())]
     return next((duty for duty in (root / "sys/devices/pwm-fan/target_pwm", *fans) if duty.exists()), None)
-
-
-def fan(root: Path) -> dict[str, str | int]:
-    """The fan's duty, 0 to 255, and its profile, as far as they are available."""
-    try:
-        duty = fan_duty(root)
-    except OSError:
-        duty = None
-    pwm = read_text(duty) if duty else ""
-    profile = match_group(r"FAN_PROFILE[:\s]+(\w+)", read_text(root / "var/lib/nvfancontrol/status"))
-    duties = {"pwm": int(pwm)} if pwm.isdigit() else {}
-    return {**duties, **drop_empty({"profile": profile or default_fan_profile(root)})}
 
 
 def default_fan_profile(root: Path) -> str:

@@ -5,21 +5,19 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache, cached_property, partial
+from itertools import chain
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 SUPERCHIPS = ("GH200", "Grace Hopper")
 POWER_LIMIT_REASON = "power-capped"
 """Name of the clocks-event reason of a power limit, which is not a fault: a job may set the limit."""
-POWER_REASONS = {
-    "nvmlClocksThrottleReasonSwPowerCap": POWER_LIMIT_REASON,
-    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "HW power brake",
+POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
+THROTTLE_REASONS = {
+    POWER_CAPPED: {"SwPowerCap": POWER_LIMIT_REASON, "HwPowerBrakeSlowdown": "HW power brake"},
+    THERMAL: {"SwThermalSlowdown": "thermal throttling", "HwThermalSlowdown": "HW thermal throttling"},
 }
-THERMAL_REASONS = {
-    "nvmlClocksThrottleReasonSwThermalSlowdown": "thermal throttling",
-    "nvmlClocksThrottleReasonHwThermalSlowdown": "HW thermal throttling",
-}
-"""Names of NVML's clocks-event reasons, by cause."""
+"""Metric of a cause of lowered clocks -> NVML's clocks-event reasons, with their names."""
 
 
 class NotSupportedError(OSError):
@@ -64,27 +62,22 @@ class NvmlGpu:
 
     def is_in_mig_mode(self) -> bool:
         """Whether the GPU is partitioned; False if the GPU or its driver does not support it."""
-        try:
+        with suppress(OSError):
             return bool(self._call("nvmlDeviceGetMigMode")[0] == self._nvml.NVML_DEVICE_MIG_ENABLE)
-        except OSError:
-            return False
+        return False
 
     @cached_property
     def has_c2c_link(self) -> bool:
         """Whether NVLink-C2C connects GPU and CPU to one module."""
-        try:
+        with suppress(OSError):
             return bool(self._call("nvmlDeviceGetC2cModeInfoV").isC2cEnabled)
-        except OSError:
-            return False
+        return False
 
     def is_superchip(self) -> bool:
         """Whether counter and instantaneous power cover GPU and CPU, as of Grace Hopper: by its link or its name."""
-        if self.has_c2c_link:
-            return True
-        try:
-            return any(name in self.model() for name in SUPERCHIPS)
-        except OSError:
-            return False
+        with suppress(OSError):
+            return self.has_c2c_link or any(name in self.model() for name in SUPERCHIPS)
+        return False
 
     def energy_j(self) -> float:
         """Joules since the driver was loaded."""
@@ -127,20 +120,21 @@ class NvmlGpu:
     def temperature_c(self) -> float:
         return float(self._call("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU))
 
-    def throttle_reasons(self) -> tuple[list[str], list[str]]:
-        """Names of the reasons that lower the clocks now: those of power, and those of heat."""
+    def throttle_reasons(self) -> dict[str, list[str]]:
+        """Texts about the reasons that lower the clocks now, by the metric of their cause."""
         active = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
-        power, thermal = (
-            [name for constant, name in reasons.items() if active & getattr(self._nvml, constant)]
-            for reasons in (POWER_REASONS, THERMAL_REASONS)
-        )
-        return power, thermal
+        bits = {
+            name: getattr(self._nvml, f"nvmlClocksThrottleReason{name}") for name in chain(*THROTTLE_REASONS.values())
+        }
+        return {
+            cause: [f"{self.name} {text}" for name, text in reasons.items() if active & bits[name]]
+            for cause, reasons in THROTTLE_REASONS.items()
+        }
 
     def open_gpm(self) -> Callable[[], None]:
         """Prepare two readings of performance counters; return the function that frees them.
 
-        Raises:
-            NotSupportedError: The GPU is older than Hopper, or in MIG mode, in which its slices have counters.
+        NotSupportedError if the GPU is older than Hopper, or in MIG mode, in which its slices have counters.
         """
         gpu, self._read_gpm = self._handle, partial(self._call, "nvmlGpmSampleGet")
         if self._is_slice:
@@ -166,28 +160,21 @@ class NvmlGpu:
 
     def gpm_values(self, names: Sequence[str]) -> dict[str, float]:
         """Return means between the two readings by the names of NVML's metrics; without those that the GPU lacks."""
-        import pynvml
-
-        request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(names))
+        nvml = self._nvml
+        request = nvml.c_nvmlGpmMetricsGet_t(version=nvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(names))
         request.sample1, request.sample2 = self._gpm_samples
         for metric, name in zip(request.metrics, names, strict=False):
-            metric.metricId = getattr(pynvml, f"NVML_GPM_METRIC_{name}")
+            metric.metricId = getattr(nvml, f"NVML_GPM_METRIC_{name}")
         _call(self.name, "nvmlGpmMetricsGet", request)
-        results = zip(request.metrics, names, strict=False)
         return {
             name: metric.value
-            for metric, name in results
-            if metric.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(metric.value)
+            for metric, name in zip(request.metrics, names, strict=False)
+            if metric.nvmlReturn == nvml.NVML_SUCCESS and math.isfinite(metric.value)
         }
 
     def compute_processes(self) -> list[tuple[int, int | None]]:
         """Process ID and memory in bytes (None: unknown) of each process with a compute context."""
         return [(process.pid, process.usedGpuMemory) for process in self._call("nvmlDeviceGetComputeRunningProcesses")]
-
-    def process_utilization(self, since_us: int) -> list[tuple[int, int, int]]:
-        """Process ID, utilization in percent and time of the samples after a moment, both on NVML's clock."""
-        samples = self._call("nvmlDeviceGetProcessUtilization", since_us)
-        return [(sample.pid, sample.smUtil, sample.timeStamp) for sample in samples]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         return _call(self.name, function, self._handle, *arguments)
@@ -203,10 +190,7 @@ def start() -> Callable[[], None]:
         import pynvml
     except ImportError as error:
         raise OSError(f"cannot import nvidia-ml-py, which reads NVML ({error}): pip install nvidia-ml-py") from error
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise OSError(f"cannot initialize NVML: {error}") from error
+    _call("this machine", "nvmlInit")
     return pynvml.nvmlShutdown  # type: ignore[no-any-return]
 
 
@@ -218,22 +202,17 @@ def open_gpu(uuid: str) -> NvmlGpu:
 
 @cache  # starting NVML may take 0.1 s, and a run needs the list several times
 def list_gpus() -> Sequence[dict[str, str]]:
-    """List the GPUs in PCI order, as `machine.gpus` describes them; none without NVML."""
+    """List the GPUs in PCI order, as `machine.gpus` describes them, as far as NVML does; none without NVML."""
+    gpus: list[dict[str, str]] = []
     with suppress(OSError), ExitStack() as opened:
         opened.callback(start())
-        count = _call("this machine", "nvmlDeviceGetCount")
-        handles = [_call(f"gpu{index}", "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
-        return [_describe(NvmlGpu(handle)) for handle in handles]
-    return []
-
-
-def _describe(gpu: NvmlGpu) -> dict[str, str]:
-    """Vendor, model, bus, minor number and UUID of a GPU, as far as NVML reports them."""
-    facts = {"vendor": "nvidia"}
-    for key, read in {"model": gpu.model, "bus": gpu.bus, "minor": gpu.minor, "uuid": gpu.uuid}.items():
-        with suppress(OSError):
-            facts[key] = read()
-    return facts
+        for index in range(_call("this machine", "nvmlDeviceGetCount")):
+            gpu = NvmlGpu(_call(f"gpu{index}", "nvmlDeviceGetHandleByIndex", index))
+            gpus.append({"vendor": "nvidia"})
+            for key, read in {"model": gpu.model, "bus": gpu.bus, "minor": gpu.minor, "uuid": gpu.uuid}.items():
+                with suppress(OSError):
+                    gpus[-1][key] = read()
+    return gpus
 
 
 def _call(name: str, function: str, *arguments: Any) -> Any:

@@ -5,7 +5,6 @@ The kernel's interfaces, as tested:
     posix_fadvise  evicts a file's pages if the user may read it; dirty and mapped pages stay
     drop_caches    drops all pages, inodes and directory entries; root only
     mincore        lists the cached pages of a file; for files you may not write, Linux >= 5.2 reports all as cached
-    cachestat      the same in one call (Linux >= 6.5), but 0 for every file of an overlay, as in a container
 """
 
 import ctypes
@@ -29,16 +28,15 @@ LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 class Residency:
-    """The fraction of a dataset's training files in the page cache, measured repeatedly."""
+    """The fraction of a dataset's training files in the page cache; `reason` is why it is unknown."""
 
     def __init__(self, folder: Path) -> None:
         train = folder / "train"
         self._sample = sample_paths(iter_files(train if train.is_dir() else folder), MAX_FILES)
         self.reason: str | None = None
-        """Why the fraction is unknown."""
 
     def fraction(self) -> float | None:
-        """Measure the cached fraction, 0 to 1; None, with `reason`, if it is unknown."""
+        """Measure the cached fraction, 0 to 1; None if it is unknown."""
         try:
             fraction = resident_fraction(self._sample)
         except (OSError, ValueError) as error:  # such as a file that was removed or truncated meanwhile
@@ -73,38 +71,22 @@ def residency_warning(expected: str | None, fraction: float | None, medium: str 
     return []
 
 
-def iter_files(folder: Path) -> Iterator[str]:
+def iter_files(top: Path) -> Iterator[str]:
     """Iterate over all files below a folder, or yield a file itself, following links; no folder is visited twice.
 
     Unreadable folders, such as lost+found, are skipped.
     """
-    if os.path.isfile(folder):
-        yield str(folder)
-        return
-    pending: list[str] = [str(folder)]
+    if os.path.isfile(top):
+        yield str(top)
     visited: set[tuple[int, int]] = set()
-    while pending:
-        for path, is_folder in _entries(pending.pop(), visited):
-            if is_folder:
-                pending.append(path)
-            else:
-                yield path
-
-
-def _entries(folder: str, visited: set[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
-    """Yield the path of each folder and file in a folder, and whether it is a folder."""
-    with suppress(OSError):
+    for folder, folders, names in os.walk(top, followlinks=True):
         status = os.stat(folder)
         if (status.st_dev, status.st_ino) in visited:
-            return  # a circular link
+            folders.clear()  # a circular link
+            continue
         visited.add((status.st_dev, status.st_ino))
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                is_link = entry.is_symlink()
-                if os.path.isdir(entry.path) if is_link else entry.is_dir():
-                    yield entry.path, True
-                elif os.path.isfile(entry.path) if is_link else entry.is_file():  # a pipe would block
-                    yield entry.path, False
+        paths = (os.path.join(folder, name) for name in names)
+        yield from filter(os.path.isfile, paths)  # a pipe would block
 
 
 def sample_paths(paths: Iterable[str], most: int) -> list[str]:
@@ -126,14 +108,8 @@ def evict(paths: Iterable[str]) -> None:
     """
     os.sync()  # dirty pages would stay; one call for all, since fsync would flush the disk once per file
     for path in paths:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+        with suppress(OSError), open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def drop_caches() -> None:
@@ -142,21 +118,16 @@ def drop_caches() -> None:
     try:
         privilege.write_file(DROP_CACHES_FILE, "3")
     except RuntimeError as error:
-        alternative = "omit drop_caches=true: cache=cold evicts the dataset's files without it"
-        separator = "; or " if "\nhint: " in str(error) else "\nhint: "
-        raise RuntimeError(f"drop_caches=true: {error}{separator}{alternative}") from error
+        raise RuntimeError(f"drop_caches=true: {error}") from error
 
 
 def read_into_cache(paths: Iterable[str]) -> None:
     """Read files completely, so that the page cache holds as many of them as fit; unreadable files are skipped."""
     buffer = bytearray(CHUNK_BYTES)
     for path in paths:
-        try:
-            with open(path, "rb", buffering=0) as file:
-                while file.readinto(buffer):
-                    pass
-        except OSError:
-            continue
+        with suppress(OSError), open(path, "rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
 
 
 def resident_fraction(paths: Iterable[str]) -> float | None:
@@ -181,10 +152,8 @@ def _resident_pages(descriptor: int, size: int) -> bytes:
     with mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) as mapped:
         first = ctypes.c_char.from_buffer(mapped)
         try:
-            failed = LIBC.mincore(ctypes.addressof(first), size, resident)
+            if LIBC.mincore(ctypes.addressof(first), size, resident):
+                raise OSError(ctypes.get_errno(), "mincore failed")
         finally:
             del first  # the mapping cannot be closed while this exists
-    if failed:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
     return resident.raw

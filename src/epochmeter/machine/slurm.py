@@ -60,15 +60,10 @@ def list_nodes(partition: str | None = None) -> list[SlurmNode]:
 
 
 def list_jobs(name: str) -> dict[str, SlurmJob]:
-    """List this user's jobs with a name, by ID: pending, running and recently ended ones.
-
-    Slurm forgets an ended job after its MinJobAge, by default 5 minutes.
-    """
-    rows = run_command(
-        "squeue", "--me", "--noheader", "--array", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r"
-    )
-    parsed = (SlurmJob(*row.split("|", 3)) for row in rows.splitlines())
-    return {job.job_id: job for job in parsed}
+    """List this user's jobs with a name, by ID; Slurm forgets an ended job after its MinJobAge (5 minutes)."""
+    options = ("--me", "--noheader", "--array", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r")
+    jobs = (SlurmJob(*row.split("|", 3)) for row in run_command("squeue", *options).splitlines())
+    return {job.job_id: job for job in jobs}
 
 
 def array_limit() -> int:
@@ -106,8 +101,7 @@ def run_command(program: str, *arguments: str) -> str:
 
 def matching_nodes(constraint: str | int | None, nodes: Sequence[SlurmNode]) -> list[SlurmNode]:
     """The nodes with any feature of a constraint in Slurm's syntax; at least those that Slurm would select."""
-    features = {*constraint_features(constraint)} if constraint else set()
-    return [node for node in nodes if not features or features & node.features]
+    return [node for node in nodes if not constraint or node.features.intersection(constraint_features(constraint))]
 
 
 def constraint_features(constraint: str | int) -> list[str]:

@@ -15,7 +15,7 @@ from epochmeter.config.schema import Examination, Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
 from epochmeter.machine.disk import describe, disk_of, satisfies
-from epochmeter.machine.gauge_sampler import PERIOD_S, open_gauges
+from epochmeter.machine.gauge_sampler import PERIOD_S, Gauges
 from epochmeter.machine.gpu_counters import counter_ids, is_amd, open_counters
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
@@ -155,7 +155,7 @@ def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row
 
 def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
     """Utilization, clock, memory, temperature and throttling."""
-    with closing(open_gauges(gpus=gpus, root=root)) as opened:
+    with closing(Gauges(gpus=gpus, root=root)) as opened:
         sources, missing = opened.sources(), {absent.quantity: absent for absent in opened.unavailable()}
     for quantity, name in QUANTITIES.items():
         absent, own = missing.get(quantity), [source for measured, source in sources if measured == quantity]

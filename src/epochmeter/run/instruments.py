@@ -15,10 +15,10 @@ from typing import NamedTuple
 from epochmeter.config.schema import Job
 from epochmeter.console.console import Terminal
 from epochmeter.machine.disk import ReadCounters, describe, disk_of, read_counters
-from epochmeter.machine.gauge_sampler import Gauges, open_gauges
+from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries
 from epochmeter.machine.gpu_counters import NO_COUNTERS, GpuCounters, counter_ids, open_counters
-from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor, open_gpu_monitor
+from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
 from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
 from epochmeter.power.meter import Meter, open_meter
 from epochmeter.power.power_series import PowerSamples
@@ -161,8 +161,8 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         series = GaugeSeries(Path(root), period_s, data_source.devices)
     with (
         closing(open_meter(plan.job.meter.to_dict(), gpus=plan.gpus, root=root)) as meter,
-        closing(open_gauges(gpus=plan.gpus, root=root, series=series)) as gauges,
-        closing(open_gpu_monitor(plan.gpus)) as gpu_monitor,
+        closing(Gauges(gpus=plan.gpus, root=root, series=series)) as gauges,
+        closing(GpuProcessMonitor(plan.gpus)) as gpu_monitor,
         open_counters(counter_ids(plan.used_gpus, os.environ) if plan.on_gpu else ()) as counters,
     ):
         try:
@@ -214,7 +214,7 @@ def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
     """Wait until the device is cool enough, if the sweep requests it, and record for how long."""
     if plan.job.sweep.cool_below_c is None:
         return
-    with closing(open_gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
+    with closing(Gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
         metadata, notes = wait_until_cool(
             plan.job.sweep.cool_below_c, plan.job.sweep.cool_wait_s, gauges, terminal.info
         )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from epochmeter.machine.gauges import cpu_ticks
+from epochmeter.machine.gauges import core_ticks
 from epochmeter.machine.slurm import sharing_reason
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.sampler import Sampler
@@ -64,12 +64,12 @@ def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None
     stat = root / "proc/stat"
     try:
         cores = len(re.findall(r"^cpu\d", stat.read_text(), re.MULTILINE))
-        cpu_ticks(stat)
+        core_ticks(stat)
     except (OSError, ValueError) as error:
         return NullMeter(f"The energy cannot be estimated: {error}")
     covers = f"CPU: busy fraction of {tdp_w:g} W"
     domain = Domain("estimated", 1 / TICKS_PER_S, covers)
-    counter = Instrument(domain, lambda: cpu_ticks(stat)[0] / TICKS_PER_S * tdp_w / cores)
+    counter = Instrument(domain, lambda: core_ticks(stat)["cpu"][0] / TICKS_PER_S * tdp_w / cores)
     reason = "meter=estimate: an estimate, not a measurement."
     return Meter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=reason)
 
