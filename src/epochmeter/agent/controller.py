@@ -21,8 +21,7 @@ start("measure")
 """
 MEASURED = "EPOCHMETER_MEASURED"
 """Environment variable with the process ID of a script that has a controller, for its child processes."""
-END_LIMIT_S = 60.0
-"""How long a script waits for the end of its controller, which publishes to MLflow."""
+END_LIMIT_S = 60.0  # how long a script waits for the end of its controller, which publishes to MLflow
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 

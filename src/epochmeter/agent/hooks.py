@@ -25,8 +25,7 @@ import json
 import os
 import sys
 
-agent = None
-"""The agent of this process, if its script was started by `measure.py`."""
+agent = None  # the agent of this process, if its script was started by `measure.py`
 
 
 def install_with_torch():

@@ -61,8 +61,7 @@ class Meter:
             `"meter=estimate"`.
     """
 
-    _newest = None
-    """The meter that has started a controller and not closed it."""
+    _newest = None  # the meter that has started a controller and not closed it
 
     def __init__(self, *overrides):
         self._overrides = overrides

@@ -27,8 +27,7 @@ from epochmeter.worker.connection import ControllerConnection, ControllerGoneErr
 from epochmeter.worker.device import describe_device, make_timeline
 from epochmeter.worker.timeline import monotonic_ns
 
-LIMIT_S = 30
-"""How long the script waits for the controller, which may be stopped (SIGSTOP)."""
+LIMIT_S = 30  # how long the script waits for the controller, which may be stopped (SIGSTOP)
 NO_ENERGY = "the first rank has the energy of all ranks"
 NO_PARTS = "no pass over a torch DataLoader: an epoch is {} {}, and waits for data are not measured"
 LOADER_PARTS = ("data_stall_s", "host_wait_s", "compute_s", "overhead_s", "loader_start_s", "loader_stop_s")
@@ -40,8 +39,7 @@ It allows two progress reports per second, and needs at most the events of 2,000
 """
 AWAIT_INTERVAL_NS = 10 * 1000 * 1000 * 1000
 """How long the script opens windows without waiting for the controller, which updates MLflow while the script waits."""
-MAX_UNREAD = 16
-"""Number of unread replies for which the socket has room."""
+MAX_UNREAD = 16  # number of unread replies for which the socket has room
 
 
 def own_rank():

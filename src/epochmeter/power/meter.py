@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Joules = Mapping[str, float]
-"""Joules by domain: since an arbitrary moment in a reading, or of a window."""
+Joules = Mapping[str, float]  # joules by domain: since an arbitrary moment in a reading, or of a window
 
 SOURCES = ("counter", "sampled", "estimated")
 """Kinds of energy measurement, the most accurate first: a sum is as accurate as its worst part."""
@@ -37,13 +36,10 @@ class Domain(NamedTuple):
     """A separately metered part of the machine, and the properties of its sensor; `source` is one of `SOURCES`."""
 
     source: str
-    period_s: float
-    """How often a counter renews its value, or how often power is sampled, in seconds."""
+    period_s: float  # how often a counter renews its value, or how often power is sampled, in seconds
     covers: str
-    step: float = 0.0
-    """Resolution: joules of a counter, watts of a power; 0: unknown."""
-    response: Response = Response()
-    """Response of the power sensor, also of one whose readings a counter adds up."""
+    step: float = 0.0  # resolution: joules of a counter, watts of a power; 0: unknown
+    response: Response = Response()  # response of the power sensor, also of one whose readings a counter adds up
 
 
 class EnergyScope(TypedDict):
@@ -57,10 +53,8 @@ class EnergyInfo(EnergyScope, total=False):
     """How the total is measured: `source` is one of `SOURCES`, or `none`."""
 
     source: str
-    reason: str | None
-    """Why there is no total, or less than was configured."""
-    machine: EnergyScope
-    """All domains, if they cover more than the total."""
+    reason: str | None  # why there is no total, or less than was configured
+    machine: EnergyScope  # all domains, if they cover more than the total
 
 
 class Instrument(NamedTuple):

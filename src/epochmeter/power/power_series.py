@@ -18,22 +18,17 @@ import numpy as np
 from epochmeter.power.uncertainty import RENEWAL_S, Response, border_j, correction_j, interior_j, renewal_s, slowest
 from epochmeter.shared.units import NANOSECOND
 
-CONTEXT_S = 10.0
-"""Length of a window's context: earlier samples that show the possible structure of its power."""
-NO_SAMPLE = "no sample was taken"
-"""Why power since the last sample is unknown if no read has failed since."""
+CONTEXT_S = 10.0  # length of a window's context: earlier samples that show the possible structure of its power
+NO_SAMPLE = "no sample was taken"  # why power since the last sample is unknown if no read has failed since
 
 
 class Sampling(NamedTuple):
     """Sampling statistics of a window; `samples`, `gap_max_s` and `peak_w` are of the total."""
 
     samples: int
-    gap_max_s: float
-    """Longest time without a sample."""
-    failed: int
-    """Failed reads; gaps between two good reads are interpolated linearly."""
-    unavailable: dict[str, str]
-    """Why a domain has no energy in this window."""
+    gap_max_s: float  # longest time without a sample
+    failed: int  # failed reads; gaps between two good reads are interpolated linearly
+    unavailable: dict[str, str]  # why a domain has no energy in this window
     peak_w: float | None
     half_width_j: float
     """Half-width of the total energy's 95 % confidence interval: sampling, rounding, and the sensor's response."""
@@ -42,8 +37,7 @@ class Sampling(NamedTuple):
     correction_j: Mapping[str, float] = MappingProxyType({})
     """Joules to add to each domain's energy: corrects the sensor's delay and the extrapolation to the borders."""
     samples_per_domain: Mapping[str, int] = MappingProxyType({})
-    parts: Sequence[Sampling | None] = ()
-    """The statistics of each part if the meter is a sum of meters."""
+    parts: Sequence[Sampling | None] = ()  # the statistics of each part if the meter is a sum of meters
 
 
 class PowerSamples(NamedTuple):
@@ -52,8 +46,7 @@ class PowerSamples(NamedTuple):
     times_ns: array
     watts: dict[str, array]
     total_w: array
-    response: Response | None = None
-    """Response of the total's sensors, if it is stated and the same for all of them."""
+    response: Response | None = None  # response of the total's sensors, if it is stated and the same for all of them
 
 
 NO_POWER_SAMPLES = PowerSamples(array("q"), {}, array("d"))

@@ -15,10 +15,8 @@ MAX_SILENCE_S = 0.8
 """Longest gap that is interpolated, in seconds. After a longer one the power is unavailable, reported within 1 s."""
 MAX_BRIDGED_PERIODS = 3
 """Longest interpolated gap in sampling periods, if longer: sensors that are expensive to read are read rarely."""
-SLACK = 1.5
-"""Longest time to the next sample, in sampling periods."""
-HEALTH_CHECK_S = 0.1
-"""Period of the check for unavailable power, in seconds."""
+SLACK = 1.5  # longest time to the next sample, in sampling periods
+HEALTH_CHECK_S = 0.1  # period of the check for unavailable power, in seconds
 READ_LIMIT_S = 0.8
 """Longest wait of a border for its sample, in seconds, so that a sensor that hangs does not block the run."""
 

@@ -10,8 +10,7 @@ from epochmeter.power.meter import Domain, Joules, Meter, shortest_s
 from epochmeter.power.power_series import Sampling
 from epochmeter.shared.units import NANOSECOND
 
-MIN_SAMPLES = 3
-"""Fewest samples within a window that has an energy; samples at its borders include power outside of it."""
+MIN_SAMPLES = 3  # fewest samples within a window that has an energy; samples at its borders include power outside of it
 FAILED_COUNTER = "the counter could not be read, did not advance or ran backwards."
 TERM_KEYS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j")
 """Energies that can be summed over windows."""
@@ -37,12 +36,10 @@ class Reading(NamedTuple):
 class WindowEnergy(NamedTuple):
     """Energy between two readings: joules by domain, metrics under their short names, and notes for the record."""
 
-    joules: dict[str, float]
-    """Joules by domain, also of domains whose instrument is too slow for the window."""
+    joules: dict[str, float]  # joules by domain, also of domains whose instrument is too slow for the window
     metrics: dict[str, float]
     notes: list[str]
-    unavailable: dict[str, str]
-    """Why a domain of the total has no joules because its instrument failed."""
+    unavailable: dict[str, str]  # why a domain of the total has no joules because its instrument failed
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "epochmeter"
 SQLITE = "sqlite:///"
-LOCAL_URI = f"{SQLITE}{ROOT / 'mlflow.db'}"
-"""The project's own database, independent of the working directory."""
+LOCAL_URI = f"{SQLITE}{ROOT / 'mlflow.db'}"  # the project's own database, independent of the working directory
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -34,8 +33,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
 """Environment for MLflow's import, unless the user has set these variables."""
-TIMEOUT_S, LONG_TIMEOUT_S = 2, 30
-"""Timeout of a call to a server, in seconds: during a run, and while a person waits."""
+TIMEOUT_S, LONG_TIMEOUT_S = 2, 30  # timeout of a call to a server, in seconds: during a run, and while a person waits
 
 
 @dataclass(frozen=True)

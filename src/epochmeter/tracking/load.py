@@ -15,8 +15,7 @@ from epochmeter.tracking.views import run_link
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-PAGE_SIZE = 200
-"""Runs per request; a server takes well below a second for this many."""
+PAGE_SIZE = 200  # runs per request; a server takes well below a second for this many
 REPORTED_FILES = {"job.json", "host.json", "epochs.jsonl", "summary.json", "completed.json"}
 """The files of a record that reports read for all runs."""
 

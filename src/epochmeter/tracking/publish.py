@@ -22,16 +22,12 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 RECORD_ID = "epochmeter.record_id"
-MEASURED = f"tags.`{RECORD_ID}` != ''"
-"""Filter for runs with measurements: those that have a record."""
-WINDOWS = "epochmeter.windows"
-"""Tag with the number of windows already published."""
+MEASURED = f"tags.`{RECORD_ID}` != ''"  # filter for runs with measurements: those that have a record
+WINDOWS = "epochmeter.windows"  # tag with the number of windows already published
 SWEEPS = "epochmeter.sweeps"
 """Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
-MAX_SWEEPS = 100
-"""Number of reusing sweeps in the tag, the latest ones: the length of a tag is limited."""
-SUMMARY = "epochmeter.published"
-"""Tag of a run whose means, totals and curves are published."""
+MAX_SWEEPS = 100  # number of reusing sweeps in the tag, the latest ones: the length of a tag is limited
+SUMMARY = "epochmeter.published"  # tag of a run whose means, totals and curves are published
 MAX_BATCH, MAX_METRICS = 100, 1000
 
 

@@ -17,13 +17,11 @@ from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.process_identity import Process
 from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record
 
-MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36
-"""MLflow's limits of lengths."""
+MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36  # MLflow's limits of lengths
 TRAIN, MEASURE = "src/train.py", "src/measure.py"
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
-RUN_FILES = ("epochs.jsonl", "steps.bin", *TIME_SERIES, "worker.log")
-"""Files written only during the run."""
+RUN_FILES = ("epochs.jsonl", "steps.bin", *TIME_SERIES, "worker.log")  # files written only during the run
 MLFLOW_STATUS = {
     states.PLANNED: "SCHEDULED",
     states.RUNNING: "RUNNING",

@@ -13,12 +13,10 @@ from epochmeter.tracking.run_export import ended_s, legal_name
 
 POWER = "power/total_w"
 LOSS = "step/train_loss"
-SYSTEM = "system/"
-"""Prefix of the metrics that MLflow shows as system metrics."""
+SYSTEM = "system/"  # prefix of the metrics that MLflow shows as system metrics
 CORE = re.compile(r"cpu\d+_utilization")
 """Columns of `gauges.csv` that are not published: a machine may have hundreds of cores."""
-MAX_POINTS = 500
-"""Points of each curve of power or a gauge."""
+MAX_POINTS = 500  # points of each curve of power or a gauge
 STEPS_PER_POINT = 100
 NS_PER_MS = 1_000_000
 

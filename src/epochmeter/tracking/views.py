@@ -22,8 +22,7 @@ VIEW_TAG_PREFIX = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "epochmeter-energy-and-time"
 REPORTS = "epochmeter-reports"
 SWEEP_VIEW_PREFIX = "epochmeter-sweep-"
-SWEEPS_KEPT = 20
-"""Number of newest sweeps with a view of their own: the menu lists all views, and each run reads them."""
+SWEEPS_KEPT = 20  # number of newest sweeps with a view of their own: the menu lists all views, and each run reads them
 REHEARSAL_TAG = "epochmeter.rehearsal"
 SCOPE_TAG = "epochmeter.energy_covers"
 REPORT_TAG = "epochmeter.report"
@@ -33,8 +32,7 @@ ENERGY_BY_SOURCE = {"counter": "energy_j", "sampled": "energy_j", "estimated": "
 RUN_FILTER = f"attributes.status = 'FINISHED' and {MEASURED}"
 """Filter of views of runs: completed and measured. Failed runs stopped early, so their totals are not comparable."""
 REPORT_FILTER = f"tags.`{REPORT_TAG}` != ''"
-NOTE_TAG = "mlflow.note.content"
-"""Tag with the description of an experiment or a run."""
+NOTE_TAG = "mlflow.note.content"  # tag with the description of an experiment or a run
 FLAGS = {"deleted": False, "isGenerated": False}
 PAGE_STATE = {
     "orderByKey": "attributes.start_time",

@@ -26,8 +26,7 @@ from epochmeter.power.knobs.jtop_control import JOIN_JTOP, run_by_jtop_or_sudo
 from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set
 
 QUERY_COMMAND = ("nvpmodel", "-q")
-STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
-"""The original clocks if jtop's service locked them."""
+STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"  # the original clocks if jtop's service locked them
 MAX_DUTY = 255
 MANUAL, KERNEL = "manual", "temp_control"
 SERVICE = "nvfancontrol"

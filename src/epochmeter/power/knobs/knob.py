@@ -18,8 +18,7 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
 Notify = Callable[[str], None]
 
-SETTLE_LIMIT_S = 10.0
-"""Longest time until a new setting can be read back, in seconds."""
+SETTLE_LIMIT_S = 10.0  # longest time until a new setting can be read back, in seconds
 POLL_S = 0.05
 
 
@@ -27,12 +26,9 @@ class SettingTarget(NamedTuple):
     """A value of a device setting that a job requests."""
 
     setting: str
-    watts: float | None = None
-    """Its power limit; None if it has none."""
-    note: str | None = None
-    """The rule that selected the setting if others match as well."""
-    max_w: float | None = None
-    """The highest limit of the device; None if unknown."""
+    watts: float | None = None  # its power limit; None if it has none
+    note: str | None = None  # the rule that selected the setting if others match as well
+    max_w: float | None = None  # the highest limit of the device; None if unknown
 
 
 class Knob(Protocol):

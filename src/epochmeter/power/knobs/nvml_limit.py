@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from epochmeter.machine import nvml
 from epochmeter.power.knobs.watt_limit import DeviceLimit, WattLimit
 
-ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
-"""The environment variables that name zeus's service."""
+ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")  # the environment variables that name zeus's service
 ZEUSD_HINT = f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD_VARIABLES)}"
 
 

@@ -13,8 +13,7 @@ from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
-AUTO = "auto"
-"""The value of `power_limit` with which the best limit is searched during training."""
+AUTO = "auto"  # the value of `power_limit` with which the best limit is searched during training
 PERSISTENT_KNOBS = ("nvpmodel", "fan")
 """Their settings survive a reboot; jtop's service sets a fan again as it was last requested."""
 JETSON_FILES = ("/etc/nv_tegra_release", JTOP_SOCKET)

@@ -24,15 +24,11 @@ class SavedSetting(NamedTuple):
     knob: str
     devices: list[str]
     root: str
-    was: str
-    """The original setting."""
-    ours: str | None
-    """The applied setting; None while it is being changed."""
-    by_hand: str
-    """The shell command that restores it."""
+    was: str  # the original setting
+    ours: str | None  # the applied setting; None while it is being changed
+    by_hand: str  # the shell command that restores it
     pid: int
-    began: str | None
-    """Start time of that process, which distinguishes it from a later one with the same pid."""
+    began: str | None  # start time of that process, which distinguishes it from a later one with the same pid
     boot_id: str
     when: str
     command: str

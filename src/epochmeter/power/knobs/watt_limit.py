@@ -6,12 +6,10 @@ from typing import NamedTuple
 
 from epochmeter.power.knobs.knob import Knob, SettingTarget, poll_until
 
-TOLERANCE = 0.01
-"""Largest relative rounding of a limit by the device."""
+TOLERANCE = 0.01  # largest relative rounding of a limit by the device
 LIMITS, ROUND_W = 8, 5.0
 """Steps between the lowest and the highest limit of a search, and the watts of which each step is a multiple."""
-LOWEST_FRACTION = 0.4
-"""Lowest limit of a search, as a fraction of the highest, if the device does not report it."""
+LOWEST_FRACTION = 0.4  # lowest limit of a search, as a fraction of the highest, if the device does not report it
 
 
 class DeviceLimit(NamedTuple):
@@ -19,15 +17,11 @@ class DeviceLimit(NamedTuple):
 
     low_w: float | None
     high_w: float | None
-    read: Callable[[], float]
-    """Returns the limit in watts; raises OSError or RuntimeError."""
+    read: Callable[[], float]  # returns the limit in watts; raises OSError or RuntimeError
     write: Callable[[float], None]
-    by_hand: Callable[[float], str]
-    """Returns the shell command that sets a limit."""
-    file: Path | None = None
-    """The kernel's file of the limit, if there is one."""
-    check: Callable[[], None] = lambda: None
-    """Raises RuntimeError if a limit would have no effect."""
+    by_hand: Callable[[float], str]  # returns the shell command that sets a limit
+    file: Path | None = None  # the kernel's file of the limit, if there is one
+    check: Callable[[], None] = lambda: None  # raises RuntimeError if a limit would have no effect
 
 
 class WattLimit(Knob):

@@ -11,10 +11,8 @@ from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.gpu import BOARD_SCOPE, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Sensors, response_of
 
-COUNTER_PERIOD_S = 0.001
-"""Approximate update period of the GPU's counter."""
-CHECK_DURATION_S = 0.5
-"""Duration of the check of a counter against the power, in seconds."""
+COUNTER_PERIOD_S = 0.001  # approximate update period of the GPU's counter
+CHECK_DURATION_S = 0.5  # duration of the check of a counter against the power, in seconds
 MAX_POWER_RATIO = 3.0
 """Largest accepted ratio of counter and power: some counters have a wrong unit, others do not advance."""
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from multiprocessing.managers import BaseProxy
 from typing import Any
 
-LIMIT_S = 5.0
-"""Time limit of a connection in seconds; the client itself would wait forever for a service that hangs."""
+LIMIT_S = 5.0  # time limit of a connection in seconds; the client itself would wait forever for a service that hangs
 
 
 @contextmanager

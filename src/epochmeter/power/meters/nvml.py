@@ -14,8 +14,7 @@ from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.gpu import BOARD_SCOPE, GpuInstruments, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Response, Sensors, response_of
 
-COUNTER_PERIOD_S = 0.1
-"""Approximate update period of the counter: it measures windows of seconds, not single steps."""
+COUNTER_PERIOD_S = 0.1  # approximate update period of the counter: it measures windows of seconds, not single steps
 GA100 = (8, 0)
 """Up to this compute capability `nvmlDeviceGetPowerUsage` returns instantaneous power; on newer GPUs a mean."""
 MEAN_RESPONSE = Response(averaging_s=1.0, renewal_s=0.1)
@@ -27,8 +26,7 @@ COVERS = {
 }
 """Scope of the energy of several GPUs, by the scope of each one."""
 SLICE_REASON = "a MIG slice has no energy counter, and the GPU's counter covers all slices"
-STEP = 0.001
-"""Resolution: NVML reports millijoules and milliwatts."""
+STEP = 0.001  # resolution: NVML reports millijoules and milliwatts
 
 
 def open_nvml(

@@ -17,14 +17,12 @@ from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response
 from epochmeter.shared.units import NANOSECOND
 
-PERIOD_S = 0.001
-"""Update period of a counter."""
+PERIOD_S = 0.001  # update period of a counter
 MAX_INTERVAL_S = 20.0
 """Longest reading period. The smallest counters overflow at 65 kJ, so no overflow is missed below 3 kW."""
 MIN_INTERVAL_S = 0.005
 """Shortest time between readings that give power: over less, one counter update is more than a fifth of the power."""
-MAX_READ_S = 0.001
-"""Longest duration of a reading; a longer one means that the thread was interrupted."""
+MAX_READ_S = 0.001  # longest duration of a reading; a longer one means that the thread was interrupted
 MAX_TRIES = 3
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ESTIMATE_HINT = "For an estimate, add the CPU's rated power in watts: meter=estimate meter.tdp_w=65"

@@ -13,26 +13,18 @@ from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import NORMAL_95, Response
 from epochmeter.shared.units import NANOSECOND
 
-MIN_SAMPLES = 50
-"""Fewest samples in either half of the window."""
+MIN_SAMPLES = 50  # fewest samples in either half of the window
 THIRDS, MIN_SAMPLES_PER_THIRD = (0, 1 / 3, 2 / 3, 1), 5
 """Fewest samples in each third of a phase's time: sampling in step with the training is not representative."""
-MAX_MISFIT = 0.01
-"""Fraction of a window by which its steps may be longer than the window."""
+MAX_MISFIT = 0.01  # fraction of a window by which its steps may be longer than the window
 MAX_SAMPLES, STRETCHES = 20_000, 20
 """Limits CPU time to less than a second: of more samples, this many evenly distributed stretches are used."""
-RESOLVED = 0.5
-"""A phase is resolved if this fraction of the power in the readings assigned to it is its own."""
-CONTRADICTED = 2.0
-"""A stated sensor is not used if it leaves more than this many times the residual of the best fit."""
-MIN_EXPLAINED = 0.7
-"""Fraction of the variance that an estimated sensor must explain: a poor fit may be a wrong sensor."""
-EDGE = 2.5
-"""How far a phase's power near its borders may be from its mean, in standard deviations of the residuals."""
-MAX_SENSORS = 16
-"""Number of plausible sensors for which the energies are computed again."""
-MAX_DISAGREEMENT = 0.2
-"""Fraction of the gross energy by which the sum of the samples may differ from it."""
+RESOLVED = 0.5  # a phase is resolved if this fraction of the power in the readings assigned to it is its own
+CONTRADICTED = 2.0  # a stated sensor is not used if it leaves more than this many times the residual of the best fit
+MIN_EXPLAINED = 0.7  # fraction of the variance that an estimated sensor must explain: a poor fit may be a wrong sensor
+EDGE = 2.5  # how far a phase's power near its borders may be from its mean, in standard deviations of the residuals
+MAX_SENSORS = 16  # number of plausible sensors for which the energies are computed again
+MAX_DISAGREEMENT = 0.2  # fraction of the gross energy by which the sum of the samples may differ from it
 WIDEST, SMALL, WIDEST_OF_SMALL = 0.2, 0.05, 0.02
 """Largest half-width as a fraction of the phase's energy; for a phase with less than the fraction `SMALL` of the gross
 energy, as a fraction of the gross energy."""
@@ -47,8 +39,7 @@ class PhaseEnergy(NamedTuple):
     """Their 95 % confidence intervals (plus or minus), in joules."""
     averaging_s: float | None = None
     lag_s: float | None = None
-    reason: str | None = None
-    """Why phases are missing; None if none is."""
+    reason: str | None = None  # why phases are missing; None if none is
 
     def to_record(self) -> dict[str, object]:
         """The fields that the record keeps in addition to the joules."""

@@ -15,16 +15,12 @@ from epochmeter.power.uncertainty import Response
 AVERAGING_S = (0.001, 0.01, 0.02, 0.04, 0.06, 0.08, 0.11, 0.16, 0.22, 0.32, 0.45, 0.64, 0.9, 1.28, 1.8, 2.56)
 LAG_STEPS_S, MAX_LAG_S = (0.005, 0.01, 0.04), 0.3
 """Step size of the lags tried, for averaging times below 0.03 s, below 0.4 s and above; and the longest lag."""
-MAX_WINDOW_FRACTION = 0.05
-"""Longest averaging time and lag tried, as a fraction of the window."""
-MAX_SAMPLES = 1000
-"""The search uses at most about this many samples, from all over the window."""
-SHIFTS = 512
-"""Size of the cache of shifted samples, which sensors share."""
+MAX_WINDOW_FRACTION = 0.05  # longest averaging time and lag tried, as a fraction of the window
+MAX_SAMPLES = 1000  # the search uses at most about this many samples, from all over the window
+SHIFTS = 512  # size of the cache of shifted samples, which sensors share
 REFINEMENTS = (0.25, 0.06)
 """Step sizes of the finer searches around the best sensor, as fractions of those of the first search."""
-REFINED_SENSORS = 3
-"""Sensors of the first search that are refined."""
+REFINED_SENSORS = 3  # sensors of the first search that are refined
 PLAUSIBLE_RESIDUAL = 1.25
 """A sensor is plausible if it leaves at most this many times the best sensor's residual sum of squares."""
 PLAUSIBLE_VARIANCES = 6.0
