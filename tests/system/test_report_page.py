@@ -36,8 +36,7 @@ def ran(number, batch, limit, model="resnet152"):
 def written(runs, path):
     report = build_report(Sweep(path.parent, runs, {}))
     rows = report.rows and table.html(report.rows, table.columns_and_rows(report.rows))
-    html = report_html("a sweep", report.pages, report.charts, rows or "", report.notes, report.banner)
-    path.write_text(html, encoding="utf-8")
+    path.write_text(report_html(report, rows or ""), encoding="utf-8")
     return path
 
 

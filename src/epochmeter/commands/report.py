@@ -105,14 +105,13 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
         ValueError: There is no such run, its trace cannot be read, or Perfetto's port is in use.
     """
     from epochmeter.report.analyses.trace import analyze, find_traced_run
-    from epochmeter.report.output.files import write_errors, write_trace_page
+    from epochmeter.report.output.files import serve_once, write_errors, write_trace_page
     from epochmeter.report.output.print import print_page, print_text
     from epochmeter.report.render import Page
 
     record = find_traced_run(keys["run"], MULTIRUN, needs_trace=keys["view"] == "trace")
     warn, folder = partial(print_text, console, style="yellow"), Path(keys["out"] or record.folder).absolute()
     if keys["view"] == "perfetto":
-        from epochmeter.report.perfetto import serve_once
         from epochmeter.trace.perfetto import write_perfetto_file
 
         with write_errors(folder):

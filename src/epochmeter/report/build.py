@@ -27,7 +27,6 @@ from epochmeter.report.charts.lines import efficiency, epochs, power_over_time
 from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.scatter import energy_by_time, to_target
 from epochmeter.report.charts.vega import Chart
-from epochmeter.report.output import table
 from epochmeter.report.render import Page, render_notes
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import TIME, costs_to_target
@@ -79,11 +78,7 @@ def build_report(
         checks = gate.check_bounds(pairs, bounds, interleaved=True)
     is_ranked = bool(result and result.choices[0].cost.target)
     analyzed = run_analyses(selection, sweep.folder, is_ranked=is_ranked)
-    others = {
-        "footprint": footprint.analyze(sweep.runs),
-        "failures": failures.analyze(selection),
-        "differences": table.platform_differences(selection.ended),
-    }
+    others = {"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}
     report = Report(
         title=sweep.title,
         rows=selection.ended,
@@ -154,14 +149,18 @@ def _pages(results: Mapping[str, Any]) -> list[Page]:
 
 
 def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list[str]:
-    """Return notes on runs that are left out, and on disturbed runs."""
+    """Return notes on runs that are left out or disturbed, and on differences between hosts and software."""
     on_synthetic = len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs)))
     chosen = {key: texts_of(values) for key, values in where.items()}
+    platforms = {id(run.platform): run.platform for run in selection.ended}.values()  # most runs of a sweep share one
+    kinds = dict.fromkeys(kind for platform in platforms for kind in platform)
+    differing = [kind for kind in kinds if len({platform.get(kind) for platform in platforms}) > 1]
     return [
         *render_notes("on_synthetic_batches", on_synthetic),
         *render_notes("chosen", chosen, selection.count - len(sweep.unreadable), len(sweep.runs)),
         *render_notes("left_out", selection),
         *render_notes("disturbed", DISTURBED, selection.ended),
+        *render_notes("platforms", differing),
     ]
 
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SWEEP_PAGES = (
-    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "footprint", "differences",
-    "failures",
+    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "footprint", "failures",
 )  # fmt: skip
 """Names of the pages of a sweep."""
 TEMPLATES = Path(__file__).parent / "templates"

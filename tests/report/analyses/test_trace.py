@@ -10,7 +10,7 @@ from kineto import Kineto
 
 from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
-from epochmeter.report.perfetto import ORIGIN, serve_once
+from epochmeter.report.output.files import ORIGIN, serve_once
 from epochmeter.report.render import Page, page_markdown
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record

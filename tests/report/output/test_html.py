@@ -8,6 +8,7 @@ from html import unescape
 
 import pytest
 
+from epochmeter.report.build import Report
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.output.files import pack, report_html
 from epochmeter.report.render import Page, escape_markdown
@@ -23,6 +24,10 @@ CHARTS = [
 def page(name, text=""):
     """An analysis whose template shows this text as body; that of `answer` also as summary."""
     return Page(name, text)
+
+
+def html_of(pages, charts=CHARTS, table="", notes=(), banner=(), title="a sweep"):
+    return report_html(Report(title, (), pages, charts, banner, notes), table)
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +47,7 @@ def unpacked(html, name):
 
 
 def test_everything_is_in_the_file():
-    html = report_html(
-        "a sweep", [page("scaling")], CHARTS, "<p>the table</p>", ["Left out: 1 of 9 runs: not completed."]
-    )
+    html = html_of([page("scaling")], CHARTS, "<p>the table</p>", ["Left out: 1 of 9 runs: not completed."])
     packed = json.loads(unpacked(html, "specs"))
     assert packed["specs"] == {chart.name: chart.spec for chart in CHARTS}
     assert packed["themes"].keys() == {"light", "dark"}
@@ -56,11 +59,11 @@ def test_everything_is_in_the_file():
 
 
 def test_order_is_summary_first_chart_answer_charts_analyses_table():
-    pages = [page("differences"), page("scaling", "1.9 times"), page("answer", "Fastest: batch 8.")]
-    html = report_html("a sweep", pages, CHARTS, "<p>the table</p>", ["Left out."], ["REHEARSAL"])
+    pages = [page("failures"), page("scaling", "1.9 times"), page("answer", "Fastest: batch 8.")]
+    html = html_of(pages, CHARTS, "<p>the table</p>", ["Left out."], ["REHEARSAL"])
     parts = ['role="alert"', "opening: 1.9 times", "summary: Fastest: batch 8.", 'figure id="first"',
              'section id="answer"', 'figure id="second"', 'section id="scaling"', 'id="all-runs"',
-             'section id="differences"', "Left out."]  # fmt: skip
+             'section id="failures"', "Left out."]  # fmt: skip
     places = [html.index(part) for part in parts]
     assert places == sorted(places)
     assert html.index("<details>") < html.index('figure id="third"') < html.index("</details>")
@@ -68,7 +71,7 @@ def test_order_is_summary_first_chart_answer_charts_analyses_table():
 
 def test_at_most_three_sentences_come_before_the_first_chart():
     pages = [page("stalls", "one"), page("scaling", "two"), page("comparison", "three"), page("answer", "four")]
-    html = report_html("a sweep", pages, CHARTS, "")
+    html = html_of(pages)
     assert [text in html for text in ("opening: one", "opening: two", "opening: three", "summary: four")] == [
         True,
         True,
@@ -78,26 +81,26 @@ def test_at_most_three_sentences_come_before_the_first_chart():
 
 
 def test_the_best_to_several_targets_come_before_those_per_epoch():
-    html = report_html("a sweep", [page("answer", "batch 8"), page("targets", "batch 16")], CHARTS, "")
+    html = html_of([page("answer", "batch 8"), page("targets", "batch 16")])
     assert html.index("opening: batch 16") < html.index('section id="answer"') < html.index('section id="targets"')
     assert "summary: batch 8" not in html
 
 
 def test_failures_are_summarized_first_if_there_is_nothing_else():
     failures, answer = page("failures", "out of memory"), page("answer", "Fastest: batch 8.")
-    html = report_html("a sweep", [failures], [], "")
+    html = html_of([failures], [])
     assert html.index("summary: out of memory") < html.index('section id="failures"')
-    assert "summary: out of memory" not in report_html("a sweep", [answer, failures], CHARTS, "")
+    assert "summary: out of memory" not in html_of([answer, failures])
 
 
 def test_markup_in_names_stays_text():
-    html = report_html(EVIL, [page("answer", EVIL)], CHARTS, "", [EVIL], [EVIL])
+    html = html_of([page("answer", EVIL)], CHARTS, "", [EVIL], [EVIL], EVIL)
     assert "alert(1)</script>" not in html
     assert unescape(html).count(EVIL) >= 8
 
 
 def test_absent_parts_have_no_place():
-    html = report_html("a sweep", [], [], "")
+    html = html_of([], [])
     assert [
         part for part in ("<figure", "All runs", 'id="vega"', 'id="notes"', 'class="summary"') if part in html
     ] == []

@@ -83,16 +83,3 @@ def test_names_are_not_markup_in_html_and_only_web_addresses_are_links():
     assert "runs/a?b=1&amp;c=2" in shown
     assert unsafe not in shown
     assert not re.search(r"https?://(?!mlflow\.example)[^\s\"']+\.js", page), "nothing is fetched"
-
-
-def test_differences_between_hosts_are_listed():
-    rows = [replace(row(n, "storage", 1.0), platform={"CPU": "Xeon", "torch": f"2.{n // 6}"}) for n in range(7)]
-    assert table.platform_differences(rows) == [("torch", "2.0", [0, 1, 2, 3, 4, 5]), ("torch", "2.1", [6])]
-    assert table.platform_differences(rows[:6]) == []
-
-
-@pytest.mark.parametrize(("limits", "expected"), [((15, 30), []), ((None, None), ["power mode", "power mode"])])
-def test_power_modes_that_the_runs_set_are_no_difference_of_their_platforms(limits, expected):
-    rows = [replace(row(number, "storage", 1.0, job_keys={"power_limit": limit}, typed={"power_limit": str(limit)}),
-                    platform={"power mode": f"MODE_{number}"}) for number, limit in enumerate(limits)]  # fmt: skip
-    assert [kind for kind, _, _ in table.platform_differences(rows)] == expected

@@ -1,7 +1,5 @@
 """The three sources of samples: which of them a run had, and which runs are of one job."""
 
-from dataclasses import replace
-
 import pytest
 from sweeps import job, row
 
@@ -15,22 +13,9 @@ def test_condition_follows_from_the_configuration(data_source):
         assert data_source == "synthetic" or condition(job(data_source, cache=cache)) is None, "a plain run"
 
 
-def test_runs_of_one_job_are_together_by_their_data_source():
-    found = [row(n, data_source, 1.0 + n) for n, data_source in enumerate(("cached", "storage", "cached"))]
-    others = row(3, "storage", 1.0, job_keys={"batch": 8}), row(4, "cached", 1.0, job_keys={"cache": "keep"})
-    (group,) = by_job([*found, *others])
-    assert {name: [each.number for each in rows] for name, rows in group.runs.items()} == {
-        "cached": [0, 2],
-        "storage": [1],
-    }
-    assert group.elsewhere == {}
-
-
-def test_condition_on_another_host_is_listed():
-    warm, cold, alone = (row(n, data_source, 1.0, host=host) for n, (data_source, host) in
-                         enumerate((("cached", "h1"), ("storage", "h2"), ("storage", "h3"))))  # fmt: skip
-    other = replace(alone, job={**alone.job, "batch": 8})
-    assert [(each.runs, each.elsewhere) for each in by_job([warm, cold, other])] == [
-        ({"cached": [warm]}, {"storage": ["h2"]}),
-        ({"storage": [cold]}, {"cached": ["h1"]}),
-    ]
+def test_runs_of_one_job_and_host_are_together_by_their_data_source():
+    found = [row(n, data_source, 1.0 + n, host="h1") for n, data_source in enumerate(("cached", "storage", "cached"))]
+    other_jobs = row(3, "storage", 1.0, job_keys={"batch": 8}), row(4, "cached", 1.0, job_keys={"cache": "keep"})
+    other_host = row(5, "synthetic", 1.0, host="h2")
+    (group,) = by_job([*found, *other_jobs, other_host])
+    assert group == {"cached": [found[0], found[2]], "storage": [found[1]]}

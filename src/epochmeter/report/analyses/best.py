@@ -134,8 +134,8 @@ def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | N
     is_tie = indistinguishable_from_best(
         [values(cost) for cost in candidates],
         candidates.index(best),
-        [cost.rounds for cost in candidates],
-        [cost.started for cost in candidates],
+        [[run.round for run in cost.configuration.runs] for cost in candidates],
+        [[run.started for run in cost.configuration.runs] for cost in candidates],
     )
     tied = [cost for cost, tie in zip(candidates, is_tie, strict=True) if tie and cost is not best]
     return Best(name, best, value, [(cost, order(cost)[0] / value - 1) for cost in tied], scope, **more)

@@ -79,24 +79,23 @@ class StallAnalysis:
 
 @dataclass(frozen=True)
 class Incomplete:
-    """A configuration without runs of some conditions; `elsewhere` are the hosts that have runs of them."""
+    """A configuration without runs of some conditions on its host."""
 
     title: str
     missing: Sequence[str]
-    elsewhere: Mapping[str, Sequence[str]]
 
 
 def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
     """Analyze each configuration and host with runs of two conditions or more; each with a positive time."""
     groups = data_source.by_job([run for run in runs if run.metrics["steady/e2e_s"] > 0])
-    firsts = [Configuration(next(iter(group.runs.values()))) for group in groups]
+    firsts = [Configuration(next(iter(group.values()))) for group in groups]
     keys = dict.fromkeys(["model", "dataset", "batch", "workers", *varied(firsts)])
     named = [key for key in keys if key not in data_source.SET_BY_DATA_SOURCE]
     results = list[StallAnalysis | Incomplete]()
     for first, group in zip(firsts, groups, strict=True):
         title = first.named(named, on_several_hosts(firsts))
-        missing = [name for name in CONDITIONS if name not in group.runs]
-        results.append(Incomplete(title, missing, group.elsewhere) if missing else _analyze(title, group.runs))
+        missing = [name for name in CONDITIONS if name not in group]
+        results.append(Incomplete(title, missing) if missing else _analyze(title, group))
     return results
 
 

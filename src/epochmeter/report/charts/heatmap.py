@@ -5,16 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from epochmeter.report.charts import vega
-from epochmeter.report.charts.points import (
-    MeanSd,
-    by_energy_scope,
-    mean_sd,
-    natural_order,
-    scopes,
-    tooltip,
-    without_energy,
-)
+from epochmeter.report.charts import points, vega
+from epochmeter.report.charts.points import MeanSd, mean_sd, natural_order
 from epochmeter.report.charts.vega import Chart, channel
 from epochmeter.report.formatting import number
 from epochmeter.report.render import phrase
@@ -47,7 +39,7 @@ def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
         axes, others = [*axes, *others], []
     of, time, energy = TO_TARGET if costs_to_target(configurations) else PER_EPOCH
     charts = [_heatmap("grid_time", phrase(f"time_{of}"), "s", time, configurations, axes, others)]
-    for suffix, group in by_energy_scope(configurations):
+    for suffix, group in points.by_energy_scope(configurations):
         shown = [*group, *(entry for entry in configurations if entry.energy_scope is None)]
         charts.append(_heatmap(f"grid_energy{suffix}", phrase(f"energy_{of}"), "J", energy, shown, axes, others))
     return [chart for chart in charts if chart]
@@ -77,8 +69,8 @@ def _heatmap(
         "steady_epoch": metric.startswith("steady/"),
         "empty_cells": len(cells) < math.prod(map(len, values)),
         "best_over": ", ".join([*words[len(keys) :], *hosts]) if len(cells) < len(measured) else "",
-        "without_energy": without_energy(shown, len(measured)) if base == "J" else None,
-        "scope": scopes(shown) if base == "J" else "",
+        "without_energy": points.without_energy(shown, len(measured)) if base == "J" else None,
+        "scope": points.scopes(shown) if base == "J" else "",
     }
     title = phrase("by_keys", label=label, first=words[0], second=words[1])
     return Chart(name, title, _spec(label, base, cells, values, words), caption)
@@ -89,7 +81,7 @@ def _spec(label: str, base: str, cells: Cells, values: Sequence[Sequence[str]], 
     axis = vega.make_axis(label, means, base)
     rows = []
     for place, (value, entry) in sorted(cells.items(), key=lambda cell: natural_order(cell[0][-1])):
-        row: dict[str, object] = tooltip(entry, value=value.text(base)) | {"column": place[0], "row": place[1]}
+        row: dict[str, object] = points.tooltip(entry, value=value.text(base)) | {"column": place[0], "row": place[1]}
         row |= {"cell": axis.value(value.mean), "text": number(axis.value(value.mean), axis.value(min(means)))}
         rows.append(row | ({"panel": f"{words[2]} {place[2]}"} if len(place) > 2 else {}))
     position = {

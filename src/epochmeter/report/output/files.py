@@ -6,15 +6,18 @@ import base64
 import gzip
 import json
 import math
+import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from epochmeter.report.build import Report
 from epochmeter.report.charts.draw import Artist, missing_packages
 from epochmeter.report.charts.trace import module_bars, roofline
-from epochmeter.report.charts.vega import Chart, javascript, theme
+from epochmeter.report.charts.vega import javascript, theme
 from epochmeter.report.output import table
 from epochmeter.report.render import (
     SWEEP_PAGES,
@@ -29,13 +32,12 @@ from epochmeter.report.render import (
 from epochmeter.shared.atomic_files import write_atomically, write_json
 from epochmeter.shared.record import Record
 
-if TYPE_CHECKING:
-    from epochmeter.report.build import Report
-
 CHARTS, TABLE = "report", "report.csv"
 FIRST_PAGES = ("answer", "gate", "comparison", "targets")  # pages directly below the first chart
 MAX_FIRST = 3  # sentences before the first chart
-LAST_PAGES = ("failures", "differences")  # pages below the table of runs
+ORIGIN = "https://ui.perfetto.dev"
+PORT = 9001  # the only port of this machine that Perfetto reads from
+WAIT_S = 300.0
 
 
 @contextmanager
@@ -67,8 +69,7 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
     written = []
     if artist:
         runs = table.html(report.rows, cells) if report.rows else ""
-        html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
-        written.append(_write_text(folder / "report.html", html))
+        written.append(_write_text(folder / "report.html", report_html(report, runs)))
     markdown = f"# {escape_markdown(report.title)}\n\n{table.markdown(cells)}"
     written += [folder / TABLE, _write_text(folder / "report.md", markdown)]
     write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
@@ -92,8 +93,8 @@ def write_trace_page(page: Page, title: str, folder: Path, say: Callable[[str], 
     written = [_write_text(folder / f"{page.name}.md", page_file(page, title))]
     if _lacks_packages(say):
         return written
-    charts = [*module_bars(page.results), *roofline(record, page.results)]
-    return [_write_text(folder / f"{page.name}.html", report_html(title, [page], charts, "")), *written]
+    report = Report(title, (), [page], [*module_bars(page.results), *roofline(record, page.results)], (), ())
+    return [_write_text(folder / f"{page.name}.html", report_html(report)), *written]
 
 
 def write_page(folder: Path, page: Page, markdown: str) -> list[Path]:
@@ -105,17 +106,49 @@ def write_page(folder: Path, page: Page, markdown: str) -> list[Path]:
     return paths
 
 
-def report_html(
-    title: str,
-    pages: Sequence[Page],
-    charts: Sequence[Chart],
-    table_html: str,
-    notes: Sequence[str] = (),
-    banner: Sequence[str] = (),
-) -> str:
+def serve_once(path: Path, say: Callable[[str], None], port: int = PORT, wait_s: float = WAIT_S) -> None:
+    """Serve a file to Perfetto's page in a browser on this machine until it is read once.
+
+    Raises:
+        ValueError: The port is in use.
+    """
+    sent = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != f"/{path.name}":
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Access-Control-Allow-Origin", ORIGIN)
+            self.send_header("Content-Length", str(path.stat().st_size))
+            self.end_headers()
+            self.wfile.write(path.read_bytes())
+            sent.append(path)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    try:
+        server = HTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise ValueError(f"port {port} cannot be used: {error.strerror}\n  hint: open {path} at {ORIGIN}") from error
+    with server:
+        link = f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}/{path.name}"
+        for note in render_notes("perfetto", link, path, ORIGIN, wait_s):
+            say(note)
+        webbrowser.open(link)
+        server.timeout = wait_s
+        server.handle_timeout = lambda: sent.append(path)  # type: ignore[method-assign]
+        while not sent:
+            server.handle_request()
+
+
+def report_html(report: Report, table_html: str = "") -> str:
     """Render the HTML page, one file that needs no network; everything is escaped, except the table of runs."""
+    pages, charts = report.pages, report.charts
     first_pages = [page for page in pages if page.name in FIRST_PAGES]
-    last_pages = [page for page in pages if page.name in LAST_PAGES]
+    last_pages = [page for page in pages if page.name == "failures"]  # below the table of runs
     other_pages = [page for page in pages if page not in (*first_pages, *last_pages)]
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
@@ -123,9 +156,7 @@ def report_html(
     }
     return render_html(
         "report.html.j2",
-        title=title,
-        banner=banner,
-        notes=notes,
+        report=report,
         summary=_first_sentences(pages),
         headings={page.name: phrase(page.name) for page in pages} | {chart.name: chart.title for chart in charts},
         part=page_part,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from epochmeter.report.build import Report
 
-REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures", "differences")
+REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
 MAX_PRINTED = 40  # runs that the terminal lists
 

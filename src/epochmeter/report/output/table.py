@@ -116,23 +116,6 @@ def html(runs: Sequence[Run], cells: Cells) -> str:
     return render_html("runs.html.j2", css=css, bundle=b64encode(bundle.read_bytes()).decode(), options=options)
 
 
-def platform_differences(runs: Sequence[Run]) -> list[tuple[str, str, list[int]]]:
-    """Return the differences between hosts and software of runs: the kind, its value, and the runs that have it.
-
-    The power mode is left out if the runs set it, as it is one of their keys.
-    """
-    platforms = {id(run.platform): run.platform for run in runs}.values()  # most runs of a sweep share one
-    kinds = dict.fromkeys(name for platform in platforms for name in platform)
-    if "power_limit" in varied(runs):
-        kinds.pop("power mode", None)
-    runs_by_value: dict[tuple[str, str], list[int]] = {}
-    for kind in kinds:
-        if len({platform.get(kind, ABSENT) for platform in platforms}) > 1:
-            for run in runs:
-                runs_by_value.setdefault((kind, run.platform.get(kind, ABSENT)), []).append(run.number)
-    return [(kind, value, numbers) for (kind, value), numbers in runs_by_value.items()]
-
-
 def varied(runs: Sequence[Run]) -> list[str]:
     """Return the keys that were overridden in some run and are not the same in all of them."""
     keys = dict.fromkeys(key for run in runs for key in run.keys)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from epochmeter.report.runs.configuration import Configuration, QualityTarget, quality_target
-from epochmeter.report.statistics import Estimate, Rounds, positive_means
+from epochmeter.report.statistics import Estimate, positive_means
 from epochmeter.results.pareto import is_pareto_front
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
@@ -47,15 +47,6 @@ class Cost:
     @property
     def energy_j(self) -> float | None:
         return self.energy.value if self.energy else None
-
-    @property
-    def rounds(self) -> Rounds:
-        """The round of each run."""
-        return [run.round for run in self.configuration.runs]
-
-    @property
-    def started(self) -> Sequence[str]:
-        return [run.started for run in self.configuration.runs]
 
     @cached_property
     def power_w(self) -> float | None:

@@ -17,13 +17,6 @@ RESIDENCIES = {FROM_CACHE: (0.98, 1.0), FROM_STORAGE: (0.0, 0.02)}
 SET_BY_DATA_SOURCE = ("synthetic_batches", "cache")  # keys that differ between the runs of one analysis
 
 
-class RunsByCondition(NamedTuple):
-    """The runs of one configuration on one host by condition; for conditions without runs, the hosts that have some."""
-
-    runs: Mapping[str, list[Run]]
-    elsewhere: Mapping[str, list[str]]
-
-
 class CacheViolation(NamedTuple):
     """Runs whose page cache was not in the requested `state`, or is not known to be (residency None)."""
 
@@ -39,21 +32,14 @@ def condition(job: Mapping[str, Any]) -> str | None:
     return {"warm": FROM_CACHE, "cold_each_epoch": FROM_STORAGE}.get(str(job.get("cache")))
 
 
-def by_job(runs: Sequence[Run]) -> list[RunsByCondition]:
-    """Group the runs of each configuration that ran under two conditions or more, by host."""
-    groups: dict[str, dict[str | None, dict[str, list[Run]]]] = {}
+def by_job(runs: Sequence[Run]) -> list[dict[str, list[Run]]]:
+    """Group the runs of each configuration that ran under two conditions or more on one host, by condition."""
+    groups: dict[tuple[str | None, str], dict[str, list[Run]]] = {}
     for run in runs:
         if name := condition(run.job):
-            hosts = groups.setdefault(fingerprint(run.job, SET_BY_DATA_SOURCE), {})
-            hosts.setdefault(run.host, {}).setdefault(name, []).append(run)
-    results = []
-    for hosts in groups.values():
-        hosts_of = {name: [host or "unknown host" for host in hosts if name in hosts[host]] for name in CONDITIONS}
-        ran = {name: there for name, there in hosts_of.items() if there}
-        if len(ran) > 1:
-            for here in hosts.values():
-                results.append(RunsByCondition(here, {name: ran[name] for name in ran if name not in here}))
-    return results
+            own = groups.setdefault((run.host, fingerprint(run.job, SET_BY_DATA_SOURCE)), {})
+            own.setdefault(name, []).append(run)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def mean(runs: Sequence[Run], name: str) -> float | None:
