@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -43,7 +44,8 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
     """Raise ValueError with each reason why configurations of a sweep, which are lists of overrides, are not valid."""
     common = set.intersection(*map(set, points)) if len(points) > 1 else set()
     reasons: dict[str, list[str]] = {}
-    for point in track(points, "Composing configurations", transient=True):
+    is_terminal = sys.stdout.isatty()
+    for point in track(points, "Composing configurations", transient=True) if is_terminal else points:
         try:
             config = composed(list(point))
             job, choices, overrides = split_config(config)
