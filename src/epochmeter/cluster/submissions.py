@@ -40,7 +40,6 @@ class SubmissionLog:
         return self.entries().get(number, Submission())
 
     def entries(self) -> dict[int, Submission]:
-        """Return all submissions."""
         path = self.sweep / SUBMISSIONS_FILE
         if not path.exists():
             return {}
@@ -53,7 +52,6 @@ class SubmissionLog:
         write_json(self.sweep / SUBMISSIONS_FILE, {number: asdict(entry) for number, entry in entries.items()})
 
     def update(self, number: int, **fields: Any) -> None:
-        """Change fields of one submission."""
         self.write({number: replace(self[number], **fields)})
 
 

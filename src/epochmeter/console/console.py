@@ -90,7 +90,6 @@ class Terminal(logging.Handler):
             self.console.print(escape(line), style=style, soft_wrap=is_copied or not self.console.is_terminal)
 
     def warn(self, text: str) -> None:
-        """Print a text that needs attention."""
         self.info(text, style="yellow")
 
     def run_started(
@@ -147,7 +146,6 @@ class Terminal(logging.Handler):
         self._progress.update(self._task, completed=completed, steps=steps_text, loss=text, refresh=True)
 
     def window_closed(self) -> None:
-        """End the progress line and the running stage."""
         self.stage()
         self._progress.stop()
 

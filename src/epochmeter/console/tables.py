@@ -224,7 +224,6 @@ def _amount(value: float, unit: str | None = "J") -> str:
 
 
 def _table(names: Sequence[str], columns: Sequence[tuple[str, str]]) -> Table:
-    """An empty table with columns of names and of numbers."""
     titles = [f"\n{name}" for name in names]
     table = Table(*titles, box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
     for title, _ in columns:
@@ -237,5 +236,4 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def _number(text: str) -> str:
-    """A number without its percent sign, as the unit is in the column's title."""
-    return text.removesuffix("%").rstrip()
+    return text.removesuffix("%").rstrip()  # the unit is in the column's title

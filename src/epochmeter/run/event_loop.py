@@ -183,7 +183,6 @@ class EventLoop:
             self._save()
 
     def _recorded(self, line: Mapping[str, Any], notes: Sequence[str]) -> protocol.Recorded:
-        """Return the reply to a window's measurements: its metrics, or why it has no energy."""
         reasons = [self._plan.run["energy"]["reason"], *(note for note in notes if "energy" in note)]
         no_energy = " ".join(filter(None, reasons)) or "the window has no energy"
         has_energy = f"{line['window']}/energy_j" in line["metrics"]
@@ -208,7 +207,6 @@ class EventLoop:
         return self._probing.measured(line) if self._probing else {}
 
     def _save(self) -> None:
-        """Write the last window to the record and show it, unless that has been done."""
         if self._unsaved is None:
             return
         plan, line, self._unsaved = self._plan, self._unsaved, None

@@ -73,7 +73,6 @@ def finalizing(plan: Plan, outcome: RunResult, tracker: Tracker, terminal: Termi
 
 
 def write_summary(plan: Plan, outcome: RunResult) -> None:
-    """Write the summary; if that is not possible, the run has failed."""
     outcome.notes += resume_hint(plan) if outcome.state != "completed" else []
     try:
         summary = build_summary(plan.record, plan.job, plan.run, outcome)

@@ -126,7 +126,6 @@ class WorkerProcess:
 
     @property
     def pids(self) -> list[int]:
-        """Process IDs of the ranks and of their launcher."""
         return [self.pid, *self._pids]
 
     def messages(self) -> Iterator[Message]:
@@ -198,7 +197,6 @@ class WorkerProcess:
         return None if self._limit_s is None else max(0.0, self._begun_s + self._limit_s - time.monotonic())
 
     def _message_limit_s(self) -> float | None:
-        """Return the maximum wait for the next message; None without a limit."""
         return min((limit_s for limit_s in (self.remaining_s(), self._silence_s) if limit_s is not None), default=None)
 
     def _timeout_error(self) -> WorkerError:
