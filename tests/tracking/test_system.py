@@ -71,17 +71,8 @@ def test_pages_of_sweeps_reports_and_the_experiment(served, store, tmp_path, mon
     report = log_report("a sweep", [tmp_path / name for name in REPORT], {"name": "mlflow", "experiment": "epochmeter"})
     store = open_store(uri=served[1])
     with picture.page(views.results_link(store)) as page:
-        check_description(page)
         check_views_of_a_sweep(page, store)
         check_report(page, report.replace(UI_ADDRESS, served[1]))
-
-
-def check_description(page):
-    """The links of the experiment's description open views with runs."""
-    assert "where the time of each epoch went" in page.inner_text("body")
-    page.get_by_text("Measured training runs").locator("xpath=ancestor::div[.//button][1]//button").last.click()
-    page.goto(page.get_by_role("link", name="reports").evaluate("link => link.href"))
-    page.get_by_text("report of a sweep").first.wait_for()
 
 
 def check_views_of_a_sweep(page, store):

@@ -6,7 +6,6 @@ import zlib
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tracking.conftest import change_record
 
 from epochmeter.results.metrics import METRICS
 from epochmeter.tracking import views
@@ -23,11 +22,6 @@ def metrics_of(page: dict) -> set[str]:
     keys = {chart[axis]["key"] for chart in charts for axis in ("xaxis", "yaxis") if axis in chart}
     keys |= {chart["metricKey"] for chart in charts if "metricKey" in chart}
     return keys.union(*(chart.get("selectedMetrics", ()) for chart in charts))
-
-
-def pages(energy):
-    """The pages of all views by name."""
-    return {json.loads(view)["name"]: unpack(view) for view in views.views(energy).values()}
 
 
 def tags_of(store):
@@ -48,37 +42,15 @@ def test_newest_sweeps_have_their_own_views(store, make_record, monkeypatch):
     assert query.endswith(f"tags.`epochmeter.sweeps` LIKE '%{names[-1]}%'")
 
 
-@pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
-def test_views_show_existing_metrics_and_only_the_energy_that_runs_have(energy):
-    for name, page in pages(energy).items():
-        metrics = metrics_of(page)
-        assert {metric.replace("steady/", "epoch/") for metric in metrics} <= set(METRICS)
-        energies = {metric for metric in metrics if metric.endswith("_j")}
-        expected = {f"total/{energy}", f"epoch/{energy}"} if energy and name != "Reports" else set()
-        assert energies == expected
-        columns = [column for column in page["selectedColumns"] if "energy" in column]
-        shown = [f"metrics.`total/{energy}`", "tags.`epochmeter.energy_covers`"]
-        assert columns == (shown if energy and name != "Reports" else [])
+def test_views_show_existing_metrics():
+    for view in views.views().values():
+        assert {metric.replace("steady/", "epoch/") for metric in metrics_of(unpack(view))} <= set(METRICS)
 
 
-def test_best_energy_is_that_of_any_run_or_the_one_that_has_begun(store, make_record):
-    publish(make_record(0, energy=False), store)
-    assert views.best_energy(store) is None
-    record = make_record(1, state=None)
-    for source, energy in [("none", None), ("estimated", "estimated_energy_j"), ("counter", "energy_j")]:
-        change_record(record, {"energy": {"source": source}})
-        assert views.best_energy(store, record) == energy
-    publish(make_record(2), store)
-    assert views.best_energy(store) == "energy_j"
-
-
-def test_views_are_saved_once_a_users_description_is_kept(store, monkeypatch):
-    store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
+def test_views_are_saved_once(store, monkeypatch):
     views.save_views(store)
     tags = tags_of(store)
-    assert tags[views.NOTE_TAG] == "Mine."
-    assert f"viewStateShareKey={views.REPORTS})" in views.experiment_note(store)
-    assert {key: tags[views.VIEW_TAG_PREFIX + key] for key in views.views(None)} == views.views(None)
+    assert {key: tags[views.VIEW_TAG_PREFIX + key] for key in views.views()} == views.views()
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
     views.save_views(store)
     assert tags_of(store) == tags

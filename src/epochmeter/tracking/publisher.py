@@ -155,7 +155,7 @@ class Tracker:
         store, published = self._opened(), None
         for folder in folders:
             published = include_reused(folder, store) or published
-        views.save_views(store, sweep=folders[0].parent.name)
+        views.save_views(store, folders[0].parent.name)
         self._outcome = published
 
     def work_within(self, limit_s: float, work: Callable[[], None]) -> Published | str:
@@ -187,7 +187,7 @@ class Tracker:
         self._outcome = publish(self._record, store, self._ended)
         if not self._housekeeping_done:
             run = self._record.run()
-            views.save_views(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
+            views.save_views(store, run["sweep_id"] if run.get("of_sweep") else None)
             with suppress(Exception):
                 close_dead_runs(store)
             self._housekeeping_done = True
