@@ -69,7 +69,8 @@ def test_compute_utilization_of_the_tbd_suite(tmp_path):
     """The example of the suite's README: a session of 1.609 s with 1.3 s of profiling overhead, and a raw 0.5 %."""
     trace = Kineto()
     trace.step(0, 0, 1.609e6)
-    trace.launch("gemm", 100, 0.005 * 1.609e6, launched=10)
+    for device in (0, 1):
+        trace.launch("gemm", 100, 0.005 * 1.609e6, launched=10, device=device)
     metrics = analyze(trace.load(tmp_path), 1.609 - 1.3)["metrics"]
     assert metrics["gpu_busy_traced_fraction"] == pytest.approx(0.005)
     assert metrics["gpu_busy_fraction"] == pytest.approx(0.026, abs=0.0005)
@@ -77,7 +78,13 @@ def test_compute_utilization_of_the_tbd_suite(tmp_path):
 
 def test_unknown_metrics_are_absent_with_the_reason(analyzed):
     result = analyzed()
-    absent = {"gpu_busy_fraction", "untraced_step_s", "sm_efficiency", "copy_overlap_fraction"}
+    absent = {
+        "gpu_busy_fraction",
+        "untraced_step_s",
+        "sm_efficiency",
+        "copy_overlap_fraction",
+        "communication_fraction",
+    }
     assert (absent & result["metrics"].keys(), len(result["missing"])) == (set(), 2)
     (reason,) = analyzed(1.0, lambda event: event["cat"] != "kernel")["missing"]
     assert "NVreg_RestrictProfilingToAdminUsers=0" in reason, "launches without kernels name the option of the driver"

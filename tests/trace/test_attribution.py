@@ -104,6 +104,7 @@ def test_kernels_belong_to_the_module_and_operator_that_launched_them(kineto, tm
     kineto.launch("sgemm_forward", 30, 0, launched=20, **{occupancy: 60})
     kineto.launch("sgemm_backward", 80, 30, launched=60, **{occupancy: 20})
     kineto.launch("elementwise", 110, 10, launched=81, **{occupancy: 40})
+    kineto.host("cudaDeviceSynchronize", 19, 1, cat="cuda_runtime")
     kineto.launch("ampere_dgemm", 120, 10, launched=None, **{occupancy: 10})  # its launch is not in the trace
     result = attribute(kineto.load(tmp_path))
     assert result.basis == "device"

@@ -56,10 +56,11 @@ def test_a_trace_without_steps_is_read(tmp_path):
 
 
 def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):
-    for start, duration in ((1050, -5), (1050 + 7200e6, 5), (1050, 7200e6), (float("nan"), 5), (1050, 10**400)):
+    far = ((1050 - 7200e6, 5), (1050 + 7200e6, 5), (1050, 7200e6))
+    for start, duration in ((1050, -5), *far, (float("nan"), 5), (1050, 10**400)):
         kineto.host("aten::add", start, duration)
     trace = kineto.load(tmp_path)
-    reasons = {"with a negative duration": 1, "more than an hour from the others": 2, "without a time": 2}
+    reasons = {"with a negative duration": 1, "more than an hour from the others": 3, "without a time": 2}
     assert (trace.left_out, trace.end_ns.max()) == (reasons, 200_000)
 
 
@@ -70,6 +71,13 @@ def test_arguments_of_other_types_are_ignored(tmp_path, kineto):
     kineto.events[-1]["args"] = "none"
     (row,) = [row for row in attribute(kineto.load(tmp_path)).operators if row.name == "aten::add"]
     assert (row.calls, row.inputs) == (2, None)
+
+
+@pytest.mark.parametrize("number", ["nan", "-nan", "inf"])
+def test_numbers_that_json_does_not_have_are_unknown(tmp_path, kineto, number):
+    (tmp_path / "trace.json").write_text(kineto.text().replace(": 40", f": {number}"))
+    trace = load(tmp_path / "trace.json")
+    assert (len(trace.start_ns), np.isnan(trace.occupancy).all()) == (5, True)
 
 
 def test_memory_is_bounded_and_the_rest_is_counted(tmp_path, kineto, monkeypatch):

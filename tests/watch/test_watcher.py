@@ -296,6 +296,8 @@ def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
     write_json(tmp_path / "slurm/jobs.json", jobs)
     write_run(tmp_path / "2")
     (tmp_path / "2/job.json").write_text("{")
-    rows = look(tmp_path).runs
+    snapshot = look(tmp_path)
+    rows = snapshot.runs
+    assert (snapshot.counts["planned"], snapshot.remaining_s) == (1, None)
     assert [(row.state, row.slurm_job, row.host) for row in rows[:2]] == [("planned", "71", ""), ("failed", "72", "n2")]
     assert (rows[2].state, rows[1].reason) == ("unreadable", "Slurm: NODE_FAIL")
