@@ -48,13 +48,6 @@ def test_order_layout_and_chunks_of_events_do_not_matter(tmp_path, kineto, monke
         assert found.step.tolist() == trace.step.tolist()
 
 
-def test_a_trace_without_steps_is_read(tmp_path):
-    trace = Kineto()
-    trace.launch("gemm", 10, 5, launched=2)
-    loaded = trace.load(tmp_path)
-    assert (loaded.steps.shape, loaded.step.tolist()) == ((0, 4), [-1, -1])
-
-
 def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):
     far = ((1050 - 7200e6, 5), (1050 + 7200e6, 5), (1050, 7200e6))
     for start, duration in ((1050, -5), *far, (float("nan"), 5), (1050, 10**400)):
