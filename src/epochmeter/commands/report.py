@@ -9,9 +9,9 @@
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
     python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
 
-The answer is printed. These files are written to the sweep's folder and shown in MLflow: report.html (answers, charts,
-the table; it needs no network), the charts in report/, the table as report.csv and report.md, and for sweeps that allow
-it, with all numbers (.json) and as a page (.md):
+The answer is printed. These files are written to the sweep's folder and shown in MLflow:
+report.html (answers, charts, the table; it needs no network), the charts in report/, the table as
+report.csv and report.md, and if a sweep allows it, with all numbers (.json) and as a page (.md):
     stalls     -m experiment=stalls: the causes of data stalls
     scaling    -m strategy=single,ddp: what more devices gain and cost
     questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why

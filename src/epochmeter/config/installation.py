@@ -10,12 +10,9 @@ import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-IS_INSTALLED = (PACKAGE / "conf").is_dir()
-"""Only the wheel has conf/ in the package."""
-ROOT = Path.cwd() if IS_INSTALLED else PACKAGE.parents[1]
-"""Folder of multirun/, data/, mlruns/ and mlflow.db."""
-UI_ADDRESS = "http://127.0.0.1:5000"
-"""Address at which `make ui` serves MLflow."""
+IS_INSTALLED = (PACKAGE / "conf").is_dir()  # Only the wheel has conf/ in the package
+ROOT = Path.cwd() if IS_INSTALLED else PACKAGE.parents[1]  # folder of multirun/, data/, mlruns/ and mlflow.db
+UI_ADDRESS = "http://127.0.0.1:5000"  # address at which `make ui` serves MLflow
 CONF = (PACKAGE if IS_INSTALLED else ROOT) / "conf"
 IMPORT_PATH = PACKAGE / "shared/path" if IS_INSTALLED else PACKAGE.parent
 """Folder from which another Python imports this package, and nothing else of this Python's site-packages."""

@@ -55,13 +55,11 @@ class RunRequest:
     """The request for one run: its configuration, and the folder of its record."""
 
     job: Job
-    choices: dict[str, str]
-    """Group -> the choice: `device` -> `nano`."""
+    choices: dict[str, str]  # group -> the choice: `device` -> `nano`
     overrides: list[str]
     folder: Path
     of_sweep: bool
-    remote: bool = False
-    """Whether a node of a cluster runs it, not this process."""
+    remote: bool = False  # whether a node of a cluster runs it, not this process
 
     @property
     def number(self) -> int:

@@ -17,8 +17,7 @@ from epochmeter.config.errors import input_error
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SCRIPT = "script"
-"""Name of the options of a measured script: its model, data and training recipe are its own."""
+SCRIPT = "script"  # name of the options of a measured script: its model, data and training recipe are its own
 INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of objects that the training process constructs."""
 

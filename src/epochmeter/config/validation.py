@@ -14,12 +14,9 @@ from epochmeter.config.schema import Dataset, Job, Strategy, Throughput
 STORAGE_MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
 """Kinds of storage devices that `machine.disk.Disk` can have."""
 PREPROCESSING = ("resize", "crop", "pad")
-ABSENT = object()
-"""Value of a key that does not exist."""
-MAX_INTEGER = 10**9
-"""Largest count: more is a typing error, and exceeds the 32-bit integers in PyTorch."""
-MAX_SEED = 2**32 - 1
-"""Largest seed of NumPy's generators."""
+ABSENT = object()  # value of a key that does not exist
+MAX_INTEGER = 10**9  # largest count: more is a typing error, and exceeds the 32-bit integers in PyTorch
+MAX_SEED = 2**32 - 1  # largest seed of NumPy's generators
 ABSOLUTE_ZERO_C = -273.15
 UNMEASURED_THROUGHPUT = Throughput(start=None, stop=None, exit=False)
 

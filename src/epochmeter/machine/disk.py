@@ -26,8 +26,7 @@ HYPERVISORS = {"QEMU", "VMware", "Msft", "VBOX", "Google"}
 VIRTUAL_NVME = re.compile(r"Elastic Block Stor|QEMU|VMware|VBOX|nvme_card-pd|NVMe Accelerator")
 """Models of virtual NVMe disks: of AWS and Alibaba, QEMU, VMware, VirtualBox, Google and Azure. The local NVMe disks of
 these clouds have other names."""
-NVME_FABRICS = {"tcp", "rdma", "fc", "loop"}
-"""Transports of NVMe disks that are outside of the machine."""
+NVME_FABRICS = {"tcp", "rdma", "fc", "loop"}  # transports of NVMe disks that are outside of the machine
 SATISFYING_MEDIA = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd_usb": {"hdd_usb"}, "ram": {"ram"}}
 """Media that satisfy a configured medium; any other medium is satisfied by itself only."""
 
@@ -50,8 +49,7 @@ class Disk(NamedTuple):
     medium: str
     """nvme, ssd, ssd_usb, hdd, hdd_usb, sd, emmc, ram, network, virtual (hidden by a hypervisor), or unknown."""
     filesystem: str
-    reason: str | None = None
-    """Why there is no device."""
+    reason: str | None = None  # why there is no device
 
 
 @dataclass(frozen=True)

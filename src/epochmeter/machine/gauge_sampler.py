@@ -21,8 +21,7 @@ from epochmeter.shared.units import NANOSECOND
 PERIOD_S = 0.5
 READ_LIMIT_S = 0.1
 """Longest wait of a border for its sample in seconds, so that an instrument that hangs does not block the run."""
-MAX_DISTANCE_S = 1.0
-"""Samples further than this from a window, in seconds, are not used for it."""
+MAX_DISTANCE_S = 1.0  # samples further than this from a window, in seconds, are not used for it
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_clock_mean_hz": fmean,

@@ -21,12 +21,9 @@ LEVEL_COLUMNS = {
     "temperature_max_c": "{}_temperature_c",
 }
 """Quantity of a gauge -> its column, with the gauge's device."""
-SECTOR_BYTES, MILLISECOND = 512, 1e-3
-"""Units of the kernel's disk counters."""
-SECONDS = -1
-"""Index of the elapsed seconds, which follow the increases of the counters."""
-BUSY_MS = 9
-"""Index of the time in which a disk was busy."""
+SECTOR_BYTES, MILLISECOND = 512, 1e-3  # units of the kernel's disk counters
+SECONDS = -1  # index of the elapsed seconds, which follow the increases of the counters
+BUSY_MS = 9  # index of the time in which a disk was busy
 RATES: dict[str, dict[str, tuple[int, float, int]]] = {
     "disk": {
         "disk_reads_per_s": (0, 1, SECONDS),
@@ -42,8 +39,7 @@ RATES: dict[str, dict[str, tuple[int, float, int]]] = {
 }
 """Counters -> their columns: index of the counter, its unit, and index of the divisor."""
 
-Row = Mapping[str, float | str | None]
-"""Cells by column; None for a cell without a reading."""
+Row = Mapping[str, float | str | None]  # cells by column; None for a cell without a reading
 Counters = Mapping[str, Sequence[float]]
 """Busy ticks and all ticks of each core, counters of the disk, bytes received and sent."""
 

@@ -18,13 +18,10 @@ JETSON_LOADS = (
     "sys/devices/platform/bus@0/*.g*/load",
 )
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower")
-CONSTANT_ZONES = ("PMIC-Die",)
-"""Thermal zones that always read 100 degrees."""
+CONSTANT_ZONES = ("PMIC-Die",)  # thermal zones that always read 100 degrees
 PLAUSIBLE_C = range(-40, 127)
-THROTTLE_PATTERN = r"(throttle|balanced|cpufreq|devfreq)"
-"""Cooling devices that lower clocks, unlike fans."""
-OTHER_CAUSE = "elsewhere"
-"""Cause for lowered clocks of a device that does not train: a note, but no metric."""
+THROTTLE_PATTERN = r"(throttle|balanced|cpufreq|devfreq)"  # cooling devices that lower clocks, unlike fans
+OTHER_CAUSE = "elsewhere"  # cause for lowered clocks of a device that does not train: a note, but no metric
 
 ThrottleCauses = Mapping[str, Sequence[str]]
 """Cause -> texts about slowed devices; an empty list for a cause that is not active, no entry for an unknown one."""

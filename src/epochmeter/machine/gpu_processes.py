@@ -14,10 +14,8 @@ from epochmeter.shared.process_identity import pid_namespace
 
 log = logging.getLogger(__name__)
 
-MPS = "nvidia-cuda-mps"
-"""Name of the MPS service, through which processes share a GPU; it computes nothing itself."""
-HOST_PID_NAMESPACE = "pid:[4026531836]"
-"""The kernel's name for the host's PID namespace, whose process IDs NVML lists."""
+MPS = "nvidia-cuda-mps"  # name of the MPS service, through which processes share a GPU; it computes nothing itself
+HOST_PID_NAMESPACE = "pid:[4026531836]"  # the kernel's name for the host's PID namespace, whose process IDs NVML lists
 GIB = 2**30
 
 
@@ -73,8 +71,7 @@ class GpuProcessMonitor:
         return {(gpu.name, 0): text} if more > 0 else {}
 
 
-NO_GPUS = GpuProcessMonitor([])
-"""Monitors no GPUs."""
+NO_GPUS = GpuProcessMonitor([])  # monitors no GPUs
 
 
 def _describe(gpu: str, pid: int, name: str, memory_bytes: int | None) -> str:

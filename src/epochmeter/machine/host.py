@@ -48,8 +48,7 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
     )
 
 
-MATCH_PRIORITY = ("board", "tegra", "gpu")
-"""The facts that a device is detected by, the most specific first."""
+MATCH_PRIORITY = ("board", "tegra", "gpu")  # the facts that a device is detected by, the most specific first
 
 
 def device_facts(root: str | Path = "/") -> dict[str, str | None]:

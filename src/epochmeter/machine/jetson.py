@@ -10,8 +10,7 @@ from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
 """The kernel's names of the GPU's frequency; Thor's video engines have other names and scale independently."""
 LOCKED, UNLOCKED = "locked", "free"
-FAN = re.compile(r"pwm.?fan")
-"""The kernel's names of the fan, which NVIDIA has spelled in several ways."""
+FAN = re.compile(r"pwm.?fan")  # the kernel's names of the fan, which NVIDIA has spelled in several ways
 
 CONF_FILE = "etc/nvpmodel.conf"
 MEMORY_MHZ = {

@@ -37,8 +37,7 @@ class NvmlGpu:
         self._handle, self._nvml = handle, pynvml
         self._is_slice = name.startswith("MIG-")
         self.name = name
-        self.name = f"gpu{self.index()}"
-        """`gpu` and the index in PCI order."""
+        self.name = f"gpu{self.index()}"  # `gpu` and the index in PCI order
 
     def index(self) -> int:
         return int(self._call("nvmlDeviceGetIndex"))

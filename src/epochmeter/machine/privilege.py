@@ -20,8 +20,7 @@ SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
 CAP_SYS_ADMIN = 21
 TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
-KILL_WAIT_S = 1
-"""Longest wait for a killed program, in seconds."""
+KILL_WAIT_S = 1  # longest wait for a killed program, in seconds
 REFUSAL = re.compile(
     r"^.*(?:password is required|authentication is required|terminal is required|not allowed to execute"
     r"|not in the sudoers|may not run sudo|command not found).*$",

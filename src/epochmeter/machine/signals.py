@@ -15,10 +15,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-REPEATED_SIGNAL_S = 1.0
-"""Signals within this time of the previous one are the same stop, as of a key that is held down."""
-RETRY_S = 0.05
-"""A stop that Python ignored is raised again after this time."""
+REPEATED_SIGNAL_S = 1.0  # signals within this time of the previous one are the same stop, as of a key that is held down
+RETRY_S = 0.05  # a stop that Python ignored is raised again after this time
 
 
 class Stop:
@@ -29,10 +27,8 @@ class Stop:
 
     def __init__(self) -> None:
         self._last_s = -REPEATED_SIGNAL_S
-        self._number = 0
-        """The signal of the last stop."""
-        self._stop: BaseException | None = None
-        """The exception of the last stop."""
+        self._number = 0  # the signal of the last stop
+        self._stop: BaseException | None = None  # the exception of the last stop
 
     def install(self) -> None:
         """Handle the signals, except ignored ones: nohup ignores SIGHUP, a script's background job SIGINT."""
@@ -78,8 +74,7 @@ class SignalDeferral:
 
     def __init__(self, end: CodeType | None = None) -> None:
         self.is_deferring = False
-        self.received: list[int] = []
-        """The deferred signals."""
+        self.received: list[int] = []  # the deferred signals
         self._end = end
         self._handlers: dict[int, Any] = {}
 

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 COMMAND_LIMIT_S = 30.0
-ARRAY_LIMIT = 1001
-"""Largest job array if Slurm does not report its limit: its default."""
+ARRAY_LIMIT = 1001  # largest job array if Slurm does not report its limit: its default
 PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 RUNNING_STATES = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 UNUSABLE_STATES = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
