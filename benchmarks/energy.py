@@ -22,8 +22,7 @@ from epochmeter.config.job import ROOT
 from epochmeter.shared.units import NANOSECOND
 
 PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)
-SIMULATED = sized({1: 600, 10: 200}, {1: 5, 10: 2})
-"""Number of windows by length in seconds."""
+SIMULATED = sized({1: 600, 10: 200}, {1: 5, 10: 2})  # number of windows by length in seconds
 MEMORY = Path("/dev/shm")
 TOOLS = {"epochmeter": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
 SETTLING_S, SEGMENT_S = sized(6.0, 1.0), sized(18.0, 2.2)

@@ -31,11 +31,9 @@ from epochmeter.results.run_status import status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking.publish import is_superseded
 
-DEFAULT = 5
-"""The power mode of the board before and after each run."""
+DEFAULT = 5  # the power mode of the board before and after each run
 EPOCHS = 12
-LAST_FAULT_EPOCH = 6
-"""Faults are injected after 1 to 6 of the 12 epochs, so that epochs follow also on a fast machine."""
+LAST_FAULT_EPOCH = 6  # faults are injected after 1 to 6 of the 12 epochs, so that epochs follow also on a fast machine
 LIMIT_S = 600
 HUNG_AFTER_S = 60
 UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]

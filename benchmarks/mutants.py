@@ -20,8 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("src", "conf", "tests", "docs", "benchmarks", "pyproject.toml", "README.md", "Makefile")
 LIMIT_S = 300
-TESTS_FAILED = 1
-"""Exit status of pytest; others are errors of the mutant itself, such as one that cannot be imported."""
+TESTS_FAILED = 1  # exit status of pytest; others are errors of the mutant itself, such as one that cannot be imported
 
 
 class Mutant(NamedTuple):

@@ -22,8 +22,7 @@ from epochmeter.config.job import ROOT
 from epochmeter.machine import cpu
 
 SHORT = "--short" in sys.argv[1:]
-ARGUMENTS = [argument for argument in sys.argv[1:] if argument != "--short"]
-"""The command line without `--short`."""
+ARGUMENTS = [argument for argument in sys.argv[1:] if argument != "--short"]  # the command line without `--short`
 
 Size = TypeVar("Size")
 

@@ -17,8 +17,7 @@ from contextlib import contextmanager
 
 from boards import Tree
 
-Curve = Sequence[tuple[float, float]]
-"""(seconds since the start, fraction of the board's watts from then on)"""
+Curve = Sequence[tuple[float, float]]  # (seconds since the start, fraction of the board's watts from then on)
 
 
 def ramp(low: float, high: float, *, seconds: float, every_s: float = 0.005) -> Curve:

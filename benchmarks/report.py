@@ -28,8 +28,7 @@ from epochmeter.shared.record import Record
 RUNS = sized(10_000, 12)
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]
 REPEATS = 3
-PERIOD_S = 0.25
-"""Period of the memory readings, in seconds."""
+PERIOD_S = 0.25  # period of the memory readings, in seconds
 
 
 def grid(runs: int) -> Iterator[dict[str, int]]:

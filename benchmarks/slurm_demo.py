@@ -15,8 +15,7 @@ import slurm
 
 from epochmeter.config.job import ROOT
 
-NODES = {"node1": "nano", "node2": "agx"}
-"""Node -> its feature."""
+NODES = {"node1": "nano", "node2": "agx"}  # node -> its feature
 SWEEP = ("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=1", "experiment=smoke", "workers=0",
          "device=nano,agx", "batch=64,128", "tracking.experiment=slurm-demo")  # fmt: skip
 

@@ -20,8 +20,7 @@ from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
 STEPS, BATCH, PREFETCH, EPOCHS = sized(20, 2), 4, 2, sized(5, 1)
-NEAR, NEAR_S = 0.02, 0.002
-"""Largest error: as a fraction of the truth, or in seconds per step."""
+NEAR, NEAR_S = 0.02, 0.002  # largest error: as a fraction of the truth, or in seconds per step
 CELLS = {
     "hidden": (0.008, 0.008, 0.040),
     "balanced": (0.020, 0.020, 0.040),

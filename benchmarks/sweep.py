@@ -30,8 +30,7 @@ from output import ARGUMENTS, print_table, sized
 
 from epochmeter.config.job import ROOT
 
-EDGE = 100
-"""Number of runs in the rows `first` and `last`."""
+EDGE = 100  # number of runs in the rows `first` and `last`
 KEYS = [f"{key}={value}" for key, value in stub.JOB.items()]
 
 

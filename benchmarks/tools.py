@@ -25,8 +25,7 @@ from epochmeter.power.window_energy import Reading, energy_of_window, take_readi
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = yaml.safe_load((ROOT / "conf/meter/rails.yaml").read_text())["period_s"]
-JTOP_S = 0.5
-"""jtop's own default is a second."""
+JTOP_S = 0.5  # jtop's own default is a second
 
 
 class Plan(NamedTuple):
@@ -37,8 +36,7 @@ class Plan(NamedTuple):
     begin_ns: int
     every_s: float
     marks: int
-    lasts: Sequence[int]
-    """Durations of the windows in marks."""
+    lasts: Sequence[int]  # durations of the windows in marks
 
 
 class Energy(NamedTuple):
@@ -51,8 +49,7 @@ class Energy(NamedTuple):
 class Window(NamedTuple):
     """A window: it opens when the tool has begun it, and closes when the tool is asked to end it."""
 
-    last: int
-    """Duration in marks."""
+    last: int  # duration in marks
     opened_ns: int
     closed_ns: int
     joules: float | None

@@ -43,10 +43,8 @@ Processes = Sequence[subprocess.Popen[str]]
 
 MINUTES = float(ARGUMENTS[0]) if ARGUMENTS else 10.0
 WATCHERS, MIN_PAIRS = sized(10, 1), sized(20, 2)
-STRETCH_S = sized(0.15, 0.05)
-"""Duration of a stretch, in seconds: several times the duration of all refreshes."""
-RECORDED = 30
-"""Epochs in the record at the start: the five minutes of samples that are shown."""
+STRETCH_S = sized(0.15, 0.05)  # duration of a stretch, in seconds: several times the duration of all refreshes
+RECORDED = 30  # epochs in the record at the start: the five minutes of samples that are shown
 TERMINAL = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
 SERVE = f"""
 import sys

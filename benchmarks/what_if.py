@@ -23,8 +23,7 @@ from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
 STEPS, BATCH, EPOCHS, REPEATS = sized(16, 2), 4, sized(2, 1), sized(3, 1)
-CLOSE = 0.05
-"""Goal: the largest error, as a fraction of the real time."""
+CLOSE = 0.05  # goal: the largest error, as a fraction of the real time
 
 
 class Job(NamedTuple):

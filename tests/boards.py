@@ -44,8 +44,7 @@ class Board(NamedTuple):
     compatible: tuple[str, ...]
     chips: tuple[Chip, ...]
     total: tuple[str, ...]
-    releases: Mapping[str, str]
-    """L4T release by layout of the sensor files: iio up to JetPack 4, hwmon from 5 on."""
+    releases: Mapping[str, str]  # L4T release by layout of the sensor files: iio up to JetPack 4, hwmon from 5 on
     modes: tuple[str, ...]
 
     @property

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-SPIN_S = 0.0002
-"""The end of a wait is a busy loop, since a sleep ends about 60 us late."""
+SPIN_S = 0.0002  # the end of a wait is a busy loop, since a sleep ends about 60 us late
 
 
 class Took(NamedTuple):

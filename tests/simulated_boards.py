@@ -14,8 +14,7 @@ import numpy as np
 
 from epochmeter.report.analyses.gaussian import Grid, encode
 
-Clocks = tuple[int, float, float, float]
-"""CPU cores, and clocks of CPU, GPU and memory in Hz."""
+Clocks = tuple[int, float, float, float]  # CPU cores, and clocks of CPU, GPU and memory in Hz
 KERNELS = 24
 TIME_NOISE, POWER_NOISE = 0.01, 0.015
 

@@ -16,8 +16,7 @@ SOURCE = ROOT / "src"
 NAMES = [path.relative_to(SOURCE).as_posix() for path in sorted(SOURCE.rglob("*.py"))]
 ENTRIES = {name for name in NAMES if "/" not in name} | {"epochmeter/__main__.py"}
 COMMANDS = "epochmeter/commands/"
-TRAINING = ("epochmeter/worker/", "epochmeter/agent/")
-"""Packages that run in the training process."""
+TRAINING = ("epochmeter/worker/", "epochmeter/agent/")  # packages that run in the training process
 BOARD = {name for name in NAMES if name.startswith((*TRAINING, "epochmeter/shared/"))}
 CONTROLLER = {name for name in NAMES if not name.startswith(TRAINING)}
 
@@ -59,8 +58,7 @@ DIGITS = "epochmeter.datasets.digits"
 MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/gauge_sampler", "epochmeter/run/window.py")
 PHRASE = re.compile(r"[A-Za-z]+[,:;]? [a-z]+[,:;]? [a-z]+|[A-Z][a-z]+ [a-z]+")
 NO_PHRASE = re.compile(r"^system-ui|python src/")
-NOTES_THE_TIME = "epochmeter/power/knobs/restore_journal.py"
-"""Writes down for people when a setting was changed."""
+NOTES_THE_TIME = "epochmeter/power/knobs/restore_journal.py"  # writes down for people when a setting was changed
 
 
 def packages(names):

@@ -8,8 +8,7 @@ import pytest
 
 from epochmeter.shared.record import INTERVALS
 
-STEPS, SAMPLES = 12, 1442
-"""Per epoch of the digits with batch size 128."""
+STEPS, SAMPLES = 12, 1442  # per epoch of the digits with batch size 128
 
 
 @pytest.fixture(scope="module")

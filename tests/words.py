@@ -11,8 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PATTERNS = ("src/**/*.py", "benchmarks/*.py", "tests/**/*.py", "conf/**/*.yaml", "docs/**/*.md", "docs/**/*.py", "*.md")
-NOT_CLEAN_YET: tuple[str, ...] = ()
-"""Paths relative to the project, or their beginnings, that are not checked."""
+NOT_CLEAN_YET: tuple[str, ...] = ()  # paths relative to the project, or their beginnings, that are not checked
 
 
 def words(*alternatives: str) -> re.Pattern[str]:
@@ -31,8 +30,7 @@ IN_NAMES = words(
     "learner", "wants", "wish",
 )  # fmt: skip
 """Refused as parts of names, such as `is_whole`, but not in sentences."""
-ENTIRE_NAMES = {"found", "left", "known", "each", "lost", "typed"}
-"""Refused as names, but not as parts of them."""
+ENTIRE_NAMES = {"found", "left", "known", "each", "lost", "typed"}  # refused as names, but not as parts of them
 
 
 def is_private(name: str) -> bool:

@@ -31,8 +31,7 @@ def choice(path: Path) -> tuple[str, str]:
 
 CHOICES = [choice(path) for path in FILES]
 DEVICES = [path for path in FILES if path.parent.name == "device" and path.stem != "auto"]
-SETTING = ("experiment", "data_source")
-"""Groups that set keys of the job, and are not part of it themselves."""
+SETTING = ("experiment", "data_source")  # groups that set keys of the job, and are not part of it themselves
 CALLS = {
     "model": ((), {}),
     "task": ((), {}),
@@ -53,8 +52,7 @@ REQUIRES = {
     ("model", "polynomial"): ["dataset=polynomial"],
 }
 """Overrides that an option needs because it is not compatible with the defaults."""
-READ_BY_CONTROLLER = {("meter", "idle_s")}
-"""Keys of specifications that are not arguments of their targets."""
+READ_BY_CONTROLLER = {("meter", "idle_s")}  # keys of specifications that are not arguments of their targets
 
 
 def specifications(tree: dict, path: str = "") -> dict[str, dict]:
