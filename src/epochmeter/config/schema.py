@@ -305,11 +305,7 @@ class Examination(Section):
     format: Literal["table", "json"]
 
 
-class Choice(Enum):
-    """An option with a few possible words. Hydra refuses other words, and shells complete them."""
-
-    def __str__(self) -> str:
-        return self.name
+CHOICE: Any = Enum  # its words are not known to type checkers
 
 
 def _is_section(kind: object) -> TypeGuard[type[Section]]:
@@ -330,7 +326,7 @@ def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
         nested = _structured(kind, kind.__name__)
         return entry.name, nested, field(default_factory=nested)
     if get_origin(kind) is Literal:
-        kind = Choice(entry.name, {word: word for word in get_args(kind)})  # type: ignore[call-arg]
+        kind = CHOICE(entry.name, {word: word for word in get_args(kind)})
     elif get_origin(kind) in (Union, UnionType) and len({*get_args(kind)} - {type(None)}) > 1:
         kind = Any
     return entry.name, kind, field(default="???" if entry.default is MISSING else entry.default)
