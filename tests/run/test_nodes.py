@@ -5,15 +5,12 @@ from pathlib import Path
 import pytest
 from stub import executable
 
-from epochmeter.config.schema import Strategy
-from epochmeter.run.nodes import PORTS, Node, check_strategy, current_node, run_folder_factory
+from epochmeter.run.nodes import PORTS, Node, current_node, run_folder_factory
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n[03-04]",
     "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURMD_NODENAME": "n04",
 }  # fmt: skip
-DDP = Strategy.from_dict({"name": "ddp", "launcher": "torchrun", "ranks": 2})
-SINGLE = Strategy.from_dict({"name": "single", "ranks": 1})
 
 
 SCONTROL = """#!/bin/sh
@@ -40,13 +37,9 @@ def test_nodes_of_a_step_connect_to_the_address_and_port_of_its_first_node(here)
     assert here(SLURM_JOB_ID="4712").port != found.port
 
 
-def test_several_nodes_need_one_task_each_and_ddp(here):
-    check_strategy(DDP, here())
-    check_strategy(SINGLE, Node())
+def test_several_nodes_need_one_task_each(here):
     with pytest.raises(ValueError, match=r"(?s)4 tasks on 2 nodes.*--ntasks-per-node=1, with `strategy\.ranks=`"):
         here(SLURM_STEP_NUM_TASKS="4")
-    with pytest.raises(ValueError, match="=single trains on one node, and srun started 2\n  hint: set `strategy=ddp`"):
-        check_strategy(SINGLE, here())
 
 
 def test_only_the_first_node_uses_the_sweep_folder():

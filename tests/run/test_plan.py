@@ -120,6 +120,9 @@ def test_run_that_this_machine_cannot_make_is_refused_before_it_waits_for_the_de
         resolve_plan(order("power_limit=100", f"machine.root={rapl}"))
     with pytest.raises(ValueError, match=r"`workers=100000` is too many"):
         resolve_plan(order("workers=100000"))
+    monkeypatch.setattr(resolve, "current_node", lambda environment: Node(nodes=2))
+    with pytest.raises(ValueError, match="=single trains on one node, and srun started 2\n  hint: set `strategy=ddp`"):
+        resolve_plan(order())
 
 
 def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):

@@ -53,7 +53,11 @@ class EventLoop:
             earlier, plan.job.warmup_epochs, lambda count: plan.record.steps(self._steps - count, count)
         )
         self._forecast: dict[str, float] = {}
-        self._probing = open_probing(plan, instruments.meter, settings, terminal)
+        self._probing: LimitProbing | None = None
+        if plan.job.power_limit == AUTO and "power_limit" in plan.targets:  # not in a rehearsal
+            from epochmeter.run.limit_probing import LimitProbing  # imports SciPy, which takes time
+
+            self._probing = LimitProbing(plan, instruments.meter, settings, terminal)
         self._opened: WindowOpening
         self._before: Reading
         self._after: Reading
@@ -217,15 +221,6 @@ class EventLoop:
         plan.set_flags(line.get("flags", {}))
         self._terminal.window_closed()
         self._terminal.window_measured(line, plan.job.epochs)
-
-
-def open_probing(plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> LimitProbing | None:
-    """Return the search of a job with `power_limit=auto`; None for all others, and for a rehearsal."""
-    if plan.job.power_limit != AUTO or "power_limit" not in plan.targets:
-        return None
-    from epochmeter.run.limit_probing import LimitProbing  # imports SciPy, which takes time
-
-    return LimitProbing(plan, meter, settings, terminal)
 
 
 def run_secondary_event_loop(

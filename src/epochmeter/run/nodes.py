@@ -15,7 +15,6 @@ from typing import NamedTuple, NoReturn
 
 from epochmeter.config.installation import IS_INSTALLED
 from epochmeter.config.job import device_matches
-from epochmeter.config.schema import Strategy
 from epochmeter.machine.slurm import run_command
 
 PORTS = range(16384, 32768)
@@ -62,15 +61,6 @@ def first_address(listed: str) -> str:
     name = run_command("scontrol", "show", "hostnames", listed).split()[0]
     address = re.search(r"\bNodeAddr=(\S+)", run_command("scontrol", "show", "node", name))
     return address.group(1) if address else name
-
-
-def check_strategy(strategy: Strategy, here: Node) -> None:
-    """Refuse a strategy that trains on one node if there are several; ValueError."""
-    if here.nodes > 1 and not strategy.has_processes:
-        raise ValueError(
-            f"strategy={strategy.name} trains on one node, and srun started {here.nodes}\n"
-            "  hint: set `strategy=ddp`, or use srun -N1"
-        )
 
 
 def device_of(root: str) -> str:

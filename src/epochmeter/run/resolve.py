@@ -19,7 +19,7 @@ from epochmeter.machine import host
 from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.gpus import find_gpus, select_gpus
 from epochmeter.power.knobs.requests import SettingRequest, refuse_unrestored, requested_settings, resolve_targets
-from epochmeter.run.nodes import Node, check_strategy, current_node
+from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identities, now, open_restore_journal
 from epochmeter.run.preflight import check_capacity, usable_cores, validate_job, worker_count
 from epochmeter.shared.process_identity import this_process
@@ -64,7 +64,9 @@ def compose(plan: Plan) -> Plan:
 def preflight(plan: Plan) -> Plan:
     """Step 3: refuse a job that cannot run here, before it waits for a device; replace `workers=auto` by its number."""
     job = plan.job
-    check_strategy(job.strategy, plan.node)
+    if plan.node.nodes > 1 and not job.strategy.has_processes:
+        problem = f"strategy={job.strategy.name} trains on one node, and srun started {plan.node.nodes}"
+        raise input_error(problem, "set `strategy=ddp`, or use srun -N1")
     validate_job(job, plan.request.choices, plan.request.overrides)
     check_capacity(job, ROOT)
     return replace(plan, job=replace(job, workers=worker_count(job.workers)))
