@@ -176,7 +176,7 @@ def _with_comparison(
     compared = comparison.analyze(before, after, (title, report.title))
     pages = [Page("comparison", compared)]
     if bounds:
-        pages.append(Page("gate", gate.check_bounds(compared.matched.pairs, bounds)))
+        pages.append(Page("gate", gate.check_bounds(compared.pairs, bounds)))
     count = len([page for page in report.pages if page.name == "answer"])
     return replace(
         report,

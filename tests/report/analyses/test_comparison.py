@@ -8,7 +8,7 @@ from golden import assert_golden
 from scipy.stats import ttest_1samp
 from sweeps import costing
 
-from epochmeter.report.analyses.comparison import analyze, matching
+from epochmeter.report.analyses.comparison import analyze
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
@@ -57,7 +57,7 @@ def test_text(case, before, after):
 )  # fmt: skip
 def test_without_runs_or_a_metric_there_is_nothing_to_compare(before, after):
     result = sweeps_compared(before, after)
-    assert (bool(result.matched.pairs), result.overall, result.differences) == (bool(before and after), [], [])
+    assert (bool(result.pairs), result.overall, result.differences) == (bool(before and after), [], [])
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,6 @@ def on(host, number, **keys):
     ],
 )  # fmt: skip
 def test_counterparts_differ_in_common_changes_only(before, after, pairs, changed, unmatched):
-    found = matching(group_repeats(before), group_repeats(after))
+    found = sweeps_compared(before, after)
     assert [(old.numbers, new.numbers) for old, new in found.pairs] == [([old], [new]) for old, new in pairs]
     assert (found.changed, found.unmatched) == (changed, unmatched)

@@ -27,22 +27,9 @@ DIFFERS, MIN_OVERALL = "differs", 3
 
 Leaves = Mapping[str, str]
 """A configuration or a platform as dotted keys and texts."""
-Values = tuple[Sequence[str], Sequence[str]]
-"""Values of a key before and after."""
-
-
-@dataclass(frozen=True)
-class Matching:
-    """Pairs of configurations of two sweeps.
-
-    Attributes:
-        changed: Keys that changed in all configurations: `device`, or of the platform: `git commit`.
-        unmatched: Numbers of configurations before and after without exactly one counterpart.
-    """
-
-    pairs: Sequence[tuple[Configuration, Configuration]]
-    changed: Mapping[str, Values]
-    unmatched: tuple[int, int]
+Pairs = Sequence[tuple[Configuration, Configuration]]
+Changes = Mapping[str, tuple[Sequence[str], Sequence[str]]]
+"""Key that changed in all configurations (`device`, or of the platform: `git commit`) -> values before and after."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +71,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sweeps compared; `overall` are geometric means over all configurations, with the configuration as unit."""
+    """Two sweeps compared.
+
+    Attributes:
+        unmatched: Numbers of configurations before and after without exactly one counterpart.
+        overall: Geometric means over all configurations, with the configuration as unit.
+    """
 
     names: tuple[str, str]
-    matched: Matching
+    pairs: Pairs
+    changed: Changes
+    unmatched: tuple[int, int]
     overall: Sequence[Difference]
     differences: Sequence[Difference]
     no_energy: NoEnergy | None
@@ -112,8 +106,8 @@ class Comparison:
     def values(self) -> dict[str, object]:
         """All numbers, as the JSON file has them."""
         differences = [{**asdict(entry), "verdict": entry.verdict} for entry in (*self.overall, *self.differences)]
-        return {"before": self.names[0], "after": self.names[1], "changed": self.matched.changed,
-                "unmatched": self.matched.unmatched, "differences": differences}  # fmt: skip
+        return {"before": self.names[0], "after": self.names[1], "changed": self.changed,
+                "unmatched": self.unmatched, "differences": differences}  # fmt: skip
 
 
 def analyze(
@@ -123,21 +117,22 @@ def analyze(
 
     Metrics that either side lacks are absent, as are energies that cover different parts of the machine.
     """
-    matched = matching(before, after)
+    pairs, changed = _matching(before, after)
     differences, overall = [], []
     for metric in METRICS:
-        own = _differences(metric, matched.pairs)
+        own = _differences(metric, pairs)
         differences += own
         if len(own) >= MIN_OVERALL:
             ratio = mean([math.log(difference.ratio.value) for difference in own]).exp()
             overall.append(Difference("", metric, ratio, "configurations", counts=(len(own), len(own))))
-    order = {old.title: index for index, (old, _) in enumerate(matched.pairs)}
+    order = {old.title: index for index, (old, _) in enumerate(pairs)}
     differences.sort(key=lambda difference: order[difference.title])
-    return Comparison(names, matched, overall, differences, no_energy(chain.from_iterable(matched.pairs)))
+    unmatched = len(before) - len(pairs), len(after) - len(pairs)
+    return Comparison(names, pairs, changed, unmatched, overall, differences, no_energy(chain.from_iterable(pairs)))
 
 
-def matching(before: Sequence[Configuration], after: Sequence[Configuration]) -> Matching:
-    """Match configurations by all keys of which the two sweeps share any value."""
+def _matching(before: Sequence[Configuration], after: Sequence[Configuration]) -> tuple[Pairs, Changes]:
+    """Match configurations by all keys of which the two sweeps share any value; return the other keys too."""
     old_jobs, new_jobs = ([_leaves(point) for point in side] for side in (before, after))
     old_platforms, new_platforms = ([point.runs[0].platform for point in side] for side in (before, after))
     changed = _changed(old_jobs, new_jobs)
@@ -149,12 +144,10 @@ def matching(before: Sequence[Configuration], after: Sequence[Configuration]) ->
         for key, values in changed.items()
         if key.partition(".")[0] not in groups or key.endswith(".name")  # a group whose name changed is one key
     }
-    return Matching(
-        pairs, {**shown, **_changed(old_platforms, new_platforms)}, (len(before) - len(pairs), len(after) - len(pairs))
-    )
+    return pairs, {**shown, **_changed(old_platforms, new_platforms)}
 
 
-def _differences(metric: str, pairs: Sequence[tuple[Configuration, Configuration]]) -> list[Difference]:
+def _differences(metric: str, pairs: Pairs) -> list[Difference]:
     """Return one metric's differences; absent where either side lacks it, or the energies are not comparable."""
     values = {
         before.title: (positive_values(before, metric), positive_values(after, metric))
@@ -179,11 +172,11 @@ def _leaves(point: Configuration) -> Leaves:
     return {key: format_value(value) for key, value in leaves}
 
 
-def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> dict[str, Values]:
+def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> Changes:
     """Return the keys of which the two sides share no value, with their values; none if a side is empty."""
     if not (before and after):
         return {}
-    changed: dict[str, Values] = {}
+    changed = dict[str, tuple[Sequence[str], Sequence[str]]]()
     for key in dict.fromkeys(key for leaves in (*before, *after) for key in leaves):
         old, new = (list(dict.fromkeys(leaves.get(key, "absent") for leaves in side)) for side in (before, after))
         if not {*old} & {*new}:
@@ -191,9 +184,7 @@ def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> dict[str, Val
     return changed
 
 
-def _unique(
-    points: Sequence[Configuration], jobs: Sequence[Leaves], ignored: Mapping[str, Values]
-) -> dict[str, Configuration]:
+def _unique(points: Sequence[Configuration], jobs: Sequence[Leaves], ignored: Changes) -> dict[str, Configuration]:
     """Return the configurations that are unique without the ignored keys, by their other keys."""
     kept = [json.dumps({key: job[key] for key in job if key not in ignored}, sort_keys=True) for job in jobs]
     counts = Counter(kept)
