@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Values = Sequence[Sequence[float]]
-"""For each configuration, a value per run."""
 Samples = Mapping[str, Sequence[float]]
-"""Condition -> a value per run."""
+"""A value per run of each configuration, or by condition."""
 Rounds = Sequence[Hashable | None]
 """The round of each run; None if its repeats are not rounds."""
 MIN_EFFECT = 0.02
@@ -43,9 +42,8 @@ BOUND = 0.975
 """Probability that one bound of a 95 % interval holds."""
 TABULATED_DOF = (*range(1, 31), 40, 60, 120)
 """The degrees of freedom for which a studentized range is computed, as in its tables: it takes a while."""
-TINY = 1e-300
-ROUNDING = 1e-24
-"""A sum of squared logarithms below this is rounding."""
+TINY, ROUNDING = 1e-300, 1e-24
+"""A sum of squared logarithms below the second is rounding."""
 
 
 @dataclass(frozen=True)

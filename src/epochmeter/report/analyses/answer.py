@@ -15,7 +15,7 @@ from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
 from epochmeter.report.analyses.prior import Prior
-from epochmeter.report.analyses.ratios import Ratios
+from epochmeter.report.analyses.ratios import Ratios, ratios_of
 from epochmeter.report.formatting import join_or_more
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
@@ -120,12 +120,12 @@ class Answer:
         if base := self.baseline:
             named.append(("baseline", base))
             comparable = [cost for cost in self.costs if cost.covers == base.covers]
-            ratios.append(Ratios({cost.configuration: cost.times_s for cost in self.costs}))
-            ratios.append(Ratios({cost.configuration: cost.joules for cost in comparable}))
+            ratios.append(ratios_of({cost.configuration: cost.times_s for cost in self.costs}))
+            ratios.append(ratios_of({cost.configuration: cost.joules for cost in comparable}))
         for name, cost in named:
             key, factors = cost.configuration, list[Estimate | None]()
             if base and key is not base.configuration:
-                factors = [ratio.between(key, base.configuration) for ratio in ratios]
+                factors = [ratio(key, base.configuration) for ratio in ratios]
             rows.setdefault(key, Row(cost, self.bottlenecks.get(key), [], *factors)).best_by.append(name)
         return [*rows.values()]
 

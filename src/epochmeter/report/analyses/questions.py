@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from epochmeter.report.analyses import scaling
-from epochmeter.report.analyses.ratios import Ratios
+from epochmeter.report.analyses.ratios import Ratios, ratios_of
 from epochmeter.report.analyses.scaling import MEMORY, SPEED, WEAK, Scaling
 from epochmeter.report.runs.configuration import (
     DATA_PARALLEL,
@@ -123,7 +123,7 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
     scaled = scaling.analyze(rows)
     ranks = [result for result in scaled.compared if result.strategy == DISTRIBUTED] if scaled else []
     names, several_hosts = dict.fromkeys(["model", *varied(every)]), on_several_hosts(every)
-    speeds = Ratios.of_metric(SPEED, every)
+    speeds = ratios_of({configuration: configuration.values(SPEED) for configuration in every})
     singles = [configuration for configuration in every if configuration.strategy == SINGLE]
     alone = singles if len(singles) > 1 else every
 
@@ -200,7 +200,7 @@ def _effect(title: str, keys: Sequence[str], base: Configuration, other: Configu
     pairs = {name: (base.mean(metric), other.mean(metric)) for name, metric in METRICS.items()}
     means = {name: (old, new) for name, (old, new) in pairs.items() if old is not None and new is not None}
     same_work = base.global_batch == other.global_batch
-    return Effect(title, base.named(keys), other.named(keys), speeds.between(other, base), means, same_work)
+    return Effect(title, base.named(keys), other.named(keys), speeds(other, base), means, same_work)
 
 
 def _first_epoch(configuration: Configuration, title: str) -> FirstEpoch | None:

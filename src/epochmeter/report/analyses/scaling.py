@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from epochmeter.report.analyses.ratios import Ratios
+from epochmeter.report.analyses.ratios import ratios_of
 from epochmeter.report.runs.configuration import (
     SINGLE,
     Configuration,
@@ -25,6 +25,7 @@ from epochmeter.report.statistics import MIN_EFFECT, Estimate, contrast, mean, p
 
 WEAK, STRONG = "weak", "strong"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
+ENERGY = "steady/energy_per_sample_j"
 VARIED = ("strategy", "batch")
 """Keys in which a configuration on several devices may differ from that on one."""
 
@@ -104,7 +105,7 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
     titles = {entry: entry.named(names, on_several_hosts(configurations)) for entry in configurations}
     measured = [entry for entry in configurations if positive_values(entry, SPEED)]
     means = dict(zip(measured, positive_means([entry.values(SPEED) for entry in measured]), strict=True))
-    speedups, energies = (Ratios.of_metric(name, measured) for name in (SPEED, "steady/energy_per_sample_j"))
+    speedups, energies = (ratios_of({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
     ones: dict[str, list[Configuration]] = {}
     for entry in measured:
         if entry.devices == 1:
@@ -114,9 +115,9 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
         partners = ones.get(fingerprint(entry.job, VARIED), [])
         pairs = _pairs(entry, partners) if entry.devices != 1 else {}
         for kind, one in pairs.items():
-            if speedup := speedups.between(entry, one):
+            if speedup := speedups(entry, one):
                 result = _compare(kind, entry, one, means[entry], speedup)
-                energy = None if result.no_energy else energies.between(entry, one)
+                energy = None if result.no_energy else energies(entry, one)
                 compared.append(replace(result, title=titles[entry], energy=energy))
         if entry.devices != 1 and not pairs:
             batches = [batch for batch in (entry.device_batch, entry.global_batch) if batch]

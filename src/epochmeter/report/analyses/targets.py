@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from epochmeter.report.analyses.best import JOULES, TIMES, Best, find_best
-from epochmeter.report.analyses.ratios import Ratios
+from epochmeter.report.analyses.ratios import ratios_of
 from epochmeter.report.runs import costs
 from epochmeter.report.runs.configuration import (
     Configuration,
@@ -100,8 +100,8 @@ def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Confi
     time_ratio = energy_ratio = None
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
         fastest, least = choices[0].configuration, choices[-1].configuration
-        time_ratio = Ratios({key: TIMES(cost) for key, cost in ranked.items()}).between(least, fastest)
-        energy_ratio = Ratios({key: JOULES(cost) for key, cost in ranked.items()}).between(fastest, least)
+        time_ratio = ratios_of({key: TIMES(cost) for key, cost in ranked.items()})(least, fastest)
+        energy_ratio = ratios_of({key: JOULES(cost) for key, cost in ranked.items()})(fastest, least)
     every = [run for configuration in configurations for run in configuration.runs]
     reached = Configuration([run for run in every if costs.TIME_TO_TARGET in run.metrics])
     points.sort(key=lambda point: (point.reached != point.numbers, point.time_s.value if point.time_s else math.inf))
