@@ -32,14 +32,11 @@ BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
 most two. More of them detect smaller differences, and raise false alarms if the noise differs."""
 MANY_CONFIGURATIONS = 16
 """With more configurations in two sweeps, each may add one borrowed degree of freedom if the variances seem equal."""
-MIN_DOF_OF_TREND = 3
-"""Degrees of freedom that must remain for effects of rounds and a trend to be estimated together."""
+MIN_DOF_OF_TREND = 3  # that must remain for effects of rounds and a trend to be estimated together
 POWER, MAX_REPEATS = 0.8, 200
 """Probability of a verdict with the recommended number of repeats, and the largest number that is recommended."""
-MIN_PAIRED_ROUNDS = 3
-"""Differences are taken round by round from this number of rounds on; two would leave one degree of freedom."""
-BOUND = 0.975
-"""Probability that one bound of a 95 % interval holds."""
+MIN_PAIRED_ROUNDS = 3  # for differences round by round; two would leave one degree of freedom
+BOUND = 0.975  # probability that one bound of a 95 % interval holds
 TABULATED_DOF = (*range(1, 31), 40, 60, 120)
 """The degrees of freedom for which a studentized range is computed, as in its tables: it takes a while."""
 TINY, ROUNDING = 1e-300, 1e-24
@@ -131,9 +128,8 @@ def indistinguishable_from_best(
 ) -> list[bool]:
     """Return for each configuration whether it is not significantly different from the best.
 
-    The best of many equal configurations seems better by chance. A configuration is significantly different if its
-    distance from the best exceeds Tukey's studentized range for as many configurations, on a logarithmic scale. Without
-    any repeats, only equal values are not significantly different.
+    The best of many equal configurations seems better by chance: distances of logarithms are compared with Tukey's
+    studentized range for as many configurations. Without any repeats, only equal values are not different.
     """
     is_tie = np.arange(len(samples)) == best
     for fitted in fits(_logs(samples), rounds, started):
@@ -160,9 +156,7 @@ def repeats_to_distinguish(samples: Values, one: int, other: int) -> int | None:
 def repeats_to_decide(distance: float, variance: float, critical_value: Callable[[float], float]) -> int | None:
     """Return the runs of each of two configurations that show a distance of their means with the probability `POWER`.
 
-    Args:
-        variance: Variance of the difference of one run of each.
-        critical_value: Least distance that is significant, in standard errors, by degrees of freedom.
+    `variance` is that of the difference of one run of each; the critical value is in standard errors.
     """
     for count in range(2, MAX_REPEATS + 1):
         dof = 2.0 * count - 2
@@ -197,14 +191,10 @@ def pairwise_ratios(
 def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Estimate]:
     """Return the mean of each configuration's values, with an interval from the variances of all configurations.
 
-    The interval is Student's on the logarithms, so it is that of the geometric mean, from which the mean of repeats
-    hardly differs. A configuration that ran once has none.
-
-    The lowest of several equal means is too low by chance. If it was chosen for this, each bound of its interval holds
-    with the probability `0.95 ** (1 / count)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
-
-    Args:
-        chosen_from: For each configuration, the number of configurations that it was chosen from; 1 if it was not.
+    The interval is Student's on the logarithms: that of the geometric mean, from which the mean of repeats hardly
+    differs. A configuration that ran once has none. The lowest of several equal means is too low by chance: with
+    `chosen_from` as their number, each bound of its interval holds with the probability `0.95 ** (1 / number)`
+    (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
     """
     (fitted,) = fits(_logs(samples))
     means = [Estimate(statistics.fmean(values)) for values in samples]
@@ -222,10 +212,9 @@ def mean(values: Sequence[float]) -> Estimate:
 
 
 def contrast(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str, Rounds] | None = None) -> Estimate:
-    """Return a weighted sum of the means of conditions.
+    """Return a weighted sum of the means of conditions, with the interval of Welch and Satterthwaite.
 
-    If all conditions were run once in each of the same rounds, the sum is taken round by round. Changes from one round
-    to the next then cancel. Otherwise the interval is that of Welch and Satterthwaite.
+    If all conditions were run once in each of the same rounds, the sum is taken round by round, so that drift cancels.
     """
     if rounds and (paired := _by_round(weights, samples, rounds)):
         return mean(paired)
@@ -321,9 +310,8 @@ def _p_value(value: float, error: Variance) -> float:
 def _by_round(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str, Rounds]) -> list[float]:
     """Return the weighted sum in each round; empty unless each condition was run once in each of enough rounds."""
     labels = sorted({*rounds[next(iter(weights))]}, key=str)
-    if len(labels) < MIN_PAIRED_ROUNDS or None in labels:
-        return []
-    if any(sorted(rounds[name], key=str) != labels for name in weights):
+    is_paired = all(sorted(rounds[name], key=str) == labels for name in weights)
+    if len(labels) < MIN_PAIRED_ROUNDS or None in labels or not is_paired:
         return []
     values = [dict(zip(rounds[name], samples[name], strict=True)) for name in weights]
     terms = [[weight * own[label] for label in labels] for weight, own in zip(weights.values(), values, strict=True)]

@@ -33,8 +33,6 @@ class Pipeline:
         cold_s: T2, the time per epoch with no data in the page cache.
         fetch_s: Time of one worker to read a batch from storage, beyond reading it from the page cache.
         prep_s: Time of one worker to preprocess a batch, reading it from the page cache included.
-        workers: DataLoader workers of each rank.
-        cores: Processor cores of a host, if known.
         ranks: Ranks on a host; their workers share its cores and its storage.
         start_s: Time per epoch to start the workers, if they do not persist between epochs.
         host_s: Processor time per epoch that is not preprocessing, divided by the cores.
@@ -90,7 +88,7 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
     """Return the pipeline that explains the runs of a stall experiment.
 
     Where loading is the bottleneck, the time to load a batch follows from the time per epoch; where training hides it,
-    from the timers in the workers. The difference between cold and warm runs is the time to fetch from storage.
+    from the timers in the workers. Cold runs differ from warm ones by the time to fetch from storage.
     """
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     cold = rows[FROM_STORAGE]
@@ -167,8 +165,7 @@ def predictions(
 ) -> list[Prediction]:
     """Predict the effect of other workers and, if data is read from storage, of faster storage and a larger page cache.
 
-    Workers are powers of two up to the cores, and the number measured. Energy follows from that per epoch with no data
-    in the page cache, and from the power that a shorter wait saves.
+    Energy follows from that with no data in the page cache, and from the power that a shorter wait saves.
     """
 
     def predicted(change: Change, value: float, seconds: float) -> Prediction:
@@ -197,8 +194,7 @@ class _Load(NamedTuple):
 def _load(seconds: float, device_s: float, steps: float, workers: int, timed_s: float | None) -> _Load:
     """Return the load time that explains a time per epoch: the inverse of `epoch_s`.
 
-    If the device sets the pace, the workers' timers are more precise, and any time beyond theirs is the device's:
-    workers that run take processor time from it, and it has to receive batches.
+    If the device sets the pace, the workers' timers are more precise, and any time beyond theirs is the device's.
     """
     stall_s = max(0.0, seconds - device_s)
     if not workers:
