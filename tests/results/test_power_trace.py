@@ -18,6 +18,7 @@ def test_few_samples_are_returned_individually(record):
     assert list(downsample(record, 500)) == []
     record.append_power([5, 6, 7], {"VDD_IN": [5.0, 5.0, 5.0], "total": [10.0, math.nan, 12.0]})
     assert list(downsample(record, 500)) == [(5, 10.0, 0), (7, 12.0, 0)], "a sample without a total is in no mean"
+    assert list(downsample(record, 1)) == [(7, 11.0, 4)]
 
 
 @pytest.mark.parametrize("count", [1, 3, 499, 500, 501, 1234])

@@ -45,7 +45,7 @@ def test_throughput_is_a_ratio_of_sums_over_all_epochs_with_smaller_last_batches
         (epoch(0, 3, 25), {(0, 1): 10, (2, 3): 5, (0, 2): 20, (1, 3): 15, (0, 3): 25}),
         (epoch(0, 3, 50, ranks=2), {(0, 2): 40, (2, 3): 10, (0, 3): 50}),
         (epoch(0, 3, 25, skipped=0), {(1, 3): 15}),
-        (epoch(0, 3, 23, skipped=2), {(0, 3): 23, (1, 3): None}),
+        (epoch(0, 3, 23, skipped=2), {(0, 3): 23, (1, 3): None, (0, 2): None}),
     ],
 )
 def test_samples_of_steps(window, samples):

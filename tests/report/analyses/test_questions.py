@@ -49,6 +49,8 @@ def test_batches_are_compared_with_the_next_smaller_on_one_device_of_the_same_ho
         ("batch 64", "batch 128", pytest.approx(1.2)), ("batch 128", "batch 256", pytest.approx(130 / 120))
     ]  # fmt: skip
     assert [(effect.base, effect.value) for effect in answers(*several).batches] == [("batch 64", "batch 128")]
+    unknown = replace(trained(6, 90.0, model="resnet50"), metrics={"steady/samples_per_s": 90.0, "steady/e2e_s": 11.0})
+    assert answers(trained(0, 130.0), unknown).models == [], "without numbers of parameters"
     runs = [replace(trained(n, 100.0 + n, batch=64 * (1 + n % 2)), host=f"h{n // 2}") for n in range(4)]
     assert [effect.title for effect in answers(*runs).batches] == ["resnet152, h0", "resnet152, h1"]
 

@@ -128,14 +128,12 @@ def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0,
     """Predict the time per epoch with other workers, faster storage, or a fraction of the dataset in the page cache.
 
     The first batch is waited for in every epoch, as torch's loader starts each with empty queues; then the slower of
-    workers and device sets the pace. Without workers nothing overlaps.
+    workers and device sets the pace, or the cores. Without workers nothing overlaps.
     """
     workers = pipeline.workers if workers is None else workers
     load_s = pipeline.fetch_s * (1 - cached) / faster + pipeline.prep_s
     if workers == 0:
         return pipeline.device_s + pipeline.steps * load_s
-    if pipeline.cores:  # each worker needs a core to preprocess
-        load_s = max(load_s, pipeline.prep_s * workers * pipeline.ranks / pipeline.cores)
     rounds, last = _rounds(pipeline.steps, workers)
     pipelined_s = max(load_s + pipeline.device_s, rounds * load_s + last * pipeline.device_s / pipeline.steps)
     start_s = pipeline.start_s * workers / max(1, pipeline.workers)
