@@ -16,7 +16,6 @@ TERM = SystemExit(128 + signal.SIGTERM)
         (TERM, "17", "job 17"),
         (TERM, None, "a signal"),
         (KeyboardInterrupt(), "17", "Ctrl-C"),
-        (SystemExit(128 + signal.SIGHUP), "17", "a signal"),
     ],
 )
 def test_stopped_run_is_killed_with_the_reason(monkeypatch, stop, job, part):

@@ -59,12 +59,6 @@ def test_parts_of_the_epoch_on_synthetic_batches_are_parts_of_their_own():
     assert found.fractions["overhead"] == pytest.approx(0.4 / 7)
 
 
-@pytest.mark.parametrize("runs", [1, 2])
-def test_equal_parts_are_about_equal(runs):
-    found = verdict([4.0] * runs, [8.0] * runs, [12.0] * runs)
-    assert (found.parts, found.equal) == (("compute", "prep_stall", "fetch_stall"), True)
-
-
 @pytest.mark.parametrize("by", [None, 0.005], ids=["one of each", "three of each"])
 def test_a_stall_far_below_zero_decides_nothing(by):
     times = [[value] if by is None else spread(value, by) for value in (2.46, 0.28, 0.52)]
