@@ -24,7 +24,6 @@ from epochmeter.tracking.publisher import make_tracker
 
 PUBLISH_LIMIT_S = 300.0
 """Time limit for publishing one run: a server is slow while many clients publish."""
-
 FAILURES_BY_STATE = {
     "NODE_FAIL": ("node", "its node {node} failed"),
     "TIMEOUT": ("timeout", "it exceeded its time limit on {node}; raise `hydra.launcher.time`"),
@@ -59,11 +58,7 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
 
 
 def publish(record: Record, tracking: Mapping[str, Any], result: RunResult) -> None:
-    """Publish the run; nothing is measured here, so the time limit is longer than during a run.
-
-    The node ran with `tracking=none`. Its record gets the sweep's tracking keys, and the run stays in the publish queue
-    until it is published.
-    """
+    """Publish the run, whose node ran with `tracking=none`; it stays in the queue until it is published."""
     run = {**record.run(), "of_sweep": True}
     record.describe({**record.job(), "tracking": redact_tree(tracking)}, run)
     queue.enqueue(record, run["record_id"])

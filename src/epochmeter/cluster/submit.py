@@ -124,10 +124,7 @@ def run_on_cluster(
 def iter_ended(
     awaited: dict[int, str], log: SubmissionLog, poll_s: float, notify: Notify, limit_s: float = math.inf
 ) -> Iterator[int]:
-    """Yield the numbers of runs when they end, and remove them from `awaited`; stop after `limit_s`.
-
-    The log has the job's final state before its number is yielded.
-    """
+    """Yield the numbers of runs when they end and are logged, and remove them from `awaited`; stop after `limit_s`."""
     until, points = time.monotonic() + limit_s, read_points(log.sweep)
     ended_s: dict[int, float] = {}
     announced: set[int | str] = set()
@@ -218,10 +215,7 @@ def is_still_valid(record: Record, task: RunTask) -> bool:
 
 
 def cancel_untracked(jobs: Mapping[str, slurm.SlurmJob], log: SubmissionLog, poll_s: float, notify: Notify) -> None:
-    """Cancel jobs of this sweep that are not in the log, as a command was killed between submitting and logging.
-
-    Waits until they have ended, since they write to the folders of their runs; RuntimeError after `CANCEL_LIMIT_S`.
-    """
+    """Cancel jobs that a killed command did not log, and wait for their end, as they write to the folders of runs."""
     logged = {entry.job for entry in log.entries().values()}
     ids = {job.job_id for job in jobs.values() if not job.has_ended and job.job_id not in logged}
     if not ids:

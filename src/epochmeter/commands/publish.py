@@ -62,10 +62,7 @@ def destination_of_record(record: Record) -> Destination:
 
 
 def is_pending_on_cluster(record: Record) -> bool:
-    """Return whether the command that submitted a run has yet to collect it and to set its destination.
-
-    No command collects an archived attempt without a summary.
-    """
+    """Return whether the submitting command has yet to collect a run; none collects an attempt without a summary."""
     with suppress(*queue.READ_ERRORS):
         multirun = queue.multirun_of(record)
         sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts

@@ -38,8 +38,7 @@ UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"
 class Terminal(logging.Handler):
     """Prints the progress and the results of runs, and logged warnings.
 
-    An interactive terminal has a progress line. A file has one line per epoch, at most one every
-    `PROGRESS_LINE_INTERVAL_S` seconds. A measured script has stdout and the progress for itself.
+    An interactive terminal has a progress line, a file one line per epoch; a measured script has stdout for itself.
     """
 
     def __init__(self, *, of_script: bool = False) -> None:

@@ -193,7 +193,7 @@ class EventLoop:
         return protocol.Recorded(reaches_target(line, self._plan.job), line["metrics"], "" if has_energy else no_energy)
 
     def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
-        """Return an epoch's metrics that follow from measured ones: utilization, carbon, cost and forecast."""
+        """Return an epoch's utilization, carbon, cost and forecast."""
         if line["window"] != "epoch":
             return {}
         plan = self._plan

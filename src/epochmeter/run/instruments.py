@@ -1,7 +1,4 @@
-"""The instruments that are read at the borders of windows, the idle power, and the device's cooling before a run.
-
-The data source is one of them: the page cache and the disk that an epoch's samples are read from.
-"""
+"""The instruments and the data source that are read at the borders of windows, idle power, and cooling down."""
 
 from __future__ import annotations
 
@@ -230,11 +227,7 @@ def wait_until_cool(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> tuple[dict[str, float | str], list[str]]:
-    """Wait until every sensor is below a temperature.
-
-    Returns the waiting time and the hottest sensor's temperature, for the record, and notes if the device may be too
-    hot.
-    """
+    """Wait until every sensor is below a temperature; return time and temperature for the record, and notes."""
     begun_s, temperature_c = clock(), gauges.now(TEMPERATURE_KEY)
     if temperature_c is not None and temperature_c >= below_c:
         say(f"Device temperature {temperature_c:.0f} C: waiting up to {most_s:g} s for less than {below_c:g} C.")

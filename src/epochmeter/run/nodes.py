@@ -18,7 +18,7 @@ from epochmeter.config.job import device_matches
 from epochmeter.machine.slurm import run_command
 
 PORTS = range(16384, 32768)
-"""Ports for the connection between nodes: below the ephemeral ports of Linux."""
+"""Below the ephemeral ports of Linux."""
 
 
 class Node(NamedTuple):

@@ -175,10 +175,7 @@ def is_same(window: RankWindow, first: RankWindow) -> bool:
 
 
 def clipped(window: RankWindow, first: RankWindow) -> RankWindow:
-    """Return a rank's window without the time before the first rank opened its own, as after an evaluation.
-
-    In that time the rank waits for its first samples, and then in its first step for the first rank.
-    """
+    """Return a rank's window without the time in which it waits for the first rank, as after an evaluation."""
     early_s = max(0, first.opened_ns - window.opened_ns) * NANOSECOND
     stall_s = min(early_s, window.parts.get("loader_start_s", 0.0))  # absent without a DataLoader
     removed = {"e2e_s": early_s, **dict.fromkeys(("data_stall_s", "host_wait_s", "loader_start_s"), stall_s)}

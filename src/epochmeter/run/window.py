@@ -21,22 +21,15 @@ from epochmeter.shared.units import NANOSECOND
 MAX_EXCESS_S, MAX_EXCESS_FRACTION = 0.02, 0.01
 """How much longer than its window, in seconds or as a fraction, the time between the two readings may be."""
 MAX_TERM_EXCESS_S = 0.5
-"""The same for energy as a term of a total, whose uncertainty includes the energy of that time.
-
-Reading the counters of eight GPUs takes longer than `MAX_EXCESS_S`; without this, one short evaluation would leave
-such a run without a total.
-"""
+"""The same for a term of a total, whose uncertainty includes that time: reading eight GPUs takes long."""
 SUM_KEYS = (*ENERGIES, "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
-"""Metrics of which the nodes of a run have a sum."""
 RATES = {"samples": "samples_per_s", "images": "images_per_s", "tokens": "tokens_per_s"}
-"""Count of an epoch -> its throughput."""
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
 FLAG_CONSEQUENCES = {
     "diverged": "; its mean loss is omitted",
     "partial": "; it is not included in the means",
     "paused": "; it is not included in the means",
 }
-"""Flag of a window -> its consequence."""
 MAX_RESIDUAL_FRACTION = 0.001
 """Tolerated difference between an epoch's two clocks, as a fraction of its end-to-end time."""
 
@@ -125,12 +118,12 @@ def node_window(
 def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
     """Return the energy of all nodes: sums, absent where a node has none, with that node's reason.
 
-    Uncertainties are added, because errors of equal instruments are likely equal. There is no peak power, because nodes
-    peak at different times.
+    Uncertainties are added, because errors of equal instruments are likely equal.
     """
     if not nodes:
         return used
-    metrics, notes = {key: value for key, value in used.metrics.items() if key != "power_peak_w"}, list(used.notes)
+    notes = list(used.notes)
+    metrics = {key: value for key, value in used.metrics.items() if key != "power_peak_w"}  # not at the same time
     for key in [key for key in SUM_KEYS if key in metrics]:
         lacking = [node for node in nodes if key not in node.metrics]
         notes += [f"no {key} of all nodes: {node.node} has none ({node.reason})." for node in lacking]
