@@ -123,7 +123,6 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
 
 
 def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
-    """Return the problem that an error of Hydra describes."""
     if problem := problem_by_type(error, arguments) or problem_by_text(error, entry):
         return problem
     message, cause = first_line(error), str(error.__cause__ or "").partition("\n")[0]
@@ -181,7 +180,6 @@ def first_line(error: BaseException) -> str:
 
 
 def text_with_cause(error: BaseException) -> str:
-    """Return an error's text, followed by the text of its cause."""
     return f"{error}\n{error.__cause__ or ''}"
 
 
@@ -212,7 +210,6 @@ def commented_keys(entry: str) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def two_columns(rows: Sequence[tuple[str, str]]) -> str:
-    """Return two columns, the second one wrapped."""
     width = max(len(first) for first, _ in rows) + 2
     wrapper = TextWrapper(HELP_COLUMNS, INDENT, INDENT + " " * width, break_long_words=False, break_on_hyphens=False)
     return "\n".join(wrapper.fill(f"{first:{width}}{second}".rstrip()) for first, second in rows)

@@ -28,7 +28,6 @@ class InputError(ValueError):
 
 
 def input_error(what: str, hint: str) -> InputError:
-    """Return an InputError with a single problem."""
     return InputError(Problem(what, hint))
 
 

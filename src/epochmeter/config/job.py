@@ -241,7 +241,6 @@ def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] =
 
 
 def affects_measurement(key: str) -> bool:
-    """Return whether an override of this key affects the measurement."""
     plain_key = key.lstrip("+~")
     return not any(plain_key == other or plain_key.startswith(f"{other}.") for other in NON_MEASUREMENT_KEYS)
 

@@ -70,8 +70,6 @@ class Group(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Device(Group):
-    """The machine to train on."""
-
     title: str = ""  # name for people, such as `Jetson Nano`
     match: Mapping[str, str] | None = None  # host fact -> regular expression; null: never detected
     accelerator: Literal["auto", "cpu", "cuda"]  # where training runs; auto: on a GPU if the machine has one
@@ -100,8 +98,6 @@ class Dataset(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class Storage(Group):
-    """The storage device that the dataset is read from."""
-
     root: str  # folder for datasets; an absolute path must exist
     medium: str | None  # required kind of storage device, such as `ssd`; null: any
 
@@ -138,8 +134,6 @@ class Profiler(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking(Group):
-    """Where results are published."""
-
     experiment: str  # name of the experiment in MLflow
     uri: str | None = None  # address of an MLflow server; null: the project's database, or MLFLOW_TRACKING_URI
     tensorboard: bool = False  # whether event files for TensorBoard are written too
@@ -156,16 +150,12 @@ class Throughput(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline(Section):
-    """The measured peaks of the device, and the FLOPs that are compared with them."""
-
     peaks: Literal["cached", "again", "none"]
     flops: Literal["counted", "6n", "megatron", "torchtitan"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint(Section):
-    """The carbon footprint and the cost of the measured energy."""
-
     intensity: float | str | None  # grams of CO2e per kWh, a country of three letters, or an hourly CSV file
     price: float | None  # price of a kWh, in `currency`
     currency: str | None  # currency of the price, such as EUR
@@ -187,8 +177,6 @@ class Auto(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Section):
-    """Checkpoints to resume a run from."""
-
     every: int | None
 
 
@@ -205,8 +193,6 @@ class Measure(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(Section):
-    """The machine that the run is made on."""
-
     root: str
     lock_dir: str | None = None
     state_dir: str | None
@@ -215,8 +201,6 @@ class Machine(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Section):
-    """Which runs a sweep makes, and when it ends them."""
-
     again: bool
     resume: bool
     sample: int | None

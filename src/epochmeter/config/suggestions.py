@@ -42,7 +42,6 @@ def option_content(group: str, option: str) -> Mapping[str, Any]:
 
 
 def unknown_key_problem(key: str, entry: str = "train") -> Problem:
-    """Return the problem of a dotted key that a command does not have."""
     group, _, rest = key.partition(".")
     name = rest.partition(".")[0]
     groups, keys = entry_keys(entry)
@@ -66,7 +65,6 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
 
 
 def unknown_choice_problem(group: str, option: str) -> Problem:
-    """Return the problem of an option that its group does not have."""
     options = list_choices(group)
     guess = _did_you_mean(option, options, f"{group}={{}}")
     return Problem(f"`{group}={option}` does not exist", f"{guess}options: {', '.join(options)}")

@@ -56,7 +56,6 @@ def one_of(*choices: str) -> Rule:
 
 
 def or_null(rule: Rule) -> Rule:
-    """Return a rule that also allows null."""
     return Rule(f"{rule.allowed}, or null", lambda value: value is None or rule.is_allowed(value))
 
 
@@ -236,7 +235,6 @@ def combination_problems(job: Job) -> Iterator[Problem]:
 
 
 def rank_problems(strategy: Strategy, dataset: Dataset) -> Iterator[Problem]:
-    """Yield problems of the number of ranks, and of settings that several ranks do not support."""
     name, ranks = strategy.name, strategy.ranks
     if name == "single" and ranks != 1:
         value = format_value(ranks)

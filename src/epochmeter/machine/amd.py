@@ -53,7 +53,6 @@ def find_cards(root: Path) -> list[Card]:
 
 
 def find_card(name: str, cards: Sequence[Card]) -> Card | None:
-    """Find a card by its UUID or PCI address."""
     return next((card for card in cards if name in (card.uuid, card.bus)), None)
 
 

@@ -17,7 +17,6 @@ ARM_CORES = {
 
 
 def describe(root: Path) -> dict[str, str | int]:
-    """The CPU's model and its number of cores."""
     listing = read_text(root / "proc/cpuinfo")
     cores = len(re.findall(r"^processor\s*:", listing, re.MULTILINE))
     # On ARM, `model name` is only the architecture.

@@ -42,8 +42,6 @@ class Mount(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """The storage of a folder."""
-
     devices: tuple[str, ...]
     """The narrowest block devices that count its file system's reads, such as nvme0n1p2 or dm-0."""
     medium: str

@@ -139,18 +139,15 @@ class Gauges:
         del self._samples[: max(0, older - 1)]
 
     def sources(self) -> list[tuple[str, str]]:
-        """The quantities that can be read now, with their sources."""
         self.mark()
         return list(dict.fromkeys(self._sources))
 
     def unavailable(self) -> list[Unavailable]:
-        """The quantities that cannot be read now, with the reasons."""
         available = dict(self.sources())
         absent = ((quantity, *texts) for quantity, texts in UNAVAILABLE_REASONS.items() if quantity not in available)
         return [Unavailable(quantity, self._reasons.get(quantity, why), remedy) for quantity, why, remedy in absent]
 
     def close(self) -> None:
-        """Stop sampling and release the instruments."""
         if self._thread.close():
             self._opened.close()
 

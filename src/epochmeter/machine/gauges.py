@@ -107,7 +107,6 @@ def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
 
 
 def nvml_gauges(gpu: NvmlGpu) -> Iterator[Gauge]:
-    """List the gauges of an NVIDIA GPU, by NVML."""
     source = f"NVML, {gpu.name}"
     yield Gauge("gpu_utilization", source, gpu.utilization, gpu.name)
     yield Gauge("gpu_clock_mean_hz", source, gpu.clock_hz, gpu.name)
@@ -117,7 +116,6 @@ def nvml_gauges(gpu: NvmlGpu) -> Iterator[Gauge]:
 
 
 def read_number(path: Path) -> float:
-    """The number in a file."""
     return float(path.read_text())
 
 
@@ -182,5 +180,4 @@ def counter_increased(path: Path, cause: str, label: str) -> Callable[[], Thrott
 
 
 def is_active(path: Path, cause: str, label: str) -> ThrottleCauses:
-    """Report a cause if a cooling device is active."""
     return {cause: [label] if read_number(path) > 0 else []}

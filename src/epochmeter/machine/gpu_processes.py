@@ -40,7 +40,6 @@ class GpuProcessMonitor:
                 self._gpus.append(nvml.open_gpu(uuid))
 
     def close(self) -> None:
-        """Shut NVML down."""
         self._opened.close()
 
     def poll(self) -> None:

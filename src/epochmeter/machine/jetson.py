@@ -132,7 +132,6 @@ def _highest_clocks(root: Path) -> dict[str, int]:
 
 
 def gpu_devfreqs(root: Path) -> list[Path]:
-    """The devfreq folders of a board's GPU clocks."""
     return [folder for folder in sorted(root.glob("sys/class/devfreq/*")) if GPU.search(folder.name)]
 
 

@@ -138,7 +138,6 @@ def read_file(file: Path) -> str:
 
 
 def unreadable_error(error: OSError) -> RuntimeError:
-    """The error for a file that cannot be read, with a hint."""
     file = error.filename
     return RuntimeError(f"cannot read {file}: {error.strerror}\nhint: sudo chmod a+r {file}")
 

@@ -87,7 +87,6 @@ class SignalDeferral:
                 signal.signal(number, self._handle)
 
     def restore(self) -> None:
-        """Stop deferring and restore the handlers."""
         self.is_deferring = False
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

@@ -35,8 +35,6 @@ class SlurmJob(NamedTuple):
 
 
 class SlurmNode(NamedTuple):
-    """A node of the cluster."""
-
     name: str
     features: frozenset[str]
     state: str
