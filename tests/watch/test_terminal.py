@@ -60,7 +60,7 @@ def test_a_run_has_progress_split_power_cost_and_gauges_within_the_width(tmp_pat
     lines = picture(folder, width)
     assert max(map(len, lines)) <= width
     cost = ", 234 EUR" if width == 160 else ""
-    assert value_of(lines, "epoch 4/6").endswith(f"56 %  about 0:00:26, 234 J{cost} to go")
+    assert value_of(lines, "epoch 4/6").endswith(f"56 %  about 26 s, 234 J{cost} to go")
     rows = [value_of(lines, label).replace(" %", "%").split() for label in ("4 so far", "3 ")]
     assert rows == [
         ["2.000", "25%", "0.0%", "75%", "0.0%", "-", "-"],
@@ -122,7 +122,7 @@ def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(t
                     failure={"kind": "oom", "message": "no memory"} if is_failed else None, batch=number)  # fmt: skip
     write_run(tmp_path / "40", epochs(3), number=40, overrides=["batch=40"])
     lines = picture(tmp_path, 80, terminal.OTHER_LINES + 5)
-    rows = [line.split()[0] for line in lines if line.endswith(("0:00:40", "0:01:40"))]
+    rows = [line.split()[0] for line in lines if line.endswith(("40 s", "0:01:40"))]
     assert rows == ["0*", "5", "38", "39", "40"]
     assert {"and 55 more", "run 5 failed: no memory"} <= set(lines)
 

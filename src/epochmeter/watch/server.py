@@ -23,8 +23,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,41 +69,23 @@ NO_TOKEN = "a token is missing or wrong: open the address that the server printe
 FOREIGN_NAME = "this page is for this machine: open it by http://127.0.0.1 or http://localhost and the port"
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The last state that could be read, why it cannot be read now, and as JSON what the previous reading lacks."""
-
-    number: int
-    snapshot: Snapshot
-    error: str = ""
-    change: str = ""
-
-    @cached_property
-    def state(self) -> str:
-        """The state as JSON."""
-        return to_json(self.snapshot, self.error, is_full=True)
-
-
 class Feed:
     """The state that a function reads from a folder, at most once per `PERIOD_S`, however many threads need it."""
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read, self._lock = read, threading.Lock()
-        self._reading, self._due_s = Reading(0, read()), time.monotonic() + PERIOD_S
+        self._latest, self._due_s = (read(), ""), time.monotonic() + PERIOD_S
 
-    def latest(self) -> Reading:
-        """Return the state, at most `PERIOD_S` old."""
+    def latest(self) -> tuple[Snapshot, str]:
+        """Return the last state that could be read, and why it cannot be read now: both at most `PERIOD_S` old."""
         with self._lock:
             if time.monotonic() >= self._due_s:
-                before, error = self._reading, ""
                 try:
-                    snapshot = self._read()
+                    self._latest = self._read(), ""
                 except (InputError, *READ_ERRORS) as failure:
-                    snapshot, error = before.snapshot, str(failure) or type(failure).__name__
-                change = to_json(changes_since(before.snapshot, snapshot), error)
-                self._reading = Reading(before.number + 1, snapshot, error, change)
+                    self._latest = self._latest[0], str(failure) or type(failure).__name__
                 self._due_s = time.monotonic() + PERIOD_S
-            return self._reading
+            return self._latest
 
 
 def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
@@ -128,7 +110,7 @@ def _newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[
     return cut
 
 
-def to_json(snapshot: Snapshot, error: str, *, is_full: bool = False) -> str:
+def to_json(snapshot: Snapshot, error: str, *, is_full: bool = True) -> str:
     """Return a state as JSON that has no `<`, so that it can be part of HTML; numbers that are not finite are null.
 
     `is_full`: it has everything, not only the changes.
@@ -190,12 +172,12 @@ class Handler(BaseHTTPRequestHandler):
             self._send(403, TEXT, f"refused: {NO_TOKEN if self.server.token else FOREIGN_NAME}\n")
         elif path == "/":
             nonce = secrets.token_urlsafe(16)
-            page = page_template().render(nonce=nonce, state=self.server.feed.latest().state)
+            page = page_template().render(nonce=nonce, state=to_json(*self.server.feed.latest()))
             self._send(200, HTML, page, {"Content-Security-Policy": POLICY.format(nonce)})
         elif path == "/events":
             self._stream()
         elif path == "/metrics" and self.server.metrics:
-            self._send(200, OPENMETRICS, to_openmetrics(self.server.feed.latest().snapshot))
+            self._send(200, OPENMETRICS, to_openmetrics(self.server.feed.latest()[0]))
         else:
             hint = ": start the page with metrics=true" if path == "/metrics" else ""
             self._send(404, TEXT, f"not found{hint}\n")
@@ -228,13 +210,14 @@ class Handler(BaseHTTPRequestHandler):
     def _stream(self) -> None:
         """Send the state, and then each change, until the viewer goes away."""
         self._start(200, "text/event-stream; charset=utf-8", {})
-        number = -2  # the first event is never a change of an earlier state
+        sent: tuple[Snapshot, str] | None = None
         while True:
-            reading = self.server.feed.latest()
-            if reading.number != number:
-                data = reading.change if reading.number == number + 1 else reading.state
+            latest = self.server.feed.latest()
+            if latest is not sent:
+                change = changes_since(sent[0], latest[0]) if sent else latest[0]
+                data = to_json(change, latest[1], is_full=sent is None)
                 self.wfile.write(f"data: {data}\n\n".encode())
-                number = reading.number
+                sent = latest
             time.sleep(POLL_S)
 
     def log_message(self, format: str, *args: object) -> None:

@@ -14,7 +14,7 @@ import tty
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
 from threading import Event
@@ -30,6 +30,7 @@ from epochmeter.report.formatting import quantity
 from epochmeter.report.runs.load import error_text
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
+from epochmeter.watch.run_watcher import format_span
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
 
 Line = Sequence[tuple[str, str]]
@@ -196,14 +197,14 @@ def _remaining(
         return ""
     energy = "" if energy_j is None else f", {quantity(energy_j, 'J')}"
     costs = [f", {energy_j * view.cost_per_j:.3g} {view.currency}" for view in views if energy_j and view.cost_per_j]
-    return f"{'at most' if is_maximum else 'about'} {_duration(seconds)}{energy}{''.join(costs[:1])} to go"
+    return f"{'at most' if is_maximum else 'about'} {format_span(seconds)}{energy}{''.join(costs[:1])} to go"
 
 
 def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line]:
     progress = view.progress
     label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {progress.epoch}/{progress.epochs or '?'}"
     remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
-    yield _bar(label, progress.fraction, remaining or f"{_duration(progress.elapsed_s)} elapsed", width)
+    yield _bar(label, progress.fraction, remaining or f"{format_span(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
     verdict = view.verdict.replace(" %", "\N{NO-BREAK SPACE}%")
@@ -323,7 +324,7 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator
             _cell(row.epoch_s, "{:.3f}"),
             "-" if row.stall_fraction is None else percent(row.stall_fraction),
             *([_cell(row.energy_j, "{:.1f}")] if has_energy else []),
-            "" if row.duration_s is None else _duration(row.duration_s),
+            "" if row.duration_s is None else format_span(row.duration_s),
         ]
         lines.append((COLORS[row.state], cells))
     yield from _table(lines, len(names))
@@ -355,7 +356,3 @@ def _line(text: str, style: str) -> Line:
 
 def _cell(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
-
-
-def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
