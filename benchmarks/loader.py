@@ -19,7 +19,7 @@ from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.data.images import ImageFiles
-from epochmeter.worker.data.loader import open_split, val_loader
+from epochmeter.worker.data.loader import make_loader, open_split
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.loop import EpochStats, train
 from epochmeter.worker.precision import NullContext, NullScaler
@@ -35,7 +35,9 @@ def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], f
     """
     dataset, storage = Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"])
     folder = prepare_dataset(dataset, storage, ROOT, print)["folder"]
-    timed = val_loader(open_split(job["dataset"], folder, "train"), {**job, "workers": workers}, Single(1), False)
+    timed = make_loader(
+        open_split(job["dataset"], folder, "train"), {**job, "workers": workers}, Single(1), False, is_training=False
+    )
     plain = ImageFiles(folder, "train", preprocessing(job["dataset"], "train"))
     how = {"prefetch_factor": job["prefetch"]} if workers else {}
     bare = DataLoader(plain, batch_size=job["batch"], num_workers=workers, **how)

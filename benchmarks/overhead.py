@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -69,14 +70,14 @@ class Bench:
         dataset = prepare_dataset(config, storage, ROOT, print)
         self.task = instantiate_spec(job["task"])
         (self.loader,) = make_loaders(job, dataset, self.task, Single(1), DEVICE.type == "cuda")
-        self.loader.limit(steps)
+        self.steps = steps
         self.trainer = Trainer(job, self.task, Single(1), DEVICE)
         self.connection = connection
         self.clock = Clock(make_timeline(DEVICE), observe=connection.progress)
         # One for all ways: where in memory its weights and the optimizer's state are changes a step by up to 8 %.
         self.model, self.optimizer = self.trainer.model, self.trainer.optimizer
         if job["synthetic_batches"]:
-            self.by_hand_loader = list(self.loader)
+            self.by_hand_loader = list(islice(self.loader, steps))
         else:
             files = job["dataset"]["open"]["files"]
             samples = instantiate_spec(files, dataset["folder"], "train", preprocessing(job["dataset"], "train"))
@@ -131,12 +132,12 @@ class Bench:
 
     def _marked(self) -> None:
         self.clock.open()
-        self.trainer.train_epoch(self.clock.batches(self.loader, self.trainer.move))
+        self.trainer.train_epoch(self.clock.batches(islice(self.loader, self.steps), self.trainer.move))
         self.clock.close()
 
     def _timed(self, tally: EpochStats | NoTally) -> float:
         begun = time.perf_counter()
-        batches = map(self.trainer.move, self.loader)
+        batches = map(self.trainer.move, islice(self.loader, self.steps))
         train(self.model, batches, self.task, self.optimizer, tally, NullContext(), NullScaler())
         _synchronize()
         return time.perf_counter() - begun

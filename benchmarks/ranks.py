@@ -28,7 +28,7 @@ from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.data.loader import open_split, train_loader
+from epochmeter.worker.data.loader import make_loader, open_split
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.timeline import HostTimeline
 from epochmeter.worker.trainer import Trainer
@@ -48,7 +48,7 @@ class Bench:
         folder = prepare_dataset(dataset, storage, ROOT, print)["folder"]
         task = instantiate_spec(job["task"])
         self.strategy = strategy
-        self.loader = train_loader(open_split(job["dataset"], folder, "train"), job, strategy, False)
+        self.loader = make_loader(open_split(job["dataset"], folder, "train"), job, strategy, False)
         self.trainer = Trainer(job, task, strategy, device)
         self.clock = Clock(HostTimeline())
         torch.manual_seed(job["seed"])

@@ -15,7 +15,7 @@ from pipeline import Slow, Truth, known_batch, slow_transform, spend, truth
 
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data import timed_dataset
-from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.data.loader import make_loader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
@@ -50,7 +50,7 @@ def measured(read_s: float, preprocess_s: float, compute_s: float, workers: int)
     )
     job = {"batch": BATCH, "workers": workers, "prefetch": PREFETCH, "persistent_workers": True, "seed": 0,
            "pin_memory": False, "drop_last": False}  # fmt: skip
-    loader, clock = train_loader(samples, job, Single(1), False), Clock(HostTimeline())
+    loader, clock = make_loader(samples, job, Single(1), False), Clock(HostTimeline())
     epochs = []
     for _ in range(1 + EPOCHS):
         took, computed_s = [], []

@@ -65,7 +65,7 @@ def main() -> None:
         bench = Bench(composed(*DIGITS), steps=90, connection=connection)
         step_s = min(bench.bare() for _ in range(sized(10, 2))) / 90  # the first epochs are longer
         steps = max(1, round(STRETCH_S / step_s))
-        bench.loader.limit(steps)
+        bench.steps = steps
         record = live.start(Path(folder) / "0", "lenet digits", job={**JOB, "epochs": 1_000_000})
         for number in range(RECORDED):
             live.append_epoch(record, number)

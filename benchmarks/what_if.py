@@ -18,7 +18,7 @@ from epochmeter.report.runs.data_source import CONDITIONS
 from epochmeter.report.runs.run import Run
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data import timed_dataset
-from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.data.loader import make_loader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
@@ -62,7 +62,7 @@ def measured(job: Job) -> dict[str, float]:
     )
     how = {"batch": BATCH, "workers": job.workers, "prefetch": 2, "persistent_workers": True, "seed": 0,
            "pin_memory": False, "drop_last": False}  # fmt: skip
-    loader = train_loader(samples, how, Single(1), False)
+    loader = make_loader(samples, how, Single(1), False)
     epochs = [_epoch(loader, job.compute_s) for _ in range(1 + EPOCHS)][1:]
     return {name: statistics.median(epoch[name] for epoch in epochs) for name in epochs[0]}
 

@@ -12,7 +12,7 @@ from epochmeter.shared.protocol import Recorded, WindowMeasured, encode
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import RankedConnection
-from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
+from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
 from epochmeter.worker.strategy import Distributed
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
@@ -57,7 +57,7 @@ def make_trainer(strategy, **keys):
 def loader(strategy, samples, batch, shuffled=True):
     order = strategy.shard(samples, torch.Generator().manual_seed(5) if shuffled else None)
     timed = TimedDataset(lambda transform: samples, None)
-    return make_timed_loader(timed, order, batch)
+    return TimedLoader(timed, order, batch)
 
 
 class Controller:

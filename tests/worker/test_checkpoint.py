@@ -11,7 +11,7 @@ from worker.test_trainer import JOB
 from epochmeter.shared.record import CHECKPOINT, Record
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
-from epochmeter.worker.data.timed_dataset import make_timed_loader
+from epochmeter.worker.data.timed_dataset import TimedLoader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.trainer import Trainer
@@ -42,7 +42,7 @@ def start(folder, strategy=None, every=1):
     trainer = Trainer({**JOB, "optimizer": ADAM}, IMAGES, strategy, CPU)
     shuffled = torch.Generator().manual_seed(0)
     order = RandomSampler(range(12), generator=shuffled)
-    loader = make_timed_loader(range(12), order, 4, generators=[shuffled])
+    loader = TimedLoader(range(12), order, 4, generators=[shuffled])
     checkpoint = Checkpoint(Record(folder), trainer, (loader,), strategy, every)
     return SimpleNamespace(trainer=trainer, loader=loader, checkpoint=checkpoint)
 
@@ -50,7 +50,7 @@ def start(folder, strategy=None, every=1):
 def epoch(worker):
     """Train an epoch; return its losses, order and learning rate, and a number of each random generator."""
     images, labels = IMAGES.example(JOB["dataset"], 12, torch.Generator().manual_seed(1))
-    order = [index for indices in worker.loader.loader.sampler for index in indices]
+    order = [index for indices in worker.loader.sampler for index in indices]
     noisy = [images[[index]] + torch.randn(1) for index in order]
     stats = worker.trainer.train_epoch([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])
     worker.trainer.step_scheduler()

@@ -3,6 +3,7 @@
 import math
 import signal
 from array import array
+from itertools import islice
 
 from epochmeter.shared.protocol import RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.worker.device import peak_memory, synchronize_and_reset_peaks
@@ -41,13 +42,11 @@ class WindowRunner:
 
     def epoch(self, number, loader):
         """Train an epoch, or the steps up to `until`; return whether it was the last."""
-        epoch_steps = len(loader)
-        remaining = self._last_step - number * epoch_steps
-        if remaining >= epoch_steps:
-            return self._measure("epoch", number, loader, self._trainer.train_epoch) or remaining == epoch_steps
-        loader.limit(remaining)
-        self._measure("epoch", number, loader, self._trainer.train_epoch, partial=True, epoch_steps=epoch_steps)
-        loader.limit(None)
+        steps = len(loader)
+        remaining = self._last_step - number * steps
+        if remaining >= steps:
+            return self._measure("epoch", number, loader, self._trainer.train_epoch) or remaining == steps
+        self._measure("epoch", number, loader, self._trainer.train_epoch, remaining, partial=True, epoch_steps=steps)
         return True
 
     def val(self, number, loader):
@@ -55,13 +54,13 @@ class WindowRunner:
         self._strategy.broadcast_buffers(self._trainer.model)
         return self._measure("val", number, loader, self._trainer.evaluate_epoch)
 
-    def _measure(self, name, epoch, loader, run, **partial):
+    def _measure(self, name, epoch, loader, run, steps=None, **partial):
         clock, device = self._clock, self._trainer.device
         synchronize_and_reset_peaks(device)
-        self._connection.request(WindowOpening(name, epoch, len(loader), **partial))
+        self._connection.request(WindowOpening(name, epoch, steps or len(loader), **partial))
         suspends = self._suspends.count
         clock.open()
-        stats = run(clock.batches(loader, self._trainer.move))
+        stats = run(clock.batches(islice(loader, steps), self._trainer.move))
         clock.close()
         paused = self._suspends.count > suspends
         times = (clock.opened_ns, clock.closed_ns)

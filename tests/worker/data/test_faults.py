@@ -6,10 +6,11 @@ from multiprocessing import active_children, get_context
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from worker.data.test_loader import JOB
 
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError, bad_sample_error
-from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.data.loader import make_loader
 from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.errors import describe_failure
 from epochmeter.worker.strategy import Single
@@ -37,25 +38,20 @@ class SlowSamples(list):
         return torch.zeros(2), index
 
 
-class BrokenLoader:
-    """A loader whose connection to its worker fails before torch notices that the worker died."""
-
-    def __init__(self, loader):
-        self.loader = loader
-
-    def __iter__(self):
-        for _ in self.loader:
-            os.kill(active_children()[0].pid, signal.SIGKILL)
-            raise ConnectionResetError("Connection reset by peer")
-        yield
+def break_connection(loader, load=DataLoader.__iter__):
+    """Iterate like a loader whose connection to its worker fails before torch notices that the worker died."""
+    for _ in load(loader):
+        os.kill(active_children()[0].pid, signal.SIGKILL)
+        raise ConnectionResetError("Connection reset by peer")
+    yield
 
 
 def train_until_a_worker_ends(number, connection):
     samples = TimedDataset(lambda transform: SlowSamples(range(400)), None)
     job = {**JOB, "batch": 2, "workers": 1}
-    loader = train_loader(samples, job, Single(1), cuda=False)
+    loader = make_loader(samples, job, Single(1), cuda=False)
     if number is None:
-        loader.loader = BrokenLoader(loader.loader)
+        DataLoader.__iter__ = break_connection
     try:
         batches = iter(loader)
         next(batches)

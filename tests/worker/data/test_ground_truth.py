@@ -8,7 +8,7 @@ from worker.data.test_loader import JOB
 
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data import timed_dataset
-from epochmeter.worker.data.loader import train_loader
+from epochmeter.worker.data.loader import make_loader
 from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
@@ -26,7 +26,7 @@ def passed(read_s, preprocess_s, compute_s, workers):
         slow_transform(preprocess_s / BATCH / 2),
     )
     job = {**JOB, "batch": BATCH, "workers": workers, "prefetch": PREFETCH}
-    loader, clock = train_loader(samples, job, Single(1), False), Clock(HostTimeline())
+    loader, clock = make_loader(samples, job, Single(1), False), Clock(HostTimeline())
     for _ in range(2):
         known = {"compute_s": 0.0, "loader_read_s": 0.0, "loader_preprocess_s": 0.0}
         clock.open()

@@ -1,4 +1,5 @@
 import time
+from itertools import islice
 from multiprocessing import active_children, get_context
 
 import pytest
@@ -6,7 +7,7 @@ import torch
 from project import wait_until
 
 from epochmeter.shared.process_identity import is_alive, this_process
-from epochmeter.worker.data.loader import open_split, train_loader, val_loader
+from epochmeter.worker.data.loader import make_loader, open_split
 from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
 
@@ -16,7 +17,7 @@ SAMPLES = TimedDataset(lambda transform: [(torch.tensor(number), number) for num
 
 
 def training(samples=SAMPLES, cuda=False, **keys):
-    return train_loader(samples, {**JOB, **keys}, Single(1), cuda)
+    return make_loader(samples, {**JOB, **keys}, Single(1), cuda)
 
 
 def order(loader):
@@ -26,22 +27,18 @@ def order(loader):
 @pytest.mark.parametrize(("batch", "drop_last", "sizes"), [(4, True, [4, 4]), (5, True, [5, 5]), (4, False, [4, 4, 2])])
 def test_drop_last_applies_only_to_training(batch, drop_last, sizes):
     config = {**JOB, "batch": batch, "drop_last": drop_last}
-    loader, validation = (make(SAMPLES, config, Single(1), cuda=False) for make in (train_loader, val_loader))
+    loader, validation = (make_loader(SAMPLES, config, Single(1), False, is_training) for is_training in (True, False))
     assert [len(inputs) for inputs, _ in loader] == sizes
     assert len(loader) == len(sizes)
     assert len(order(validation)) == 10
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_pass_can_be_cut_without_prefetching_beyond(workers):
-    full, cut = (training(workers=workers) for _ in range(2))
-    cut.limit(2)
-    assert len(cut) == 2
-    assert order(cut) == order(full)[:8]
-    assert sum(map(len, cut.loader.sampler)) == 8
-    cut.limit(None)
-    assert len(cut) == 3
-    assert sorted(order(cut)) == list(range(10))
+def test_pass_can_be_cut(workers):
+    loader = training(workers=workers)
+    assert len(order(islice(loader, 2))) == 8
+    assert len(loader.loads()) == 2
+    assert sorted(order(loader)) == list(range(10))
 
 
 def test_order_depends_only_on_the_seed():
@@ -72,9 +69,9 @@ def test_restored_state_continues_the_workers_seeds():
 def test_evaluation_is_in_order_and_keeps_no_workers_and_no_loader_changes_the_default_random_state():
     state = torch.random.get_rng_state()
     order(training())
-    loader = val_loader(SAMPLES, {**JOB, "workers": 1}, Single(1), cuda=False)
+    loader = make_loader(SAMPLES, {**JOB, "workers": 1}, Single(1), cuda=False, is_training=False)
     assert order(loader) == list(range(10))
-    assert not loader.loader.persistent_workers
+    assert not loader.persistent_workers
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -85,7 +82,7 @@ def test_evaluation_is_in_order_and_keeps_no_workers_and_no_loader_changes_the_d
 )  # fmt: skip
 def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch, setting, cuda, available, pinned):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
-    assert training(cuda=cuda, pin_memory=setting).loader.pin_memory is pinned
+    assert training(cuda=cuda, pin_memory=setting).pin_memory is pinned
 
 
 def start_workers(connection):

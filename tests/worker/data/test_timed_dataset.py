@@ -8,7 +8,7 @@ import torch
 
 from epochmeter.worker.data import timed_dataset
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
-from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader, stall_model
+from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader, stall_model
 
 MS = 1_000_000
 
@@ -100,7 +100,7 @@ class Holed(list):
         return torch.tensor(float(index)), index
 
 
-def test_time_of_bad_samples_is_excluded(clock):
+def test_time_of_bad_samples_counts_as_reading(clock):
     class HalfBad(Separate):
         def decode(self, data, index):
             if index == 0:
@@ -110,12 +110,12 @@ def test_time_of_bad_samples_is_excluded(clock):
 
     batch, times, bad = TimedDataset(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
     assert (batch[1].tolist(), bad) == ([7], ["0.png"])
-    assert times == (5 * MS, (3 + 2) * MS, 3 * MS, 0, -1)
+    assert times == ((5 + 50 + 5) * MS, (3 + 2) * MS, 3 * MS, 0, -1)
 
 
 def passes(samples, batch=4, workers=0, skip=True, **how):
     timed = TimedDataset(lambda transform: samples, lambda image: image, skip=skip)
-    return make_timed_loader(timed, range(len(samples)), batch, num_workers=workers, **how)
+    return TimedLoader(timed, range(len(samples)), batch, num_workers=workers, **how)
 
 
 def labels(loaded):

@@ -1,4 +1,4 @@
-"""DataLoaders for training and evaluation, configured by the run."""
+"""Loaders for training and evaluation, configured by the run."""
 
 import os
 import signal
@@ -9,11 +9,9 @@ import torch
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.connection import die_with_parent
 from epochmeter.worker.data.synthetic import SyntheticBatches
-from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
+from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.strategy import rank_seed
-
-SPLITS = ("train", "val")
 
 
 def make_loaders(job, facts, task, strategy, cuda):
@@ -21,24 +19,23 @@ def make_loaders(job, facts, task, strategy, cuda):
 
     `facts` has the prepared dataset's `folder` and number of samples per split. Raises ValueError if there are too few.
     """
-    dataset = job["dataset"]
-    splits = SPLITS if job["evaluate"] else SPLITS[:1]
+    dataset, loaders = job["dataset"], []
     is_synthetic = job["synthetic_batches"] or dataset["layout"] == "tensors"
-    samples = [
-        range(facts["splits"][split]) if is_synthetic else open_split(dataset, facts["folder"], split)
-        for split in splits
-    ]
-    for split, part in zip(splits, samples):
-        if len(part) < strategy.ranks:
+    for split in ("train", "val") if job["evaluate"] else ("train",):
+        samples = range(facts["splits"][split]) if is_synthetic else open_split(dataset, facts["folder"], split)
+        if len(samples) < strategy.ranks:
             raise ValueError(
                 "dataset {} has {} samples in split {}, too few for {} ranks. Add some, set strategy.ranks or "
-                "evaluate=false.".format(dataset["name"], len(part), split, strategy.ranks)
+                "evaluate=false.".format(dataset["name"], len(samples), split, strategy.ranks)
             )
-    if not is_synthetic:
-        return [make(part, job, strategy, cuda) for make, part in zip((train_loader, val_loader), samples)]
-    counts = [len(strategy.shard(part, order)) for part, order in zip(samples, (_make_generator(job), None))]
-    pinned = _pins_memory(job, cuda)
-    return [SyntheticBatches(count, job, task, pinned, drop) for count, drop in zip(counts, (job["drop_last"], False))]
+        is_training = split == "train"
+        if is_synthetic:
+            count = len(strategy.shard(samples, _make_generator(job) if is_training else None))
+            drop_last = is_training and job["drop_last"]
+            loaders.append(SyntheticBatches(count, job, task, _pins_memory(job, cuda), drop_last))
+        else:
+            loaders.append(make_loader(samples, job, strategy, cuda, is_training))
+    return loaders
 
 
 def open_split(dataset, folder, split):
@@ -53,38 +50,21 @@ def open_split(dataset, folder, split):
     )
 
 
-def train_loader(samples, job, strategy, cuda):
-    """Return the loader for training, shuffled by the seed, in a new order each epoch.
+def make_loader(samples, job, strategy, cuda, is_training=True):
+    """Return the loader for training, shuffled by the seed in a new order each epoch, or for evaluation, in order.
 
-    The last batch is smaller, or dropped with `drop_last`. DataLoader workers persist between epochs if configured.
+    Workers for evaluation end with the window, so that none idles in training.
     """
-    shuffled = _make_generator(job)  # the same order on all ranks
-    order, options = strategy.shard(samples, shuffled), _loader_options(job, strategy, cuda)
-    options["persistent_workers"] = job["persistent_workers"] and job["workers"] > 0
-    return make_timed_loader(
-        samples, order, job["batch"], job["drop_last"], [shuffled, options["generator"]], **options
-    )
-
-
-def val_loader(samples, job, strategy, cuda):
-    """Return the loader for evaluation, in order. Its workers end with the window, so that none idles in training."""
-    options = _loader_options(job, strategy, cuda)
-    return make_timed_loader(
-        samples, strategy.shard(samples, None), job["batch"], generators=[options["generator"]], **options
-    )
-
-
-def _loader_options(job, strategy, cuda):
-    """Return the options of a DataLoader."""
-    options = {
-        "num_workers": job["workers"],
-        "pin_memory": _pins_memory(job, cuda),
-        "generator": _make_generator(job, strategy.rank),
-    }
+    shuffled = _make_generator(job) if is_training else None  # the same order on all ranks
+    seeds = _make_generator(job, strategy.rank)
+    options = {"num_workers": job["workers"], "pin_memory": _pins_memory(job, cuda), "generator": seeds}
     if job["workers"] > 0:  # torch refuses these options without workers
         options.update(prefetch_factor=job["prefetch"], worker_init_fn=partial(_begin_process, os.getpid()))
+        options["persistent_workers"] = is_training and job["persistent_workers"]
         options["multiprocessing_context"] = "fork"  # nothing has to be pickled
-    return options
+    generators = [shuffled, seeds] if is_training else [seeds]
+    drop_last = is_training and job["drop_last"]
+    return TimedLoader(samples, strategy.shard(samples, shuffled), job["batch"], drop_last, generators, **options)
 
 
 def _pins_memory(job, cuda):
