@@ -2,13 +2,12 @@
 
 import errno
 import fcntl
-import json
 import os
 import stat
 
 import pytest
 
-from epochmeter.shared.atomic_files import append_durably, lock_folder, read_json, write_atomically, write_json
+from epochmeter.shared.atomic_files import append_to, lock_folder, read_json, write_atomically, write_json
 
 
 def test_failed_write_keeps_the_old_file(tmp_path):
@@ -19,18 +18,17 @@ def test_failed_write_keeps_the_old_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
 
 
-def test_reader_never_sees_a_partial_file(tmp_path, monkeypatch):
+def test_reader_never_sees_a_partial_file(tmp_path):
     write_json(tmp_path / "job.json", {"batch": 16})
     seen = []
 
-    def dump(value, file, **how):
+    def write(file):
         file.write('{"batch": ')
         file.flush()
         seen.append(read_json(tmp_path / "job.json"))
         file.write("32}")
 
-    monkeypatch.setattr(json, "dump", dump)
-    write_json(tmp_path / "job.json", {"batch": 32})
+    write_atomically(tmp_path / "job.json", write)
     assert seen == [{"batch": 16}]
     assert read_json(tmp_path / "job.json") == {"batch": 32}
 
@@ -64,7 +62,7 @@ def test_content_is_on_disk_before_it_replaces_the_old_file(tmp_path, calls):
 
 def test_appended_bytes_and_a_new_name_are_on_disk_at_the_end(tmp_path, calls):
     for content in (b"abc", b"de"):
-        with append_durably(tmp_path / "file") as file:
+        with append_to(tmp_path / "file") as file:
             file.write(content)
     assert calls == [("fsync", "file", 3), ("fsync", tmp_path.name, None), ("fsync", "file", 5)]
 

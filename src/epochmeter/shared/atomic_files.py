@@ -14,25 +14,21 @@ LOCK_NAME = ".lock"
 
 
 @contextlib.contextmanager
-def append_durably(path):
-    """Open a file to append bytes; the content, and the name of a new file, are on disk at the end."""
-    new = not path.exists()
-    with open(str(path), "ab") as file:
+def append_to(path, durably=True):
+    """Open a file to append bytes; if `durably`, content and the name of a new file are on disk at the end."""
+    is_new = not path.exists()
+    with open(path, "ab") as file:
         yield file
-        file.flush()
-        os.fsync(file.fileno())
-    if new:
+        if durably:
+            file.flush()
+            os.fsync(file.fileno())
+    if durably and is_new:
         fsync_folder(path.parent)
 
 
 def write_json(path, value):
     """Write `value` as JSON atomically: readers never see a partial file."""
-
-    def write(file):
-        json.dump(value, file, indent=1)
-        file.write("\n")
-
-    write_atomically(path, write)
+    write_atomically(path, lambda file: file.write(json.dumps(value, indent=1) + "\n"))
 
 
 def write_atomically(path, write):
@@ -43,13 +39,13 @@ def write_atomically(path, write):
     path = pathlib.Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(str(partial), "w", encoding="utf-8") as file:
+        with open(partial, "w", encoding="utf-8") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        new = not path.exists()
-        os.replace(str(partial), str(path))
-        if new:
+        is_new = not path.exists()
+        os.replace(partial, path)
+        if is_new:
             fsync_folder(path.parent)
     except BaseException:
         if partial.exists():
@@ -67,21 +63,20 @@ def lock_folder(folder, wait=True):
     """
     operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     for name, flags in ((".", os.O_RDONLY), (LOCK_NAME, os.O_RDWR | os.O_CREAT)):
-        descriptor = os.open(os.path.join(str(folder), name), flags, 0o644)
+        descriptor = os.open(os.path.join(folder, name), flags, 0o644)
         try:
             fcntl.flock(descriptor, operation)
             return descriptor
-        except BlockingIOError:
+        except OSError as error:
             os.close(descriptor)
-            return None
-        except OSError:
-            os.close(descriptor)
-    return os.open(str(folder), os.O_RDONLY)
+            if isinstance(error, BlockingIOError):
+                return None
+    return os.open(folder, os.O_RDONLY)
 
 
 def fsync_folder(folder):
     """Flush a folder's directory entries to disk, as `fsync` does with a file's content."""
-    descriptor = os.open(str(folder), os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -90,5 +85,5 @@ def fsync_folder(folder):
 
 def read_json(path):
     """Read a JSON file."""
-    with open(str(path), encoding="utf-8") as file:
+    with open(path, encoding="utf-8") as file:
         return json.load(file)

@@ -1,6 +1,6 @@
 """The identity of a process beyond its pid, so that no later process with the same pid is mistaken for it.
 
-A run's record has the identity of the process that measures it. Python 3.6 and standard library only.
+Python 3.6 and standard library only.
 """
 
 import os
@@ -13,23 +13,14 @@ ENDED_STATES = ("Z", "X")
 
 
 class Process(NamedTuple):
-    """A process of a host.
-
-    Attributes:
-        boot_id: Identifier of the host's boot; None or empty if unknown.
-        began: Its start time, as `start_ticks` returns it; None if unknown.
-        numbers: The PID namespace of `pid`, since a container may have its own; None if unknown.
-    """
-
     host: str
     pid: int
-    boot_id: Optional[str]
-    began: Optional[str]
-    numbers: Optional[str] = None
+    boot_id: Optional[str]  # of the host's boot; None or empty if unknown
+    began: Optional[str]  # its start time, as `start_ticks` returns it; None if unknown
+    numbers: Optional[str] = None  # the PID namespace of `pid`, since a container may have its own; None if unknown
 
 
 def this_process() -> Process:
-    """Return the identity of this process."""
     return Process(platform.node(), os.getpid(), boot_id(), start_ticks(os.getpid()), pid_namespace())
 
 

@@ -17,8 +17,9 @@ rank sends them if no counters are read at the borders of windows.
                                                   Proceed       node that is not the first replies with Proceed
     Trained           first rank of each node     Proceed       all windows are recorded
     Traced            first rank                  -             the profiler's trace is written
-    TraceFailed       any rank                    -             a result of the profiler is missing, and why
-    NotMeasured       agent of a script           -             why measurements are missing
+    TraceFailed       any rank                    -             why the trace, memory by kind or counters are missing
+    NotMeasured       agent of a script           -             why a window, or all later ones, are not measured; the
+                                                                script continues
     Finished          every rank                  -             the process exits with 0
     RankFailed        any rank                    -             an exception ended the rank
     RankExited        torchrun                    -             a rank ended without a message, for example by a signal
@@ -29,201 +30,120 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 
 class Joined(NamedTuple):
-    """First message on a connection; `rank` is None for torchrun, the first rank of a node sends requests."""
-
-    rank: Optional[int]
-    sends_requests: bool
+    rank: Optional[int]  # None: torchrun
+    sends_requests: bool  # the first rank of a node does
 
 
 class Built(NamedTuple):
-    """The training process is ready, with facts for the record."""
-
     model: Mapping[str, Any]
-    training: Mapping[str, Any]
+    training: Mapping[str, Any]  # facts for the record
 
 
 class WindowOpening(NamedTuple):
-    """A window (one epoch of training, or one evaluation) begins after the reply.
+    """A window (one epoch of training, or one evaluation) begins after the reply."""
 
-    Attributes:
-        window: `epoch`, `val`, or a name of a script's own.
-        epoch: from 0.
-        steps: 0 if it is not known.
-        partial: whether the run ends before the last step of this epoch.
-        epoch_steps: of a complete epoch, if `partial`.
-        epochs: number of epochs of a script; None if it is not known.
-        is_awaited: whether the sender waits for the reply.
-    """
-
-    window: str
-    epoch: int
-    steps: int
-    partial: bool = False
-    epoch_steps: Optional[int] = None
-    epochs: Optional[int] = None
-    is_awaited: bool = True
+    window: str  # `epoch`, `val`, or a name of a script's own
+    epoch: int  # from 0
+    steps: int  # 0 if it is not known
+    partial: bool = False  # whether the run ends before the last step of this epoch
+    epoch_steps: Optional[int] = None  # of a complete epoch, if `partial`
+    epochs: Optional[int] = None  # of a script; None if it is not known
+    is_awaited: bool = True  # whether the sender waits for the reply
 
 
 class Progress(NamedTuple):
-    """The open window so far.
-
-    Attributes:
-        steps: number of steps that the device has finished.
-        loss: loss of the last step, if it is to be shown.
-        parts: times of these steps in seconds (`data_stall_s`, `copy_s`, `compute_s`, `overhead_s`); times that are
-            not measured are absent.
-    """
-
-    steps: int
-    loss: Optional[float] = None
+    steps: int  # that the device has finished
+    loss: Optional[float] = None  # of the last step, if it is to be shown
     parts: Optional[Dict[str, float]] = None
+    """Times of these steps in seconds: `data_stall_s`, `copy_s`, `compute_s`, `overhead_s`, as far as measured."""
 
 
 class WindowClosed(NamedTuple):
-    """A window has ended. Times are of the monotonic clock of the first rank of the node.
-
-    Attributes:
-        window: its name, if that is known only at its end; empty: the window is discarded.
-        epoch: its epoch, if that is known only at its end.
-        steps: its number of steps, if it is less than announced.
-        is_awaited: whether the sender waits for the reply.
-    """
+    """A window has ended. Times are of the monotonic clock of the first rank of the node."""
 
     opened_ns: int
     closed_ns: int
-    window: Optional[str] = None
-    epoch: Optional[int] = None
-    steps: Optional[int] = None
-    is_awaited: bool = True
+    window: Optional[str] = None  # its name, if that is known only at its end; empty: the window is discarded
+    epoch: Optional[int] = None  # its epoch, if that is known only at its end
+    steps: Optional[int] = None  # if there were fewer than announced
+    is_awaited: bool = True  # whether the sender waits for the reply
 
 
 class RankWindow(NamedTuple):
-    """One rank's measurements of one window; `parts` are metrics by their names without prefix.
+    """One rank's measurements of one window."""
 
-    Attributes:
-        opened_ns: monotonic clock of the rank's node, as `closed_ns`.
-        bad: the first samples that could not be read.
-        paused: whether the process was stopped and continued (SIGCONT) in the window.
-        weight: number of targets that the loss is a mean of.
-        loss_sum: sum of the loss over them.
-        correct: number of correct predictions; None if the task has no accuracy.
-    """
-
-    opened_ns: int
+    opened_ns: int  # monotonic clock of the rank's node
     closed_ns: int
     node: int
-    parts: Dict[str, float]
-    bad: List[str]
-    paused: bool
-    weight: float
-    loss_sum: float
-    correct: Optional[float]
+    parts: Dict[str, float]  # metrics by their names without prefix
+    bad: List[str]  # the first samples that could not be read
+    paused: bool  # whether the process was stopped and continued (SIGCONT) in the window
+    weight: float  # number of targets that the loss is a mean of
+    loss_sum: float  # sum of the loss over them
+    correct: Optional[float]  # number of correct predictions; None if the task has no accuracy
 
 
 class NodeWindow(NamedTuple):
-    """The energy that a node other than the first used in a window, measured by its controller.
+    """The energy that a node other than the first used in a window, measured by its controller."""
 
-    Attributes:
-        node: host name.
-        metrics: energies in J and powers in W, by metric name; without those that are not available.
-        joules: energy by domain.
-        term: the window's part of the run's total: energies in J, instrument times in s.
-        reason: why energy is missing; empty if it is not.
-        other_gpu_processes: other processes that computed on the node's GPUs.
-    """
-
-    node: str
-    metrics: Dict[str, float]
-    joules: Dict[str, float]
-    term: Dict[str, float]
-    reason: str
-    other_gpu_processes: List[str]
+    node: str  # host name
+    metrics: Dict[str, float]  # energies in J and powers in W, by metric name; without those that are not available
+    joules: Dict[str, float]  # energy by domain
+    term: Dict[str, float]  # the window's part of the run's total: energies in J, instrument times in s
+    reason: str  # why energy is missing; empty if it is not
+    other_gpu_processes: List[str]  # other processes that computed on the node's GPUs
 
 
 class WindowMeasured(NamedTuple):
-    """The measurements of a window: one entry per rank, and one per node other than the first.
-
-    Attributes:
-        is_awaited: whether the sender waits for the reply before it opens another window.
-    """
-
     ranks: List[RankWindow]
-    nodes: List[NodeWindow]
-    is_awaited: bool = True
+    nodes: List[NodeWindow]  # other than the first
+    is_awaited: bool = True  # whether the sender waits for the reply before it opens another window
 
 
 class Trained(NamedTuple):
-    """All windows are measured; a profiler trace may follow."""
+    pass
 
 
 class Traced(NamedTuple):
-    """The profiler's trace is written. Times are the borders of its steps, of the rank's monotonic clock.
-
-    Attributes:
-        wall_offset_ns: time of the wall clock, which the trace has, at zero of the monotonic clock.
-        loads: batches of the last pass over the data: durations to read, preprocess and decode (a part of preprocess)
-            and the start, in ns; and the DataLoader worker, -1 for the training process itself.
-    """
-
-    opened_ns: int
+    opened_ns: int  # begin of the traced steps, on the rank's monotonic clock
     closed_ns: int
-    wall_offset_ns: int
+    wall_offset_ns: int  # time of the wall clock, which the trace has, at zero of the monotonic clock
     loads: List[List[int]]
+    """Batches of the last pass over the data: durations to read, preprocess and decode (a part of preprocess) and the
+    start, in ns; and the DataLoader worker, -1 for the training process itself."""
 
 
 class TraceFailed(NamedTuple):
-    """A result of the profiler is missing: the trace, memory by kind, or counters."""
-
     reason: str
 
 
 class NotMeasured(NamedTuple):
-    """The agent of a script discarded a window, or stopped measuring; the script continues."""
-
     reason: str
 
 
 class Finished(NamedTuple):
-    """The process has done all its work."""
+    pass
 
 
 class RankFailed(NamedTuple):
-    """An exception ended a rank: class of the failure, for the record, and one line for the user."""
-
-    failure: str
-    message: str
+    failure: str  # class of the failure, for the record
+    message: str  # one line for the user
     rank: int
 
 
 class RankExited(NamedTuple):
-    """A rank ended; `code` is its exit code, or the negative number of a signal."""
-
     rank: int
-    code: int
+    code: int  # exit code, or the negative number of a signal
 
 
 class Proceed(NamedTuple):
-    """Continue.
-
-    Attributes:
-        reads_counters: in the reply to Built: whether the controller reads counters at the borders of windows.
-    """
-
-    reads_counters: bool = True
+    reads_counters: bool = True  # in the reply to Built: whether the controller reads counters at borders of windows
 
 
 class Recorded(NamedTuple):
-    """A window is recorded; continue.
-
-    Attributes:
-        stop: this window was the last, as the target is reached.
-        metrics: its metrics by name, such as `epoch/e2e_s`; without those that are not available.
-        no_energy: why there is no measured energy; empty if there is.
-    """
-
-    stop: bool
-    metrics: Dict[str, float]
-    no_energy: str
+    stop: bool  # this window was the last, as the target is reached
+    metrics: Dict[str, float]  # by name, such as `epoch/e2e_s`; without those that are not available
+    no_energy: str  # why there is no measured energy; empty if there is
 
 
 Message = Union[

@@ -29,12 +29,11 @@ import itertools
 import json
 import os
 import pathlib
-import sys
 import zipfile
 
 from epochmeter.shared.atomic_files import (
     LOCK_NAME,
-    append_durably,
+    append_to,
     fsync_folder,
     lock_folder,
     read_json,
@@ -43,7 +42,9 @@ from epochmeter.shared.atomic_files import (
 )
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
-"""Columns of `steps.bin`: little-endian 32-bit floats in seconds, one row per step, epoch after epoch."""
+"""Columns of `steps.bin`: 32-bit floats in seconds, one row per step, epoch after epoch."""
+ROW_FILES = {"steps.bin": len(INTERVALS), "losses.bin": 1}
+"""Binary files of the steps, and their columns."""
 MEMORY = "memory.json"
 SCHEMA = 1
 """Version of the record's format in `job.json`; absent means 1."""
@@ -85,12 +86,14 @@ class Record:
 
     def summary(self):
         """Return the summary, or None before the run has ended."""
-        path = self.folder / "summary.json"
-        return read_json(path) if path.exists() else None
+        return self._read_if_present("summary.json")
 
     def trace_analysis(self):
         """Return the analysis of the profiler's trace, or None without one."""
-        path = self.folder / TRACE_ANALYSIS
+        return self._read_if_present(TRACE_ANALYSIS)
+
+    def _read_if_present(self, name):
+        path = self.folder / name
         return read_json(path) if path.exists() else None
 
     def windows(self):
@@ -98,19 +101,17 @@ class Record:
         path = self.folder / "epochs.jsonl"
         if not path.exists():
             return []
-        with open(str(path), encoding="utf-8") as lines:
+        with open(path, encoding="utf-8") as lines:
             # A truncated number would be a different number.
             return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def is_completed(self, identity=None):
         """Whether the run is completed and, if given, has this identity."""
-        try:
-            if not (self.folder / "job.json").exists():
-                return False
-            completion = read_json(self.folder / "completed.json")
-        except (OSError, ValueError):
-            return False
-        return identity is None or completion["identity"] == identity
+        with contextlib.suppress(OSError, ValueError):
+            if (self.folder / "job.json").exists():
+                completion = read_json(self.folder / "completed.json")
+                return identity is None or completion["identity"] == identity
+        return False
 
     def describe(self, job, run):
         """Write `job.json`: the configuration and the run's metadata."""
@@ -127,7 +128,7 @@ class Record:
 
     def append(self, window):
         """Append a closed window, after its steps; it is on disk when this returns."""
-        with append_durably(self.folder / "epochs.jsonl") as lines:
+        with append_to(self.folder / "epochs.jsonl") as lines:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
     def write_summary(self, summary, identity, configuration=None):
@@ -140,7 +141,7 @@ class Record:
         if summary["state"] == "completed":
             extra = {"configuration": configuration} if configuration else {}
             write_json(self.folder / "completed.json", {"identity": identity, "finished": now, **extra})
-            if (self.folder / CHECKPOINT).exists():
+            with contextlib.suppress(FileNotFoundError):
                 (self.folder / CHECKPOINT).unlink()
 
     def checkpoint(self, verify=False):
@@ -163,17 +164,15 @@ class Record:
         attempt folder.
         """
         windows = [window for window in self.windows() if window["epoch"] < epochs]
-        steps = step_count(windows)
         lines = [json.dumps(window) + "\n" for window in windows]
         write_atomically(self.folder / "epochs.jsonl", lambda file: file.writelines(lines))
-        for name, columns in (("steps.bin", len(INTERVALS)), ("losses.bin", 1)):
-            os.truncate(str(self.folder / name), steps * columns * array.array("f").itemsize)
-        for name in TIME_SERIES:
-            path = self.folder / name
+        for name, columns in ROW_FILES.items():
+            os.truncate(self.folder / name, step_count(windows) * columns * array.array("f").itemsize)
+        for path in (self.folder / name for name in TIME_SERIES):
             if path.exists():  # drop a truncated line
-                os.truncate(str(path), path.read_bytes().rfind(b"\n") + 1)
+                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         ends = [self.folder / name for name in ("summary.json", "worker.log", PROGRESS, *also)]
-        self._archive_files([path for path in ends if path.exists()], self._new_attempt())
+        self._archive_files([path for path in ends if path.exists()], self._attempt_count() + 1)
 
     def archive_attempt(self):
         """Move the files of an earlier attempt into a folder of their own, so that attempts are neither lost nor mixed.
@@ -183,12 +182,10 @@ class Record:
         entries = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK_NAME))]
         files = [path for path in entries if path.name not in CHECKPOINTS]
         files.sort(key=lambda path: path.name != "job.json")  # moved first: without it, the rest is no run
-        new_attempt = self._new_attempt()
-        last_attempt = new_attempt.with_name("attempt{}".format(int(new_attempt.name[len("attempt") :]) - 1))
-        interrupted = last_attempt.exists() and not any(
-            path.name == "job.json" or (last_attempt / path.name).exists() for path in files
-        )
-        self._archive_files(files, last_attempt if interrupted else new_attempt)
+        attempts = self._attempt_count()
+        last = self.folder / f"attempt{attempts}"
+        is_interrupted = attempts and not any(path.name == "job.json" or (last / path.name).exists() for path in files)
+        self._archive_files(files, attempts if is_interrupted else attempts + 1)
         for path in entries:
             if path.name in CHECKPOINTS:  # last: until job.json is moved, the run can resume from it
                 path.unlink()
@@ -197,14 +194,12 @@ class Record:
         """Return the records of earlier attempts."""
         return [Record(path.parent) for path in sorted(self.folder.glob("attempt*/job.json"))]
 
-    def _new_attempt(self):
-        attempt = 1
-        while (self.folder / f"attempt{attempt}").exists():
-            attempt += 1
-        return self.folder / f"attempt{attempt}"
+    def _attempt_count(self):
+        return next(number for number in itertools.count() if not (self.folder / f"attempt{number + 1}").exists())
 
-    def _archive_files(self, files, attempt):
+    def _archive_files(self, files, number):
         if files:
+            attempt = self.folder / f"attempt{number}"
             attempt.mkdir(exist_ok=True)
             for path in files:
                 path.rename(attempt / path.name)
@@ -212,43 +207,41 @@ class Record:
 
     def append_steps(self, rows, durably=True):
         """Append an epoch's steps: an `array('f')` of rows of `INTERVALS`, on disk when this returns if `durably`."""
-        path = self.folder / "steps.bin"
-        with append_durably(path) if durably else open(str(path), "ab") as file:
-            _little_endian(rows).tofile(file)
+        with append_to(self.folder / "steps.bin", durably) as file:
+            rows.tofile(file)
 
     def flush_steps(self):
         """Wait until all appended steps, and the name of their file, are on disk."""
         path = self.folder / "steps.bin"
         if path.exists():
-            with open(str(path), "ab") as file:
-                os.fsync(file.fileno())
-            fsync_folder(self.folder)
+            with append_to(path):
+                fsync_folder(self.folder)
 
     def steps(self, since=0, count=None):
         """Return the rows of `INTERVALS` after the first `since`, at most `count`, as one flat `array('f')`."""
-        return self._read_rows("steps.bin", len(INTERVALS), since, count)
+        return self._read_rows("steps.bin", since, count)
 
     def append_losses(self, losses):
         """Append an epoch's losses: an `array('f')` with one value per step."""
-        with append_durably(self.folder / "losses.bin") as file:
-            _little_endian(losses).tofile(file)
+        with append_to(self.folder / "losses.bin") as file:
+            losses.tofile(file)
 
     def losses(self, since=0):
         """Return the loss of each step after the first `since`, epoch after epoch, as an `array('f')`."""
-        return self._read_rows("losses.bin", 1, since)
+        return self._read_rows("losses.bin", since)
 
-    def _read_rows(self, name, columns, since, count=None):
+    def _read_rows(self, name, since, count=None):
         """Return the complete rows of a binary file after the first `since`, at most `count`, as one flat array."""
-        rows, remaining = array.array("f"), max(0, self._row_count(name, columns) - since)
+        rows, remaining = array.array("f"), max(0, self._row_count(name) - since)
         if remaining:
-            with open(str(self.folder / name), "rb") as file:
-                file.seek(rows.itemsize * columns * since)
-                rows.fromfile(file, columns * (remaining if count is None else min(count, remaining)))
-        return _little_endian(rows)
+            with open(self.folder / name, "rb") as file:
+                file.seek(rows.itemsize * ROW_FILES[name] * since)
+                rows.fromfile(file, ROW_FILES[name] * (remaining if count is None else min(count, remaining)))
+        return rows
 
-    def _row_count(self, name, columns):
+    def _row_count(self, name):
         path = self.folder / name
-        return path.stat().st_size // (array.array("f").itemsize * columns) if path.exists() else 0
+        return path.stat().st_size // (array.array("f").itemsize * ROW_FILES[name]) if path.exists() else 0
 
     def is_complete(self, windows, epochs, evaluate):
         """Return whether these are all windows of this many epochs, and the files have their steps and losses.
@@ -258,7 +251,7 @@ class Record:
         names = ("epoch", "val") if evaluate else ("epoch",)
         expected = [(name, epoch) for epoch in range(epochs) for name in names]
         measured = [(window["window"], window["epoch"]) for window in windows]
-        rows = min(self._row_count("steps.bin", len(INTERVALS)), self._row_count("losses.bin", 1))
+        rows = min(map(self._row_count, ROW_FILES))
         return rows >= step_count(windows) and measured in (expected, expected[:-1] if evaluate else expected)
 
     def append_power(self, times_ns, watts):
@@ -267,10 +260,11 @@ class Record:
         `watts` has the columns by domain, the same each time; NaN, not read, is written as empty.
         """
         columns = ["monotonic_ns"] + [name + "_w" for name in watts]
-        rows = zip(times_ns, *watts.values())
         if times_ns:
-            lines = ([str(row[0])] + ["" if w != w else f"{w:.4f}" for w in row[1:]] for row in rows)
-            self._append_lines(POWER, columns, lines)
+            rows = zip(times_ns, *watts.values())
+            self._append_lines(
+                POWER, columns, ([str(row[0])] + ["" if w != w else f"{w:.4f}" for w in row[1:]] for row in rows)
+            )
 
     def append_gauges(self, columns, rows, durably=True):
         """Append rows of gauges: cells by column; None, or no entry, is written as empty.
@@ -279,13 +273,13 @@ class Record:
         """
         path = self.folder / GAUGES
         if _has_header(path):
-            with open(str(path), encoding="utf-8") as file:
+            with open(path, encoding="utf-8") as file:
                 columns = file.readline().rstrip("\n").split(",")
         self._append_lines(GAUGES, columns, ([_cell(row.get(name)) for name in columns] for row in rows), durably)
 
     def append_progress(self, progress):
         """Append the state of the open epoch; a full disk is ignored, as it prevents no measurement."""
-        with contextlib.suppress(OSError), open(str(self.folder / PROGRESS), "ab") as file:
+        with contextlib.suppress(OSError), open(self.folder / PROGRESS, "ab") as file:
             if file.tell() > MAX_PROGRESS_BYTES:
                 file.truncate(0)
             file.write((json.dumps(progress) + "\n").encode("utf-8"))
@@ -298,7 +292,7 @@ class Record:
     def _append_lines(self, name, columns, lines, durably=True):
         path = self.folder / name
         header = [] if _has_header(path) else [columns]
-        with append_durably(path) if durably else open(str(path), "ab") as file:
+        with append_to(path, durably) as file:
             file.write("".join(",".join(line) + "\n" for line in itertools.chain(header, lines)).encode("utf-8"))
 
 
@@ -309,8 +303,7 @@ def step_count(windows):
 
 def since_resumed(run, epoch):
     """Return the metadata of the start (the first, or a resumption) that measured this epoch; each has its clock."""
-    starts = [run] + [start for start in run.get("resumed", []) if start["epoch"] <= epoch]
-    return starts[-1]
+    return [run, *(start for start in run.get("resumed", []) if start["epoch"] <= epoch)][-1]
 
 
 def is_steady(epoch):
@@ -336,10 +329,3 @@ def _cell(value):
     if value is None or isinstance(value, str):
         return value or ""
     return str(round(value)) if abs(value) >= 1e5 else f"{value:.6g}"
-
-
-def _little_endian(rows):
-    if sys.byteorder == "big":
-        rows = array.array(rows.typecode, rows)
-        rows.byteswap()
-    return rows
