@@ -70,9 +70,9 @@ def test_resnet18_of_the_edge_study_has_instance_norm_and_a_small_stem():
 @pytest.mark.parametrize(
     ("architecture", "options", "error"),
     [
-        ("vgg11", {"norm": "instance"}, r"torchvision's vgg11 has a fixed norm. Set model.norm=batch"),
+        ("vgg11", {"norm": "instance"}, r"torchvision's vgg11 .*'norm_layer'. Set model.norm=batch"),
         ("resnet18", {"norm": "layer"}, r"model.norm=layer: give batch or instance"),
-        ("vgg11", {"stem": "cifar"}, r"ResNets .*vgg11 is not one. Set model.stem=imagenet"),
+        ("vgg11", {"stem": "cifar"}, r"vgg11 is not a ResNet. Set model.stem=imagenet"),
         ("resnet18", {"stem": "small"}, r"model.stem=small: imagenet or cifar"),
     ],
 )

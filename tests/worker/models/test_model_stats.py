@@ -7,7 +7,6 @@ from epochmeter.worker.models import model_stats
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.operators import OperatorCounter, cache_bytes
-from epochmeter.worker.models.polynomial import Polynomial
 from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.models.vision import classifier
 from epochmeter.worker.tasks import Classification, Regression, Translation
@@ -28,7 +27,7 @@ def stats_of(model, keys, task, device="cpu"):
 
 
 def of_polynomial(**how):
-    return stats_of(Polynomial(4), job(features=4, **how), Regression("smooth_l1_loss"))
+    return stats_of(nn.Linear(4, 1), job(features=4, **how), Regression("smooth_l1_loss"))
 
 
 def of_images(model, size, channels=1, **how):
@@ -100,7 +99,7 @@ def test_activation_bytes_are_absent_in_reduced_precision():
     assert of_polynomial(precision="tf32")["activation_bytes"] == of_polynomial()["activation_bytes"]
 
 
-class DataDependent(Polynomial):
+class DataDependent(nn.Linear):
     """Reads a value, which the meta device does not have."""
 
     def forward(self, inputs):
@@ -108,7 +107,7 @@ class DataDependent(Polynomial):
 
 
 def test_unavailable_stats_are_absent():
-    stats = stats_of(DataDependent(4), job(features=4), Regression("smooth_l1_loss"))
+    stats = stats_of(DataDependent(4, 1), job(features=4), Regression("smooth_l1_loss"))
     assert stats == {"parameters": 5, "weight_bytes": 20, "gradient_bytes": 20, "conventions": {}}
 
 
@@ -126,7 +125,7 @@ def test_operators_are_counted_with_calls_flops_and_bytes_except_views():
 def test_operators_of_the_optimizer_are_counted_on_a_cpu_only(monkeypatch):
     monkeypatch.setattr(model_stats, "cache_bytes", lambda device: 0)
     calls = [
-        stats_of(Polynomial(4), job(features=4), Regression("mse_loss"), device)["operator_calls"]
+        stats_of(nn.Linear(4, 1), job(features=4), Regression("mse_loss"), device)["operator_calls"]
         for device in ("cpu", "cuda")
     ]
     assert calls[0] == calls[1] + 2, "one per parameter: weights and bias"

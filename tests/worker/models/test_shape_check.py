@@ -7,7 +7,6 @@ from epochmeter.worker.device import sample_count
 from epochmeter.worker.loop import EpochStats, train
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.model_stats import compute_model_stats
-from epochmeter.worker.models.polynomial import Polynomial
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.shape_check import check_inputs, check_smallest
 from epochmeter.worker.models.vision import classifier
@@ -65,7 +64,7 @@ SAMPLES = r"model polynomial does not accept the samples of dataset polynomial: 
         (LeNet(3, 10), job(size=64, channels=3), IMAGES, SIZE),
         (TRANSFORMER, job(size=32, channels=3), IMAGES, SIZE),
         (LeNet(1, 5), job(), IMAGES, r"scores for 5 classes, but dataset digits has 10. Set model.classes=10"),
-        (Polynomial(3), POWERS, NUMBERS, SAMPLES),
+        (nn.Linear(3, 1), POWERS, NUMBERS, SAMPLES),
         (nn.Linear(4, 2), POWERS, NUMBERS, r"2 numbers per sample, but dataset polynomial has 1"),
         (Seq2Seq(9, "gru", 8, 1, 0), PAIRS, WORDS, r"scores for 9 words, but dataset pairs has 20. Set model.words=20"),
     ],
@@ -79,7 +78,7 @@ def test_mismatched_model_sizes_are_rejected(model, config, task, error):
 def test_target_accuracy_needs_a_task_with_accuracy():
     check_inputs(LeNet(1, 10), job(target_accuracy=0.9), IMAGES)
     with pytest.raises(ValueError, match=r"target_accuracy=0\.9: task mine .*\. Set target_loss"):
-        check_inputs(Polynomial(4), {**POWERS, "target_accuracy": 0.9}, NUMBERS)
+        check_inputs(nn.Linear(4, 1), {**POWERS, "target_accuracy": 0.9}, NUMBERS)
 
 
 class Named(nn.Module):

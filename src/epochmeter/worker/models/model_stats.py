@@ -39,7 +39,7 @@ def compute_model_stats(model, job, task, device):
     try:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the real step raises the same warnings
-            stats.update(step_stats(on_meta(model).train(), job, task, device))
+            stats.update(_step_stats(on_meta(model).train(), job, task, device))
     except Exception:  # the model uses an operation that the meta device lacks
         pass
     tokens = job["dataset"].get("length") if getattr(task, "unit", None) == "tokens" else None
@@ -47,14 +47,14 @@ def compute_model_stats(model, job, task, device):
     return stats
 
 
-def step_stats(model, job, task, device):
+def _step_stats(model, job, task, device):
     """Return FLOPs and bytes of one training step on `device`; the model and the step are on the meta device."""
-    sample = task.example(job["dataset"], 1, torch.Generator())
+    batch = job["batch"]
 
     def expand(tensor):
-        return torch.empty((job["batch"], *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
+        return torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
 
-    inputs, targets = map_tensors(expand, sample)
+    inputs, targets = map_tensors(expand, task.example(job["dataset"], 1, torch.Generator()))
     optimizer = instantiate_spec(job["optimizer"], model.parameters())
     owned = {storage_of(tensor)._cdata for tensor in [*model.parameters(), *model.buffers()]}
     saved = {}  # by the identity of the storage, as the meta device has no addresses
@@ -71,28 +71,17 @@ def step_stats(model, job, task, device):
         counter.is_backward = False
         flops, calls = counter.flops, counter.calls
         optimizer.step()
-    if device.type == "cpu":  # a GPU's optimizers launch few kernels
-        calls = counter.calls
     state = [value for entries in optimizer.state.values() for value in entries.values()]
     stats = {"optimizer_bytes": total_bytes(value for value in state if isinstance(value, torch.Tensor))}
-    is_full_precision = job["precision"] in FULL_PRECISIONS
     if FlopCounterMode is not None:
-        stats.update(operator_stats(counter, flops, calls, job["batch"], is_full_precision))
-    if is_full_precision:
+        stats["flops_per_sample"] = flops / batch
+        stats["recomputed_flops_per_sample"] = counter.recomputed_flops / batch
+        stats["operator_calls"] = counter.calls if device.type == "cpu" else calls  # on a GPU, optimizers need few
+        stats["operators"] = counter.operators
+    if job["precision"] in FULL_PRECISIONS:
         activations = [storage_of(tensor).nbytes() for key, tensor in saved.items() if key not in owned]
         stats["activation_bytes"] = sum(activations)
-    return stats
-
-
-def operator_stats(counter, flops, calls, batch, is_full_precision):
-    """Return the statistics of the counted operators of a step, per sample of the batch."""
-    stats = {
-        "flops_per_sample": flops / batch,
-        "recomputed_flops_per_sample": counter.recomputed_flops / batch,
-        "operator_calls": calls,
-        "operators": counter.operators,
-    }
-    if is_full_precision:
-        stats["operator_bytes_per_sample"] = counter.bytes / batch
-        stats["uncached_bytes_per_sample"] = counter.uncached_bytes / batch
+        if FlopCounterMode is not None:
+            stats["operator_bytes_per_sample"] = counter.bytes / batch
+            stats["uncached_bytes_per_sample"] = counter.uncached_bytes / batch
     return stats

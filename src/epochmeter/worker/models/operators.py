@@ -9,6 +9,7 @@ from epochmeter.worker.precision import NullContext
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_flatten
     from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 except ImportError:
     FlopCounterMode, TorchDispatchMode = None, NullContext  # type: ignore
@@ -54,7 +55,7 @@ class OperatorCounter(TorchDispatchMode):
         before = self._counter.get_total_flops()
         result = function(*arguments, **(keywords or {}))
         flops = self._counter.get_total_flops() - before
-        inputs, outputs = list(_tensors([arguments, keywords or {}])), list(_tensors(result))
+        inputs, outputs = _tensors([arguments, keywords or {}]), _tensors(result)
         shared = {storage_of(tensor)._cdata for tensor in inputs} & {storage_of(tensor)._cdata for tensor in outputs}
         if not flops and (not outputs or (shared and not function._schema.is_mutable)):
             return result  # a view
@@ -67,8 +68,9 @@ class OperatorCounter(TorchDispatchMode):
         self.calls += 1
         if flops:
             entry = self.operators.setdefault(function._schema.name, {"calls": 0, "flops": 0, "bytes": 0})
-            for key, value in (("calls", 1), ("flops", flops), ("bytes", used)):
-                entry[key] += value
+            entry["calls"] += 1
+            entry["flops"] += flops
+            entry["bytes"] += used
         return result
 
 
@@ -121,16 +123,8 @@ def cache_bytes(device):
 
 
 def _tensors(values):
-    """Yield the tensors in nested lists, tuples and dicts."""
-    if isinstance(values, torch.Tensor):
-        yield values
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            for tensor in _tensors(value):
-                yield tensor
-    elif isinstance(values, dict):
-        for tensor in _tensors(list(values.values())):
-            yield tensor
+    """Return the tensors in nested lists, tuples and dicts."""
+    return [value for value in tree_flatten(values)[0] if isinstance(value, torch.Tensor)]
 
 
 def total_bytes(tensors):

@@ -9,7 +9,7 @@ from torch import nn
 from torchvision import models
 
 INCEPTION = ("googlenet", "inception_v3")
-"""Architectures with auxiliary classifiers, whose outputs accompany the main one in training."""
+"""Architectures with auxiliary outputs in training."""
 NORMS = {"batch": None, "instance": partial(nn.InstanceNorm2d, affine=True)}
 STEMS = ("imagenet", "cifar")
 
@@ -33,13 +33,13 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
     try:
         model = make_model(num_classes=classes, **options)
     except TypeError as error:
-        if not NORMS[norm]:
-            raise
         raise ValueError(
-            "model.norm={}: torchvision's {} has a fixed norm. Set model.norm=batch.".format(norm, architecture)
+            "torchvision's {} does not accept these options: {}. Set model.norm=batch.".format(architecture, error)
         ) from error
     if stem == "cifar":
-        small_stem(model, architecture)
+        if not isinstance(model, models.ResNet):
+            raise ValueError("model.stem=cifar: {} is not a ResNet. Set model.stem=imagenet.".format(architecture))
+        small_stem(model)
     return model if channels == 3 else with_channels(model, channels)
 
 
@@ -55,26 +55,22 @@ def list_architectures():
 def find_architecture(name):
     """Return a function of `torchvision.models`; ValueError, with similar names, if it has no such classifier."""
     classifiers = list_architectures()
-    if name not in classifiers:
-        raise ValueError(
-            "`model.name={}` is not a classifier of the installed torchvision. Did you mean {}?".format(
-                name, ", ".join(get_close_matches(name, classifiers) or sorted(classifiers))
-            )
+    if name in classifiers:
+        return classifiers[name]
+    similar = get_close_matches(name, classifiers) or sorted(classifiers)
+    raise ValueError(
+        "`model.name={}` is not a classifier of the installed torchvision. Did you mean {}?".format(
+            name, ", ".join(similar)
         )
-    return classifiers[name]
+    )
 
 
-def small_stem(model, architecture):
+def small_stem(model):
     """Give a ResNet the stem for 32 x 32 pixels: a 3 x 3 convolution of stride 1, no max pooling.
 
     He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, use it in their networks for
     CIFAR-10. torchvision's stem reduces each side to a quarter of its pixels.
     """
-    if not isinstance(model, models.ResNet):
-        raise ValueError(
-            "model.stem=cifar: only torchvision's ResNets have this option; {} is not one. "
-            "Set model.stem=imagenet.".format(architecture)
-        )
     first = model.conv1
     model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # torchvision's initialization
@@ -82,22 +78,15 @@ def small_stem(model, architecture):
 
 
 def with_channels(model, channels):
-    """Return the model with its first convolution changed to accept `channels` instead of 3."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Conv2d):
-            parent, _, attribute = name.rpartition(".")
-            setattr(model.get_submodule(parent), attribute, _for_channels(module, channels))
-            return model
-    raise ValueError("cannot adapt the model to {} channels: it has no convolution.".format(channels))
-
-
-def _for_channels(convolution, channels):
-    """Return the convolution with `channels` inputs, whose weights repeat those of the first three."""
+    """Return the model whose first convolution has `channels` inputs; the weights repeat those of the first three."""
+    name, first = next((name, module) for name, module in model.named_modules() if isinstance(module, nn.Conv2d))
     kept = ("out_channels", "kernel_size", "stride", "padding", "dilation")
-    options = {name: getattr(convolution, name) for name in kept}
-    adapted = nn.Conv2d(channels, bias=convolution.bias is not None, **options)
+    options = {option: getattr(first, option) for option in kept}
+    adapted = nn.Conv2d(channels, bias=first.bias is not None, **options)
     with torch.no_grad():
-        adapted.weight.copy_(convolution.weight[:, [channel % convolution.in_channels for channel in range(channels)]])
+        adapted.weight.copy_(first.weight[:, [channel % first.in_channels for channel in range(channels)]])
         if adapted.bias is not None:
-            adapted.bias.copy_(convolution.bias)
-    return adapted
+            adapted.bias.copy_(first.bias)
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, adapted)
+    return model
