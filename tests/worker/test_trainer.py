@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from epochmeter.worker import trainer as trainer_module
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification, Regression
 from epochmeter.worker.trainer import Trainer, compile_model
@@ -73,12 +72,7 @@ def test_compiled_model_trains_equally(batches):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_compile_needs_a_compiler_and_a_version_of_torch_that_supports_it(monkeypatch):
-    monkeypatch.setattr(trainer_module.shutil, "which", lambda name: None)
-    for variable, name in (("", r"g\+\+/clang\+\+/c\+\+"), ("icc", "icc")):
-        monkeypatch.setenv("CXX", variable)
-        with pytest.raises(ValueError, match=rf"no C\+\+ compiler: {name} not found"):
-            compile_model(nn.Linear(1, 1))
+def test_compile_needs_a_version_of_torch_that_supports_it(monkeypatch):
     monkeypatch.delattr(torch, "compile")
     with pytest.raises(ValueError, match=r"compile=true, but torch .* has no torch\.compile"):
         compile_model(nn.Linear(1, 1))

@@ -1,8 +1,5 @@
 """Trainer: model, optimizer and learning rate schedule on a device."""
 
-import os
-import shutil
-
 import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
@@ -12,8 +9,6 @@ from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.shape_check import check_inputs
 from epochmeter.worker.precision import autocast_and_scaler
 from epochmeter.worker.schedules import scaled_optimizer
-
-COMPILERS = ("g++", "clang++", "c++")
 
 
 class Trainer:
@@ -43,6 +38,8 @@ class Trainer:
             self._train_model, self._eval_model = compile_model(self._train_model), compile_model(self._eval_model)
         self.optimizer = instantiate_spec(scaled_optimizer(job, strategy.ranks), self.model.parameters())
         self._schedule = instantiate_spec(job["scheduler"], self.optimizer)
+        self._parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self._schedule}
+        self._parts["scaler"] = self._scaler  # loaded in this order, as a schedule may read its optimizer
 
     def train_epoch(self, batches):
         """Train one pass over `batches`; return its `EpochStats`."""
@@ -57,7 +54,6 @@ class Trainer:
         return self._stats
 
     def last_loss(self):
-        """Return the loss of the last step; this waits for the device."""
         return self._stats.last_loss()
 
     def learning_rate(self):
@@ -70,21 +66,12 @@ class Trainer:
 
     def state(self):
         """Return the state of model, optimizer, schedule and gradient scaler; the model's without its wrappers."""
-        return {name: part.state_dict() for name, part in self._parts().items()}
+        return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load(self, state):
         """Restore a `state`."""
-        for name, part in self._parts().items():
+        for name, part in self._parts.items():
             part.load_state_dict(state[name])
-
-    def _parts(self):
-        # Load order matters: a schedule may read its optimizer.
-        return {
-            "model": self.model,
-            "optimizer": self.optimizer,
-            "schedule": self._schedule,
-            "scaler": self._scaler,
-        }
 
     def model_stats(self):
         """Return model statistics, see `compute_model_stats`."""
@@ -106,16 +93,10 @@ def memory_format(job, task):
 
 
 def compile_model(model):
-    """Return the compiled model, which shares its parameters; ValueError without `torch.compile` or C++ compiler."""
+    """Return the compiled model, which shares its parameters."""
     if not hasattr(torch, "compile"):
         raise ValueError(
             "compile=true, but torch {} has no torch.compile (new in 2.0). Set compile=false, or set device.python to "
             "an interpreter with a newer torch.".format(torch.__version__)
-        )
-    cxx = os.environ.get("CXX")
-    if not any(shutil.which(name) for name in ((cxx,) if cxx else COMPILERS)):
-        raise ValueError(
-            "compile=true, but torch.compile finds no C++ compiler: {} not found. Install one (Debian, Ubuntu: apt-get "
-            "install g++), or set compile=false.".format(cxx or "/".join(COMPILERS))
         )
     return torch.compile(model)
