@@ -35,8 +35,7 @@ class Clock:
         observe: Called with (steps so far, host time in ns, `parts_so_far`) each time completed steps are collected.
         host: Monotonic clock for host waits, ns.
         wall: Clock shared with the controller, ns.
-        collect_interval_ns: Shortest time between two collections. Collecting several short steps at once halves the
-            cost per step.
+        collect_interval_ns: Shortest time between two collections, each of which interrupts a step.
         copies: Whether the copy of each batch has a timestamp of its own.
 
     Attributes:
@@ -48,26 +47,18 @@ class Clock:
     def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns, parts: None,
                  host=perf_counter_ns, wall=monotonic_ns, collect_interval_ns=COLLECT_INTERVAL_NS,
                  copies=True):  # fmt: skip
-        self._timeline = timeline
-        self._mark_at = timeline.mark_at
-        self._synchronous = synchronous
-        self._observe = observe
-        self._host = host
-        self._wall = wall
-        self._collect_interval_ns = collect_interval_ns
-        self._copies = copies
+        self._timeline, self._mark_at = timeline, timeline.mark_at
+        self._synchronous, self._copies = synchronous, copies
+        self._observe, self._collect_interval_ns = observe, collect_interval_ns
+        self._host, self._wall = host, wall
 
     def open(self):
         """Wait for the device and start a pass."""
-        self._steps = 0
-        self._waits = []
-        self._early_wait = 0
+        self._steps = self._first = self._early_wait = self._at_end = 0
+        self._waits, self._intervals = [], []
         self._is_computing = self._may_have_ended = False
         self._collect_at = self._host() + self._collect_interval_ns
-        self._first = 0
         self._sums = dict.fromkeys(("gap", "stall", "host_wait", "copy", "compute"), 0)
-        self._at_end = 0
-        self._intervals = []
         self.rows = array("f")
         self._timeline.synchronize()
         self.opened_ns, _ = self._bracketed_mark(self._timeline.start)

@@ -48,11 +48,10 @@ class ControllerConnection:
 
     def _reply(self):
         while b"\n" not in self._received:
-            if self.reply_limit_s is not None:
-                poll = select.poll()
-                poll.register(self._socket, select.POLLIN)
-                if not poll.poll(1000 * self.reply_limit_s):
-                    raise ControllerGoneError("the controller did not answer for {} s".format(self.reply_limit_s))
+            poll = select.poll()  # unlike `select`, for any number of open files
+            poll.register(self._socket, select.POLLIN)
+            if not poll.poll(self.reply_limit_s and 1000 * self.reply_limit_s):
+                raise ControllerGoneError("the controller did not answer for {} s".format(self.reply_limit_s))
             received = self._socket.recv(1 << 16)
             if not received:
                 raise ControllerGoneError("the controller is gone")
@@ -86,7 +85,6 @@ class RankedConnection:
 
     def __init__(self, connection, strategy):
         self._connection, self._strategy = connection, strategy
-        self._is_first = strategy.rank == 0
 
     def request(self, message):
         """Return the reply of the first node's controller."""
@@ -96,11 +94,10 @@ class RankedConnection:
         """Return the replies of all nodes' controllers, the first node's first."""
         self._strategy.broadcast(None)
         reply = self._connection.request(message) if self._strategy.is_node_leader else None
-        replies = self._strategy.all_gather(reply)
-        return [reply for reply in replies if reply is not None]
+        return [reply for reply in self._strategy.all_gather(reply) if reply is not None]
 
     def progress(self, steps, now_ns, parts=None, last_loss=None):
-        if self._is_first:
+        if self._strategy.rank == 0:
             self._connection.progress(steps, now_ns, parts, last_loss)
 
 

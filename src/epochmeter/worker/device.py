@@ -24,10 +24,8 @@ def accelerator(name):
 def choose_algorithms(deterministic, cudnn_benchmark):
     """Set how torch chooses its algorithms in this process.
 
-    Args:
-        deterministic: Only algorithms that give the same results each time; other operations raise RuntimeError.
-        cudnn_benchmark: cuDNN (on AMD MIOpen) times its convolution algorithms for each new shape and keeps the
-            fastest. This choice, and with it the last bits of the results, may change from run to run.
+    With `deterministic`, operations without a deterministic algorithm raise RuntimeError. With `cudnn_benchmark`, cuDNN
+    (on AMD MIOpen) times its convolutions for each new shape; the last bits of results may change from run to run.
     """
     torch.backends.cudnn.benchmark = cudnn_benchmark
     if deterministic:
@@ -58,7 +56,9 @@ def map_tensors(act, batch, method=None, *arguments):
     def apply(part):
         return map_tensors(act, part, method, *arguments)
 
-    if method and not isinstance(batch, type) and callable(getattr(batch, method, None)):
+    if isinstance(batch, type):
+        return batch
+    if method and callable(getattr(batch, method, None)):
         return getattr(batch, method)(*arguments)
     if isinstance(batch, Mapping):
         items = {key: apply(part) for key, part in batch.items()}
@@ -67,11 +67,10 @@ def map_tensors(act, batch, method=None, *arguments):
         result = copy.copy(batch)  # a `defaultdict` keeps its factory
         result.update(items)
         return result
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(apply, batch))
     if isinstance(batch, (tuple, list)):
-        return type(batch)([apply(part) for part in batch])
-    if hasattr(batch, "__dataclass_fields__") and not isinstance(batch, type):
+        parts = [apply(part) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    if hasattr(batch, "__dataclass_fields__"):
         result = copy.copy(batch)
         for name in batch.__dataclass_fields__:
             object.__setattr__(result, name, apply(getattr(batch, name)))  # works for frozen dataclasses too
@@ -100,10 +99,9 @@ def batch_mover(device, images):
             return tensor.to(device, non_blocking=True, memory_format=images)
         return tensor.to(device, non_blocking=True)
 
-    def move(batch):
-        return map_tensors(moved, batch, "to", device)
-
-    return (lambda batch: batch) if device.type == "cpu" and images is torch.preserve_format else move
+    if device.type == "cpu" and images is torch.preserve_format:
+        return lambda batch: batch
+    return lambda batch: map_tensors(moved, batch, "to", device)
 
 
 def synchronize_and_reset_peaks(device):
@@ -126,6 +124,12 @@ def _gpus(device):
     return range(torch.cuda.device_count()) if device.index is None else [device.index]
 
 
+def gpu_uuid(device):
+    """Return a GPU's UUID, or None if this torch does not report it."""
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return None if uuid is None else str(uuid)
+
+
 def describe_device(device):
     """Return the versions of Python and torch, and the device."""
     facts = {
@@ -135,9 +139,7 @@ def describe_device(device):
         "threads": torch.get_num_threads(),
     }
     if device.type == "cuda":
-        gpu = torch.cuda.get_device_properties(device)
-        facts["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory}
+        gpu, uuid = torch.cuda.get_device_properties(device), gpu_uuid(device)
+        facts["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory, **({"uuid": uuid} if uuid else {})}
         facts["cudnn_benchmark"] = torch.backends.cudnn.benchmark
-        if hasattr(gpu, "uuid"):
-            facts["gpu"]["uuid"] = str(gpu.uuid)
     return facts

@@ -81,32 +81,25 @@ def _class_and_text(error):
 
 def _chain_text(error):
     """Return the texts of an error and its causes; only the cause says how a DataLoader worker died."""
-    texts = []
-    while error is not None:
-        texts.append(str(error).strip())
-        error = error.__cause__
-    return "\n".join(texts)
+    text = str(error).strip()
+    return text if error.__cause__ is None else "{}\n{}".format(text, _chain_text(error.__cause__))
 
 
 def _is_shared_memory(text):
     if "Too many open files" in text:  # the same file names, but another cause
         return False
-    if SHARED_MEMORY.search(text) or not text.rstrip().endswith(NO_SPACE):
-        return bool(SHARED_MEMORY.search(text))
-    try:
-        disk = os.statvfs("/dev/shm")
-    except OSError:
+    if SHARED_MEMORY.search(text):
         return True
+    if not text.rstrip().endswith(NO_SPACE):
+        return False
+    disk = os.statvfs("/dev/shm")
     return disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES
 
 
 def _kernel_counts_kills():
     """Whether the kernel counts its out-of-memory kills (Linux 4.13 and newer, so not JetPack 4's)."""
-    try:
-        with open("/proc/vmstat") as file:
-            return any(line.startswith("oom_kill ") for line in file)
-    except OSError:
-        return False
+    with open("/proc/vmstat") as file:
+        return any(line.startswith("oom_kill ") for line in file)
 
 
 def _is_out_of_memory(error):

@@ -11,7 +11,7 @@ import torch
 from torch import distributed, nn
 from torch.utils.data import RandomSampler, Sampler, SequentialSampler
 
-from epochmeter.worker.device import accelerator
+from epochmeter.worker.device import accelerator, gpu_uuid
 
 
 def rank_seed(seed, rank):
@@ -25,14 +25,11 @@ class Single:
     """One process on one device.
 
     Attributes:
-        node: Index of this rank's node.
-        ranks: Number of ranks.
         replicas: Number of copies of the model that share a rank's batch.
         is_node_leader: Whether this rank sends requests to its node's controller.
     """
 
-    rank = 0
-    node = 0
+    rank = node = 0
     is_node_leader = True
     replicas = 1
 
@@ -63,7 +60,7 @@ class Single:
         return value
 
     def describe(self):
-        """Return the ranks, back end and GPUs used, as far as the strategy has them."""
+        """Return the ranks, back end and UUIDs of the GPUs used, as far as the strategy has them."""
         return {}
 
     def close(self):
@@ -95,8 +92,8 @@ class Distributed(Single):
     """One process per rank, started by torchrun, which sets the rank in the environment.
 
     Gradients are averaged by NCCL if each rank has its own GPU, else by gloo. Other messages between ranks use a
-    separate gloo group, so that they never come between two gradients. `ranks` and `launcher` are read by the launcher
-    only. A rank that waits longer than `timeout_s` for another raises RuntimeError.
+    separate gloo group, so that they never come between two gradients. The launcher alone reads `ranks` and `launcher`.
+    A rank that waits longer than `timeout_s` for another raises RuntimeError.
     """
 
     def __init__(self, ranks, launcher, timeout_s):
@@ -106,7 +103,7 @@ class Distributed(Single):
         self._timeout = datetime.timedelta(seconds=timeout_s)
 
     def device(self, name):
-        """Return this rank's own GPU. If there are more ranks than GPUs, ranks share them; all ranks share the CPU."""
+        # If there are more ranks than GPUs, ranks share them.
         device, backend = accelerator(name), "gloo"
         if device.type == "cuda":
             gpus = torch.cuda.device_count()
@@ -123,7 +120,7 @@ class Distributed(Single):
         return nn.parallel.DistributedDataParallel(model, device_ids=device_ids), model
 
     def shard(self, samples, shuffled):
-        """Return this rank's shard: equally many samples per rank in training, no sample twice in evaluation."""
+        # Equally many samples per rank in training, no sample twice in evaluation.
         return Shard(super().shard(samples, shuffled), self.rank, self.ranks, padded=shuffled is not None)
 
     def broadcast_buffers(self, model):
@@ -142,7 +139,6 @@ class Distributed(Single):
         return holder[0]
 
     def describe(self):
-        """Return the ranks, the back end, and the UUIDs of all GPUs and of this node's."""
         used = [(self.node, gpu_uuid(self._device))] if self._device.type == "cuda" else []
         gpus = [gpu for gpus in self.all_gather(used) for gpu in gpus]
         return {
@@ -175,9 +171,3 @@ class Shard(Sampler):
         if self._is_padded:
             order += order[: -len(order) % self._ranks]
         return iter(order[self._rank :: self._ranks])
-
-
-def gpu_uuid(device):
-    """Return a GPU's UUID, or None if this torch does not report it."""
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    return None if uuid is None else str(uuid)

@@ -10,10 +10,8 @@ PAD = 0
 class Classification:
     """Image classification.
 
-    Args:
-        auxiliary: Weight of the loss of each auxiliary output that models of the Inception family have in training;
-            part of the training loss. 0.3 in Szegedy et al., Going deeper with convolutions, CVPR 2015; Inception v3
-            is commonly trained with 0.4.
+    `auxiliary` is the weight in the training loss of each auxiliary output that models of the Inception family have:
+    0.3 in Szegedy et al., Going deeper with convolutions, CVPR 2015; Inception v3 is commonly trained with 0.4.
     """
 
     unit = "images"

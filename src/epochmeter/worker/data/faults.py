@@ -19,8 +19,7 @@ REMAKE_HINT = "A dataset prepared by epochmeter is prepared again if you delete 
 class BadSampleError(RuntimeError):
     """A sample that cannot be read; may be skipped.
 
-    Only the text of a DataLoader worker's exception reaches the training process, so `name` is known only in the
-    worker.
+    `name` is known only in the DataLoader worker: only the text of its exception reaches the training process.
     """
 
     def __init__(self, text, name=""):
@@ -40,9 +39,7 @@ def bad_sample_error(name, error, folder, kind="image"):
     `name` is the sample's path or index, `error` an exception or a text.
     """
     number = getattr(error, "errno", None)
-    if number in STORAGE_GONE_ERRORS or (
-        isinstance(error, OSError) and number is not None and not os.path.isdir(folder)
-    ):
+    if number in STORAGE_GONE_ERRORS or (number is not None and not os.path.isdir(folder)):
         return StorageGoneError(
             "the dataset's storage fails or is not mounted: cannot read {}: {}. Check the storage device and its mount "
             "at {}, then run the command again.".format(name, error, folder)

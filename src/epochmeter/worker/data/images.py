@@ -15,9 +15,8 @@ class ImageFiles:
     """The samples of `<folder>/<split>/<class>/<file>`, read from storage at each access.
 
     A folder without `train` and `val` contains the classes directly: every `held_out`-th file per class, by name,
-    belongs to `val`, the rest to `train`. Classes are numbered by name, as in `train`. A million paths take a few tens
-    of megabytes, which DataLoader workers share: there are no Python objects whose reference counts would copy the
-    pages.
+    belongs to `val`, the rest to `train`. Classes are numbered by name, as in `train`. Paths are kept without Python
+    objects, whose reference counts would copy the memory pages that DataLoader workers share.
     """
 
     def __init__(self, folder, split, transform, held_out=5):
@@ -28,7 +27,7 @@ class ImageFiles:
         self.names = bytearray()
         self.ends = array.array("Q")  # end offset of each file name in `names`
         self.class_ends = []  # cumulative number of samples per class
-        present = self.classes if self.folder == folder else _names(self.folder, os.DirEntry.is_dir)
+        present = _names(self.folder, os.DirEntry.is_dir)
         for label in self.classes:
             files = _names(os.path.join(self.folder, label), _is_image) if label in present else []
             if not has_splits:
@@ -71,8 +70,11 @@ class ImageFiles:
         except MemoryError:  # not the image's fault
             raise
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error
+            reason = error if data else "the file is empty"
+            if "cannot identify image file" in str(reason):
+                reason = "not an image"
             path = self.path(index, bisect.bisect_right(self.class_ends, index))
-            raise bad_sample_error(path, _read_error(error, data), self.folder) from error
+            raise bad_sample_error(path, reason, self.folder) from error
 
     def path(self, index, label):
         """Return the path of a sample's file."""
@@ -82,31 +84,28 @@ class ImageFiles:
 
 
 class InMemoryImages(ImageFiles):
-    """The same samples, decoded at construction and kept in memory as pixels: an epoch reads no storage."""
+    """The same samples, decoded at construction and kept in memory: an epoch reads no storage."""
 
     def __init__(self, folder, split, transform, held_out=5):
         super().__init__(folder, split, transform, held_out)
-        self._pixels = [self._load(index) for index in range(len(self))]
+        self._images = [self._load(index) for index in range(len(self))]
 
     def read(self, index):
-        """Return the pixels of a sample, and its label."""
-        pixels = self._pixels[index]
-        if isinstance(pixels, BadSampleError):
-            raise BadSampleError(str(pixels), pixels.name)
-        return pixels, bisect.bisect_right(self.class_ends, index)
+        """Return the image of a sample, and its label."""
+        image = self._images[index]
+        if isinstance(image, BadSampleError):
+            raise BadSampleError(str(image), image.name)  # a new one, whose traceback does not grow
+        return image, bisect.bisect_right(self.class_ends, index)
 
     def decode(self, data, index):
-        """Return the image of these pixels."""
-        return Image.frombytes(*data)
+        return data
 
     def _load(self, index):
         try:
             image = super().decode(super().read(index)[0], index)
         except BadSampleError as bad:
             return BadSampleError(str(bad), bad.name)  # without the traceback, which would keep file and image alive
-        if image.mode not in ("L", "RGB"):
-            image = image.convert("RGB")
-        return image.mode, image.size, image.tobytes()
+        return image.convert(image.mode if image.mode in ("L", "RGB") else "RGB")
 
 
 def _names(folder, is_wanted):
@@ -123,10 +122,3 @@ def _names(folder, is_wanted):
 
 def _is_image(entry):
     return entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
-
-
-def _read_error(error, data):
-    """Return why an image cannot be decoded."""
-    if not data:
-        return "the file is empty"
-    return "not an image" if "cannot identify image file" in str(error) else error

@@ -15,8 +15,7 @@ SPECIAL_TOKENS = 4
 
 
 class Pairs:
-    """The pairs of `<folder>/<split>.tsv`, read at construction: one `source<TAB>target` per line, words separated by
-    spaces.
+    """The pairs of `<folder>/<split>.tsv`, one `source<TAB>target` per line, words separated by spaces.
 
     Each vocabulary has up to `words` words: the special ones and the most frequent words of train.tsv, ties in
     alphabetical order. `transform` maps a pair of arrays of word indices to tensors.
@@ -25,13 +24,10 @@ class Pairs:
     def __init__(self, folder, split, transform, words):
         if words <= SPECIAL_TOKENS:
             raise ValueError("dataset.words={}: give more than the {} special words.".format(words, SPECIAL_TOKENS))
-        pairs = train = read_pairs(folder, "train")
-        vocabularies = [vocabulary((pair[side] for pair in train), words) for side in (0, 1)]
-        if split != "train":
-            pairs = read_pairs(folder, split)
-        self._pairs = [
-            tuple(word_indices(sentence, numbers) for sentence, numbers in zip(pair, vocabularies)) for pair in pairs
-        ]
+        train = read_pairs(folder, "train")
+        vocabularies = [vocabulary(sentences, words) for sentences in zip(*train)]
+        pairs = train if split == "train" else read_pairs(folder, split)
+        self._pairs = [tuple(map(word_indices, pair, vocabularies)) for pair in pairs]
         self._transform = transform
 
     def __len__(self):
@@ -42,10 +38,9 @@ class Pairs:
 
 
 def encode_pair(dataset, split):
-    """Return the preprocessing: a function from a sentence pair to tensors of the dataset's `length`.
+    """Return the preprocessing of a sentence pair: ((source, target shifted right by a start token), target).
 
-    ((source, target shifted right by a start token), target); source and target have an end token and are truncated or
-    padded.
+    Source and target get an end token, and are truncated or padded to the dataset's `length`.
     """
     length = dataset["length"]
 
