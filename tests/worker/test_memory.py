@@ -7,11 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from epochmeter.shared.protocol import TraceFailed
 from epochmeter.worker import __main__ as program
 from epochmeter.worker import memory as memory_module
+from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.loop import EpochStats, train
 from epochmeter.worker.memory import peak_by_kind, record_memory
 from epochmeter.worker.precision import NullContext, NullScaler
+from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.trace import module_ranges
 
@@ -97,13 +100,17 @@ def test_memory_that_cannot_be_measured_does_not_lose_the_trace(trainer, tmp_pat
         raise RuntimeError("the step failed")
 
     monkeypatch.setattr(program, "record_memory", fail)
-    trainer.move, path = lambda batch: batch, tmp_path / "trace.json.gz"
-    loader = [(torch.randn(4, 64), torch.randint(10, (4,)))]
-    profiler = {"profiler": {"_target_": "epochmeter.worker.trace.TorchTrace", "warmup_steps": 1, "steps": 1}}
-    missing, (opened_ns, closed_ns) = program.write_trace(str(path), profiler, trainer, loader, trainer.model)
-    assert missing == "no memory by kind: the step failed"
-    assert opened_ns < closed_ns
-    assert path.exists()
-    monkeypatch.setattr(program, "is_peer_rank_error", lambda error: True)  # the other rank reports it
-    missing, _ = program.write_trace(str(path), profiler, trainer, loader, trainer.model)
-    assert missing is None
+    trainer.move, trace = lambda batch: batch, tmp_path / "trace.json.gz"
+    images = {"batch": 4, "seed": 0, "dataset": {"size": 8, "channels": 1, "classes": 10}}
+    loader = SyntheticBatches(4, images, Classification(auxiliary=0), pinned=False)
+    profiler = {"_target_": "epochmeter.worker.trace.TorchTrace", "warmup_steps": 1, "steps": 1}
+    for is_peer_error in (False, True):  # the other rank reports it
+        monkeypatch.setattr(program, "is_peer_rank_error", lambda error, result=is_peer_error: result)
+        sent, job = [], {"profiler": profiler, "compile": False}
+        program.record_profile(
+            SimpleNamespace(folder=tmp_path), job, Single(1), trainer, loader, SimpleNamespace(send=sent.append)
+        )
+        *failed, traced = sent
+        assert failed == ([] if is_peer_error else [TraceFailed("no memory by kind: the step failed")])
+        assert traced.opened_ns < traced.closed_ns
+        assert trace.exists()

@@ -30,12 +30,7 @@ from epochmeter.shared.record import MEMORY, TRACE, Record
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.connection import (
-    ControllerConnection,
-    RankedConnection,
-    die_with_parent,
-    dump_stack_on_signal,
-)
+from epochmeter.worker.connection import ControllerConnection, RankedConnection, die_with_parent, dump_stack_on_signal
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
 from epochmeter.worker.errors import describe_failure, is_peer_rank_error
@@ -122,21 +117,30 @@ def describe_training(record, job, strategy, trainer):
 
 
 def record_profile(record, job, strategy, trainer, loader, connection):
-    """Write the first rank's trace and memory, after all measurements; all ranks train the same steps."""
+    """Write the first rank's trace and memory, after all measurements; all ranks train the same steps.
+
+    A missing result does not fail the run: its reason is sent.
+    """
     first = strategy.rank == 0
-    path = str(record.folder / TRACE) if first else None
-    marked = trainer.model if first and not job["compile"] else None  # hooks would compile the model again
-    missing, traced_ns = write_trace(path, job, trainer, loader, marked)
-    if missing:  # on any rank
-        connection.send(TraceFailed(missing))
-    if traced_ns:
-        connection.send(Traced(*traced_ns, wall_offset_ns(), loader.loads()))
+    profiler, endless = instantiate_spec(job["profiler"]), endless_batches(trainer, loader)
+    missing = "trace"
+    try:
+        with module_ranges(trainer.model if first and not job["compile"] else None):  # hooks would compile it again
+            profiler.record_trace(str(record.folder / TRACE) if first else None, endless, trainer.train_epoch)
+            missing = "memory by kind"
+            if profiler.records_memory and hasattr(torch.autograd.graph, "saved_tensors_hooks"):
+                record_memory(str(record.folder / MEMORY) if first else None, trainer, next(endless))
+    except Exception as error:
+        traceback.print_exc()
+        if not is_peer_rank_error(error):
+            connection.send(TraceFailed("no {}: {}".format(missing, describe_failure(error, job)[1])))
+    if profiler.traced_ns:
+        connection.send(Traced(*profiler.traced_ns, wall_offset_ns(), loader.loads()))
 
 
 def last_step(job):
     """Return the step, counted over all epochs, before which training ends; infinity if it ends with its epochs."""
-    throughput = job["throughput"]
-    return throughput["stop"] if throughput["exit"] else math.inf
+    return job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
 
 
 def train_under_nsight(record, connection):
@@ -158,28 +162,6 @@ def train_under_nsight(record, connection):
 def endless_batches(trainer, loader):
     """Return the batches on the device, epoch after epoch."""
     return (trainer.move(batch) for _ in itertools.count() for batch in loader)
-
-
-def write_trace(path, job, trainer, loader, model):
-    """Trace a few steps and record the memory of one more; the modules of `model` are marked.
-
-    Returns:
-        Why a result is missing, or None: this does not fail the run. Then begin and end of the traced steps, or None
-        without a trace.
-    """
-    endless, missing, traced_ns = endless_batches(trainer, loader), "trace", None
-    try:
-        with module_ranges(model):
-            profiler = instantiate_spec(job["profiler"])
-            profiler.record_trace(path, endless, trainer.train_epoch)
-            missing, traced_ns = "memory by kind", getattr(profiler, "traced_ns", None)
-            if profiler.records_memory and hasattr(torch.autograd.graph, "saved_tensors_hooks"):
-                record_memory(path and os.path.join(os.path.dirname(path), MEMORY), trainer, next(endless))
-    except Exception as error:
-        traceback.print_exc()
-        if not is_peer_rank_error(error):
-            return "no {}: {}".format(missing, describe_failure(error, job)[1]), traced_ns
-    return None, traced_ns
 
 
 if __name__ == "__main__":
