@@ -73,7 +73,6 @@ class Record:
         self.folder = pathlib.Path(folder)
 
     def job(self):
-        """Return the run's configuration."""
         return read_json(self.folder / "job.json")["job"]
 
     def run(self):
@@ -81,18 +80,16 @@ class Record:
         return read_json(self.folder / "job.json")["run"]
 
     def host(self):
-        """Return the description of the machine."""
         return read_json(self.folder / "host.json")
 
     def summary(self):
-        """Return the summary, or None before the run has ended."""
         return self._read_if_present("summary.json")
 
     def trace_analysis(self):
-        """Return the analysis of the profiler's trace, or None without one."""
         return self._read_if_present(TRACE_ANALYSIS)
 
     def _read_if_present(self, name):
+        """Return a JSON file's content, or None without the file, as before the run has ended."""
         path = self.folder / name
         return read_json(path) if path.exists() else None
 
@@ -255,16 +252,11 @@ class Record:
         return rows >= step_count(windows) and measured in (expected, expected[:-1] if evaluate else expected)
 
     def append_power(self, times_ns, watts):
-        """Append power samples.
-
-        `watts` has the columns by domain, the same each time; NaN, not read, is written as empty.
-        """
-        columns = ["monotonic_ns"] + [name + "_w" for name in watts]
+        """Append power samples; `watts` has the columns by domain, the same each time. NaN, not read, becomes empty."""
         if times_ns:
-            rows = zip(times_ns, *watts.values())
-            self._append_lines(
-                POWER, columns, ([str(row[0])] + ["" if w != w else f"{w:.4f}" for w in row[1:]] for row in rows)
-            )
+            columns = ["monotonic_ns"] + [name + "_w" for name in watts]
+            rows = zip(map(str, times_ns), *([_watts(value) for value in values] for values in watts.values()))
+            self._append_lines(POWER, columns, rows)
 
     def append_gauges(self, columns, rows, durably=True):
         """Append rows of gauges: cells by column; None, or no entry, is written as empty.
@@ -307,10 +299,8 @@ def since_resumed(run, epoch):
 
 
 def is_steady(epoch):
-    """Return whether an epoch is representative.
-
-    Not representative are a warm-up epoch (the first after a start or resumption), a partial one, and one in which the
-    run was suspended.
+    """Return whether an epoch is representative: no warm-up (the first after a start or resumption), complete, and not
+    suspended.
     """
     return not (epoch.get("warmup") or epoch.get("paused") or is_partial(epoch))
 
@@ -322,6 +312,10 @@ def is_partial(window):
 
 def _has_header(path):
     return path.exists() and path.stat().st_size > 0  # a crash may have left an empty file
+
+
+def _watts(value):
+    return "" if value != value else f"{value:.4f}"
 
 
 def _cell(value):

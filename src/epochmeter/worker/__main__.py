@@ -86,7 +86,8 @@ def run_training(record, connection):
     ranks = RankedConnection(connection, strategy)
     observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
     clock = Clock(make_timeline(trainer.device), synchronous=job["timing"] == "synchronous", observe=observe)
-    windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), until=last_step(job))
+    until = job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
+    windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), until)
     built = describe_training(record, job, strategy, trainer)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
@@ -136,11 +137,6 @@ def record_profile(record, job, strategy, trainer, loader, connection):
             connection.send(TraceFailed("no {}: {}".format(missing, describe_failure(error, job)[1])))
     if profiler.traced_ns:
         connection.send(Traced(*profiler.traced_ns, wall_offset_ns(), loader.loads()))
-
-
-def last_step(job):
-    """Return the step, counted over all epochs, before which training ends; infinity if it ends with its epochs."""
-    return job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
 
 
 def train_under_nsight(record, connection):

@@ -25,7 +25,7 @@ class Checkpoint:
 
     def __init__(self, record, trainer, loaders, strategy, every):
         self._record, self._trainer, self._loaders, self._strategy = record, trainer, loaders, strategy
-        self._every = every or math.inf
+        self._path, self._every = record.folder / CHECKPOINT, every or math.inf
 
     def resume(self):
         """Restore the checkpoint if the run is resumed.
@@ -33,8 +33,8 @@ class Checkpoint:
         Returns:
             The number of completed epochs, and whether training had ended with them; (0, False) for a fresh run.
         """
-        run = self._record.run() if self._strategy.rank == 0 else {}
-        state = self._strategy.broadcast(read_state(self._record.folder / CHECKPOINT) if run.get("resumed") else None)
+        is_resumed = self._strategy.rank == 0 and self._record.run().get("resumed")
+        state = self._strategy.broadcast(read_state(self._path) if is_resumed else None)
         if state is None:
             return 0, False
         self._trainer.load(state["learner"])
@@ -59,7 +59,7 @@ class Checkpoint:
         state = {"epochs": epochs, "ended": ended, "learner": self._trainer.state(), "ranks": ranks}
         metadata = {"record_id": self._record.run()["record_id"], "epochs": epochs}
         try:
-            write_state(self._record.folder / CHECKPOINT, state, metadata)
+            write_state(self._path, state, metadata)
         except (OSError, RuntimeError) as error:
             raise RuntimeError(
                 "cannot write the checkpoint after {} epochs: {}. Free disk space or fix the permissions, or leave out "
@@ -69,15 +69,15 @@ class Checkpoint:
 
 def write_state(path, state, metadata):
     """Write a file with `state` and its `metadata` atomically."""
-    partial = path.with_name(".{}".format(path.name))  # a fixed name: overwrites the rest of a killed run
+    partial = path.with_name("." + path.name)  # a fixed name: overwrites the rest of a killed run
     try:
-        with open(str(partial), "wb") as file:
+        with open(partial, "wb") as file:
             torch.save(state, file)
         with zipfile.ZipFile(str(partial), "a") as archive:
             archive.writestr(CHECKPOINT_METADATA, json.dumps(metadata))
-        with open(str(partial), "rb") as file:
+        with open(partial, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(str(partial), str(path))
+        os.replace(partial, path)
     except BaseException:
         if partial.is_file():
             partial.unlink()  # frees the disk space for the final summary

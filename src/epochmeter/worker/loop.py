@@ -35,13 +35,10 @@ class EpochStats:
     """Loss and number of correct predictions of each step, kept on the device; only reading them waits for the device.
 
     `count` returns the number of samples in a batch's targets.
-
-    Attributes:
-        samples: Samples seen so far.
     """
 
     def __init__(self, task, count=len):
-        self.samples = 0
+        self.samples = 0  # seen so far
         self._task, self._count = task, count
         self._steps = []  # loss, weight and correct predictions of each step since the last chunk
         self._losses, self._weights, self._correct = [], [], 0

@@ -32,12 +32,8 @@ class WindowRunner:
     """
 
     def __init__(self, record, connection, clock, trainer, strategy, suspends, until=math.inf):
-        self._record = record
-        self._connection = connection
-        self._clock = clock
-        self._trainer = trainer
-        self._strategy = strategy
-        self._suspends = suspends
+        self._record, self._connection, self._strategy = record, connection, strategy
+        self._clock, self._trainer, self._suspends = clock, trainer, suspends
         self._last_step = until
 
     def epoch(self, number, loader):
@@ -69,9 +65,9 @@ class WindowRunner:
         loaded = loader.parts(clock.rows)
         totals = stats.totals()
         if name == "epoch":
-            counts = {"images": stats.samples, "tokens": totals["weight"]}
-            unit = self._trainer.unit
-            parts.update(loaded, learning_rate=self._trainer.learning_rate(), **({unit: counts[unit]} if unit else {}))
+            parts.update(loaded, learning_rate=self._trainer.learning_rate())
+            if self._trainer.unit:
+                parts[self._trainer.unit] = stats.samples if self._trainer.unit == "images" else totals["weight"]
             self._write_steps(clock.rows, stats)
         elif "skipped_samples" in loaded:  # they are missing from the score
             parts["skipped_samples"] = loaded["skipped_samples"]

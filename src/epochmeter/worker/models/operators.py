@@ -25,8 +25,7 @@ class OperatorCounter(TorchDispatchMode):
         flops: FLOPs of all operators.
         recomputed_flops: Part of `flops`: forward operators that run again in the backward pass, as by checkpointing
             of activations.
-        bytes: Bytes of inputs and outputs of all operators except views.
-        uncached_bytes: Part of `bytes`: operators whose tensors exceed the cache.
+        bytes: Bytes of inputs and outputs of all operators except views; `uncached_bytes` is a part of it.
         calls: Number of operators except views.
         operators: Calls, FLOPs and bytes by the name of an operator with FLOPs.
     """
