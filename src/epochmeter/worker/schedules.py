@@ -2,8 +2,6 @@
 
 import math
 
-SCALES = {"none": lambda ratio: 1, "linear": lambda ratio: ratio, "sqrt": math.sqrt}
-
 
 class Constant:
     """A schedule that leaves the learning rate unchanged."""
@@ -27,8 +25,6 @@ def scaled_optimizer(job, ranks):
     `linear`: Goyal et al., Accurate, large minibatch SGD, 2017; `sqrt`: Krizhevsky, One weird trick for parallelizing
     convolutional neural networks, 2014, which keeps the variance of a step.
     """
-    optimizer = job["optimizer"]
-    if job["lr_scaling"] == "none":
-        return optimizer
-    ratio = job["batch"] * ranks / job["lr_batch"]
-    return dict(optimizer, lr=optimizer["lr"] * SCALES[job["lr_scaling"]](ratio))
+    optimizer, ratio = job["optimizer"], job["batch"] * ranks / job["lr_batch"]
+    scale = {"linear": ratio, "sqrt": math.sqrt(ratio)}.get(job["lr_scaling"])
+    return dict(optimizer, lr=optimizer["lr"] * scale) if scale else optimizer

@@ -13,10 +13,9 @@ class Polynomial:
     def __init__(self, folder, split, transform, count, features, seed):
         numbers = torch.Generator().manual_seed(seed)
         weights, bias = 5 * torch.randn(features, generator=numbers), 5 * torch.randn((), generator=numbers)
-        if split == "train":
-            self._x = torch.randn(count, generator=numbers)
-        else:
-            self._x = torch.randn(max(1, count // 5), generator=torch.Generator().manual_seed(seed + 1))
+        if split != "train":
+            numbers, count = torch.Generator().manual_seed(seed + 1), max(1, count // 5)
+        self._x = torch.randn(count, generator=numbers)
         self._y = (raise_to_powers(self._x, features) @ weights + bias).unsqueeze(1)
         self._transform = transform
 

@@ -45,23 +45,12 @@ def pad(dataset, split):
     return _steps(dataset, [_resize_to(size), *(augmentation if split == "train" else [])])
 
 
-def _convert_to(mode):
-    return lambda image: image if image.mode == mode else image.convert(mode)
+PREPROCESSING = {"resize": resize, "crop": crop, "pad": pad}
 
 
 def _resize_to(side):
     size = (side, side)
     return lambda image: image if image.size == size else image.resize(size, Image.BILINEAR)
-
-
-def _normalize_by(mean, std):
-    """Return v2's functions for an image, as its classes take twice as long on small images."""
-
-    def normalize(image):
-        scaled = to_dtype(v2.functional.pil_to_tensor(image), torch.float32, scale=True)
-        return v2.functional.normalize(scaled, mean, std)
-
-    return normalize
 
 
 def _steps(dataset, geometry):
@@ -72,8 +61,13 @@ def _steps(dataset, geometry):
             "dataset.channels={}: give 1 (gray) or 3 (RGB), and in dataset.normalize one number for each channel, or "
             "one for all.".format(channels)
         )
-    tensor = [_normalize_by(mean, std)] if v2 else [v1.ToTensor(), v1.Normalize(mean, std)]
-    return v1.Compose([_convert_to(MODES[channels]), *geometry, *tensor])
 
+    def convert(image, mode=MODES[channels]):
+        return image if image.mode == mode else image.convert(mode)
 
-PREPROCESSING = {"resize": resize, "crop": crop, "pad": pad}
+    def normalize(image):  # v2's functions, as its classes take twice as long on small images
+        scaled = to_dtype(v2.functional.pil_to_tensor(image), torch.float32, scale=True)
+        return v2.functional.normalize(scaled, mean, std)
+
+    tensor = [normalize] if v2 else [v1.ToTensor(), v1.Normalize(mean, std)]
+    return v1.Compose([convert, *geometry, *tensor])
