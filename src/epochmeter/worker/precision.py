@@ -43,9 +43,10 @@ def autocast_and_scaler(name, device):
     """
     supported = supported_dtypes(device)
     if name not in supported:
+        device_name = "a CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
         raise ValueError(
             "precision={} is not supported by {}, which supports {}. Set precision to one of these.".format(
-                name, "a CPU" if device.type == "cpu" else torch.cuda.get_device_name(device), ", ".join(supported)
+                name, device_name, ", ".join(supported)
             )
         )
     if device.type == "cuda":

@@ -20,11 +20,8 @@ def seed_all(number):
 
 def get_state():
     """Return the state of every generator, as plain values and torch tensors."""
-    states = {
-        "python": random.getstate(),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
-    }
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    states = {"python": random.getstate(), "torch": torch.get_rng_state(), "cuda": cuda}
     if numpy:
         name, keys, *rest = numpy.random.get_state()
         states["numpy"] = [name, keys.tolist(), *rest]

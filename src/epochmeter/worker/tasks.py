@@ -49,15 +49,12 @@ class Regression:
         if not hasattr(functional, loss):
             losses = sorted(name for name in dir(functional) if name.endswith("_loss"))
             raise ValueError("task.loss={}: give one of {}.".format(loss, ", ".join(losses)))
-        self._loss = getattr(functional, loss)
+        self.loss = getattr(functional, loss)
 
     def example(self, dataset, count, numbers):
         """Return random inputs (count, features) and targets (count, 1)."""
         inputs = torch.randn(count, dataset["features"], generator=numbers)
         return inputs, torch.randn(count, 1, generator=numbers)
-
-    def loss(self, outputs, targets):
-        return self._loss(outputs, targets)
 
     def weight(self, targets):
         return len(targets)

@@ -32,9 +32,7 @@ class HostTimeline:
     waits = None  # a CPU timestamp never has to be waited for
 
     def __init__(self, now=perf_counter_ns):
-        self._now = now
-        self._last = None
-        self._marks = []
+        self._now, self._last, self._marks = now, None, []
         self.mark_at = self._marks.append
         """Record a reading of the host's clock as a timestamp."""
 
@@ -78,14 +76,10 @@ class EventTimeline:
     def __init__(self, make_event, synchronize, capacity=4096):
         self.synchronize = synchronize
         self.waits = 0
-        self._make_event = make_event
-        self._capacity = capacity
-        self._passed = None
-        self._pending = collections.deque()
-        self._free = []
+        self._make_event, self._capacity = make_event, capacity
+        self._passed, self._pending, self._free = None, collections.deque(), []
 
     def start(self):
-        """Record the first timestamp of a pass."""
         self.waits = 0
         if self._passed is not None:
             self._free.append(self._passed)
@@ -103,7 +97,12 @@ class EventTimeline:
 
     def drain(self):
         pending, intervals = self._pending, []
-        while pending and (self._has_room() or self._wait()) and pending[0].query():
+        while pending:
+            if len(pending) > self._capacity:
+                self.waits += 1
+                pending[0].synchronize()
+            if not pending[0].query():
+                break
             event = pending.popleft()
             intervals.append(self._passed.elapsed_time(event) * 1e6)
             self._free.append(self._passed)
@@ -114,11 +113,3 @@ class EventTimeline:
         event = self._free.pop() if self._free else self._make_event()
         event.record()
         return event
-
-    def _has_room(self):
-        return len(self._pending) <= self._capacity
-
-    def _wait(self):
-        self.waits += 1
-        self._pending[0].synchronize()
-        return True
