@@ -2,9 +2,6 @@
 
 import os
 import re
-import resource
-
-import torch
 
 COMMUNICATION_ERRORS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
 """Substrings of errors in the communication between ranks."""
@@ -17,8 +14,6 @@ OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 """Messages of torch, its libraries and the system about exhausted GPU or host memory; mostly in a RuntimeError."""
-GPU_ERROR = re.compile(r"CUDA|HIP|CUDNN|CUBLAS|GPU")
-TRIED_TO_ALLOCATE = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]i?B)", re.IGNORECASE)
 SHARED_MEMORY = re.compile(r"unable to [^<]*</torch_|shared memory object|out of shared memory|signal: Bus error")
 """torch's messages when DataLoader workers have no shared memory left for batches."""
 NO_SPACE = "No space left on device"
@@ -36,6 +31,7 @@ def describe_failure(error, job):
     The message has no traceback, unlike the text of an error from a DataLoader worker.
     """
     chain, (name, text) = _chain_text(error), _class_and_text(error)
+    kind = "rank" if is_peer_rank_error(error) else getattr(error, "failure", "exception")
     if _is_shared_memory(chain):
         return "shared_memory", (
             "DataLoader workers ran out of shared memory, /dev/shm, which carries batches to the training process "
@@ -48,8 +44,12 @@ def describe_failure(error, job):
             )
         )
     if _is_out_of_memory(error):
-        return "oom", _out_of_memory_message(chain, job)
-    kind = "rank" if is_peer_rank_error(error) else getattr(error, "failure", "exception")
+        reason = (text or name).splitlines()[0].rstrip(".")
+        if "in DataLoader worker" in chain:
+            return "oom", "a DataLoader worker ran out of memory ({}). {}.".format(reason, LOADER_HINT)
+        remedy = ", or set dataset.layout=files" if job["dataset"]["layout"] == "memory" else ""
+        message = "batch={} ran out of memory ({}). Reduce the batch size{}.".format(job["batch"], reason, remedy)
+        return "oom", message
     if isinstance(error, PLAIN_ERRORS) and name == type(error).__name__:
         return kind, text or name
     return kind, "{}: {}".format(name, text) if text else name
@@ -104,28 +104,3 @@ def _kernel_counts_kills():
 
 def _is_out_of_memory(error):
     return isinstance(error, MemoryError) or bool(OUT_OF_MEMORY.search(_chain_text(error)))
-
-
-def _out_of_memory_message(text, job):
-    """Return the message with the peak memory use and the size of the failed allocation, where known."""
-    tried = TRIED_TO_ALLOCATE.search(text)
-    requested = ", and a further {} was requested".format(_size(*tried.groups())) if tried else ""
-    if "in DataLoader worker" in text:  # its memory use is unknown
-        return "a DataLoader worker ran out of memory{}. {}.".format(requested, LOADER_HINT)
-    if GPU_ERROR.search(text) and torch.cuda.is_available():
-        peak = max(torch.cuda.max_memory_allocated(gpu) for gpu in range(torch.cuda.device_count()))
-        where = "the GPU's"
-    else:
-        peak, where = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "the training process's"
-    remedy = ", or set dataset.layout=files" if job["dataset"]["layout"] == "memory" else ""
-    return "batch={} ran out of memory ({} peak was {}{}). Reduce the batch size{}.".format(
-        job["batch"], where, _size(peak), requested, remedy
-    )
-
-
-def _size(number, unit="bytes"):
-    """Format a size as torch reports it, or bytes in MB or GB."""
-    if unit != "bytes":
-        return "{} {}".format(number, unit)
-    count = float(number)
-    return "{:.1f} GB".format(count / 1e9) if count >= 1e9 else "{:.0f} MB".format(count / 1e6)
