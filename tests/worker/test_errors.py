@@ -21,7 +21,7 @@ OLD_CPU = (
     "[enforce fail at CPUAllocator.cpp:68] . DefaultCPUAllocator: not enough memory: you tried to allocate 4e9 bytes."
 )
 GPU = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB."
-IN_WORKER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\nRuntimeError: {CPU}"
+IN_WORKER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (...):\nRuntimeError: {CPU}"
 SHARED_MEMORY = [
     "DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of "
     "shared memory. Please try to raise your shared memory limit.",

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from epochmeter.worker.strategy import Single
-from epochmeter.worker.tasks import Classification, Regression
+from epochmeter.worker.tasks import Classification
 from epochmeter.worker.trainer import Trainer, compile_model
 
 CPU = torch.device("cpu")
@@ -54,16 +54,6 @@ def test_reduced_precision_trains_similarly(batches, keys):
     plain, other = make_trainer(), make_trainer(**keys)
     losses = [each.train_epoch([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
-
-
-def test_channels_last_without_images_is_rejected():
-    numbers = {
-        "model": {"_target_": "torch.nn.Linear", "name": "linear", "in_features": 4, "out_features": 1},
-        "dataset": {"name": "numbers", "features": 4},
-        "channels_last": True,
-    }
-    with pytest.raises(ValueError, match="channels_last=true needs images, and dataset numbers has none"):
-        Trainer({**JOB, **numbers}, Regression("mse_loss"), Single(1), CPU)
 
 
 @pytest.mark.system

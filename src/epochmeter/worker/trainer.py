@@ -28,7 +28,7 @@ class Trainer:
         self.model = instantiate_spec(job["model"])
         check_inputs(self.model, job, task)
         self._autocast, self._scaler = autocast_and_scaler(job["precision"], device)
-        images = memory_format(job, task)
+        images = torch.channels_last if job["channels_last"] else torch.preserve_format
         self.move = batch_mover(device, images)
         self.model.to(device, memory_format=images)
         self._job, self._task = job, task
@@ -76,20 +76,6 @@ class Trainer:
     def model_stats(self):
         """Return model statistics, see `compute_model_stats`."""
         return compute_model_stats(self.model, self._job, self._task, self.device)
-
-
-def memory_format(job, task):
-    """Return the memory format of images; ValueError if `channels_last` is set and the dataset has no images."""
-    if not job["channels_last"]:
-        return torch.preserve_format
-    inputs, _ = task.example(job["dataset"], 1, torch.Generator())
-    if not isinstance(inputs, torch.Tensor) or inputs.dim() != 4:
-        raise ValueError(
-            "channels_last=true needs images, and dataset {} has none. Set channels_last=false.".format(
-                job["dataset"]["name"]
-            )
-        )
-    return torch.channels_last
 
 
 def compile_model(model):
