@@ -1,7 +1,4 @@
-"""Atomic, durable file writes, and locks on folders.
-
-A crash or power cut at any time leaves readable files. Python 3.6 and standard library only.
-"""
+"""Atomic, durable file writes, and locks on folders: a crash or power cut at any time leaves readable files."""
 
 import contextlib
 import fcntl

@@ -1,7 +1,4 @@
-"""Instantiate objects from specifications: `_target_` is a dotted path, the other keys are arguments.
-
-Python 3.6 and standard library only.
-"""
+"""Instantiate objects from specifications: `_target_` is a dotted path, the other keys are arguments."""
 
 import importlib
 import inspect

@@ -1,7 +1,4 @@
-"""The identity of a process beyond its pid, so that no later process with the same pid is mistaken for it.
-
-Python 3.6 and standard library only.
-"""
+"""The identity of a process beyond its pid, so that no later process with the same pid is mistaken for it."""
 
 import os
 import pathlib

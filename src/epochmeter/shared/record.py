@@ -18,8 +18,6 @@
 A crash at any time leaves a readable folder. JSON files are written atomically, lines and rows are only appended, and
 `job.json` is the first file moved away and the last one moved in: a folder without it holds no run. Everything written
 is flushed to disk, between windows, so that a power cut loses no more than a crash. See `atomic_files`.
-
-Python 3.6 and standard library only.
 """
 
 import array

@@ -12,12 +12,7 @@ from epochmeter.worker.schedules import scaled_optimizer
 
 
 class Trainer:
-    """Train and evaluate a model.
-
-    Attributes:
-        model: The bare model, without wrappers.
-        move: Function that copies a batch to the device.
-        unit: Unit of the throughput besides samples, `images` or `tokens`; None: none.
+    """Train and evaluate a model; `model` is without wrappers, and `move` copies a batch to the device.
 
     Raises:
         ValueError: The model does not fit the dataset, or the device does not support the configuration.
@@ -32,7 +27,7 @@ class Trainer:
         self.move = batch_mover(device, images)
         self.model.to(device, memory_format=images)
         self._job, self._task = job, task
-        self.unit = getattr(task, "unit", None)
+        self.unit = getattr(task, "unit", None)  # of the throughput besides samples: `images` or `tokens`
         self._train_model, self._eval_model = strategy.wrap(self.model, device)
         if job["compile"]:
             self._train_model, self._eval_model = compile_model(self._train_model), compile_model(self._eval_model)

@@ -31,18 +31,14 @@ class TimedDataset:
     all but the transform counts as reading. Bad samples raise BadSampleError (in a sequence, OSError as from Pillow),
     unless they are skipped; their time counts as reading. The batch is None if all its samples are bad.
 
-    Args:
-        open_samples: Function that opens the samples, given the transform.
-
-    Attributes:
-        decodes: Whether decoding is timed separately; otherwise it is part of reading.
+    `open_samples` is a function of the transform.
     """
 
     def __init__(self, open_samples, transform, skip=False, folder="."):
         self._transform, self._folder, self.skip = transform, folder, skip
         self._marks = []  # of the open batch, per sample: begin of decoding, begin of the transform, its end
         self._samples = open_samples(self._timed_transform)
-        self.decodes = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
+        self.decodes = hasattr(self._samples, "read") and hasattr(self._samples, "decode")  # else part of reading
         self._load = self._load_in_steps if self.decodes else self._load_at_once
 
     def __len__(self):
@@ -93,23 +89,15 @@ class TimedDataset:
 class TimedLoader(DataLoader):
     """DataLoader of a `TimedDataset` that keeps the times and bad samples of the last pass.
 
-    The dataset is indexed by batch, not by sample, which halves the cost of timing.
-
-    Args:
-        order: Sampler of indices.
-        generators: Random generators whose state belongs in a checkpoint.
-        options: Those of `DataLoader`.
-
-    Attributes:
-        count: Samples per pass, including those of a dropped last batch.
-        bad: Names of the first bad samples of the last pass.
+    The dataset is indexed by batch, not by sample, which halves the cost of timing. `order` is the sampler of indices;
+    the state of the random `generators` belongs in a checkpoint; `options` are those of `DataLoader`.
     """
 
     def __init__(self, timed, order, batch, drop_last=False, generators=(), **options):
         batches = BatchSampler(order, batch, drop_last)
         super().__init__(timed, batch_size=None, sampler=batches, collate_fn=lambda batch: batch, **options)
         self._generators = generators
-        self.count = len(order)
+        self.count = len(order)  # samples per pass, including those of a dropped last batch
 
     def state(self):
         """Return the state of the random generators for shuffling and for seeding DataLoader workers."""

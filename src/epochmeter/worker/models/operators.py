@@ -88,12 +88,7 @@ def flops_by_convention(model, counted, tokens):
     `6n` is that of Hugging Face's Trainer: J. Kaplan et al., Scaling laws for neural language models, 2020, without
     embeddings. `megatron` is D. Narayanan et al., Efficient large-scale language model training on GPU clusters using
     Megatron-LM, SC21, equation 3 without recomputation. `torchtitan` adds attention to 6N: A. Chowdhery et al., PaLM,
-    2022, appendix B.
-
-    Args:
-        model: The model. Its attribute `attention`, if it has one, has the keys `layers`, `width` and `words`.
-        counted: FLOPs that were counted, or None.
-        tokens: Tokens per sample, or None.
+    2022, appendix B. Both need the model's attribute `attention`, with the keys `layers`, `width` and `words`.
     """
     conventions = {} if counted is None else {"counted": counted}
     if tokens is None:
@@ -101,9 +96,8 @@ def flops_by_convention(model, counted, tokens):
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     weights = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings)
     conventions["6n"] = 6.0 * weights * tokens
-    attention = getattr(model, "attention", None)
-    if attention:
-        layers, width, words = (attention[key] for key in ("layers", "width", "words"))
+    if getattr(model, "attention", None):
+        layers, width, words = (model.attention[key] for key in ("layers", "width", "words"))
         share = 1 + tokens / (6 * width) + words / (12 * layers * width)
         conventions["megatron"] = 72.0 * tokens * layers * width**2 * share
         conventions["torchtitan"] = conventions["6n"] + 12.0 * layers * width * tokens**2
