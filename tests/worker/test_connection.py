@@ -63,17 +63,6 @@ def controller(listener, connection):
     controller.connection.close()
 
 
-def test_request_waits_for_the_reply(connection, controller):
-    replies = []
-    asking = threading.Thread(target=lambda: replies.append(connection.request(WindowClosed(1, 2))))
-    asking.start()
-    assert controller.received() == WindowClosed(1, 2)
-    assert replies == []
-    controller.replies(Recorded(True, {}, ""))
-    asking.join(5)
-    assert replies == [Recorded(True, {}, "")]
-
-
 def test_replies_that_arrive_together_belong_to_their_messages(connection, controller):
     connection.reply_limit_s = 0.5
     waits = [connection.post(Trained()), connection.post(WindowClosed(1, 2))]
