@@ -100,7 +100,7 @@ class Holed(list):
         return torch.tensor(float(index)), index
 
 
-def test_time_of_bad_samples_counts_as_reading(clock):
+def test_time_of_bad_samples_after_reading_counts_as_preprocessing(clock):
     class HalfBad(Separate):
         def decode(self, data, index):
             if index == 0:
@@ -110,7 +110,7 @@ def test_time_of_bad_samples_counts_as_reading(clock):
 
     batch, times, bad = TimedDataset(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
     assert (batch[1].tolist(), bad) == ([7], ["0.png"])
-    assert times == ((5 + 50 + 5) * MS, (3 + 2) * MS, 3 * MS, 0, -1)
+    assert times == ((5 + 5) * MS, (50 + 3 + 2) * MS, 3 * MS, 0, -1)
 
 
 def passes(samples, batch=4, workers=0, skip=True, **how):

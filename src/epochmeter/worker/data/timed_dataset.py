@@ -29,60 +29,71 @@ class TimedDataset:
     number of the DataLoader worker, -1 for the main process. The start is of the monotonic clock of all processes.
     `samples` either has `read(index)` and `decode(data, index)`, or is a sequence of `(transform(image), label)`, where
     all but the transform counts as reading. Bad samples raise BadSampleError (in a sequence, OSError as from Pillow),
-    unless they are skipped; their time counts as reading. The batch is None if all its samples are bad.
+    unless they are skipped. The batch is None if all its samples are bad.
 
     `open_samples` is a function of the transform.
     """
 
     def __init__(self, open_samples, transform, skip=False, folder="."):
         self._transform, self._folder, self.skip = transform, folder, skip
-        self._marks = []  # of the open batch, per sample: begin of decoding, begin of the transform, its end
+        self._transform_ns = 0  # of the open batch, if the samples call the transform
         self._samples = open_samples(self._timed_transform)
         self.decodes = hasattr(self._samples, "read") and hasattr(self._samples, "decode")  # else part of reading
-        self._load = self._load_in_steps if self.decodes else self._load_at_once
 
     def __len__(self):
         return len(self._samples)
 
     def __getitem__(self, indices):
-        good, bad, load = [], [], self._load
-        marks = self._marks = []
+        good, bad = [], []
+        load = self._load_in_steps if self.decodes else self._load_at_once
         opened = perf_counter_ns()
+        read, decode = load(indices, good, bad)
+        batch = default_collate(good) if good else None
+        preprocess = perf_counter_ns() - opened - read
+        worker = get_worker_info()
+        return batch, (read, preprocess, decode, opened, -1 if worker is None else worker.id), bad
+
+    def _load_in_steps(self, indices, good, bad):
+        # Local names and sums: of a small image, the three clock readings are the largest cost.
+        read, decode, transform = self._samples.read, self._samples.decode, self._transform
+        read_ns = decode_ns = 0
+        ended = perf_counter_ns()
         for index in indices:
             try:
-                good.append(load(index))
+                data, label = read(index)
+                begun = perf_counter_ns()
+                read_ns += begun - ended
+                image = decode(data, index)
+                ended = perf_counter_ns()
+                decode_ns += ended - begun
+                good.append((transform(image), label))
             except BadSampleError as error:
-                if not self.skip:
-                    raise
-                bad.append(error.name)
-        loaded = perf_counter_ns()
-        batch = default_collate(good) if good else None
-        collated = perf_counter_ns()
-        read, decoded, transformed = (sum(marks[part::3]) for part in range(3))  # their differences are durations
-        preprocess = transformed - read
-        worker = get_worker_info()
-        times = (loaded - opened - preprocess, preprocess + collated - loaded, decoded - read, opened)
-        return batch, (*times, -1 if worker is None else worker.id), bad
+                bad.append(self._name_of_skipped(error))
+            ended = perf_counter_ns()
+        return read_ns, decode_ns
 
-    def _load_in_steps(self, index):
-        data, label = self._samples.read(index)
-        read = perf_counter_ns()
-        image = self._samples.decode(data, index)
-        decoded = perf_counter_ns()
-        sample = self._transform(image)
-        self._marks += (read, decoded, perf_counter_ns())
-        return sample, label
+    def _load_at_once(self, indices, good, bad):
+        self._transform_ns = 0
+        begun = perf_counter_ns()
+        for index in indices:
+            try:
+                good.append(self._samples[index])
+            except BadSampleError as error:
+                bad.append(self._name_of_skipped(error))
+            except OSError as error:
+                bad_sample = bad_sample_error(error.filename or str(index), error, self._folder, kind="sample")
+                bad.append(self._name_of_skipped(bad_sample))
+        return perf_counter_ns() - begun - self._transform_ns, 0
 
-    def _load_at_once(self, index):
-        try:
-            return self._samples[index]
-        except OSError as error:
-            raise bad_sample_error(error.filename or str(index), error, self._folder, kind="sample") from error
+    def _name_of_skipped(self, error):
+        if not (self.skip and isinstance(error, BadSampleError)):
+            raise error
+        return error.name
 
     def _timed_transform(self, image):
-        begin = perf_counter_ns()
+        begun = perf_counter_ns()
         result = self._transform(image)
-        self._marks += (begin, begin, perf_counter_ns())
+        self._transform_ns += perf_counter_ns() - begun
         return result
 
 
