@@ -100,7 +100,7 @@ class Holed(list):
         return torch.tensor(float(index)), index
 
 
-def test_time_of_bad_samples_after_reading_counts_as_preprocessing(clock):
+def test_samples_next_to_a_bad_one_are_loaded_again_and_its_decoding_counts_as_preprocessing(clock):
     class HalfBad(Separate):
         def decode(self, data, index):
             if index == 0:
@@ -110,7 +110,7 @@ def test_time_of_bad_samples_after_reading_counts_as_preprocessing(clock):
 
     batch, times, bad = TimedDataset(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
     assert (batch[1].tolist(), bad) == ([7], ["0.png"])
-    assert times == ((5 + 5) * MS, (50 + 3 + 2) * MS, 3 * MS, 0, -1)
+    assert times == (2 * (5 + 5) * MS, (2 * 50 + 3 + 2) * MS, 3 * MS, 0, -1)
 
 
 def passes(samples, batch=4, workers=0, skip=True, **how):
