@@ -117,7 +117,7 @@ def test_batches_with_invalid_contents_are_rejected(prepare, parts, error):
         prepare("cifar10", "dataset.layout=files", **parts)
 
 
-@pytest.mark.parametrize(("name", "called"), [("mnist", "MNIST"), ("cifar10", "CIFAR-10"), ("cifar100", "CIFAR-100")])
+@pytest.mark.parametrize(("name", "called"), [("mnist", "MNIST"), ("cifar10", "CIFAR10"), ("cifar100", "CIFAR100")])
 def test_missing_file_is_an_error_when_training_opens_it(tmp_path, name, called):
     with pytest.raises(RuntimeError, match=rf"{called}'s files under {tmp_path}: "):
         getattr(torchvision_sets, name)(str(tmp_path), "train", transform=None)
