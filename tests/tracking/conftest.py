@@ -21,7 +21,7 @@ SECOND_NS = 1_000_000_000
 COUNTER = {"source": "counter", "covers": "gpu0", "reason": None}
 NO_METER = {"source": "none", "covers": None, "reason": "no meter: /sys/class/powercap is not readable"}
 DIGITS = {"name": "digits", "digest": "0a" * 32, "count": 1797, "bytes": 123456, "classes": 10, "source": "sklearn"}
-RUN_TABLES = ("metrics", "latest_metrics", "params", "tags", "input_tags", "inputs", "datasets", "runs")
+RUN_TABLES = ("metrics", "latest_metrics", "params", "tags", "runs")
 
 
 def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, state="completed", **run) -> Record:

@@ -152,8 +152,8 @@ def _replaced_attempts(folder: Path, record: Record, store: Store) -> list[str]:
 
 
 def _log_metadata(record: Record, store: Store, run: Run) -> None:
-    """Add the params, tags and dataset that the run lacks."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
+    """Add the params and tags that the run lacks."""
+    from mlflow.entities import Param, RunTag
 
     expected = run_export.run_tags(record)
     params = [Param(*item) for item in run_export.run_params(record).items() if item[0] not in run.data.params]
@@ -166,10 +166,6 @@ def _log_metadata(record: Record, store: Store, run: Run) -> None:
     for tag in run.data.tags:
         if tag.startswith("epochmeter.") and tag not in kept:  # of an earlier end or window
             store.client.delete_tag(run.info.run_id, tag)
-    dataset = run_export.dataset_fields(record)
-    if dataset and not (run.inputs and run.inputs.dataset_inputs):
-        entry = DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", "training")])
-        store.client.log_inputs(run.info.run_id, [entry])
 
 
 def _log_metrics(points: Iterable[Scalar], tag: tuple[str, str], store: Store, run: Run) -> None:

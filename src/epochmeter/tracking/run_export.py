@@ -1,8 +1,7 @@
-"""Map a run folder to MLflow: parameters, tags, dataset, note, status, times and files, as pure functions."""
+"""Map a run folder to MLflow: parameters, tags, note, status, times and files, as pure functions."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from datetime import datetime
@@ -17,7 +16,7 @@ from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.process_identity import Process
 from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record
 
-MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36  # MLflow's limits of lengths
+MAX_PARAM, MAX_TAG = 6000, 8000  # MLflow's limits of lengths
 TRAIN, MEASURE = "src/train.py", "src/measure.py"
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
@@ -57,6 +56,7 @@ def run_tags(record: Record) -> dict[str, str]:
         "rehearsal": bool(run["rehearsal"]),
         "not_applied": "; ".join(run["rehearsal"]) or None,
         "medium": run.get("storage", {}).get("medium"),
+        "dataset_digest": (run.get("dataset") or {}).get("digest"),
         **{f"energy_{key}": run["energy"].get(key) for key in ("source", "covers", "reason")},
         **{f"footprint_{key}": footprint.get(key) for key in ("intensity", "price", "currency")},
         "power_limit_applied": run["power_limit_applied"],
@@ -94,22 +94,6 @@ def run_note(record: Record) -> str:
         f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",
     ]
     return "\n\n".join(filter(None, paragraphs))
-
-
-def dataset_fields(record: Record) -> dict[str, str] | None:
-    """Return the fields of MLflow's dataset from the manifest; None if the run has none."""
-    manifest = record.run().get("dataset")
-    if not manifest:
-        return None
-    source = str(manifest.get("source", ""))
-    web = source.startswith(("http://", "https://"))
-    return {
-        "name": manifest["name"],
-        "digest": manifest["digest"][:MAX_DIGEST],
-        "source_type": "http" if web else "local",
-        "source": json.dumps({"url" if web else "uri": source}),
-        "profile": json.dumps({key: manifest[key] for key in ("count", "bytes", "classes") if key in manifest}),
-    }
 
 
 def legal_name(name: str) -> str:
