@@ -33,23 +33,16 @@ class Agent:
         folder: The run folder.
         steps_per_window: Batches per window over a DataLoader without a length.
         trace: Further arguments of `ScriptTrace`; None: no steps are traced.
-
-    Attributes:
-        window: The open window, or None.
-        thread: Identifier of the thread that trains; None before the first window.
-        recorder: Has the clock of the last window, and the controller's replies.
-        counts_steps: Whether training steps are measured: without a pass over a DataLoader, and without a `Meter`.
-        is_fetching: Whether a measured loader is fetching a batch. Its own passes over other loaders are not measured.
-        remove_backward_hook: Removes the hook that calls `backward_ended`; not needed after an optimizer step.
-        reason: Why measuring ended.
     """
 
     def __init__(self, socket, folder, steps_per_window, trace=None):
-        self.window = self.thread = self._pid = None
+        self.window = None  # the open one
+        self.thread = self._pid = None  # of the thread that trains, from the first window on
         self.trace = ScriptTrace(folder, **trace) if trace else None
-        self.counts_steps = self.is_fetching = False
-        self.remove_backward_hook = lambda: None
-        self.reason = ""
+        self.counts_steps = False  # whether steps are measured without a pass over a DataLoader and without a `Meter`
+        self.is_fetching = False  # whether a measured loader, whose own passes are not measured, is fetching a batch
+        self.remove_backward_hook = lambda: None  # removes that of `backward_ended`, after an optimizer step
+        self.reason = ""  # why measuring ended
         self._steps_per_window = steps_per_window
         self.recorder = WindowRecorder(socket, folder, self._report_progress)
         self._kinds = PassKinds()

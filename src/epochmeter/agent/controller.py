@@ -26,11 +26,7 @@ RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 class Controller:
-    """A running controller, attached to this process.
-
-    Attributes:
-        agent: The arguments of `Agent`.
-    """
+    """A running controller, attached to this process; `agent` has the arguments of `Agent`."""
 
     def __init__(self, overrides):
         """Start it and wait until its devices and meters are ready; RuntimeError if it ends before."""

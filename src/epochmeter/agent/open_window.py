@@ -8,33 +8,23 @@ from epochmeter.worker.device import sample_count
 
 
 class OpenWindow:
-    """Counts and properties of the open window.
-
-    Attributes:
-        loader: Returns the loader, or None if it does not exist any more or there is none.
-        limit: Number of batches after which the window ends; None: it ends with the pass.
-        length: Number of batches of a pass; None if it is not known.
-        name: `epoch`, `val`, or a name of the script's own; None if that depends on what happens in the window.
-        is_explicit: Whether the script itself gave the data to a `Meter`.
-        is_counted: Whether its steps are those of a script without a DataLoader.
-        samples: None if a batch has no length.
-        training_steps: Optimizer steps; also backward passes before the script's first optimizer step.
-        flaw: Why the window has to be discarded; None if it need not.
-        is_exhausted: Whether the pass has ended, but the script still trains on batches that it fetched ahead.
-    """
+    """Counts and properties of the open window."""
 
     def __init__(self, device, loader=None, limit=None, length=None, name=None, is_explicit=False, is_counted=False):
         self.device = device
-        self.loader = loader or (lambda: None)
-        self.limit = limit
-        self.length = length
-        self.name = name
-        self.is_explicit = is_explicit
-        self.is_counted = is_counted
-        self.batches = self.training_steps = 0
-        self.samples = None if is_counted else 0
-        self.learning_rate = self.flaw = None
-        self.has_forward = self.is_exhausted = False
+        self.loader = loader or (lambda: None)  # returns the loader, or None if it does not exist any more
+        self.limit = limit  # number of batches after which the window ends; None: it ends with the pass
+        self.length = length  # number of batches of a pass; None if it is not known
+        self.name = name  # None if it depends on what happens in the window
+        self.is_explicit = is_explicit  # whether the script itself gave the data to a `Meter`
+        self.is_counted = is_counted  # whether its steps are those of a script without a DataLoader
+        self.batches = 0
+        self.training_steps = 0  # optimizer steps; also backward passes before the script's first optimizer step
+        self.samples = None if is_counted else 0  # None if a batch has no length
+        self.learning_rate = None
+        self.flaw = None  # why the window has to be discarded; None if it need not
+        self.has_forward = False
+        self.is_exhausted = False  # whether the pass has ended, but the script still trains on batches fetched ahead
         self.has_gradients = torch.is_grad_enabled()
         self._steps_before_last = None  # before those on the last batch
 

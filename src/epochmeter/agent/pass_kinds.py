@@ -8,14 +8,10 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 
 class PassKinds:
-    """Names passes by what the script does in them.
-
-    Attributes:
-        model: Returns the module of the last noted forward pass; None if there was none, or if the module was deleted.
-    """
+    """Names passes by what the script does in them."""
 
     def __init__(self):
-        self.model = lambda: None
+        self.model = lambda: None  # returns the module of the last noted forward pass, unless it was deleted
         self._known = weakref.WeakSet()  # loaders of earlier windows
         self._ahead = weakref.WeakSet()  # loaders whose next batch is fetched before the script trains on a batch
         self._hook = None

@@ -93,23 +93,15 @@ class WindowRecorder:
     """Measures and records the windows of a script; `observe` is that of `Clock`.
 
     If counters are read at the borders of windows, the script waits for the controller there, otherwise rarely.
-
-    Attributes:
-        connection: That to the controller; None before the first window.
-        is_first: Whether this is the first rank on its node.
-        clock: The clock of the last window.
-        epochs: Number of measured epochs.
-        expected_epochs: Number of epochs at the script's end; None: not known.
-        recorded: The controller's reply to the last window of each name, after `read_replies`.
     """
 
     def __init__(self, socket, folder, observe):
-        self.clock = None
-        self.epochs = 0
-        self.expected_epochs = None
-        self.recorded = {}
+        self.clock = None  # of the last window
+        self.epochs = 0  # number of measured epochs
+        self.expected_epochs = None  # number of epochs at the script's end; None: not known
+        self.recorded = {}  # the controller's reply to the last window of each name, after `read_replies`
         self._socket, self._record, self._observe = socket, Record(folder), observe
-        self.connection = self._device = None
+        self.connection = self._device = None  # before the first window
         self._reads_counters = self._awaits_next = True
         self._awaited_ns = 0
         self._unread = collections.deque()  # names of windows, and functions that wait for the replies to them
@@ -117,16 +109,14 @@ class WindowRecorder:
     def connect(self):
         """Connect to the controller."""
         rank, ranks, self.is_first = own_rank()
-        self.connection = (ScriptConnection if self.is_first else UnansweredConnection)(
-            self._socket, rank, self.is_first
-        )
+        make_connection = ScriptConnection if self.is_first else UnansweredConnection
+        self.connection = make_connection(self._socket, rank, self.is_first)
         facts = describe_device(used_device())
         try:
             reply = self.connection.request(Built({}, dict(facts, ranks=ranks) if ranks > 1 else facts))
         except (ControllerGoneError, ConnectionError):
-            raise RuntimeError(
-                "the controller is gone or silent, or it measures another process of the script"
-            ) from None
+            reason = "the controller is gone or silent, or it measures another process of the script"
+            raise RuntimeError(reason) from None
         self._reads_counters = self.is_first and reply.reads_counters
 
     def open(self, window, steps):

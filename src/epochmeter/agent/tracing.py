@@ -22,14 +22,11 @@ class ScriptTrace:
         folder: The run folder.
         epoch: The epoch to trace, from 0.
         warmup_steps, steps: As those of `TorchTrace`.
-
-    Attributes:
-        is_done: Whether the trace has ended, for whatever reason.
     """
 
     def __init__(self, folder, epoch, warmup_steps, steps):
         self.epoch = epoch
-        self.is_done = False
+        self.is_done = False  # whether the trace has ended, for whatever reason
         self._path = os.path.join(folder, TRACE)
         self._profiler = TorchTrace(warmup_steps, steps)
         self._count = warmup_steps + steps

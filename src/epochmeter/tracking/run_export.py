@@ -14,13 +14,12 @@ from epochmeter.results import run_status as states
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.process_identity import Process
-from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record
+from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, Record
 
 MAX_PARAM, MAX_TAG = 6000, 8000  # MLflow's limits of lengths
 TRAIN, MEASURE = "src/train.py", "src/measure.py"
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
-RUN_FILES = ("epochs.jsonl", "steps.bin", *TIME_SERIES, "worker.log")  # files written only during the run
 MLFLOW_STATUS = {
     states.PLANNED: "SCHEDULED",
     states.RUNNING: "RUNNING",
@@ -114,8 +113,8 @@ def ended_s(record: Record) -> float:
         recorded = (record.summary() or {}).get("ended")
     if recorded:
         return datetime.fromisoformat(recorded).timestamp()
-    written = [path.stat().st_mtime for path in complete_files(record) if path.name in RUN_FILES]
-    return max(written, default=started_s(record))
+    epochs = record.folder / "epochs.jsonl"
+    return epochs.stat().st_mtime if epochs.exists() else started_s(record)
 
 
 def complete_files(record: Record) -> list[Path]:
