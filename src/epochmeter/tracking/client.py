@@ -1,7 +1,6 @@
 """Connect to MLflow: a server (`tracking.uri` or MLFLOW_TRACKING_URI), or a database in the project's root.
 
-`python -m epochmeter.tracking.client` creates the database, which saves runs a second. It is created even if runs are
-published to a server, which may be down.
+`python -m epochmeter.tracking.client` creates the database, which saves runs a second.
 """
 
 from __future__ import annotations
@@ -97,13 +96,9 @@ def load_mlflow(timeout_s: int = TIMEOUT_S) -> ModuleType:
 
 
 def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int = TIMEOUT_S) -> Store:
-    """Open an experiment, and create what is missing.
+    """Open or create an experiment; RuntimeError if it was deleted, and errors of MLflow.
 
     A local experiment keeps its artifacts in `mlruns/` next to its database; a server has its own location.
-
-    Raises:
-        RuntimeError: The experiment was deleted.
-        Exception: Errors of MLflow, as for a server that is down.
     """
     mlflow = load_mlflow(timeout_s)
     uri, artifacts = uri or tracking_uri(), None
@@ -160,10 +155,8 @@ def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> st
             if match is None:
                 raise
     if match.lifecycle_stage == "deleted":
-        raise RuntimeError(
-            f"experiment '{name}' was deleted in MLflow. Restore it (mlflow experiments restore "
-            f"--experiment-id {match.experiment_id}), or set tracking.experiment= to another."
-        )
+        restore = f"mlflow experiments restore --experiment-id {match.experiment_id}"
+        raise RuntimeError(f"experiment '{name}' was deleted in MLflow: {restore}, or set another tracking.experiment=")
     return match.experiment_id
 
 

@@ -28,13 +28,8 @@ def download_records(
 ) -> None:
     """Download records to `<folder>/<sweep>/<number>`, and write references for the runs that a sweep reuses.
 
-    Args:
-        choose: Returns the sweeps to download, given the names of all.
-        uri: Server or database; None: MLFLOW_TRACKING_URI or the project's database.
-
-    Raises:
-        LookupError: The database or the experiment does not exist.
-        Exception: Errors of MLflow, as for a server that is down.
+    `choose` returns the sweeps to download, given the names of all. LookupError without a database or experiment, and
+    errors of MLflow, as for a server that is down.
     """
     store = open_existing_store(experiment, uri)
     by_sweep: dict[str, list[tuple[str, Run]]] = {}

@@ -58,10 +58,7 @@ class Tracker:
     - flush: publish the record's current content; at most one call in flight can reach into a window
     - close: publish the end, and then the queued runs of the time when MLflow was down
 
-    Args:
-        open_store: Opens MLflow's experiment; None: nothing is published.
-        destination: Of queued runs, only those with the same destination are published.
-        events: The TensorBoard event files; None: none.
+    Without `open_store`, nothing is published. Of queued runs, only those with the same `destination` are published.
     """
 
     def __init__(
@@ -111,8 +108,7 @@ class Tracker:
     def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
         """Publish the end; `ended` is the state of the run, for a record whose end could not be written.
 
-        Returns:
-            The run in MLflow, or a warning with the command to publish later, or None if nothing is published.
+        Returns the run in MLflow, or a warning with the command to publish later, or None if nothing is published.
         """
         self._write_events(Events.finish)
         self._ended = ended

@@ -1,11 +1,7 @@
 """On-disk queue of runs still to be published: one file per run in `multirun/.queue`.
 
-- A run is added as it starts, before its record exists.
-- Every start and `make publish` read the queue: they close dead runs and publish unpublished ones.
-- A run is removed when it is published and its record has an end.
-
-A board that is offline for days leaves its runs here, and the next start that reaches the server publishes them. The
-queue is only an index: if it is lost, `make publish` looks at every record.
+A run is added before its record exists, and removed when it is published and its record has an end. Every start reads
+the queue: it closes dead runs and publishes unpublished ones. If the queue is lost, `make publish` finds them.
 """
 
 from __future__ import annotations

@@ -17,10 +17,7 @@ from epochmeter.tracking.views import NOTE_TAG, REPORT_FILTER, REPORT_TAG, artif
 def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -> str | None:
     """Upload a report's files, in place of an earlier report of the same sweep; RuntimeError if MLflow fails.
 
-    Relative paths of the files below their common folder are kept.
-
-    Returns:
-        Address of the first file in MLflow; None without files or with `tracking=none`.
+    Returns the address of the first file in MLflow; None without files or with `tracking=none`.
     """
     paths = [path.absolute() for path in files]
     destination = destination_of(tracking)

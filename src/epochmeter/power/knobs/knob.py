@@ -32,22 +32,13 @@ class SettingTarget(NamedTuple):
 
 
 class Knob(Protocol):
-    """A device setting. Its values are readable texts, like "250 W".
-
-    Attributes:
-        name: Name of the setting, such as NVML.
-        devices: Identifiers of the devices, if a machine may have several.
-        files: The kernel's files that a change writes.
-        commands: The exact commands that sudo runs to set it; none if a sudo rule for them would grant all of root's
-            rights.
-        pending: Whether a change was requested that cannot be read back yet, and may still take effect.
-    """
+    """A device setting, such as NVML. Its values are readable texts, like "250 W"."""
 
     name: str
-    devices: Sequence[str] = ()
-    files: Sequence[Path] = ()
-    commands: Sequence[Sequence[str]] = ()
-    pending: bool = False
+    devices: Sequence[str] = ()  # identifiers, if a machine may have several
+    files: Sequence[Path] = ()  # the kernel's files that a change writes
+    commands: Sequence[Sequence[str]] = ()  # those that sudo runs; none if a rule for them would grant all rights
+    pending: bool = False  # whether a change was requested that cannot be read back yet, and may still take effect
 
     def get(self) -> str:
         """Read the current setting; OSError or RuntimeError if it cannot be read."""
@@ -67,10 +58,7 @@ class Knob(Protocol):
         return SettingTarget(self.choices())  # if there is only one
 
     def limits(self) -> list[SettingTarget]:
-        """The power limits that can be set now, without a reboot, in ascending order; with the one in use.
-
-        Empty if this is no power limit.
-        """
+        """The power limits that can be set without a reboot, with the one in use, in ascending order; else none."""
         return []
 
     def by_hand(self, setting: str) -> str:
@@ -84,13 +72,10 @@ class AppliedSettings:
     restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start, and
     raises RuntimeError at exit unless another exception ends the block. It is no generator, which a signal may end
     before its `finally` block.
-
-    Attributes:
-        applied: The settings as read back after the change, by knob.
     """
 
     def __init__(self, targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify) -> None:
-        self.applied: dict[str, str] = {}
+        self.applied: dict[str, str] = {}  # settings as read back after the change, by knob
         self._targets, self._journal, self._say = targets, journal, say
         self._knobs = {knob.name: knob for knob, _ in targets}
         self._saved_settings: dict[str, SavedSetting] = {}

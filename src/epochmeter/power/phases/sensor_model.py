@@ -69,11 +69,8 @@ class Sensor(NamedTuple):
 class SensorFit:
     """Least-squares search for the sensor through which one power level per phase, and a slow drift, fit the samples.
 
-    Attributes:
-        best_sensor: The sensor with the smallest residual.
-        explained: The fraction of the power's variance that the fit through it explains.
-        plausible: All sensors tried whose residual is not much larger. Power that changes within the phases leaves a
-            large residual whatever the sensor; then many sensors are plausible.
+    `explained` is the fraction of the power's variance that the fit explains. Power that changes within the phases
+    leaves a large residual whatever the sensor; then many sensors are `plausible`.
     """
 
     def __init__(self, timeline: Timeline, times_s: np.ndarray, watts: np.ndarray) -> None:

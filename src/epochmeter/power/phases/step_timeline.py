@@ -12,13 +12,7 @@ PHASES = ("overhead", "stall", "copy", "compute")
 
 
 class Timeline:
-    """The phases of a window, in seconds since the window was opened.
-
-    Attributes:
-        names: Names of the phases.
-        window_s: Duration of the window.
-        phases_s: Duration of each phase, in the order of `names`.
-    """
+    """The phases of a window, in seconds since the window was opened."""
 
     def __init__(self, phases: np.ndarray, durations_s: np.ndarray, names: Sequence[str]) -> None:
         """Create a timeline of stretches in order of time: their phases, as indices into `names`, and durations."""
@@ -42,18 +36,14 @@ class Timeline:
 
 
 class StepTimeline(Timeline):
-    """The phases of a window of training, `PHASES`; the time after the last step is overhead.
-
-    Attributes:
-        steps_s: Sum of all intervals of the steps, before they are fitted to the window.
-    """
+    """The phases of a window of training, `PHASES`; the time after the last step is overhead."""
 
     def __init__(self, rows: array, window_s: float) -> None:
         """Reconstruct the phases from steps as in `steps.bin`."""
         gap, wait, copy, compute = np.frombuffer(rows, np.float32).astype(float).reshape(-1, len(INTERVALS)).T
         stall = np.minimum(gap, wait)
         lasts = np.stack([gap - stall, stall, copy, compute], axis=1)
-        self.steps_s = float(lasts.sum())
+        self.steps_s = float(lasts.sum())  # before they are fitted to the window
         lasts *= min(1.0, window_s / self.steps_s)  # rows are rounded and from another clock
         durations = np.concatenate([lasts.ravel(), [window_s - lasts.sum()]])
         super().__init__(np.arange(len(durations)) % len(PHASES), durations, PHASES)
