@@ -1,11 +1,9 @@
 """This node of a Slurm step, by the environment of srun."""
 
-from pathlib import Path
-
 import pytest
 from stub import executable
 
-from epochmeter.run.nodes import PORTS, Node, current_node, run_folder_factory
+from epochmeter.run.nodes import PORTS, Node, current_node, other_node_folder
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n[03-04]",
@@ -43,14 +41,10 @@ def test_several_nodes_need_one_task_each(here):
 
 
 def test_only_the_first_node_uses_the_sweep_folder():
-    def made(command, many, again):
-        return Path("record")
-
-    assert run_folder_factory(made, {}) is made
-    assert run_folder_factory(made, {**STEP, "SLURM_PROCID": "0"})([], False, False) == Path("record")
-    other = run_folder_factory(made, STEP)([], False, False)
+    assert other_node_folder({}, many=True) is None
+    assert other_node_folder({**STEP, "SLURM_PROCID": "0"}, many=False) is None
+    other = other_node_folder(STEP, many=False)
     assert other.is_dir()
-    assert other != Path("record")
     other.rmdir()
     with pytest.raises(ValueError, match="a sweep cannot run on 2 nodes at once"):
-        run_folder_factory(made, STEP)([], True, False)
+        other_node_folder(STEP, many=True)

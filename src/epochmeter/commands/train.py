@@ -24,7 +24,6 @@ from epochmeter.config import app, errors, job
 from epochmeter.config.secrets import redact
 from epochmeter.results.sweep_files import read_points
 from epochmeter.run import nodes
-from epochmeter.run.nodes import device_of
 from epochmeter.sweep import sweep_folder
 
 if TYPE_CHECKING:
@@ -42,11 +41,12 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
     runs = Runs(command)
 
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
+        if not command and (folder := nodes.other_node_folder(os.environ, many)):
+            return folder
         script = [f"measure.command={os.getcwd()}:{shlex.join(command)}"] if command else []
         return sweep_folder.open_sweep_folder(job.ROOT / "multirun", datetime.now(), [*keys, *script], many, again)
 
-    folder_factory = create_folder if command else nodes.run_folder_factory(create_folder, os.environ)
-    job.register(folder_factory, device_of, command)
+    job.register(create_folder, nodes.device_of, command)
     try:
         app.run("train", runs.run, doc)
         if runs.requests:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -70,22 +70,16 @@ def device_of(root: str) -> str:
     return host.detect_device(device_matches(), host.device_facts(root))
 
 
-def run_folder_factory(made: Callable[..., Path], environment: Mapping[str, str]) -> Callable[..., Path]:
-    """Return what creates a command's sweep folder: `made` on the first node, a temporary folder on others."""
+def other_node_folder(environment: Mapping[str, str], many: bool) -> Path | None:
+    """Return a temporary folder on a node other than the first, None elsewhere; ValueError for a sweep on several."""
     nodes = int(environment.get("SLURM_STEP_NUM_NODES", 1))
-    if nodes == 1:
-        return made
-
-    def of_one_run(command: Sequence[str], many: bool, again: bool) -> Path:
-        if many:
-            raise ValueError(f"a sweep cannot run on {nodes} nodes at once\n  hint: start one run at a time with srun")
-        if environment["SLURM_PROCID"] == "0":
-            return made(command, many, again)
-        folder = Path(tempfile.mkdtemp(prefix="epochmeter-node-"))
-        os.chmod(folder, 0o755)
-        return folder
-
-    return of_one_run
+    if nodes > 1 and many:
+        raise ValueError(f"a sweep cannot run on {nodes} nodes at once\n  hint: start one run at a time with srun")
+    if nodes == 1 or environment["SLURM_PROCID"] == "0":
+        return None
+    folder = Path(tempfile.mkdtemp(prefix="epochmeter-node-"))
+    os.chmod(folder, 0o755)
+    return folder
 
 
 def exec_train(root: str, arguments: Sequence[str]) -> NoReturn:

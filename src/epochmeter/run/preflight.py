@@ -13,7 +13,7 @@ from rich.progress import track
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
-from epochmeter.config.schema import Dataset, Device, Job
+from epochmeter.config.schema import Device, Job
 from epochmeter.config.script import is_program
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
@@ -84,7 +84,14 @@ def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
 def check_capacity(job: Job, root: Path) -> None:
     """Refuse a job with too many processes, or without its dataset's folder; raises InputError."""
     check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
-    check_dataset_exists(job.dataset, root)
+    dataset = job.dataset
+    if dataset.make or not dataset.adopt:
+        return
+    if dataset.root is None:
+        raise input_error(f"`dataset={dataset.name}` needs the folder of your data", "set `dataset.root=/folder`")
+    if not (root / Path(dataset.root).expanduser()).is_dir():
+        remedy = "mount its storage device, or give another folder"
+        raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)
 
 
 def usable_cores() -> int:
@@ -104,14 +111,3 @@ def check_processes(workers: int, ranks: int, cores: int) -> None:
         request = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
         most = f"strategy.ranks={limit}" if ranks > limit else f"workers={limit // ranks}"
         raise input_error(f"{request} is too many: this machine has {cores} cores", f"give at most `{most}`")
-
-
-def check_dataset_exists(dataset: Dataset, root: Path) -> None:
-    """Refuse a dataset in a user's folder that is not given or does not exist; raises InputError."""
-    if dataset.make or not dataset.adopt:
-        return
-    if dataset.root is None:
-        raise input_error(f"`dataset={dataset.name}` needs the folder of your data", "set `dataset.root=/folder`")
-    if not (root / Path(dataset.root).expanduser()).is_dir():
-        remedy = "mount its storage device, or give another folder"
-        raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)

@@ -136,8 +136,10 @@ class ScriptProcess(WorkerProcess):
     def _merged(self, message: protocol.WindowMeasured, kind: str | None) -> protocol.WindowMeasured:
         """Return the window of the first rank with those of the other ranks at that time, if they arrive soon."""
         first, until_s = message.ranks[0], time.monotonic() + RANK_WAIT_S
+        middle_ns = (first.opened_ns + first.closed_ns) // 2
         while True:
-            others = {rank: window for rank, other, window in self._windows if other == kind and is_same(window, first)}
+            same = [(rank, window) for rank, other, window in self._windows if other == kind]
+            others = {rank: window for rank, window in same if window.opened_ns < middle_ns < window.closed_ns}
             running = [self.others[connection] for connection in self._open if connection in self.others]
             missing = {(rank, kind) for rank in running if rank not in others} - self._silent
             if not missing or not self._receive_any(max(0.0, until_s - time.monotonic())):
@@ -167,11 +169,6 @@ class ScriptProcess(WorkerProcess):
         if self._attached:
             self._attached.ended.set()
         super().terminate()
-
-
-def is_same(window: RankWindow, first: RankWindow) -> bool:
-    """Return whether two ranks measured their windows at the same time."""
-    return window.opened_ns < (first.opened_ns + first.closed_ns) // 2 < window.closed_ns
 
 
 def clipped(window: RankWindow, first: RankWindow) -> RankWindow:
