@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import NamedTuple
 
 from epochmeter.report.statistics import Estimate
@@ -53,7 +52,8 @@ def number(value: float | None, reference: float | None = None) -> str:
     size = abs(value if reference is None else reference)
     if value and 0 < size < MIN_DECIMAL:
         return f"{value:.{DIGITS - 1}e}"
-    text = f"{value:.{_decimals(size)}f}"
+    decimals = min(6, max(0, DIGITS - 1 - math.floor(math.log10(size)))) if size else DIGITS - 1
+    text = f"{value:.{decimals}f}"
     return text if text.strip("-0.") else text.lstrip("-")
 
 
@@ -75,17 +75,27 @@ def percent(fraction: Estimate | float | None, decimals: int = 0) -> str:
         return ABSENT
     if isinstance(fraction, int | float):
         return f"{100 * fraction:.{decimals}f} %" if math.isfinite(fraction) else ABSENT
-    return f"{number(100 * fraction.value)} %{_bounds(fraction, 100)}"
+    return with_bounds(fraction, unit=" %", factor=100)
 
 
 def times(ratio: Estimate) -> str:
     """Format a ratio: `1.90 times (1.88 to 1.92)`."""
-    return f"{number(ratio.value)} times{_bounds(ratio)}"
+    return with_bounds(ratio, unit=" times")
 
 
-def with_bounds(estimate: Estimate | None, reference: float | None = None) -> str:
-    """Format an estimate without a unit: `5.30 (4.90 to 5.70)`; `reference` determines the digits."""
-    return ABSENT if estimate is None else f"{number(estimate.value, reference)}{_bounds(estimate, 1.0, reference)}"
+def with_bounds(
+    estimate: Estimate | None, reference: float | None = None, *, unit: str = "", factor: float = 1.0
+) -> str:
+    """Format an estimate: `5.30 (4.90 to 5.70)`, or state that it needs more repeats; `reference` sets the digits."""
+    if estimate is None:
+        return ABSENT
+    size = factor * (estimate.value if reference is None else reference)
+    text = f"{number(factor * estimate.value, size)}{unit}"
+    if estimate.low is None or estimate.high is None:
+        return text
+    if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
+        return f"{text} (few repeats)"
+    return f"{text} ({number(factor * estimate.low, size)} to {number(factor * estimate.high, size)})"
 
 
 def interval(estimate: Estimate | None, base: str, reference: float | None = None) -> str:
@@ -95,14 +105,13 @@ def interval(estimate: Estimate | None, base: str, reference: float | None = Non
     """
     if estimate is None:
         return ABSENT
-    text = quantity(estimate.value, base, reference)
     if estimate.low and estimate.low > 0 and estimate.high is not None:
         relative = max(estimate.high - estimate.value, estimate.value - estimate.low) / estimate.value
         if relative <= MAX_PLUS_MINUS:
-            return f"{text} ± {number(100 * relative) if relative >= 0.1 else f'{100 * relative:.1f}'} %"
-    size = estimate.value if reference is None else reference
-    unit = readable_unit(size, base)
-    return text + _bounds(estimate, 1 / unit.size, size)
+            half_width = number(100 * relative) if relative >= 0.1 else f"{100 * relative:.1f}"
+            return f"{quantity(estimate.value, base, reference)} ± {half_width} %"
+    unit = readable_unit(estimate.value if reference is None else reference, base)
+    return with_bounds(estimate, reference, unit=f" {unit.name}", factor=1 / unit.size)
 
 
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
@@ -115,18 +124,3 @@ def join_or_more(texts: Iterable[str], limit: int, separator: str = ", ") -> str
     listed = list(texts)
     more = [f"{len(listed) - limit:,} more"] if len(listed) > limit else []
     return separator.join([*listed[:limit], *more])
-
-
-@lru_cache(maxsize=64)  # the cells of a column have the same size
-def _decimals(size: float) -> int:
-    return DIGITS - 1 if not size else min(6, max(0, DIGITS - 1 - math.floor(math.log10(size))))
-
-
-def _bounds(estimate: Estimate, factor: float = 1.0, reference: float | None = None) -> str:
-    """Format an interval in parentheses, or state that it needs more repeats."""
-    if estimate.low is None or estimate.high is None:
-        return ""
-    if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
-        return " (few repeats)"
-    size = factor * (estimate.value if reference is None else reference)
-    return f" ({number(factor * estimate.low, size)} to {number(factor * estimate.high, size)})"

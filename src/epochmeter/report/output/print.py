@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
-MAX_PRINTED = 40  # runs that the terminal lists
+MAX_PRINTED = 40  # runs up to which the terminal lists them
 
 
 def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
@@ -64,10 +64,9 @@ def print_report(report: Report, console: Console) -> None:
     _print_lines(report.banner, console, "bold yellow")
     for page in report.pages:
         print_page(page, console)
-    if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
-        cells = table.columns_and_rows(report.rows[:MAX_PRINTED])
+    if 0 < len(report.rows) <= MAX_PRINTED and all(page.name in REPORT_PAGES for page in report.pages):
+        cells = table.columns_and_rows(report.rows)
         print_markdown(table.markdown(cells, is_plain=not console.is_terminal), console)
-        _print_lines(render_notes("more_runs", len(report.rows) - MAX_PRINTED), console)
         console.print()
     _print_lines(report.notes, console, "yellow")
 
