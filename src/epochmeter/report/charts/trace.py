@@ -40,33 +40,34 @@ def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
     if any(name not in metrics for name in names):
         return []
     peak, bandwidth, intensity, hfu = (metrics[name] for name in names)
-    mean = _point(phrase("mean_epoch"), intensity, hfu * peak, peak, bandwidth)
-    points = [mean, *_operators(record, view, peak, bandwidth)]
-    lines = _roof(points, peak, bandwidth, metrics.get("roofline/datasheet_flop_per_s"))
-    caption = {"roof": True, "datasheet": "datasheet" in lines, "operator_times": len(points) > 1, "bytes": True}
+    rates = {phrase("mean_epoch"): (intensity, hfu * peak), **_operators(record, view, peak)}
+    points = []
+    for name, (flop_per_byte, flop_per_s) in rates.items():
+        point = {
+            "name": name,
+            "x": flop_per_byte,
+            "y": flop_per_s / GIGA,
+            "color": vega.BLUE if points else vega.VERMILION,
+        }
+        point["rate"] = f"{flop_per_s / GIGA:.3g} {phrase('gflop_per_s')}"
+        point["of_roof"] = phrase("of_line", fraction=flop_per_s / min(flop_per_byte * bandwidth, peak))
+        points.append(point)
+    places = [peak / bandwidth, *(point["x"] for point in points)]
+    ends = [min(places) / ROOM, peak / bandwidth, max(places) * ROOM]
+    lines = {"roof": [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": phrase("measured_peaks")} for x in ends]}
+    if sheet := metrics.get("roofline/datasheet_flop_per_s"):
+        lines["datasheet"] = [{"x": x, "y": sheet / GIGA, "name": phrase("datasheet")} for x in ends[1:]]
+    caption = {"roof": True, "datasheet": bool(sheet), "operator_times": len(points) > 1, "bytes": True}
     return [vega.Chart("roofline", phrase("roofline"), _roofline_spec(points, lines), caption)]
 
 
-def _roof(points: Points, peak: float, bandwidth: float, sheet: float | None) -> dict[str, Points]:
-    """Return the lines of the measured peaks and of the datasheet, if it is known, as wide as the chart."""
-    ridge = peak / bandwidth
-    places = [ridge, *(point["x"] for point in points)]
-    ends = [min(places) / ROOM, ridge, max(places) * ROOM]
-    name = phrase("measured_peaks")
-    lines: dict[str, Points] = {"roof": [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": name} for x in ends]}
-    if sheet:
-        lines["datasheet"] = [{"x": x, "y": sheet / GIGA, "name": phrase("datasheet")} for x in ends[1:]]
-    return lines
-
-
 def _roofline_spec(points: Points, lines: Mapping[str, Points]) -> vega.Spec:
-    every = [*points, *(row for rows in lines.values() for row in rows)]
-    heights, roof = [row["y"] for row in every], lines["roof"]
-    domains = {"x": (roof[0]["x"], roof[-1]["x"]), "y": (min(heights) / ROOM, ROOM * max(heights))}
+    heights = [row["y"] for rows in (points, *lines.values()) for row in rows]
+    ends = {"x": (lines["roof"][0]["x"], lines["roof"][-1]["x"]), "y": (min(heights) / ROOM, ROOM * max(heights))}
     titles = {"x": phrase("intensity"), "y": phrase("gflop_per_s")}
     place = {
-        name: channel(f"{name}:Q", title=titles[name], scale={"type": "log", "domain": domain, "nice": False})
-        for name, domain in domains.items()
+        name: channel(f"{name}:Q", title=titles[name], scale={"type": "log", "domain": ends[name], "nice": False})
+        for name in ends
     }
     shown = {**place, "color": channel("color:N", scale=None), "tooltip": vega.tooltips("name", "rate", "of_roof")}
     text = {**place, "text": channel("name:N")}
@@ -82,25 +83,13 @@ def _roofline_spec(points: Points, lines: Mapping[str, Points]) -> vega.Spec:
     return vega.make_spec({"layer": layers, "height": 320}, data)
 
 
-def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -> Points:
-    """Return the points of operators whose FLOPs were counted and whose time is in the trace."""
+def _operators(record: Record, view: TraceView, peak: float) -> dict[str, tuple[float, float]]:
+    """Return intensity and FLOP/s of the operators whose FLOPs were counted and whose time is in the trace."""
     training = record.run()["training"]
     devices = peak / training["peaks"]["flop_per_s"]  # the trace is of one
     rates = {BACKEND.sub("", name): devices * rate for name, rate in view.flop_per_s.items()}
-    return [
-        _point(name.removeprefix("aten::"), entry["flops"] / entry["bytes"], rates[name], peak, bandwidth)
+    return {
+        name.removeprefix("aten::"): (entry["flops"] / entry["bytes"], rates[name])
         for name, entry in training.get("operators", {}).items()
         if name in rates
-    ]
-
-
-def _point(name: str, intensity: float, flop_per_s: float, peak: float, bandwidth: float) -> dict[str, Any]:
-    fraction = flop_per_s / min(intensity * bandwidth, peak)
-    return {
-        "name": name,
-        "x": intensity,
-        "y": flop_per_s / GIGA,
-        "rate": f"{flop_per_s / GIGA:.3g} {phrase('gflop_per_s')}",
-        "of_roof": phrase("of_line", fraction=fraction),
-        "color": vega.VERMILION if name == phrase("mean_epoch") else vega.BLUE,
     }
