@@ -23,6 +23,8 @@ def test_stall_sweep_has_a_stall_page():
     parts = {"data_stall_s": 0.4, "copy_s": 0.1, "compute_s": 4.5, "overhead_s": 0.2}
     report = build_report(sweep(*rows([5.5, 5.6], [6.7, 6.8], [12.0, 12.1], steady=parts)))
     assert ("stalls" in names(report), bool(report.charts)) == (True, True)
+    rehearsed = rows([5.5], [6.7], [12.0], rehearsal=["device=nano"])
+    assert "stalls" not in names(build_report(sweep(*rehearsed)))
 
 
 def test_report_has_only_the_selected_runs():

@@ -196,8 +196,11 @@ def test_a_third_key_makes_small_multiples_and_further_ones_a_note():
     chart = drawn(runs)["grid_time"]
     assert len(rows(chart, "values")) == 8
     assert {panel for (panel,) in rows(chart, "values", "panel")} == {"precision fp32", "precision bf16"}
-    hosts = [replace(run, number=run.number + 8 * n, host=f"host{n}") for n in range(2) for run in runs]
-    assert drawn(hosts)["grid_time"].caption["best_over"] == "hosts"
+    slower = {run.number: {**run.metrics, "steady/e2e_s": 99.0} for run in runs}
+    hosts = [replace(run, number=8 + run.number, host="h1", metrics=slower[run.number]) for run in runs]
+    best = drawn([*(replace(run, host="h0") for run in runs), *hosts])["grid_time"]
+    assert best.caption["best_over"] == "hosts"
+    assert sorted(rows(best, "values", "cell")) == sorted(rows(chart, "values", "cell"))
 
 
 def test_empty_cells_are_noted():
@@ -220,6 +223,7 @@ def test_synthetic_batches_are_shown_by_part_but_are_none_to_choose_from():
 
 def test_epochs_count_from_one_with_the_warm_up_marked():
     epochs = [[{"epoch/e2e_s": first}, {"epoch/e2e_s": 10.0}, {"epoch/e2e_s": 11.0}] for first in (15.0, 17.0)]
+    epochs[0].append({"epoch/e2e_s": 12.0})  # which the other run lacks
     chart = drawn([ran(n, 10.0, repeat=n, epochs=epochs[n]) for n in range(2)])["epochs_time"]
     assert rows(chart, "values", "x", "y", "is_warm_up") == [(1, 16.0, True), (2, 10.0, False), (3, 11.0, False)]
     assert chart.caption["over_repeats"]

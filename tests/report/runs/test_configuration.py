@@ -25,3 +25,9 @@ def test_the_same_job_on_another_host_is_another_point_and_is_called_by_it():
 def test_equal_titles_have_run_numbers():
     found = group_repeats([trained(0, 100.0, evaluation={"every": 1}), trained(1, 100.0, evaluation={"every": 2})])
     assert [each.title for each in found] == ["resnet152, batch 64 (run 0)", "resnet152, batch 64 (run 1)"]
+
+
+def test_title_has_the_model_without_the_override_of_its_name():
+    models = ["resnet50", "resnet152"]
+    runs = [trained(n, 100.0, model=model, typed={"model.name": model}) for n, model in enumerate(models)]
+    assert [each.title for each in group_repeats(runs)] == models
