@@ -107,9 +107,8 @@ def test_no_key_has_the_name_of_a_config_group():
 def test_where_and_out_select_the_runs_and_the_folder(report, texts_only, tmp_path):
     for name, study in (("2026-11-20_12-00-00-aa", "lumi/resnet152_cifar100"), ("2026-11-21_12-00-00-bb", "smoke")):
         for number, batch in enumerate([8, 16, 32]):
-            write(
-                tmp_path / "multirun" / name, trained(number, 100.0 * batch, batch=batch, typed={"experiment": study})
-            )
+            run = trained(number, 100.0 * batch, batch=batch, typed={"experiment": study})
+            write(tmp_path / "multirun" / name, run)
     code, output = report("sweep='*'", "where={experiment: lumi/resnet152_cifar100}")
     (answer,) = (tmp_path / "multirun/reports").glob("*/answer.json")
     assert (code, read_json(answer)["choices"][0]["runs"]) == (0, [2])

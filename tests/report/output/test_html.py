@@ -72,12 +72,8 @@ def test_order_is_summary_first_chart_answer_charts_analyses_table():
 def test_at_most_three_sentences_come_before_the_first_chart():
     pages = [page("stalls", "one"), page("scaling", "two"), page("comparison", "three"), page("answer", "four")]
     html = html_of(pages)
-    assert [text in html for text in ("opening: one", "opening: two", "opening: three", "summary: four")] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    shown = [text for text in ("opening: one", "opening: two", "opening: three", "summary: four") if text in html]
+    assert shown == ["opening: one", "opening: two", "opening: three"]
 
 
 def test_the_best_to_several_targets_come_before_those_per_epoch():
@@ -101,7 +97,6 @@ def test_markup_in_names_stays_text():
 
 def test_absent_parts_have_no_place():
     html = html_of([], [])
-    assert [
-        part for part in ("<figure", "All runs", 'id="vega"', 'id="notes"', 'class="summary"') if part in html
-    ] == []
+    parts = ("<figure", "All runs", 'id="vega"', 'id="notes"', 'class="summary"')
+    assert [part for part in parts if part in html] == []
     assert pack("text") == pack("text"), "equal pages are equal files"

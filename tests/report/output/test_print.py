@@ -52,9 +52,8 @@ def test_runs_on_several_devices_have_scaling_and_questions_without_failed_ones(
     assert files(tmp_path) == ["questions.json", "questions.md", "scaling.json", "scaling.md"]
     (values,) = json.loads((tmp_path / "scaling.json").read_text())["compared"]
     assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
-    assert (
-        (tmp_path / "scaling.md").read_text().startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on")
-    )
+    page = (tmp_path / "scaling.md").read_text()
+    assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on")
     assert json.loads((tmp_path / "questions.json").read_text())["overhead"]
 
 

@@ -80,9 +80,9 @@ def test_configurations_without_a_common_target_are_ranked_by_epoch(runs):
         ([limited(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, devices=None)], (15.0, "sampled")),
         # What draws more than its limit has more in its energy than what is limited.
         ([limited(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, "sampled")),
-        # One without a limit may draw more than those with one.
+        # One without a limit may draw more than the highest limit of another device.
         (
-            [limited(0, 10.0, 100.0, limit_w=20.0), limited(1, 9.0, 270.0, batch=128, peak_w=33.0)],
+            [limited(0, 10.0, 100.0, limit_w=20.0, highest_w=25.0), limited(1, 9.0, 270.0, batch=128, peak_w=33.0)],
             (33.0, "sampled"),
         ),
         # The device's highest limit, not the highest of those that were asked for, nor a spike above it.
@@ -92,11 +92,6 @@ def test_configurations_without_a_common_target_are_ranked_by_epoch(runs):
             (25.0, "highest"),
         ),
         ([limited(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, devices=2)], (50.0, "highest")),
-        # What draws more in the mean is of another device.
-        (
-            [limited(0, 10.0, 100.0, limit_w=20.0, highest_w=25.0), limited(1, 9.0, 270.0, batch=128, peak_w=33.0)],
-            (33.0, "sampled"),
-        ),
     ],
 )
 def test_max_power_has_its_source(runs, expected):

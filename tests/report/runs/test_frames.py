@@ -24,9 +24,8 @@ def sweep(tmp_path):
     epoch = {"epoch/e2e_s": 2.0, "epoch/steps": 2}
     for number in range(3):
         epochs = [epoch, {**epoch, "epoch/e2e_s": 1.0}] if number < 2 else []
-        record = write(
-            folder, trained(number, 100.0, batch=8 * (number + 1), epochs=epochs, steady={"data_stall_s": 0.1})
-        )
+        run = trained(number, 100.0, batch=8 * (number + 1), epochs=epochs, steady={"data_stall_s": 0.1})
+        record = write(folder, run)
         if number < 2:
             record.append_steps(array("f", range(16)))
             record.append_losses(array("f", [3.0, 2.0, 1.0, 0.5]))
