@@ -41,7 +41,7 @@ def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
         return []
     peak, bandwidth, intensity, hfu = (metrics[name] for name in names)
     rates = {phrase("mean_epoch"): (intensity, hfu * peak), **_operators(record, view, peak)}
-    points = []
+    points: Points = []
     for name, (flop_per_byte, flop_per_s) in rates.items():
         point = {
             "name": name,
