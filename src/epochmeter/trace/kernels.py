@@ -38,7 +38,6 @@ PLAIN_CORES = re.compile(
     re.I,
 )
 """Kernels that are known not to use tensor cores. For all others it is unknown, as for kernels of Triton."""
-_PATTERNS = {precision: re.compile(pattern, re.IGNORECASE) for precision, pattern in PRECISIONS.items()}
 
 
 class KernelClass(NamedTuple):
@@ -52,12 +51,10 @@ class KernelClass(NamedTuple):
 @cache
 def classify(name: str) -> KernelClass:
     """Classify a kernel by its demangled or mangled name."""
+    matching = (precision for precision, pattern in PRECISIONS.items() if re.search(pattern, name, re.IGNORECASE))
+    precision = next(matching, UNKNOWN)
     if COMMUNICATION.search(name):
-        return KernelClass(True, _precision(name), False)
+        return KernelClass(True, precision, False)
     if TENSOR_CORES.search(name):
-        return KernelClass(False, _precision(name), True)
-    return KernelClass(False, _precision(name), False if PLAIN_CORES.search(name) else None)
-
-
-def _precision(name: str) -> str:
-    return next((precision for precision, pattern in _PATTERNS.items() if pattern.search(name)), UNKNOWN)
+        return KernelClass(False, precision, True)
+    return KernelClass(False, precision, False if PLAIN_CORES.search(name) else None)
