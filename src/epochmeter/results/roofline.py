@@ -36,10 +36,7 @@ MIN_EXPLAINED = 0.5
 def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> dict[str, float]:
     """Return MFU, HFU and joules per GFLOP of an epoch, as far as FLOPs, peaks and energy are known.
 
-    Args:
-        metrics: Metrics of the epoch by their names without prefix.
-        run: Metadata of the run.
-        convention: `roofline.flops`.
+    The metrics have names without prefix; the convention is `roofline.flops`.
     """
     flops = _flops_per_sample(run)
     utilization: dict[str, float] = {}
@@ -56,10 +53,9 @@ def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], conv
 def roofline_metrics(
     metrics: Mapping[str, float], run: Mapping[str, Any], convention: str, precision: str
 ) -> dict[str, float]:
-    """Return the `roofline/` metrics of a run, and its utilization in `steady/`.
+    """Return the utilization of a run in `steady/`, and its `roofline/` metrics.
 
-    The `roofline/` metrics are the peaks of all devices, the arithmetic intensity, and lower bounds of the mean time of
-    a steady epoch.
+    These are the peaks of all devices, the arithmetic intensity, and lower bounds of the mean time of a steady epoch.
     """
     steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
     utilization = epoch_utilization(steady, run, convention) if "e2e_s" in steady else {}

@@ -93,7 +93,6 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     """Analyze a trace.
 
     Args:
-        trace: The trace.
         untraced_s: Wall time of the same steps without the profiler; None if it is unknown.
         power: The power in the traced steps, or why it is unknown; empty if it is not needed.
 

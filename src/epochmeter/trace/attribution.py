@@ -95,11 +95,7 @@ class Attribution:
 
 
 def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
-    """Divide the time of the kernels, or on a CPU that of the steps, see the module's docstring.
-
-    Args:
-        trace: The trace.
-        power: The power while it was recorded, to divide the energy as well.
+    """Divide the time of the kernels, or on a CPU that of the steps, and the energy if the power is given.
 
     Raises:
         ValueError: The trace has no steps.

@@ -31,13 +31,10 @@ TAIL_BYTES = 1 << 25
 
 @dataclass(frozen=True)
 class TracedPower:
-    """Total power around the traced steps; times are of the run's monotonic clock.
+    """Total power around the traced steps, from the begin of the first to the end of the last, by the monotonic clock.
 
-    Attributes:
-        opened_ns: Begin of the first traced step.
-        closed_ns: End of the last one.
-        samples: The samples, with the response of the power sensor if it is stated.
-        half_width_j: Half-width of the 95 % confidence interval of the energy of the traced steps.
+    The samples have the response of the power sensor if it is stated. `half_width_j` is the half-width of the 95 %
+    confidence interval of the energy of the traced steps.
     """
 
     opened_ns: int
@@ -64,7 +61,6 @@ class TracedPower:
         Args:
             begin_ns: Begin of each stretch since the begin of the first one, and the end of the last one.
             labels: Index of the name of each stretch.
-            names: All names.
         """
         window_ns, length_ns = self.closed_ns - self.opened_ns, np.diff(begin_ns)
         if abs(int(begin_ns[-1]) - window_ns) > MAX_MISFIT * window_ns:

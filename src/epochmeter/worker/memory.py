@@ -28,10 +28,7 @@ DEVICE_TYPES = {"cpu": 0, "cuda": 1}
 def record_memory(path, trainer, batch):
     """Train one step and write its memory at the peak as JSON; `module_ranges` of the trace give the modules.
 
-    Args:
-        path: File to write; None: train the same step without recording (ranks other than the first).
-        trainer: The trainer, see `Trainer`.
-        batch: A batch on the device.
+    Without a path, as on ranks other than the first, train the same step without recording.
     """
     if path is None:
         trainer.train_epoch([batch])
@@ -95,12 +92,7 @@ def mark(kind, address):
 
 
 def peak_by_kind(events, before, device_type):
-    """Return the memory at the peak of a profile.
-
-    Args:
-        events: Events of the profile, as in Chrome's trace format.
-        before: Address -> kind and bytes of the tensors that existed before.
-        device_type: Number of the device's type in memory events.
+    """Return the memory at the peak of a profile, from its events and the tensors that existed before, by address.
 
     Returns:
         `peak_bytes`, bytes by kind in `kinds`, and the largest modules' activations in `modules`. On a GPU also

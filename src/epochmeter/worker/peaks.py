@@ -28,12 +28,6 @@ CALLS = 2000
 def device_peaks(job, run, host, device):
     """Return the device's peaks, from the cache or measured now; {} if `roofline.peaks` is `none`.
 
-    Args:
-        job: Configuration.
-        run: Metadata of the run, with the applied settings.
-        host: Description of the machine.
-        device: The torch device.
-
     Returns:
         `flop_per_s`, `bytes_per_s` (read and written), `launch_s` (of one call), `measured` (time in UTC); or `reason`
         if they cannot be measured, which does not fail the run.

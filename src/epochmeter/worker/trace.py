@@ -30,12 +30,9 @@ class TorchTrace:
         self.steps = steps
 
     def record_trace(self, path, batches, run):
-        """Train a few steps and write the trace of the last `steps` of them.
+        """Train a few steps by `run`, on batches without end, and write the trace of the last `steps` of them.
 
-        Args:
-            path: Trace file; with None, train the same steps without recording (ranks that write no trace).
-            batches: Endless iterable of batches on the device.
-            run: Function that trains on an iterable of batches.
+        Without a path, as on ranks that write no trace, train the same steps without recording.
         """
         if path is None:
             run(itertools.islice(batches, self.warmup_steps + self.steps))
