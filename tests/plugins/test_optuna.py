@@ -181,7 +181,7 @@ def test_search_ends_with_its_pareto_front_and_can_be_reported(project):
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(project.records()) == 2
     (sweep,) = project.sweeps()
-    (front,) = json.loads((sweep / "front.json").read_text())
+    front = json.loads((sweep / "front.json").read_text())
     assert front["objectives"] == [ENERGY, TIME]
     assert f"Written: {sweep.name}/front.json" in done.stdout
     assert "front" in [page.name for page in build_report(read(sweep)).pages]
