@@ -104,7 +104,7 @@ def test_energy_that_was_not_measured_has_no_footprint():
         {}, ["no carbon footprint and no cost: the run has no measured total energy"],
     )  # fmt: skip
     assert epoch_footprint(estimated, RUN, job_of(footprint={"intensity": 56}).footprint) == {}
-    assert footprint_of([window(0, 0, 60, KWH)]) == ({}, [])
+    assert footprint_of([estimated]) == ({}, [])
 
 
 def test_cost_of_a_forecast_needs_energy_and_price():

@@ -174,12 +174,10 @@ def _leaves(point: Configuration) -> Leaves:
 
 def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> Changes:
     """Return the keys of which the two sides share no value, with their values; none if a side is empty."""
-    if not (before and after):
-        return {}
     changed = dict[str, tuple[Sequence[str], Sequence[str]]]()
     for key in dict.fromkeys(key for leaves in (*before, *after) for key in leaves):
         old, new = (list(dict.fromkeys(leaves.get(key, "absent") for leaves in side)) for side in (before, after))
-        if not {*old} & {*new}:
+        if old and new and not {*old} & {*new}:
             changed[key] = (old, new)
     return changed
 

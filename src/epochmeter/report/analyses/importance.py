@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from epochmeter.report.runs.configuration import on_several_hosts, varied
+from epochmeter.report.runs.configuration import varied
 from epochmeter.report.runs.costs import Cost
 from epochmeter.report.statistics import ROUNDING, indicators
 
@@ -43,8 +43,6 @@ def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
     """
     configurations = [cost.configuration for cost in costs]
     columns = {key: [configuration.value(key) for configuration in configurations] for key in varied(configurations)}
-    if on_several_hosts(configurations):
-        columns["host"] = [configuration.host or "" for configuration in configurations]
     if not 2 <= len(columns) <= MAX_KEYS or sum(len({*column}) for column in columns.values()) > MAX_VALUES:
         return []
     joules = [cost.energy_j for cost in costs if cost.energy_j]

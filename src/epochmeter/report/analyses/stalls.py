@@ -160,9 +160,8 @@ def _verdict(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds], *
     parts: dict[str, Part] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
     for part, weights in differences.items():
         parts[part] = {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
-    bottleneck = decide(parts, statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE]), rounds)
-    if bottleneck is None:
-        return Bottleneck((), {}, why="unmeasured")
+    e2e_s = statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE])
+    bottleneck = decide(parts, e2e_s, rounds) or Bottleneck((), {}, why="unmeasured")
     was_warm, was_cold = (data_source.kept_state(rows, name) for name in (FROM_CACHE, FROM_STORAGE))
     is_valid = was_warm and was_cold
     if in_memory:
