@@ -15,7 +15,6 @@ from epochmeter.shared.record import TRACE, Record
 
 PHASES = ("forward", "backward", "optimizer", "data", "loop")
 MAX_GROUPS = 15
-LONGEST = 10
 BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
 """Parts of operator names that differ between backends."""
 
@@ -28,7 +27,6 @@ class TraceView:
         command: The command that opens the trace in Perfetto.
         groups: The longest groups of modules, and their time by phase in seconds.
         flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
-        longest: Rows of each table.
     """
 
     command: str
@@ -42,7 +40,6 @@ class TraceView:
     flop_per_s: Mapping[str, float]
     peak_flop_per_s: float | None
     pipes: Mapping[str, Any] | None = None
-    longest: int = LONGEST
 
 
 def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) -> Record:
