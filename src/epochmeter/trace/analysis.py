@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from epochmeter.machine.gpu_counters import RESTRICTED
-from epochmeter.power.phases.phase_energy import UnresolvedError
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
 from epochmeter.shared.units import NANOSECOND
@@ -56,11 +55,7 @@ def analyze_run(folder: Path) -> dict[str, Any]:
         TraceError: The trace cannot be read.
     """
     trace, record = load(folder / TRACE), Record(folder)
-    try:
-        power: TracedPower | str = read_power(record)
-    except UnresolvedError as reason:
-        power = str(reason)
-    result = analyze(trace, untraced_wall_s(record, trace.steps[:, 0].tolist()), power)
+    result = analyze(trace, untraced_wall_s(record, trace.steps[:, 0].tolist()), read_power(record))
     if (folder / NCU_CSV).exists():
         try:
             pipes = analyze_pipes(folder / NCU_CSV)

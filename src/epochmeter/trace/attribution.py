@@ -97,11 +97,8 @@ class Attribution:
 def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     """Divide the time of the kernels, or on a CPU that of the steps, and the energy if the power is given.
 
-    Raises:
-        ValueError: The trace has no steps.
+    The trace must have steps.
     """
-    if not len(trace.steps):
-        raise ValueError("the trace has no steps (ProfilerStep)")
     owners = find_owners(trace)
     kernels = trace.in_steps(Category.KERNEL)
     return _attribute_kernels(trace, owners, kernels, power) if len(kernels) else _attribute_host(trace, owners, power)

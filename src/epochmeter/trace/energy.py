@@ -75,12 +75,8 @@ class TracedPower:
             return PhaseEnergy(reason=str(reason))
 
 
-def read_power(record: Record) -> TracedPower:
-    """Read the power that was sampled while the trace of a run was recorded.
-
-    Raises:
-        UnresolvedError: There is none; the message is the reason.
-    """
+def read_power(record: Record) -> TracedPower | str:
+    """Return the power that was sampled while the trace of a run was recorded, or why there is none."""
     try:
         run = record.run()
     except (OSError, KeyError):  # a trace without a run
@@ -88,13 +84,13 @@ def read_power(record: Record) -> TracedPower:
     traced = run.get("traced", {})
     if "energy_uncertainty_j" not in traced:
         reason = traced.get("reason") or run.get("energy", {}).get("reason")
-        raise UnresolvedError(reason or "power was not sampled while the steps were traced.")
+        return str(reason or "power was not sampled while the steps were traced.")
     response = Response(**traced["response"]) if traced["response"] else None
     window_ns = traced["opened_ns"], traced["closed_ns"]
     try:
         times_ns, watts = _read_samples(record, window_ns[0] - CONTEXT_NS, window_ns[1] + CONTEXT_NS)
     except (OSError, ValueError) as error:
-        raise UnresolvedError(f"the power samples cannot be read: {error}.") from error
+        return f"the power samples cannot be read: {error}."
     return TracedPower(*window_ns, PowerSamples(times_ns, {}, watts, response), traced["energy_uncertainty_j"])
 
 
