@@ -14,10 +14,7 @@ HINT = "read the text; if it is right, run the tests with UPDATE_GOLDEN=1 to wri
 def assert_golden(name: str, results: object, case: str = "") -> None:
     """Compare the text of an analysis with its golden file, or write the file if UPDATE_GOLDEN=1 is set.
 
-    Args:
-        name: Name of its template.
-        results: What the analysis returned.
-        case: What the file shows if an analysis has several: `scaling` and `one_device` -> scaling_one_device.md.
+    `name` is that of its template, and `case` what the file shows: `scaling` and `one_device` -> scaling_one_device.md.
     """
     assert results is not None
     path = FOLDER / f"{'_'.join(filter(None, [name, case]))}.md"

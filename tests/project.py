@@ -74,12 +74,7 @@ def metric_in_docs(name: str) -> str:
 
 
 class Project:
-    """A copy of a project that `set_up` has created, with its own runs, database and locks.
-
-    Args:
-        root: The folder of the copy.
-        template: The folder to copy; the dataset is shared with it.
-    """
+    """A copy of a project that `set_up` has created, with its own runs, database and locks, and the same dataset."""
 
     def __init__(self, root: Path, template: Path) -> None:
         self.root = root
@@ -96,14 +91,7 @@ class Project:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start(self, entry: str, *arguments: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen:
-        """Start a command in a process group of its own, as a shell does.
-
-        Args:
-            entry: Name of the script in `src`.
-            arguments: Its arguments.
-            before: Command words before the interpreter.
-            environment: Added environment variables.
-        """
+        """Start a script of `src` in a process group of its own, as a shell does; `before` precedes the interpreter."""
         command = [*before, sys.executable, str(self.root / "src" / f"{entry}.py"), *arguments]
         piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         own = {"cwd": self.root, "env": {**ENVIRONMENT, **environment}, "preexec_fn": _become_foreground_job}

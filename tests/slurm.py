@@ -44,12 +44,7 @@ LIMIT_S = 30
 
 @dataclass
 class Cluster:
-    """A running Slurm.
-
-    Attributes:
-        environment: Environment of its client programs.
-        daemons: slurmctld, and the slurmd of each node by node name.
-    """
+    """A running Slurm: the environment of its programs, slurmctld, and the slurmd of each node by node name."""
 
     environment: dict[str, str]
     daemons: dict[str, subprocess.Popen]
