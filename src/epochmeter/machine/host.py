@@ -12,13 +12,22 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from epochmeter.machine import cpu, jetson
+from epochmeter.machine import jetson
 from epochmeter.machine.gpus import find_gpus
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 PACKAGES = ("epochmeter", "hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5
 NVIDIA_DRIVER = r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)"
+ARM_CORES = {
+    ("0x41", "0xd07"): "Cortex-A57",
+    ("0x41", "0xd42"): "Cortex-A78AE",
+    ("0x41", "0xd4f"): "Neoverse-V2",
+    ("0x41", "0xd83"): "Neoverse-V3AE",
+    ("0x4e", "0x003"): "Denver 2",
+    ("0x4e", "0x004"): "Carmel",
+}
+"""Names of the cores of Jetsons and Grace, by the implementer and part that ARM kernels report instead of a name."""
 
 
 def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, object]:
@@ -29,15 +38,15 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
             "hostname": read_text(root / "proc/sys/kernel/hostname"),
             "boot_id": read_text(root / "proc/sys/kernel/random/boot_id"),
             "board": _board(root),
-            "cpu": cpu.describe(root),
+            "cpu": _cpu(root),
             "memory_bytes": int(match_group(r"^MemTotal:\s*(\d+) kB", read_text(root / "proc/meminfo")) or 0) * 1024,
             "gpus": find_gpus(root),
             "driver": match_group(NVIDIA_DRIVER, read_text(root / "proc/driver/nvidia/version")),
-            "governors": cpu.governors(root),
+            "governors": _governors(root),
             "clocks": jetson.clocks(root),
             "power_mode": jetson.power_mode(root),
             "power_modes": jetson.power_modes(root),
-            "power_limits_w": cpu.power_limits_w(root),
+            "power_limits_w": _power_limits_w(root),
             "kernel": read_text(root / "proc/sys/kernel/osrelease"),
             "os": match_group(r'^PRETTY_NAME="?([^"\n]+)', read_text(root / "etc/os-release")),
             "l4t": jetson.l4t(root),
@@ -81,6 +90,43 @@ def detect_device(devices: Mapping[str, Mapping[str, str] | None], facts: Mappin
 def _board(root: Path) -> dict[str, str]:
     tree = root / "sys/firmware/devicetree/base"
     return drop_empty({"model": read_text(tree / "model"), "compatible": read_text(tree / "compatible")})
+
+
+def _cpu(root: Path) -> dict[str, str | int]:
+    listing = read_text(root / "proc/cpuinfo")
+    cores = len(re.findall(r"^processor\s*:", listing, re.MULTILINE))
+    # On ARM, `model name` is only the architecture.
+    kinds = re.findall(r"^CPU implementer\s*:\s*(\S+).*?^CPU part\s*:\s*(\S+)", listing, re.MULTILINE | re.DOTALL)
+    arm_cores = " + ".join(ARM_CORES.get(kind, "ARM core {}:{}".format(*kind)) for kind in dict.fromkeys(kinds))
+    model = arm_cores or match_group(r"^(?:model name|Hardware)\s*:\s*(.+)", listing)
+    return drop_empty({"model": model, "cores": cores})
+
+
+def _governors(root: Path) -> list[str]:
+    files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+    return sorted({read_text(file) for file in files} - {""})
+
+
+def _power_limits_w(root: Path) -> dict[str, float]:
+    """The long-term power limit of each CPU package in watts, from RAPL; empty if it has none."""
+    try:
+        limits = {read_text(limit.with_name("name")): read_text(limit) for limit in long_term_limits(root)}
+    except OSError:
+        return {}
+    return {name: int(uw) / 1e6 for name, uw in limits.items() if uw.isdigit()}
+
+
+def long_term_limits(root: Path) -> list[Path]:
+    """List the files of each CPU package's long-term power limit, in microwatts; OSError if RAPL cannot be read.
+
+    The limit of the whole platform (psys) and the second interface to the packages (mmio) are left out.
+    """
+    names = sorted(root.glob("sys/class/powercap/intel-rapl:*/name"))
+    packages = [name.parent for name in names if re.match(r"package-\d", name.read_text())]
+    constraints = (name for package in packages for name in sorted(package.glob("constraint_*_name")))
+    terms = (name for name in constraints if name.read_text().strip() == "long_term")
+    limits = (name.with_name(name.name.replace("name", "power_limit_uw")) for name in terms)
+    return [limit for limit in limits if limit.exists()]
 
 
 def _packages() -> dict[str, str]:

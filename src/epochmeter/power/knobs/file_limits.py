@@ -7,7 +7,7 @@ from pathlib import Path
 
 from epochmeter.machine import privilege
 from epochmeter.machine.amd import board_card, find_cards
-from epochmeter.machine.cpu import long_term_limits
+from epochmeter.machine.host import long_term_limits
 from epochmeter.power.knobs.watt_limit import DeviceLimit, WattLimit
 
 
