@@ -75,7 +75,7 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
     opened = ExitStack()
     try:
         client = opened.enter_context(connect_client(period_s))
-        domain = Domain("sampled", client.interval, "", response=Response(renewal_s=client.interval))
+        domain = Domain("sampled", client.interval, "", response=Response(None, renewal_s=client.interval))
         service = ServiceReader(client)
         powers = {name: Instrument(domain, partial(service.watts, name)) for name in rail_watts(client.power)}
         if not powers:
