@@ -10,16 +10,13 @@ from epochmeter.power.phases.sensor_model import TOLERANCE_FRACTION, TOLERANCE_S
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 
-LEVELS_W = {"overhead": 6.0, "stall": 5.0, "copy": 8.0, "compute": 15.0}
-"""By phase, in the order of a step."""
+LEVELS_W = {"overhead": 6.0, "stall": 5.0, "copy": 8.0, "compute": 15.0}  # by phase, in the order of a step
 AROUND_W, AROUND_S = 4.0, 3.0
 OPENED_NS = 5_000_000_000
 TAIL_S = 0.003
 FOUR = (0.1, 0.3, 0.05, 0.55)
-TWO = (0.0, 0.3, 0.0, 0.7)
-"""Fractions of a step by phase: all four phases, and stall and compute only, as on a CPU."""
-PIECES = 40
-"""Number of equal parts of a phase within which power is constant."""
+TWO = (0.0, 0.3, 0.0, 0.7)  # fractions of a step by phase: all four phases, and stall and compute only, as on a CPU
+PIECES = 40  # number of equal parts of a phase within which power is constant
 
 Profile = Callable[[np.ndarray, np.ndarray, np.random.Generator], None]
 """Changes watts (step, phase, piece) in place, given the duration of each phase (step, phase)."""

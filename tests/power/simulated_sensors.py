@@ -22,12 +22,10 @@ from epochmeter.results.summary import total_uncertainty_j
 from epochmeter.shared.units import NANOSECOND
 
 LOW_W, HIGH_W, SPIKE_W, CYCLE_S = 5.0, 15.0, 30.0, 0.12
-STEP_W = 0.04
-"""Resolution of an INA3221 on 5 mOhm at 5 V."""
+STEP_W = 0.04  # resolution of an INA3221 on 5 mOhm at 5 V
 LEAD_S, MEMORY_S = 5.0, 2.0
 """Time from the start of sampling to the window, as in a run, and from the start of the load to that of sampling."""
-PERIOD_S, GPU_PERIOD_S = 0.01, 0.05
-"""The configured sampling periods of boards and of GPUs."""
+PERIOD_S, GPU_PERIOD_S = 0.01, 0.05  # the configured sampling periods of boards and of GPUs
 HOLE_S = 0.3
 
 
@@ -49,8 +47,7 @@ class Load:
         return self._joules[place] + (at_s - self.times_s[place]) * self._watts[place]
 
 
-MakeLoad = Callable[[float, Random], Load]
-"""Makes a load for a window that begins at 0, given its duration in seconds."""
+MakeLoad = Callable[[float, Random], Load]  # makes a load for a window that begins at 0, given its duration in seconds
 BEGIN_S = -LEAD_S - MEMORY_S
 
 
@@ -116,19 +113,14 @@ class Case(NamedTuple):
     """A load, the sensor that measures it, and how the sensor is sampled."""
 
     load: MakeLoad
-    response: Response = Response()
-    """The true response of the sensor."""
-    stated: Response | None = None
-    """The response in the device's table; None: the true one."""
+    response: Response = Response()  # the true response of the sensor
+    stated: Response | None = None  # the response in the device's table; None: the true one
     period_s: float = PERIOD_S
-    read_s: float = 0.0
-    """Duration of a read."""
-    hole: bool = False
-    """Whether reads fail for 0.3 s of the window."""
+    read_s: float = 0.0  # duration of a read
+    hole: bool = False  # whether reads fail for 0.3 s of the window
     counter: bool = False
     """Whether a counter adds up the sensor's readings; then the power is sampled as a cross-check only."""
-    cross_check: Response | None = None
-    """The response of the sampled power if it is not that of the counter's sensor."""
+    cross_check: Response | None = None  # the response of the sampled power if it is not that of the counter's sensor
 
 
 SLOW_READ_S = 0.02
@@ -171,10 +163,8 @@ class Errors(NamedTuple):
     bias: float
     p95: float
     largest: float
-    covered: float
-    """The fraction of windows whose stated uncertainty covers their error."""
-    stated: float
-    """The median stated half-width."""
+    covered: float  # the fraction of windows whose stated uncertainty covers their error
+    stated: float  # the median stated half-width
 
 
 class Reader:

@@ -8,8 +8,7 @@ from epochmeter.commands import publish
 from epochmeter.config.installation import UI_ADDRESS
 from epochmeter.tracking.client import URI_VARIABLE
 
-UNPUBLISHED = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
-"""The tracking keys on a node."""
+UNPUBLISHED = {"name": "none", "experiment": "epochmeter", "tensorboard": False}  # the tracking keys on a node
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from epochmeter.tracking.publisher import Tracker, make_tracker, publish_pending
 
 NOW = datetime.now().astimezone().isoformat()
 DEAD = {"pid": 2**22 + 1}
-LONG_S = 120
-"""Time limit where the result matters and the speed does not."""
+LONG_S = 120  # time limit where the result matters and the speed does not
 OFFLINE = "http://127.0.0.1:9"
 
 

@@ -29,8 +29,7 @@ class Case(NamedTuple):
     requested: Any
     original: str
     applied: str
-    other: str
-    """A setting by someone else during the run."""
+    other: str  # a setting by someone else during the run
     invalid: Any = None
     choices: str = ""
 

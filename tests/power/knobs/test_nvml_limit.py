@@ -27,15 +27,6 @@ def test_range_is_that_of_the_gpus():
             knob.target_for(watts)
 
 
-def test_different_limits_are_restored_per_gpu():
-    open_nvml_limit(["GPU-bbbb"]).set("180 W")
-    both = open_nvml_limit(GPUS)
-    assert both.get() == "250 W, 180 W"
-    for setting in ("150 W", "250 W, 180 W"):
-        both.set(setting)
-        assert both.get() == setting
-
-
 @pytest.mark.parametrize(
     ("gpus", "stub", "said"),
     [(["GPU-cccc"], "", r"power limit of GPU-cccc: .*Not Found"), (GPUS, "silent", "Driver Not Loaded")],

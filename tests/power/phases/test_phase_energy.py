@@ -14,8 +14,7 @@ from epochmeter.power.phases.step_timeline import PHASES, StepTimeline
 from epochmeter.power.uncertainty import Response
 
 SLOW = Sensor(averaging_s=0.1, lag_s=0.05)
-TOLERANCE = 0.01
-"""An energy counts as wrong if it is outside its interval by more than this fraction of its true value."""
+TOLERANCE = 0.01  # an energy counts as wrong if it is outside its interval by more than this fraction of its true value
 
 
 def estimated(known, response=None, half_width_j=0.0):
