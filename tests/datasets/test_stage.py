@@ -75,7 +75,7 @@ def test_copy_of_another_home_is_not_overwritten(original, home, copy):
     (home / "train" / "0" / "0.png").write_bytes(b"another")
     describe(home)
     run_stage(home, copy)
-    with pytest.raises(RuntimeError, match=f"it was staged from {home}, and is not overwritten"):
+    with pytest.raises(RuntimeError, match=f"{copy} is not overwritten: its dataset is from {home}"):
         run_stage(original, copy)
     assert contents(copy) == contents(home)
 

@@ -62,8 +62,8 @@ def synced(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def explain_write_errors(folder: Path, content: str, setting: str = "dataset.root") -> Iterator[None]:
-    """Create `folder`, and explain errors of writing `content` to it; `setting` is the key to move it by."""
+def explain_write_errors(folder: Path, content: str) -> Iterator[None]:
+    """Create `folder`, and turn errors of writing `content` to it into a RuntimeError with a remedy."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
@@ -71,7 +71,7 @@ def explain_write_errors(folder: Path, content: str, setting: str = "dataset.roo
         is_full = error.errno in DISK_FULL_ERRORS
         remedy = "Free disk space" if is_full else "Check that its disk is writable and healthy"
         raise RuntimeError(
-            f"cannot write {content} to {folder}: {error}. {remedy}, or set {setting}= to another folder."
+            f"cannot write {content} to {folder}: {error}. {remedy}, or set another dataset.root= or storage.root=."
         ) from error
 
 

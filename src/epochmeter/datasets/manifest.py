@@ -97,7 +97,7 @@ def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Litera
     return Manifest(
         name=dataset.name,
         version=dataset.version,
-        maker=without_secrets(getattr(dataset, action)),
+        maker=redact_tree(getattr(dataset, action)),
         count=sum(facts["splits"].values()),
         splits=facts["splits"],
         classes=facts.get("classes"),
@@ -112,11 +112,6 @@ def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Litera
     )
 
 
-def without_secrets(maker: Mapping[str, Any] | None) -> Mapping[str, object] | None:
-    """Return a maker's specification as stored in the manifest: without secrets for downloads."""
-    return None if maker is None else redact_tree(maker)
-
-
 def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None) -> Manifest | None:
     """Return the manifest of the complete dataset in `folder`; None if it must be created, or created again.
 
@@ -128,7 +123,7 @@ def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None
             return None
         manifest = try_read_manifest(user_manifest or folder / MANIFEST_NAME)
         if user_manifest:
-            is_current = manifest and manifest.maker == without_secrets(dataset.adopt)
+            is_current = manifest and manifest.maker == redact_tree(dataset.adopt)
             return manifest if manifest and is_current and not _difference(folder, manifest) else None
         if manifest is None:
             raise RuntimeError(f"{folder} was not created by epochmeter: it has no valid {MANIFEST_NAME}. {REMEDY}")

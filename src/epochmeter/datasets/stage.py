@@ -21,7 +21,7 @@ from epochmeter.datasets.progress import MB, Notify, Progress
 def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: Notify) -> None:
     """Copy the dataset to `folder`, unless another process just did; RuntimeError if the copy differs from `home`."""
     content, activity = f"dataset {dataset.name}", f"staging dataset {dataset.name}"
-    with explain_write_errors(folder.parent, content, "storage.root"), folder_lock(folder, say):
+    with explain_write_errors(folder.parent, content), folder_lock(folder, say):
         if existing_copy(folder, dataset, home, original) is not None:
             return
         with create_atomically(folder) as copy:
@@ -40,19 +40,15 @@ def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: N
 def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest | None) -> Manifest | None:
     """Return the manifest of the complete copy in `folder`; None if it must be staged, or staged again.
 
-    `original` is the home's manifest; with None, any complete copy of this dataset is accepted. Raises RuntimeError if
-    `folder` contains something other than a copy of `home`, which is not overwritten.
+    With an `original` of None, any complete copy is accepted. Raises RuntimeError if `folder` is no copy of `home`.
     """
     copy = manifest.load_valid(folder, dataset)
     if copy and (original is None or copy.digest == original.digest):
         return copy
     existing = manifest.try_read_manifest(folder / MANIFEST_NAME)
     if existing and existing.staged_from != str(home):
-        origin = f"staged from {existing.staged_from}" if existing.staged_from else "created there"
-        raise RuntimeError(
-            f"{folder} contains another dataset {existing.name} than {home}: it was {origin}, and is not "
-            f"overwritten. {manifest.REMEDY}"
-        )
+        origin = existing.staged_from or "the function that made it there"
+        raise RuntimeError(f"{folder} is not overwritten: its dataset is from {origin}. {manifest.REMEDY}")
     return None
 
 
