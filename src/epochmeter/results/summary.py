@@ -142,12 +142,11 @@ def no_total_note(windows: Sequence[Window]) -> list[str]:
     without_energy = [window["epoch"] + 1 for window in windows if not window["energy"]["term"]]
     if len(without_energy) == len(windows):
         return []
-    if reason := _unresolved_reason(windows):
-        return [f"no total energy: {reason}"]
-    if not without_energy:
-        return []
-    more = f" and {len(without_energy) - 1} more windows" if len(without_energy) > 1 else ""
-    return [f"no total energy: it was not measured in epoch {without_energy[0]}{more}"]
+    reason = _unresolved_reason(windows)
+    if without_energy and not reason:
+        more = f" and {len(without_energy) - 1} more windows" if len(without_energy) > 1 else ""
+        reason = f"it was not measured in epoch {without_energy[0]}{more}"
+    return [f"no total energy: {reason}"] if reason else []
 
 
 def variance_warning(metrics: Mapping[str, float]) -> list[str]:
