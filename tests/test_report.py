@@ -157,15 +157,6 @@ def test_trace_of_a_run_is_printed_and_written_as_a_page(report, tmp_path):
     assert "is not found" in report("run=sweep/9", "view=trace")[0]
 
 
-@pytest.mark.system
-def test_help_does_not_import_the_packages_of_the_page(command, tmp_path):
-    for name in ("vl_convert", "pandas", "mlflow", "scipy"):
-        (tmp_path / "src" / f"{name}.py").write_text("raise SystemExit('imported')")
-    ended = command("--help")
-    assert ended.returncode == 0, ended.stderr
-    assert "report.max_slowdown=1.1" in ended.stdout
-
-
 @pytest.mark.parametrize(
     ("address", "lines"),
     [
