@@ -33,7 +33,6 @@ REFUSED = {
     "meter.rails.total": ["VDD_IN", "[1]", "null"],
     "meter.sensors": ["5"],
     "meter.parts": ["null", "[5]", "[{tdp_w: 65}]"],
-    "meter.file": ["/nonexistent"],
     "optimizer.lr": [".inf", "true", "-0.1", "high"],
     "optimizer.betas.x": ["-.inf"],
     "strategy.timeout_s": ["0"],

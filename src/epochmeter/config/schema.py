@@ -92,7 +92,6 @@ class Dataset(Group):
     count: int | None = None  # number of generated samples
     classes: int | None = None  # null: the samples have no classes, or not set yet by the user
     channels: int | None = None  # channels of the images; null: the samples are not images
-    length: int | None = None  # words per sentence, for generated sentence pairs
     version: int = 1  # version of the files that `make` writes; a new version has them made again
 
 

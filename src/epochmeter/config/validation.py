@@ -74,7 +74,6 @@ PRIOR = Rule(
     lambda value: all(map(FOLDER.is_allowed, value if isinstance(value, list) and value else [value])),
 )
 PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and Path(value).exists())
-FILE = Rule("an existing file", lambda value: isinstance(value, str) and Path(value).is_file())
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
 NAMES = Rule("a list of names, [a,b]", lambda value: isinstance(value, list) and all(map(TEXT.is_allowed, value)))
 METERS = Rule(
@@ -104,7 +103,7 @@ RULE_TABLE = (
     ("warmup_epochs profiler.warmup_steps profiler.start", COUNT),
     ("lr_batch scheduler.step_size scheduler.T_max profiler.stop", POSITIVE_COUNT),
     ("dataset.count dataset.channels dataset.size dataset.features", POSITIVE_COUNT),
-    ("model.channels model.features model.words model.length", POSITIVE_COUNT),
+    ("model.channels model.words model.length", POSITIVE_COUNT),
     ("model.width model.layers model.heads model.hidden", POSITIVE_COUNT),
     ("dataset.classes dataset.file_bytes model.classes throughput.stop", or_null(POSITIVE_COUNT)),
     ("auto.recheck_epochs checkpoint.every sweep.sample sweep.max_failures", or_null(POSITIVE_COUNT)),
@@ -132,7 +131,6 @@ RULE_TABLE = (
     ("view", or_null(one_of("trace", "perfetto"))),
     ("machine.root", FOLDER),
     ("sweep.prior", or_null(PRIOR)),
-    ("meter.file", or_null(FILE)),
     ("measure.data", or_null(PATH)),
     ("dataset.normalize", MAPPING),
     ("meter.rails device.rails meter.sensors device.sensors device.match", or_null(MAPPING)),
