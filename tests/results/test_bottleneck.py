@@ -9,9 +9,7 @@ from epochmeter.results.bottleneck import find_bottleneck, part_seconds
     ("seconds", "parts", "stalls"),
     [
         ({"compute": 9.5, "prep_stall": 0.36, "fetch_stall": 0.14}, "compute", ["prep_stall"]),
-        ({"compute": 4.0, "prep_stall": 3.3, "fetch_stall": 2.7}, "compute", ["prep_stall", "fetch_stall"]),
         ({"compute": 1.0, "fetch_stall": 2.0, "prep_stall": 7.0}, "prep_stall", ["fetch_stall"]),
-        ({"compute": 1.0, "data_stall": 9.0}, "data_stall", []),
         ({"compute": 1.0, "copy": 6.0, "overhead": 3.0}, "copy", []),
         ({"compute": 4.6, "prep_stall": 4.5, "fetch_stall": 0.9}, "compute prep_stall", ["fetch_stall"]),
         ({"compute": 5.2, "prep_stall": 4.8}, "compute", ["prep_stall"]),

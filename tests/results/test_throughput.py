@@ -72,7 +72,6 @@ def test_unknown_throughput_has_a_reason(windows, start, stop, part):
 @pytest.mark.parametrize(
     ("count", "ranks", "keys", "stop", "error"),
     [
-        (101, 1, {}, 22, r"set throughput\.stop=22 or less"),
         (109, 1, {"drop_last": True}, 20, r"set throughput\.stop=20 or less"),
         (119, 2, {"drop_last": True}, 12, r"set throughput\.stop=12 or less"),  # the last is filled up to 60
         (1000, 1, {}, 200, r"set throughput\.stop=200 or less, or epochs=3 or more"),
