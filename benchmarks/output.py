@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib.metadata import version
-from pathlib import Path
 from typing import TypeVar
 
 from rich.box import MARKDOWN
@@ -19,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from epochmeter.config.job import ROOT
-from epochmeter.machine import cpu
+from epochmeter.machine import host
 
 SHORT = "--short" in sys.argv[1:]
 ARGUMENTS = [argument for argument in sys.argv[1:] if argument != "--short"]  # the command line without `--short`
@@ -48,7 +47,7 @@ def _conditions() -> Iterable[str]:
     yield date.today().isoformat()
     if commit := _git("rev-parse", "--short=7", "HEAD"):
         yield f"commit {commit}{' with changes' if _git('status', '--porcelain', '--untracked-files=no') else ''}"
-    described = cpu.describe(Path("/"))
+    described = host.describe()["cpu"]
     yield f"{described['cores']} cores ({described.get('model', 'model unknown')})"
     yield f"Python {platform.python_version()}"
     yield f"torch {version('torch').partition('+')[0]}"
