@@ -5,30 +5,24 @@ import inspect
 
 
 def instantiate_spec(spec, *args, **kwargs):
-    """Call a specification's target; ValueError if it cannot be imported, or does not accept the arguments."""
-    target, keywords = resolve_target(spec, *args, **kwargs)
-    return target(*args, **keywords)
+    """Call a specification's target; its keys except `_target_` and `name` are keyword arguments, as are `kwargs`.
 
-
-def resolve_target(spec, *args, **kwargs):
-    """Return a specification's target and its keyword arguments; ValueError as `instantiate_spec`.
-
-    Its keys except `_target_` and `name` are keyword arguments; `kwargs` have precedence.
+    Raises:
+        ValueError: The target cannot be imported, or does not accept the arguments.
     """
     target, keywords = import_object(spec["_target_"]), dict(target_arguments(spec), **kwargs)
     try:
-        signature = inspect.signature(target)
-    except (TypeError, ValueError):  # some C functions have no signature
-        return target, keywords
-    try:
-        signature.bind(*args, **keywords)
+        inspect.signature(target).bind(*args, **keywords)
+    except ValueError:  # some C functions have no signature
+        pass
     except TypeError as error:
+        parameters = list(inspect.signature(target).parameters)[len(args) :]
         raise ValueError(
             "{} does not accept these arguments: {}. Its parameters: {}.".format(
-                spec["_target_"], error, ", ".join(list(signature.parameters)[len(args) :])
+                spec["_target_"], error, ", ".join(parameters)
             )
         ) from error
-    return target, keywords
+    return target(*args, **keywords)
 
 
 def target_arguments(spec):
