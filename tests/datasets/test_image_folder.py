@@ -49,7 +49,7 @@ NINE = {".": {f"class{number}": 0 for number in range(9)}}
     ("trees", "error"),
     [
         ({}, r"has no class folders"),
-        ({"train": {"cat": 1}}, r"has only one of train/ and val/. Add .* evaluate=false"),
+        ({"train": {"cat": 1}}, r"has only one of train/ and val/; .* evaluate=false. Add .* dataset.root="),
         ({"val": {"cat": 1}}, r"has only one of train/ and val/"),
         ({".": {"cat": 9, "dog": 0, "eel": 0}}, r"has classes without images: dog, eel"),
         ({"train": {"cat": 1}, "val": {"cat": 1, "dog": 1}}, r"val has classes that \S+train lacks: dog"),

@@ -14,8 +14,8 @@ def scan(folder: Path, say: Notify, held_out: int = 5) -> Facts:
     train, val = folder / "train", folder / "val"
     if train.is_dir() != val.is_dir():
         raise ValueError(
-            f"{folder} has only one of train/ and val/. Add the other one with the same class folders, or set "
-            f"dataset.root= to the one there is, to hold out every {held_out}th file. Needed also with evaluate=false."
+            f"{folder} has only one of train/ and val/; both are needed, also with evaluate=false. Add the other one "
+            f"with the same class folders, or hold out every {held_out}th file: set dataset.root= to the existing one."
         )
     if train.is_dir():
         counts, val_counts = _count_images(train, say), _count_images(val, say)
