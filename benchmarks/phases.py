@@ -24,7 +24,7 @@ from epochmeter.power.phases.step_timeline import PHASES
 SEEDS = int(ARGUMENTS[0]) if ARGUMENTS else 1
 FIRST_SEED = 100
 WRONG = 0.01
-NEGLIGIBLE = 0.002  # phases with a smaller share of the gross energy are not counted
+NEGLIGIBLE = 0.002  # phases with a smaller fraction of the gross energy are not counted
 SENSORS = {
     "instant, 50 ms late": Sensor(lag_s=0.05),
     "instant, noise of 1 W": Sensor(lag_s=0.02, noise_w=1.0, step_w=0.4),

@@ -41,7 +41,7 @@ class Agent:
         self.trace = ScriptTrace(folder, **trace) if trace else None
         self.counts_steps = False  # whether steps are measured without a pass over a DataLoader and without a `Meter`
         self.is_fetching = False  # whether a measured loader, whose own passes are not measured, is fetching a batch
-        self.remove_backward_hook = lambda: None  # removes that of `backward_ended`, after an optimizer step
+        self.remove_backward_hook = lambda: None  # removes the hook `backward_ended`, after an optimizer step
         self.reason = ""  # why measuring ended
         self._steps_per_window = steps_per_window
         self.recorder = WindowRecorder(socket, folder, self._report_progress)

@@ -25,7 +25,7 @@ from epochmeter.datasets.checksum import (
 from epochmeter.shared.atomic_files import read_json, write_json
 
 MOST_CHECKED = 20_000
-"""Most files whose names and sizes are checked at every start. With more, a sample of them is, and their number."""
+"""Most files whose names and sizes are all checked at every start. Of more, the number and a sample are checked."""
 CONTENTS, NAMES_AND_SIZES = "contents", "names and sizes"
 """Data covered by a checksum."""
 
@@ -90,7 +90,7 @@ def try_read_manifest(path: Path) -> Manifest | None:
 
 
 def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Literal["make", "adopt"]) -> Manifest:
-    """Return the manifest of the files in `folder`; of a user's by names and sizes, as hashing takes hours."""
+    """Return the manifest of a folder; of a user's folder by names and sizes, as hashing contents takes hours."""
     is_users = action == "adopt"
     total = sum_files(folder, hash_name_and_size if is_users else hash_contents, is_users)
     _, quick = _quick_check(folder, total.files, is_users)

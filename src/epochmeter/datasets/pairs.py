@@ -54,7 +54,7 @@ def scan(folder: Path, say: Notify) -> Facts:
 
 
 class Language:
-    """Generator of sentences with `words` words besides the comma, and of their translations."""
+    """Generator of sentences with `words` words and the comma, and of their translations."""
 
     def __init__(self, words: int, seed: int) -> None:
         self._numbers = random.Random(seed)  # only random(), whose stream is stable between versions

@@ -74,7 +74,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """The index of the chosen limit.
+    """The chosen limit; `limit` is its index.
 
     Attributes:
         confidence: Probability that no tried limit that keeps the bounds has a cost lower by more than 1 %.

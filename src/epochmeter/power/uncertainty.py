@@ -12,14 +12,14 @@ NORMAL_95 = 1.96
 MARGIN = 0.16
 """Largest error at a border, per second of sensor memory and watt of swing around it.
 
-A single step gives 1/8 at most: a moving mean with the memory `averaging` errs by `averaging / 8`, one that is renewed
-once per averaging time by twice as much, with twice the memory. Readings of several steps swing less than the power.
+A single step gives 1/8 at most. A moving mean with the memory `averaging` errs by `averaging / 8`. One renewed once per
+averaging time errs by twice as much, with twice the memory. Readings of several steps swing less than the power.
 """
 HIDDEN = 0.1
 """The same error per watt of mean power, for a load whose cycles are shorter than the averaging time.
 
-Its readings are constant, so no bound follows from them. For a square wave from 0 to 2 P, a border inside a cycle errs
-by 0.07 (cycle: half the averaging time) to 0.14 (cycle: the averaging time) of P x memory in 95 of 100 cases.
+Its readings are constant, so no bound follows from them. A border inside a cycle of a square wave from 0 to 2 P errs by
+at most a fraction of P x memory in 95 of 100 cases: 0.07 if the cycle is half the averaging time, 0.14 if it is equal.
 """
 RENEWAL_S = 0.1
 """Longest known renewal period of a GPU's power reading (Yang et al., SC24); assumed until it is measured."""
@@ -112,7 +112,7 @@ def slowest(responses: list[Response]) -> Response:
 def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
     """Estimate a sensor's renewal period from runs of identical readings; None with fewer than 4 changes.
 
-    The time between successive changes is a multiple of the period, and at most the time from the last sample before
+    The time between successive changes is a multiple of the period. It is at most the time from the last sample before
     the first change to the first one after the second. The 10th percentile of these spans is an upper estimate.
     """
     changes = np.flatnonzero(np.diff(watts))
@@ -194,8 +194,8 @@ def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, pace_s: flo
 
     The whole variance of the readings counts, as a load whose cycle is nearly a multiple of the renewal period looks
     slow. A load in exact step with the renewal cannot be detected. Readings of a load that is nearly in step are not
-    independent. One and a half standard deviations of a reading are added for that: by simulation, 95 % of square waves
-    of any cycle are then covered in windows of 10 readings, too.
+    independent, so 1.5 standard deviations of a reading are added. In simulations, this covers 95 % of square waves of
+    any cycle, also in windows of 10 readings.
     """
     readings = seconds / pace_s if pace_s else 0.0
     if not unsampled or len(watts) < 2 or readings < 1:

@@ -43,8 +43,8 @@ class WindowEnergy(NamedTuple):
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
-    It has the available `TERM_KEYS`; `period_s`, the possible age of a reading, and `shortest_s`, the shortest window
-    that has an energy; and `unsampled_j`, the part of the uncertainty that is independent from window to window.
+    It has the available `TERM_KEYS`, `period_s`, the possible age of a reading, and `shortest_s`, the shortest window
+    that has an energy. `unsampled_j` is the part of the uncertainty that is independent from window to window.
     """
 
 

@@ -1,8 +1,8 @@
 """Render templates to Markdown, and Markdown to HTML and to the terminal.
 
-Every analysis has one template in `report/templates`, named after its page: the macro `body(results)` gives its text,
-and the macro `summary(results)`, if there is one, up to three sentences that the report starts with. Lines of a
-paragraph are joined. Values are escaped, except in plain text, for files and pipes.
+Every analysis has one template in `report/templates`, named after its page. The macro `body(results)` gives its text.
+The optional macro `summary(results)` gives up to three sentences, with which the report starts. Lines of a paragraph
+are joined. Values are escaped, except in plain text, for files and pipes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Statistics of repeated runs. The run is the unit, as epochs within a run are not independent.
 
-Verdicts are possible with few repeats, as effects of rounds and drift are removed, and as the variance of each
-configuration is moderated by the pooled variance. Multiple comparisons are corrected. `benchmarks/verdicts.py` prints
-how often the verdicts are wrong and what they detect.
+Few repeats suffice for verdicts: effects of rounds and drift are removed, and the variance of each configuration is
+moderated by the pooled variance. Multiple comparisons are corrected. `benchmarks/verdicts.py` prints how often the
+verdicts are wrong and which differences they detect.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def measure_idle_w(meter: Meter, seconds: float, outcome: RunResult, terminal: T
 def check_idle(
     plan: Plan, instruments: WindowInstruments, since_ns: int, outcome: RunResult, terminal: Terminal
 ) -> None:
-    """Warn if another process uses the GPU before training begins: it is listed, or the GPU was busy at idle."""
+    """Warn if another process uses the GPU before training begins: it is listed, or the GPU was busy."""
     if not any(device.startswith("gpu") for device in plan.devices):
         return
     others = instruments.other_gpu_processes()

@@ -37,7 +37,7 @@ class Plan:
 
     request: RunRequest
     job: Job
-    facts: Mapping[str, str | None]  # by which this machine is identified
+    facts: Mapping[str, str | None]  # they identify this machine
     detected: str  # the device that this machine is
     node: Node
     record: Record

@@ -109,8 +109,8 @@ class Traced(NamedTuple):
     closed_ns: int
     wall_offset_ns: int  # time of the wall clock, which the trace has, at zero of the monotonic clock
     loads: List[List[int]]
-    """Batches of the last pass over the data: durations to read, preprocess and decode (a part of preprocess) and the
-    start, in ns; and the DataLoader worker, -1 for the training process itself."""
+    """Batches of the last pass over the data: durations to read, preprocess and decode (a part of preprocess), and the
+    start, in ns. The last integer is the DataLoader worker, -1 for the training process itself."""
 
 
 class TraceFailed(NamedTuple):

@@ -92,8 +92,8 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         power: The power in the traced steps, or why it is unknown; empty if it is not needed.
 
     Returns:
-        `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` (see
-        `measure_device`), `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
+        `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` of
+        `measure_device`, `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
     """
     device: dict[str, float] = {}
     attribution = None

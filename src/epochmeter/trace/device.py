@@ -73,8 +73,8 @@ def measure_device(trace: Trace) -> dict[str, float]:
         - `busy_s`, `communication_s`, `copy_s`: unions of kernels, of communication, and of copies and settings of
           memory; `copy_overlap_s`, `communication_overlap_s`: parts in which computation ran as well
         - `idle_<cause>_s`: time without a kernel. `copy`: data was copied. `data`, `sync` and `launch`: the host
-          launched the next activity after the device had become idle, because it waited for data, had synchronized, or
-          was slow to launch. `other`: the rest, such as the time between kernels in a queue
+          launched the next activity after the device became idle, since it waited for data, synchronized, or was slow
+          to launch. `other`: the rest, such as the time between kernels in a queue
         - `kernels`: number of kernels; `kernel_s`: sum of their durations; `computing_s`: the same without
           communication, with its parts `precision_<precision>_s` and `tensor_core_s`
         - `sm_efficiency` and `achieved_occupancy`: means over kernels, weighted by duration

@@ -1,6 +1,6 @@
 """Connect to MLflow: a server (`tracking.uri` or MLFLOW_TRACKING_URI), or a database in the project's root.
 
-`python -m epochmeter.tracking.client` creates the database, which saves runs a second.
+`python -m epochmeter.tracking.client` creates the database, so that the first run starts one second earlier.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
 
 
 def _newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[str, Series]:
-    """Return new samples, and those of the last second of the earlier ones, as it may have more now."""
+    """Return new samples, and those of the last earlier second, whose mean may have changed."""
     cut = {}
     for name, own in series.items():
         first = bisect_left(own.times_s, earlier[name].times_s[-1]) if name in earlier else 0

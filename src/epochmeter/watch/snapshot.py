@@ -34,7 +34,7 @@ class Progress:
     """How far a run is.
 
     Attributes:
-        epoch: The epoch that trains, counted from 1; after the end, the last recorded one, 0 without any.
+        epoch: The epoch in progress, counted from 1; after the end, the last recorded one, 0 without any.
         epochs: Number of configured epochs; None for a measured script.
         steps: Steps of all recorded epochs.
         elapsed_s: Time from the start to now, or to the end.
@@ -73,7 +73,7 @@ class RunView:
     """One run in detail.
 
     Attributes:
-        splits: Those that exist of `current` (the epoch that trains), `last` (the last recorded one), and `mean` (the
+        splits: Those that exist of `current` (the epoch in progress), `last` (the last recorded one), and `mean` (the
             epochs after the warm-up).
         metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary.
         verdict: The bottleneck of the mean epoch, before it of the last or the current one, as a sentence.

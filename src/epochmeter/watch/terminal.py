@@ -34,8 +34,8 @@ from epochmeter.watch.run_watcher import format_span
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
 
 Line = Sequence[tuple[str, str]]
-"""A line of the picture: texts without control characters, each with its style. Rich's own layout takes more time than
-ten views next to a run may take."""
+"""A line of the picture: texts without control characters, each with its style. Rich's own layout takes too much time
+for ten views of a run."""
 PERIOD_S = 1.0
 """Period of reading the record and drawing the view."""
 COLORS = {

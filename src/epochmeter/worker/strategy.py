@@ -92,7 +92,7 @@ class Distributed(Single):
     """One process per rank, started by torchrun, which sets the rank in the environment.
 
     Gradients are averaged by NCCL if each rank has its own GPU, else by gloo. Other messages between ranks use a
-    separate gloo group, so that they never come between two gradients. The launcher alone reads `ranks` and `launcher`.
+    separate gloo group, so that they never come between two gradients. Only the launcher reads `ranks` and `launcher`.
     A rank that waits longer than `timeout_s` for another raises RuntimeError.
     """
 

@@ -10,8 +10,8 @@ PAD = 0
 class Classification:
     """Image classification.
 
-    `auxiliary` is the weight in the training loss of each auxiliary output that models of the Inception family have:
-    0.3 in Szegedy et al., Going deeper with convolutions, CVPR 2015; Inception v3 is commonly trained with 0.4.
+    `auxiliary` is the weight in the training loss of each auxiliary output of models of the Inception family. It is 0.3
+    in Szegedy et al., Going deeper with convolutions, CVPR 2015; Inception v3 is commonly trained with 0.4.
     """
 
     unit = "images"

@@ -27,7 +27,7 @@ class Trainer:
         self.move = batch_mover(device, images)
         self.model.to(device, memory_format=images)
         self._job, self._task = job, task
-        self.unit = getattr(task, "unit", None)  # of the throughput besides samples: `images` or `tokens`
+        self.unit = getattr(task, "unit", None)  # of the throughput, in addition to samples: `images` or `tokens`
         self._train_model, self._eval_model = strategy.wrap(self.model, device)
         if job["compile"]:
             self._train_model, self._eval_model = compile_model(self._train_model), compile_model(self._eval_model)

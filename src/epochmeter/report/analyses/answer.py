@@ -33,7 +33,7 @@ CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration that is the best by some criteria, or the `baseline`; time and energy as multiples of its."""
+    """The best configuration by some criteria, or the baseline; `time` and `energy` are multiples of the baseline's."""
 
     cost: Cost
     bottleneck: Bottleneck | None

@@ -30,7 +30,7 @@ TIMES, JOULES, TIME = attrgetter("times_s"), attrgetter("joules"), attrgetter("t
 
 @dataclass(frozen=True)
 class Criteria:
-    """What the best is, and what it is compared with: the keys of `report`, as conf/report.yaml explains them."""
+    """Criteria of the best configurations, and the baseline: keys of `report`, explained in conf/report.yaml."""
 
     eta: float = 0.5
     max_slowdown: float = 1.1
@@ -49,7 +49,7 @@ class Best:
     """The best configuration by one criterion.
 
     Attributes:
-        cost: Its time and energy. Their intervals are wide enough for the best of it and its ties.
+        cost: Its time and energy. Their intervals allow for the choice of the best among its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
         ties: Configurations that are not significantly different, and the relative increase of their value.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.

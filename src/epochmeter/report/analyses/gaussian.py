@@ -202,8 +202,8 @@ def fit_weighted(models: Mapping[str, Model], weights: Mapping[str, float], grid
 def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, float], list[Error]]:
     """Predict held-out configurations from the others.
 
-    Returns the weight of each model, and the errors of time, power and energy; the energy has its own, as the errors of
-    time and power may be correlated.
+    Returns the weight of each model, and the errors of time, power and energy. The energy has errors of its own, as
+    those of time and power may be correlated.
     """
     from sklearn.model_selection import KFold
 

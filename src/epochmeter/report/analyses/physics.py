@@ -3,8 +3,8 @@
 A workload computes for a fraction of the time, its duty, and draws idle power otherwise. While it computes, it draws
 its peak power or the limit. Throughput and duty saturate in the batch size. A limit below the peak power slows down the
 computing. The clocks of a power mode act on the same parts. Computing is limited by the clock of the GPU or of the
-memory, as in a roofline, and the rest by the cores and their clock; both may overlap. Power of the cores and the GPU
-increases as their clock times the squared voltage, which increases with the clock; that of the memory as its clock.
+memory, as in a roofline. The rest is limited by the cores and their clock; both may overlap. Power of cores and GPU
+increases as their clock times the squared voltage, which increases with the clock. Memory power increases as its clock.
 
 Parameters are normally distributed over workloads (a hierarchical model; A. Gelman et al., Bayesian Data Analysis,
 2013). Deviations from the model are a Gaussian process, correlated with those of the workload in other sweeps. The

@@ -51,7 +51,7 @@ PER_COORDINATE = 2
 """Configurations needed per coordinate of a grid point."""
 MOST_GRID = 10_000
 MIN_SMOOTH = 12
-"""Configurations from which on the model without physics is used besides that with physics."""
+"""Configurations from which on the model without physics is used in addition to that with physics."""
 CHUNK = 500
 """Configurations that are predicted at once; the next runs are chosen from that many."""
 IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")

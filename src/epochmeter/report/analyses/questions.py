@@ -42,7 +42,7 @@ PARTS = {
     "compute": "compute_s",
     "overhead": "overhead_s",
 }
-"""Part of an epoch -> its metric; the start of the loader is not counted as data stall too."""
+"""Part of an epoch -> its metric; the data stall here excludes the start of the loader."""
 Pair = tuple[Configuration, Configuration]
 """The configuration compared with, and the other one."""
 
@@ -101,7 +101,7 @@ class FirstEpoch:
 
 @dataclass(frozen=True)
 class Questions:
-    """What the runs answer; models are compared with the next larger one, batch sizes with the next smaller one."""
+    """Answers from the runs; models are compared with the next larger one, batch sizes with the next smaller one."""
 
     devices: Sequence[DeviceUse]
     memory: Sequence[Effect]

@@ -49,8 +49,8 @@ class StallAnalysis:
         preprocessing: Prep stall per epoch in seconds; `fetch` is the fetch stall.
         verdict: The bottleneck; with the dataset in memory it is `in_memory`.
         conditions: Assumptions of the verdict; empty if the page cache was in the requested states.
-        definitions_s: Condition -> the data stall per epoch, as measured, by the stall model, and as the difference
-            from T1; None if a run did not record it. The model sums max(read + preprocess - compute, 0) over the steps.
+        definitions_s: Condition -> the data stall per epoch: as measured, by the stall model, and as the difference
+            from T1; None if not recorded. The model sums max(read + preprocess - compute, 0) over the steps.
         best_change: The smallest change of those predicted to help most; None if none helps.
         full_cache_share: Fraction of the dataset in memory above which no fetch stall remains; None if all of it is.
     """

@@ -21,7 +21,7 @@ BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
 
 @dataclass(frozen=True)
 class TraceView:
-    """The analysis of a trace, as `epochmeter.trace.analysis.analyze` returns it, and what its page adds.
+    """The analysis of a trace, as `epochmeter.trace.analysis.analyze` returns it, and further values of its page.
 
     Attributes:
         command: The command that opens the trace in Perfetto.

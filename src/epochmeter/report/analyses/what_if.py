@@ -87,8 +87,8 @@ class Prediction:
 def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
     """Return the pipeline that explains the runs of a stall experiment.
 
-    Where loading is the bottleneck, the time to load a batch follows from the time per epoch; where training hides it,
-    from the timers in the workers. Cold runs differ from warm ones by the time to fetch from storage.
+    If loading is the bottleneck, the time to load a batch follows from the time per epoch. If training hides it, it
+    follows from the timers in the workers. Cold runs differ from warm ones by the time to fetch from storage.
     """
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     cold = rows[FROM_STORAGE]
@@ -127,8 +127,8 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
 def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0, cached: float = 0.0) -> float:
     """Predict the time per epoch with other workers, faster storage, or a fraction of the dataset in the page cache.
 
-    The first batch is waited for in every epoch, as torch's loader starts each with empty queues; then the slower of
-    workers and device sets the pace, or the cores. Without workers nothing overlaps.
+    Every epoch waits for its first batch, as torch's loader starts with empty queues. Then the slowest of workers,
+    cores and device sets the pace. Without workers nothing overlaps.
     """
     workers = pipeline.workers if workers is None else workers
     load_s = pipeline.fetch_s * (1 - cached) / faster + pipeline.prep_s
@@ -163,7 +163,7 @@ def predictions(
 ) -> list[Prediction]:
     """Predict the effect of other workers and, if data is read from storage, of faster storage and a larger page cache.
 
-    Energy follows from that with no data in the page cache, and from the power that a shorter wait saves.
+    Energy follows from the energy without cached data, and from the power that a shorter wait saves.
     """
 
     def predicted(change: Change, value: float, seconds: float) -> Prediction:

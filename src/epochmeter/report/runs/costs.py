@@ -104,8 +104,8 @@ def positive_values(configuration: Configuration, name: str) -> list[float]:
 def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
     """Return the maximum power of the devices in watts, and its source, a key of `max_powers` in answer.md.j2.
 
-    It is the highest limit that the devices take, which a run records if it was asked for a limit (Zeus, NSDI 2023), or
-    that was applied. Otherwise it is estimated from the largest power sampled.
+    It is the highest limit that the devices accept (Zeus, NSDI 2023), which runs with a power limit record, or the
+    highest limit that was applied. Otherwise it is estimated from the largest power sampled.
     """
     metered = [cost for cost in ranked if cost.joules]
     if not metered:

@@ -16,7 +16,7 @@ from epochmeter.report.runs.run import COMPLETED, ESTIMATED, ESTIMATES, FAILURES
 KINDS = (REHEARSALS, ESTIMATES, FAILURES)  # values of `include=`
 AN_ESTIMATE = "an estimate"  # value of `energy_covers` of an estimate
 RUN_KEYS = {"run": "number", "sweep": "sweep", "host": "host", "state": "state", "experiment": "experiment"}
-"""Keys to select by besides those of the configuration -> attribute of a run."""
+"""Keys to select by, in addition to those of the configuration -> attribute of a run."""
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ MAX_NAMED = 5
 class TimedDataset:
     """Dataset of batches: `timed[indices]` is (batch, times, names of bad samples).
 
-    The times are durations to read, preprocess and decode (a part of preprocess), and the start, all in ns; and the
-    number of the DataLoader worker, -1 for the main process. The start is of the monotonic clock of all processes.
+    The times are, in ns, the durations to read, preprocess and decode (a part of preprocess), and the start, by the
+    monotonic clock of all processes. The number of the DataLoader worker follows, -1 for the main process.
     `samples` either has `read(index)` and `decode(data, index)`, or is a sequence of `(transform(image), label)`, where
     all but the transform counts as reading. Bad samples raise BadSampleError (in a sequence, OSError as from Pillow),
     unless they are skipped. The batch is None if all its samples are bad.
