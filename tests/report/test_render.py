@@ -64,3 +64,13 @@ def test_markdown_is_printed_as_it_is_where_it_is_no_terminal():
         console = Console(file=StringIO(), force_terminal=is_terminal, width=80)
         render.print_markdown(markdown, console)
         assert (markdown in console.file.getvalue()) is not is_terminal
+
+
+def test_templates_are_rendered_without_a_cache(rendered, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert rendered("{{ a }}", "a_b*") == "a_b\\*\n"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "folder"))
+    render._environment.cache_clear()
+    assert rendered("{{ a }}.", "a_b*") == "a_b\\*.\n"
+    assert [*(tmp_path / "folder" / "epochmeter").glob("*.escape_markdown")]

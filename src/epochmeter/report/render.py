@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache, lru_cache
 from html import escape
@@ -18,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from epochmeter.config.installation import with_own_commands
+from epochmeter.config.installation import cache_folder, with_own_commands
 from epochmeter.report import formatting
 from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from jinja2.bccache import Bucket
     from rich.console import Console
 
 SWEEP_PAGES = (
@@ -174,7 +176,19 @@ def _join_lines(markdown: str) -> str:
 @lru_cache(maxsize=3)
 def _environment(to_text: Callable[[object], str] | None) -> Environment:
     """Return the environment of templates whose values become text by a function; None: HTML."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+
+    class Compiled(FileSystemBytecodeCache):
+        """Compiled templates, as compiling them takes a sixth of a short report; optional, as on a full disk."""
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                super().load_bytecode(bucket)
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                cache_folder().mkdir(parents=True, exist_ok=True)
+                super().dump_bytecode(bucket)
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -183,6 +197,7 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
         lstrip_blocks=True,
         autoescape=True,
         finalize=to_text,
+        bytecode_cache=Compiled(str(cache_folder()), f"%s.{to_text.__name__ if to_text else 'html'}"),
     )
     environment.filters |= {"code": code, "markdown": markdown_to_html, "by_frequency": by_frequency}
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
