@@ -25,6 +25,7 @@ def test_stall_sweep_has_a_stall_page():
     assert ("stalls" in names(report), bool(report.charts)) == (True, True)
     rehearsed = rows([5.5], [6.7], [12.0], rehearsal=["device=nano"])
     assert "stalls" not in names(build_report(sweep(*rehearsed)))
+    assert "stalls" in names(build_report(sweep(*rehearsed), include=["rehearsals"]))
 
 
 def test_report_has_only_the_selected_runs():
@@ -111,6 +112,14 @@ def test_differences_between_hosts_are_noted():
     (note,) = build_report(sweep(*runs)).notes
     assert note.startswith("The runs differ in CPU, ")
     assert build_report(sweep(*runs[:1])).notes == []
+
+
+def test_power_modes_that_the_runs_set_are_not_noted():
+    modes = {"15": "MODE_15W", "MAXN": "MAXN"}
+    runs = [replace(trained(number, 100.0, power_limit=limit), platform={"power mode": mode})
+            for number, (limit, mode) in enumerate(modes.items())]  # fmt: skip
+    assert build_report(sweep(*runs)).notes == []
+    assert build_report(sweep(*[replace(run, job=runs[0].job) for run in runs])).notes
 
 
 def test_unreadable_and_disturbed_runs_are_noted():

@@ -31,7 +31,7 @@ from epochmeter.report.render import Page, render_notes
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import TIME, costs_to_target
 from epochmeter.report.runs.filter import Selection, select_any, texts_of
-from epochmeter.report.runs.run import Run, Sweep
+from epochmeter.report.runs.run import REHEARSALS, Run, Sweep
 from epochmeter.results.run_info import DISTURBED
 
 
@@ -77,7 +77,7 @@ def build_report(
         pairs = [(baseline, other) for other in ranked if other is not baseline]
         checks = gate.check_bounds(pairs, bounds, interleaved=True)
     is_ranked = bool(result and result.choices[0].cost.target)
-    analyzed = run_analyses(selection, sweep.folder, is_ranked=is_ranked)
+    analyzed = run_analyses(selection, sweep.folder, include, is_ranked=is_ranked)
     others = {"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}
     report = Report(
         title=sweep.title,
@@ -92,14 +92,18 @@ def build_report(
     return report
 
 
-def run_analyses(selection: Selection, folder: Path, *, is_ranked: bool = False) -> list[Page]:
+def run_analyses(
+    selection: Selection, folder: Path, include: Sequence[str] = (), *, is_ranked: bool = False
+) -> list[Page]:
     """Run the analyses that the runs of a sweep allow.
 
-    Stalls are never analyzed for rehearsals, whose data may be on another device. If the answer already ranks
-    configurations by their costs to a target (`is_ranked`), the page of targets does not repeat the best.
+    Stalls of rehearsals, whose data may be on another device, are analyzed only if `include` has rehearsals. If the
+    answer already ranks configurations by their costs to a target (`is_ranked`), the page of targets does not repeat
+    the best.
     """
+    stalled = [run for run in selection.runs if REHEARSALS in include or not run.rehearsal]
     results = {
-        "stalls": stalls.analyze([run for run in selection.runs if not run.rehearsal]),
+        "stalls": stalls.analyze(stalled),
         "targets": [replace(group, is_ranked_above=is_ranked) for group in targets.analyze(selection.ended)],
         "scaling": scaling.analyze(selection.runs),
         "questions": questions.analyze(selection.runs),
@@ -154,6 +158,8 @@ def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list
     chosen = {key: texts_of(values) for key, values in where.items()}
     platforms = {id(run.platform): run.platform for run in selection.ended}.values()  # most runs of a sweep share one
     kinds = dict.fromkeys(kind for platform in platforms for kind in platform)
+    if len({run.value("power_limit") for run in selection.ended}) > 1:
+        kinds.pop("power mode", None)  # a key of these runs
     differing = [kind for kind in kinds if len({platform.get(kind) for platform in platforms}) > 1]
     return [
         *render_notes("on_synthetic_batches", on_synthetic),
