@@ -229,7 +229,7 @@ def test_forecast_has_digits_as_far_as_it_is_certain():
     short = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
     assert tables.forecast_text(short) == "forecast total 6.62 s ± 1.26 s"
     exact = {"forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 0.0463}
-    assert tables.forecast_text(exact) == "forecast total 1:01:01 ± 0.0463 s"
+    assert tables.forecast_text(exact) == "forecast total 1:01:01 ± 0:00:01"
     paid = {**FORECAST, "forecast/cost": 0.61, "forecast/cost_uncertainty": 0.0123}
     assert tables.forecast_text(paid, "EUR") == f"{FORECAST_TEXT}, 0.61 EUR ± 0.0123 EUR"
 

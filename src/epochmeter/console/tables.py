@@ -159,7 +159,8 @@ def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> 
     if "forecast/e2e_s" not in metrics:
         return ""
     times = (metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"])
-    e2e, half = (f"{time_s:.3g} s" if time_s < MINUTE_S else str(timedelta(seconds=round(time_s))) for time_s in times)
+    is_short = max(times) < MINUTE_S
+    e2e, half = (f"{time_s:.3g} s" if is_short else str(timedelta(seconds=max(1, round(time_s)))) for time_s in times)
     text = f"forecast total {e2e} ± {half}"
     if "forecast/energy_j" in metrics:
         text += f", {_amount(metrics['forecast/energy_j'])} ± {_amount(metrics['forecast/energy_uncertainty_j'])}"
