@@ -3,7 +3,7 @@
 import pytest
 from stub import executable
 
-from epochmeter.run.nodes import PORTS, Node, current_node, other_node_folder
+from epochmeter.run.nodes import PORTS, Node, current_node, first_address, other_node_folder
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n[03-04]",
@@ -12,7 +12,7 @@ STEP = {
 
 
 SCONTROL = """#!/bin/sh
-[ $2 = hostnames ] && echo "n03\nn04" || echo "NodeName=$3 Arch=x86_64\n   NodeAddr=10.0.0.3 NodeHostName=$3"
+echo "NodeName=$3 Arch=x86_64\n   NodeAddr=10.0.0.3 NodeHostName=$3"
 """
 
 
@@ -33,6 +33,15 @@ def test_nodes_of_a_step_connect_to_the_address_and_port_of_its_first_node(here)
     assert here(SLURM_PROCID="0").port == found.port
     assert here(SLURM_STEP_ID="1").port != found.port
     assert here(SLURM_JOB_ID="4712").port != found.port
+
+
+@pytest.mark.parametrize(
+    ("listed", "first"),
+    [("n1", "n1"), ("n[003-017,21],m4", "n003"), ("gpu-a,gpu-b", "gpu-a"), ("rack[1-2]n[3,7]", "rack1n3")],
+)
+def test_without_slurms_programs_the_address_is_the_first_name(monkeypatch, listed, first):
+    monkeypatch.setenv("PATH", "")
+    assert first_address(listed) == first
 
 
 def test_several_nodes_need_one_task_each(here):

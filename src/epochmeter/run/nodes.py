@@ -58,8 +58,12 @@ def current_node(environment: Mapping[str, str]) -> Node:
 
 def first_address(listed: str) -> str:
     """Return the network address of the first of Slurm's nodes in a list such as `n[003-017,21],m4`."""
-    name = run_command("scontrol", "show", "hostnames", listed).split()[0]
-    address = re.search(r"\bNodeAddr=(\S+)", run_command("scontrol", "show", "node", name))
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed)
+    name = re.sub(r"\[(\w+)[^\]]*\]", r"\1", first.group() if first else listed)
+    try:
+        address = re.search(r"\bNodeAddr=(\S+)", run_command("scontrol", "show", "node", name))
+    except RuntimeError:  # a container often lacks Slurm's programs
+        return name
     return address.group(1) if address else name
 
 
