@@ -48,7 +48,7 @@ REFUSED = {
     "dataset.on_bad": ["ignore"],
     "dataset.count": ["1e12", "0"],
     "dataset.words": ["1000000000000"],
-    "dataset.normalize": ["5", "null"],
+    "dataset.normalize": ["5", "{mean: [0.5]}", "{mean: [0.5], std: [0]}", "{mean: [], std: []}"],
     "dataset.preprocess": ["null", "5", "warp"],
     "dataset.layout": ["tape"],
     "model.dropout": ["1.5", ".nan"],

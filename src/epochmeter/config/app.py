@@ -116,6 +116,8 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
         if key == "hydra.sweep.subdir" or (key == "hydra.run.dir" and not is_numbered):
             hint = "give `hydra.run.dir=FOLDER/0`, or `-m hydra.sweep.dir=FOLDER`"
             raise input_error(f"`{argument}` is not valid: the name of a run's folder is its number", hint)
+        if key in ("measure.command", "measure.digest"):
+            raise input_error(f"`{key}=` is for measured scripts", "use `python src/measure.py SCRIPT ARGUMENTS`")
         if value.startswith("[") and list_choices(key):
             raise input_error(f"`{key}=` takes one option, not a list", f"for a sweep: `-m {key}={value.strip('[]')}`")
         if argument.startswith("~") and not (group in INSTANTIATED_GROUPS and name not in ("", "name", "_target_")):

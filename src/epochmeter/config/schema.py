@@ -88,7 +88,7 @@ class Dataset(Group):
     adopt: Mapping[str, Any] | None = None  # function that examines a folder of the user's
     on_bad: str | None = None  # error: an unreadable sample fails the run; skip: it is left out
     preprocess: str = "resize"  # resize, crop, pad, or the dotted path of a function
-    space_bytes: int | None = None  # disk space needed to make it; null: estimated from `count`, or unknown
+    space_bytes: int | None = None  # disk space needed to make it; null: count x file_bytes, or unknown
     count: int | None = None  # number of generated samples
     classes: int | None = None  # null: the samples have no classes, or not set yet by the user
     channels: int | None = None  # channels of the images; null: the samples are not images

@@ -64,6 +64,13 @@ def is_finite(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 
+def is_normalization(value: object) -> bool:
+    """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
+    lists = [value.get(name) for name in ("mean", "std")] if isinstance(value, Mapping) else [None]
+    has_numbers = all(isinstance(part, list) and part and all(map(is_finite, part)) for part in lists)
+    return has_numbers and min(lists[-1]) > 0
+
+
 COUNT, POSITIVE_COUNT = whole_number(0), whole_number(1)
 NOT_NEGATIVE = finite_number(0)
 FLAG = one_of("true", "false")
@@ -75,6 +82,7 @@ PRIOR = Rule(
 )
 PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and Path(value).exists())
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
+NORMALIZATION = Rule("mean and std, {mean: [0.5], std: [0.5]}, with std above 0", is_normalization)
 NAMES = Rule("a list of names, [a,b]", lambda value: isinstance(value, list) and all(map(TEXT.is_allowed, value)))
 METERS = Rule(
     "a list of meters, [{_target_: ...}]",
@@ -132,7 +140,7 @@ RULE_TABLE = (
     ("machine.root", FOLDER),
     ("sweep.prior", or_null(PRIOR)),
     ("measure.data", or_null(PATH)),
-    ("dataset.normalize", MAPPING),
+    ("dataset.normalize", NORMALIZATION),
     ("meter.rails device.rails meter.sensors device.sensors device.match", or_null(MAPPING)),
     ("meter.rails.total device.rails.total", NAMES),
     ("meter.rails.shunt_ohm device.rails.shunt_ohm", positive("ohms")),
