@@ -177,7 +177,10 @@ def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_impor
     check_interpreter(str(python))
 
 
-def test_interpreter_that_does_not_exist_is_refused(tmp_path):
+def test_interpreter_that_does_not_exist_or_answer_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "PROBE_LIMIT_S", 0.1)
+    with pytest.raises(ValueError, match=r"did not answer within 0\.1 s\n  hint: "):
+        check_interpreter(str(executable(tmp_path / "hangs", "#!/bin/sh\nexec sleep 60\n")))
     with pytest.raises(ValueError, match="cannot be run: Exec format error\n"):
         check_interpreter(str(executable(tmp_path / "python", "no program")))
     for start in (check_interpreter, lambda python: launched(tmp_path, python).__enter__()):

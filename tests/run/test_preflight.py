@@ -1,5 +1,6 @@
 """Checks of a job and of a sweep's configurations before anything waits for a device."""
 
+import sys
 from functools import partial
 
 import pytest
@@ -8,8 +9,14 @@ from stub import executable
 
 from epochmeter.config.job import GROUPS
 from epochmeter.run import preflight
+from epochmeter.run.launch import check_specs
 from epochmeter.run.preflight import validate_sweep
+from epochmeter.shared.atomic_files import write_json
 
+MADE = {
+    "name": "digits", "version": 1, "maker": {"_target_": "epochmeter.datasets.digits.make"}, "layout": "files",
+    "splits": {"train": 100}, "digest": "d", "digest_of": "contents", **dict.fromkeys(("count", "files", "bytes"), 100),
+}  # fmt: skip
 HINT = "  hint: give a whole number, 1 or more, at most 1,000,000,000"
 
 
@@ -55,3 +62,31 @@ def test_interpreter_without_torch_refuses_a_sweep(sweep, tmp_path):
 
 def test_interpreter_of_another_board_does_not_refuse_a_rehearsal(sweep):
     sweep([["device=nano", "device.match={board: none}", "batch=8"]])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("precision=fp16 device.accelerator=cpu", "`precision=fp16` is not available on a CPU"),
+        ("strategy=dp strategy.ranks=2 device.accelerator=cpu", "`strategy=dp strategy.ranks=2` needs GPUs"),
+        ("dataset=jpeg dataset.count=999_000_000", r"`dataset=jpeg` needs 109,890\.0 GB"),
+        ("drop_last=true batch=51 strategy=ddp strategy.ranks=2", "an epoch has no step\n  hint: set batch=50 or less"),
+        ("throughput.start=1 throughput.stop=101 batch=1 epochs=1", r"`throughput\.stop=101` exceeds the run's 100 st"),
+        ("model=torchvision model.architecture=resnet81", "`model.name=resnet81` is not a classifier .* resnet18"),
+        ("+optimizer.nestrov=true", "SGD does not accept these arguments: .* 'nestrov'"),
+        ("model._target_=torch.nn.Lineal", r"cannot import _target_ 'torch\.nn\.Lineal'"),
+    ],
+)
+def test_what_cannot_run_here_is_refused_before_training(sweep, tmp_path, monkeypatch, overrides, message):
+    monkeypatch.setattr(preflight, "ROOT", tmp_path)
+    (tmp_path / "data/digits").mkdir(parents=True)
+    write_json(tmp_path / "data/digits/manifest.json", MADE)
+    sweep([["drop_last=true", "batch=50", "strategy=ddp", "strategy.ranks=2"]])
+    with pytest.raises(ValueError, match=message):
+        sweep([overrides.split()])
+
+
+def test_check_of_specifications_that_fails_refuses_nothing():
+    check_specs("/bin/false", "{}")
+    check_specs(sys.executable, "no JSON")
+    check_specs(sys.executable, '{"scheduler": {"_target_": "torch.optim.lr_scheduler.StepLR", "step_size": 1}}')

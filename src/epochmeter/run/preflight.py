@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -13,12 +15,15 @@ from rich.progress import track
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
-from epochmeter.config.schema import Device, Job
+from epochmeter.config.schema import INSTANTIATED_GROUPS, Device, Job
 from epochmeter.config.script import is_program
+from epochmeter.config.secrets import redact_tree
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
+from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
 from epochmeter.results.footprint import check_footprint
+from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
 from epochmeter.tracking.client import check as check_store
 from epochmeter.tracking.tensorboard import check_installed as check_events
@@ -29,6 +34,7 @@ MIN_PROCESSES = 64
 """Number of processes that is allowed on any machine, so that a sweep may include more workers than cores."""
 MAX_AUTO_WORKERS = 4
 """Most DataLoader workers per rank that `workers=auto` starts."""
+CPU_PRECISIONS = ("fp32", "bf16")  # as in `worker.precision`, which needs torch
 
 
 def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str]) -> None:
@@ -68,12 +74,39 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
 
 
 def check_machine(job: Job, overrides: Sequence[str]) -> None:
-    """Refuse a job that this machine cannot run: its size, its dataset or its Python interpreter; ValueError."""
+    """Refuse a job that this machine cannot run, or whose prepared dataset is too small; ValueError."""
     check_capacity(job, ROOT)
-    fits = host.is_match(job.device.match, host.device_facts(job.machine.root))
-    device = job.device if fits else local_device_overrides(job.device, overrides)
+    facts = host.device_facts(job.machine.root)
+    device = job.device if host.is_match(job.device.match, facts) else local_device_overrides(job.device, overrides)
+    check_accelerator(job, is_gpu=trains_on_gpu(device, facts))
+    manifest = peek_manifest(job.dataset, job.storage, ROOT)
+    if manifest and manifest.maker == redact_tree(job.dataset.make):
+        check_length(job, manifest.splits["train"], job.strategy.ranks or 1 if job.strategy.has_processes else 1)
     if not is_program(job.measure.command):
         launch.check_interpreter(device.python)
+        check_constructible(job, device.python, overrides)
+
+
+def check_accelerator(job: Job, *, is_gpu: bool) -> None:
+    """Refuse what no CPU can do, InputError; the training process checks what its GPU can."""
+    ranks = job.strategy.ranks
+    if not is_gpu and job.precision not in CPU_PRECISIONS:
+        hint = f"give one of {', '.join(CPU_PRECISIONS)}"
+        raise input_error(f"`precision={job.precision}` is not available on a CPU", hint)
+    if not is_gpu and job.strategy.name == "dp" and ranks:
+        hint = f"give `strategy=ddp strategy.ranks={ranks}` for processes on the CPU"
+        raise input_error(f"`strategy=dp strategy.ranks={ranks}` needs GPUs, and this machine has none", hint)
+
+
+def check_constructible(job: Job, python: str | None, overrides: Sequence[str]) -> None:
+    """Refuse classes, added keys and torchvision's models that the training process cannot construct; ValueError."""
+    keys = {override.partition("=")[0] for override in overrides}
+    changed = {key.lstrip("+~").partition(".")[0] for key in keys if key[0] in "+~" or key.endswith("._target_")}
+    specs = {group: getattr(job, group).to_dict() for group in INSTANTIATED_GROUPS if group in changed}
+    if keys & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
+        specs.setdefault("model", {"architecture": job.model.spec["architecture"]})
+    if specs:
+        launch.check_specs(python, json.dumps(specs, sort_keys=True))
 
 
 def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
@@ -82,9 +115,15 @@ def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
 
 
 def check_capacity(job: Job, root: Path) -> None:
-    """Refuse a job with too many processes, or without its dataset's folder; raises InputError."""
+    """Refuse a job with too many processes, or a dataset without its folder or disk space; raises InputError."""
     check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
-    dataset = job.dataset
+    dataset, folder = job.dataset, training_folder(job.dataset, job.storage, root)
+    needed = dataset.space_bytes or (dataset.count or 0) * (dataset.spec.get("file_bytes") or 0)
+    if needed and folder and not peek_manifest(dataset, job.storage, root):
+        free = shutil.disk_usage(next(path for path in folder.parents if path.exists())).free
+        if needed > free:
+            space = f"needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free"
+            raise input_error(f"`dataset={dataset.name}` {space}", "free disk space, or give another `dataset.root=`")
     if dataset.make or not dataset.adopt:
         return
     if dataset.root is None:

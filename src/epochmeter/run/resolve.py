@@ -21,7 +21,7 @@ from epochmeter.machine.gpus import find_gpus, select_gpus
 from epochmeter.power.knobs.requests import SettingRequest, refuse_unrestored, requested_settings, resolve_targets
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identities, now, open_restore_journal
-from epochmeter.run.preflight import check_capacity, usable_cores, validate_job, worker_count
+from epochmeter.run.preflight import check_accelerator, check_capacity, usable_cores, validate_job, worker_count
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
@@ -68,6 +68,7 @@ def preflight(plan: Plan) -> Plan:
         problem = f"strategy={job.strategy.name} trains on one node, and srun started {plan.node.nodes}"
         raise input_error(problem, "set `strategy=ddp`, or use srun -N1")
     validate_job(job, plan.request.choices, plan.request.overrides)
+    check_accelerator(job, is_gpu=plan.on_gpu)
     check_capacity(job, ROOT)
     return replace(plan, job=replace(job, workers=worker_count(job.workers)))
 

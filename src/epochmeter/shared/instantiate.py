@@ -2,10 +2,16 @@
 
 import importlib
 import inspect
+from functools import partial
 
 
 def instantiate_spec(spec, *args, **kwargs):
-    """Call a specification's target; its keys except `_target_` and `name` are keyword arguments, as are `kwargs`.
+    """Call a specification's target; ValueError as `bind_spec`."""
+    return bind_spec(spec, *args, **kwargs)()
+
+
+def bind_spec(spec, *args, **kwargs):
+    """Return the call of a target; a specification's keys but `_target_` and `name` are arguments, as are `kwargs`.
 
     Raises:
         ValueError: The target cannot be imported, or does not accept the arguments.
@@ -22,7 +28,7 @@ def instantiate_spec(spec, *args, **kwargs):
                 spec["_target_"], error, ", ".join(parameters)
             )
         ) from error
-    return target(*args, **keywords)
+    return partial(target, *args, **keywords)
 
 
 def target_arguments(spec):

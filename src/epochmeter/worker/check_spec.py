@@ -1,0 +1,30 @@
+"""Check specifications before training: `python -m epochmeter.worker.check_spec JSON` prints the first error.
+
+The JSON has the specifications of a configuration by group; for a torchvision model only its `architecture`.
+"""
+
+import json
+import sys
+
+from epochmeter.shared.instantiate import bind_spec
+
+PREREQUISITES = {"optimizer": ["parameters"], "scheduler": ["optimizer"]}
+"""Positional arguments that the training process passes, by group."""
+
+
+def main(specs):
+    """Print why an object cannot be constructed, if so."""
+    try:
+        for group, spec in specs.items():
+            if set(spec) == {"architecture"}:
+                from epochmeter.worker.models.vision import find_architecture  # needs torchvision
+
+                find_architecture(spec["architecture"])
+            else:
+                bind_spec(spec, *PREREQUISITES.get(group, []))
+    except ValueError as error:
+        print(error)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
