@@ -66,7 +66,7 @@ def is_finite(value: object) -> bool:
 
 def is_normalization(value: object) -> bool:
     """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
-    lists = [value.get(name) for name in ("mean", "std")] if isinstance(value, Mapping) else [None]
+    lists = [value.get(name, []) for name in ("mean", "std")] if isinstance(value, Mapping) else [[]]
     has_numbers = all(isinstance(part, list) and part and all(map(is_finite, part)) for part in lists)
     return has_numbers and min(lists[-1]) > 0
 
