@@ -63,7 +63,7 @@ class NoTally:
 
 
 class Bench:
-    """One model and loader, trained for an epoch in each of several ways; each returns what it took in seconds."""
+    """One model and loader, trained for an epoch in each of several ways; each returns its time in seconds."""
 
     def __init__(self, job: dict, steps: int, connection: ControllerConnection) -> None:
         config, storage = Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"])
@@ -149,7 +149,7 @@ def _synchronize() -> None:
 
 
 def _controller(listener: socket.socket) -> None:
-    """The other process: sleeps while an epoch runs, and answers what it is asked."""
+    """The other process: sleeps while an epoch runs, and replies to messages."""
     connection, _ = listener.accept()
     with connection.makefile("r") as messages:
         for message in messages:

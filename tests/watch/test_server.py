@@ -1,4 +1,4 @@
-"""The web server of the live view, on loopback: what it serves, to whom, and how often it reads the folder."""
+"""The web server of the live view, on loopback: pages, access, and the number of readings of the folder."""
 
 import json
 import socket

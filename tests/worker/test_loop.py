@@ -57,6 +57,6 @@ def test_loss_weights_can_be_on_the_device():
 def test_stats_of_many_samples_are_exact():
     stats = EpochStats(IMAGES)
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
-    for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
+    for _ in range(5000):  # a sum of 5,000 tenths in 32 bits is wrong in the fifth digit
         stats.add(tenth, outputs, targets)
     assert stats.totals() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "correct": 5000}

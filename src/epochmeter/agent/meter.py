@@ -20,7 +20,7 @@ RESERVED = frozenset((
 
 
 class Measurement(NamedTuple):
-    """Time and energy of a window. What was not measured is NaN, and `reason` is why.
+    """Time and energy of a window. A quantity that was not measured is NaN, and `reason` is why.
 
     A comparison with NaN is false, so that `if meter.last.energy_j > budget` works on machines without a power sensor.
 

@@ -8,7 +8,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 
 class PassKinds:
-    """Names passes by what the script does in them."""
+    """Names passes by the optimizer steps and forward passes in them."""
 
     def __init__(self):
         self.model = lambda: None  # returns the module of the last noted forward pass, unless it was deleted

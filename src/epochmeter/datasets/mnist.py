@@ -49,7 +49,7 @@ def _unpack(path: Path) -> bytes:
         return gzip.decompress(path.read_bytes())
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
-            f"{path} is not a complete gzip file: {error}. Delete it to download it again, or replace it by MNIST's."
+            f"{path} is not a complete gzip file: {error}. Delete it to download it again, or replace it."
         ) from error
 
 

@@ -31,7 +31,7 @@ from importlib.util import find_spec
 sys.exit(sys.version_info < (3, 6) or getattr(find_spec("torch"), "origin", None) in (None, "namespace"))
 """
 """Program that exits with 0 in a Python that has torch."""
-INSTALL = "install torch for it (on a Jetson NVIDIA's), or give one that has torch: `device.python=/path/to/python`"
+INSTALL = "install torch for it (on a Jetson: NVIDIA's), or give one that has torch: `device.python=/path/to/python`"
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of a rank. They are removed, because torchrun sets them for the processes that it starts."""
 

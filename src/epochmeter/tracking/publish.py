@@ -97,7 +97,7 @@ def is_superseded(record: Record) -> bool:
 def close_dead_runs(store: Store) -> None:
     """End this host's runs in MLflow whose process is dead.
 
-    A run ends as its record says; as killed if that record is missing, unreadable or another run's.
+    A run gets the status of its record. It is killed if that record is missing, unreadable or another run's.
     """
     query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
     for run in store.client.search_runs([store.experiment_id], query):

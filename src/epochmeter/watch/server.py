@@ -208,7 +208,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _stream(self) -> None:
-        """Send the state, and then each change, until the viewer goes away."""
+        """Send the state, and then each change, until the viewer disconnects."""
         self._start(200, "text/event-stream; charset=utf-8", {})
         sent: tuple[Snapshot, str] | None = None
         while True:

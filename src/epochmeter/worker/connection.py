@@ -20,7 +20,7 @@ class ControllerGoneError(SystemExit):
 class ControllerConnection:
     """A process's own connection to the controller; it ends the process when the controller is gone.
 
-    Every process has one, so that the controller notices whatever happens to it. Only the first rank of a node sends
+    Every process has one, so that the controller notices its end and its errors. Only the first rank of a node sends
     requests.
     """
 

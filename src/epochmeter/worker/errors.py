@@ -80,7 +80,7 @@ def _class_and_text(error):
 
 
 def _chain_text(error):
-    """Return the texts of an error and its causes; only the cause says how a DataLoader worker died."""
+    """Return the texts of an error and its causes; only the cause has the reason why a DataLoader worker died."""
     text = str(error).strip()
     return text if error.__cause__ is None else "{}\n{}".format(text, _chain_text(error.__cause__))
 

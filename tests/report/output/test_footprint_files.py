@@ -38,7 +38,7 @@ BOAMPS = {
     ]},
     "environment": {"country": "France", "powerSourceCarbonIntensity": pytest.approx(56.0)}, "quality": "high",
 }  # fmt: skip
-"""The report of `run`, but for its date; all fields and fixed words are those of the form."""
+"""The report of `run` without its date; all fields and fixed words are those of the form."""
 
 
 @pytest.fixture

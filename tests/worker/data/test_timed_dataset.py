@@ -201,7 +201,7 @@ def test_times_arrive_from_dataloader_workers(workers):
     [
         ([3, 3, 3], [1, 1, 1], 1, 6),  # exposed
         ([1, 1, 1], [3, 3, 3], 1, 0),  # hidden, and never negative
-        ([3, 1], [1, 3], 1, 2),  # each step by itself: what one has to spare does not help the other
+        ([3, 1], [1, 3], 1, 2),  # each step by itself: spare time of one step does not help the other
         ([4, 4], [1, 1], 2, 2),  # two processes share in it
         ([3, 3], [5, 5], 0, 6),  # none: nothing overlaps
         ([], [], 1, 0),

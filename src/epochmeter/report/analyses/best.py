@@ -118,7 +118,7 @@ def _constraints(criteria: Criteria) -> Iterator[tuple[Name, float, Callable[[Co
 
 
 def _scopes(ranked: Sequence[Cost]) -> list[tuple[str | None, list[Cost]]]:
-    """Return the configurations with comparable energy, and what it covers unless that is so for all of them."""
+    """Return the configurations with comparable energy and its scope; None if the energy of all is comparable."""
     groups = comparable(ranked)
     return [(None if len(group) == len(ranked) else covers, group) for covers, group in groups.items()]
 

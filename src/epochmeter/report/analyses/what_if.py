@@ -29,7 +29,7 @@ class Pipeline:
     """The measured pipeline of one rank: DataLoader workers that feed a device.
 
     Attributes:
-        device_s: Time per epoch of the device: T1, that on synthetic batches, or what it takes while workers run.
+        device_s: Time per epoch of the device: T1, that on synthetic batches, or its time while workers run.
         cold_s: T2, the time per epoch with no data in the page cache.
         fetch_s: Time of one worker to read a batch from storage, beyond reading it from the page cache.
         prep_s: Time of one worker to preprocess a batch, reading it from the page cache included.

@@ -78,7 +78,7 @@ def ranked_costs(configurations: Sequence[Configuration]) -> list[Cost]:
 
 
 def comparable(ranked: Sequence[Cost]) -> dict[str, list[Cost]]:
-    """Return the costs with comparable energy, by what it covers, the largest group first."""
+    """Return the costs with comparable energy, by its scope, the largest group first."""
     groups: dict[str, list[Cost]] = {}
     for cost in ranked:
         if cost.covers is not None:

@@ -117,7 +117,7 @@ def has_values(run: Run, where: Mapping[str, Any]) -> bool:
 
 
 def _with_estimate(run: Run) -> Run:
-    """Return a run with its estimated energy in place of measured energy; what it covers says so."""
+    """Return a run with its estimated energy in place of measured energy; its scope is `AN_ESTIMATE`."""
     estimates = {
         name.replace("/estimated_", "/"): value for name, value in run.metrics.items() if "/estimated_" in name
     }

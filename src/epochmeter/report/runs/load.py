@@ -285,7 +285,7 @@ def _parse_host(content: bytes) -> Mapping[str, Any]:
 
 
 def _summary(folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the summary; a run that is `completed` but lacks the file that says so is `unfinished`."""
+    """Return the summary; a `completed` run without its completed.json is `unfinished`."""
     try:
         summary: dict[str, Any] = _parse(_bytes(f"{folder}/summary.json"))
     except FileNotFoundError:

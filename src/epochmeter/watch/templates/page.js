@@ -3,7 +3,7 @@
 "use strict";
 
 const HISTORY_S = 300;
-const SILENT_MS = 15_000; // the server sends something every second
+const SILENT_MS = 15_000; // the server sends an event every second
 const MAX_DETAILED = 8; // active runs of a sweep with charts
 const MAX_REASONS = 5; // newest failures above the table of a sweep
 const SVG = "http://www.w3.org/2000/svg";
