@@ -137,7 +137,9 @@ def _epochs(
 
 def _panels(rows: vega.Rows, x: str, y: vega.Axis, *, has_points: bool) -> vega.Spec:
     """Return the specification of lines, one panel each, with points that are hollow in the warm-up."""
-    epochs = channel("x:O", title=x, axis={"labelAngle": 0, "labelOverlap": "greedy", "ticks": False})
+    epochs = channel(
+        "x:O", title=x, axis={"labelAngle": 0, "labelOverlap": "greedy", "labelSeparation": 4, "ticks": False}
+    )
     place = {
         "x": epochs if has_points else channel("x:Q", title=x, scale={"nice": False}),
         "y": channel("y:Q", title=y.title, axis={"tickCount": 4}, scale={"domain": y.domain}),
