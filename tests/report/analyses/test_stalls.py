@@ -62,6 +62,14 @@ def test_stalls_are_differences():
     assert (result.verdict.parts, result.in_memory.parts) == ((FETCH_STALL,), (PREP_STALL,))
 
 
+@pytest.mark.parametrize("samples", [1000.0, 999.0])
+def test_runs_with_other_numbers_of_samples_are_noted(samples):
+    runs = [*rows(T1, T3, T2), row(20, "storage", T2[0], samples=samples)]
+    (result,) = analyze(runs)
+    is_noted = "numbers of samples per epoch differ" in render_macro("stalls.md.j2", "body", [result])
+    assert (result.samples_differ, is_noted) == (samples < 1000, samples < 1000)
+
+
 def test_single_run_of_a_condition_has_no_interval():
     result = one(rows([1.0, 1.1], [2.0], [5.0, 5.1]))
     assert (result.fetch.low, result.fetch.high) == (None, None)
@@ -186,10 +194,10 @@ def test_text(case, runs):
 @pytest.mark.parametrize(
     ("runs", "missing"),
     [
-        (rows(T1, T3, [0.0]), "no completed run of data_source=storage. "),
+        (rows(T1, T3, [0.0]), "no completed run of data_source=storage on the same host. "),
         ([row(0, "cached", 1.0, typed={"batch": "8"})], ""),
         ([row(n, source, 1.0, host=f"h{n // 2}") for n, source in enumerate(("cached", "storage", "synthetic"))],
-         "no stall analysis: no completed run of data_source=synthetic. "),
+         "no stall analysis: no completed run of data_source=synthetic on the same host. "),
     ],
 )  # fmt: skip
 def test_sweep_without_stall_analysis_has_a_command(runs, missing):

@@ -70,6 +70,7 @@ class StallAnalysis:
     predictions: Sequence[Prediction]
     best_change: Prediction | None
     full_cache_share: float | None
+    samples_differ: bool
 
     @property
     def ran_once(self) -> list[str]:
@@ -139,6 +140,7 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
         predictions=changes,
         best_change=_best_change(changes, statistics.fmean(times[FROM_STORAGE])) if bottleneck.parts else None,
         full_cache_share=None if in_memory else fraction_without_stall(pipeline),
+        samples_differ=len({run.steady("samples") for run in every}) > 1,
     )
 
 
