@@ -77,7 +77,7 @@ def test_interpreter_of_another_board_does_not_refuse_a_rehearsal(sweep):
         ("model._target_=torch.nn.Lineal", r"cannot import _target_ 'torch\.nn\.Lineal'"),
     ],
 )
-def test_what_cannot_run_here_is_refused_before_training(sweep, tmp_path, monkeypatch, overrides, message):
+def test_job_that_cannot_run_here_is_refused_before_training(sweep, tmp_path, monkeypatch, overrides, message):
     monkeypatch.setattr(preflight, "ROOT", tmp_path)
     (tmp_path / "data/digits").mkdir(parents=True)
     write_json(tmp_path / "data/digits/manifest.json", MADE)

@@ -52,8 +52,8 @@ class Meter:
                 ...
             print(meter.last.e2e_s, meter.last.energy_j)
 
-    In a script that `measure.py` started, it uses that command's controller. Otherwise the first window starts one: a
-    child process that ends with the script, with `close`, with the `with` block, or with the next `Meter` that starts
+    In a script that `measure.py` started, it uses that command's controller. Otherwise the first window starts one, a
+    child process. It ends with the script, with `close`, with the `with` block, or with the next `Meter` that starts
     one. An error in it never reaches the script: it is printed once, and nothing more is measured.
 
     Args:

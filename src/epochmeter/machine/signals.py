@@ -129,8 +129,8 @@ def uninterruptible() -> Iterator[None]:
 def prefer_stop() -> Iterator[None]:
     """Raise a stop rather than an error that occurred while it was handled.
 
-    The stop's exception may be raised anywhere, so that the code it interrupts may fail in its cleanup: a lock that
-    was released for a wait, for example, cannot be released again.
+    The stop's exception may be raised anywhere, so that the interrupted code may fail in its cleanup. For example, a
+    lock that was released for a wait cannot be released again.
     """
     try:
         yield

@@ -18,8 +18,8 @@ averaging time errs by twice as much, with twice the memory. Readings of several
 HIDDEN = 0.1
 """The same error per watt of mean power, for a load whose cycles are shorter than the averaging time.
 
-Its readings are constant, so no bound follows from them. A border inside a cycle of a square wave from 0 to 2 P errs by
-at most a fraction of P x memory in 95 of 100 cases: 0.07 if the cycle is half the averaging time, 0.14 if it is equal.
+Its readings are constant, so no bound follows from them. For a square wave from 0 to 2 P, 95 of 100 borders inside a
+cycle err by at most 0.07 (cycle: half the averaging time) to 0.14 (cycle: the averaging time) of P x memory.
 """
 RENEWAL_S = 0.1
 """Longest known renewal period of a GPU's power reading (Yang et al., SC24); assumed until it is measured."""

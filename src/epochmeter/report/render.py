@@ -179,7 +179,7 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
     from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
     class Compiled(FileSystemBytecodeCache):
-        """Compiled templates, as compiling them takes a sixth of a short report; optional, as on a full disk."""
+        """Cache of compiled templates: compiling takes a sixth of a short report's time. A full disk is no error."""
 
         def load_bytecode(self, bucket: Bucket) -> None:
             with suppress(OSError):

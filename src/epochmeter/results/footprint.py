@@ -3,8 +3,8 @@
 Grams of CO2e are kWh x PUE x carbon intensity, and the cost is kWh x PUE x price. If the intensity is given by hour, a
 window's energy is divided between its hours in proportion to time. Estimated energy has neither carbon nor cost.
 
-`carbon_intensity.csv` has the yearly mean of 207 countries in 2022 or 2023: greenhouse gas per unit of generated
-electricity, from Our World in Data (CC BY 4.0) after Ember and the Energy Institute, as in codecarbon 3.3.2.
+`carbon_intensity.csv` has greenhouse gas per unit of generated electricity, the yearly mean of 207 countries in 2022 or
+2023. Source: Our World in Data (CC BY 4.0) after Ember and the Energy Institute, as in codecarbon 3.3.2.
 """
 
 from __future__ import annotations

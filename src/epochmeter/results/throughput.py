@@ -1,7 +1,7 @@
 """Throughput in samples per second between two steps, which are counted from 0 over all epochs.
 
 As in the TBD suite (H. Zhu et al., Benchmarking and Analyzing Deep Neural Network Training, IISWC 2018), but from the
-actual number of samples, and as a ratio of sums: a mean of per-step rates is too high if step times vary.
+actual number of samples, and as a ratio of sums. A mean of per-step rates is too high if step times vary.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def check_interpreter(python: str | None) -> None:
 
 @cache
 def check_specs(python: str | None, specs: str) -> None:
-    """Refuse specifications (JSON) that an interpreter cannot construct; ValueError. Other failures are no refusal."""
+    """Refuse specifications (JSON) that an interpreter cannot construct; ValueError. Other failures are ignored."""
     done = None
     with suppress(InputError):  # importing torchvision may take long
         done = _ask_interpreter(python, "-m", "epochmeter.worker.check_spec", specs)

@@ -88,7 +88,7 @@ def check_machine(job: Job, overrides: Sequence[str]) -> None:
 
 
 def check_accelerator(job: Job, *, is_gpu: bool) -> None:
-    """Refuse what no CPU can do, InputError; the training process checks what its GPU can."""
+    """Refuse configurations that no CPU supports; InputError. The training process checks its GPU."""
     ranks = job.strategy.ranks
     if not is_gpu and job.precision not in CPU_PRECISIONS:
         hint = f"give one of {', '.join(CPU_PRECISIONS)}"

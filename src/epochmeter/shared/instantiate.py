@@ -11,7 +11,7 @@ def instantiate_spec(spec, *args, **kwargs):
 
 
 def bind_spec(spec, *args, **kwargs):
-    """Return the call of a target; a specification's keys but `_target_` and `name` are arguments, as are `kwargs`.
+    """Return the call of a target; its keys except `_target_` and `name` are keyword arguments, as are `kwargs`.
 
     Raises:
         ValueError: The target cannot be imported, or does not accept the arguments.

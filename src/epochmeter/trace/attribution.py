@@ -1,8 +1,8 @@
 """Time of the traced steps by module, operator and kernel.
 
-A step's time is divided completely: every instant of the step's thread belongs to the innermost event at that time
-(an operator, a module's range, the step itself). On a device the time of each kernel belongs to the event that launched
-it.
+A step's time is divided completely: every instant of the step's thread belongs to the innermost event at that time.
+That is an operator, a module's range, or the step itself. On a device the time of each kernel belongs to the event that
+launched it.
 """
 
 from __future__ import annotations

@@ -217,8 +217,8 @@ class Fan(Knob):
     """The fan: at full speed, its power and its cooling are the same in every run.
 
     A setting is a profile and a duty of 0 to 255, as in "quiet 77". The profile names the controller of the duty:
-    `manual` for none, `temp_control` for the kernel (JetPack 4), else a profile of the service nvfancontrol (JetPack 5
-    and later).
+    `manual` for none, and `temp_control` for the kernel (JetPack 4). All others are profiles of the service
+    nvfancontrol (JetPack 5 and later).
     """
 
     name = "fan"

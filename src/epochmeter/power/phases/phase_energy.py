@@ -26,8 +26,8 @@ EDGE = 2.5  # how far a phase's power near its borders may be from its mean, in 
 MAX_SENSORS = 16  # number of plausible sensors for which the energies are computed again
 MAX_DISAGREEMENT = 0.2  # fraction of the gross energy by which the sum of the samples may differ from it
 WIDEST, SMALL, WIDEST_OF_SMALL = 0.2, 0.05, 0.02
-"""Largest half-width as a fraction of the phase's energy; for a phase with less than the fraction `SMALL` of the gross
-energy, as a fraction of the gross energy."""
+"""Largest half-width as a fraction of the phase's energy. If that energy is less than the fraction `SMALL` of the gross
+energy: largest half-width as a fraction of the gross energy."""
 
 
 class PhaseEnergy(NamedTuple):

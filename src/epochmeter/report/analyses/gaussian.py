@@ -42,8 +42,8 @@ class Grid:
     """Configurations of one workload on one board, with time and power if they were run.
 
     Attributes:
-        rows: One per configuration: the batch size; the power limit per device as a fraction of the highest, infinite
-            without one; the clocks of a power mode, if they vary; and the coordinates of all keys, from 0 to 1.
+        rows: One per configuration: batch size, power limit per device as a fraction of the highest (infinite without
+            one), clocks of a power mode if they vary, and coordinates of all keys, from 0 to 1.
         other_columns: Columns of the keys except the batch size and the power limit.
         logs: Logarithms of the time in seconds and, if it was measured, of the power as a fraction of `full_w`.
         full_w: Power of all devices at their highest limit; with power modes, the highest of the runs.

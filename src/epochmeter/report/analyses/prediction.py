@@ -1,8 +1,8 @@
 """Predict time and power of configurations in the grid that were not run, and suggest runs that improve the prediction.
 
-Models of their logarithms are weighted by their cross-validated errors: a Gaussian process over the keys that vary; for
-a batch size, a power limit or a power mode a model of their physics; and the same with parameters like those of earlier
-sweeps. A power mode is predicted from its clocks, so the grid has all modes that the board can set without a reboot.
+Models of their logarithms are weighted by their cross-validated errors. One is a Gaussian process over the keys that
+vary. For a batch size, a power limit or a power mode, others model the physics, also with parameters like those of
+earlier sweeps. A power mode is predicted from its clocks: the grid has all modes that need no reboot of the board.
 """
 
 from __future__ import annotations

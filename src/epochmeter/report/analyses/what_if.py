@@ -1,9 +1,9 @@
 """What-if: the time per epoch with other DataLoader workers, faster storage, or more of the dataset in the page cache.
 
 After J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021, an epoch of D samples
-takes D / min(R, G), with G the rate at which the device ingests synthetic batches and R the rate at which workers
-prepare batches. A worker of torch's DataLoader reads a batch and then preprocesses it, one after the other, so W
-workers give R = W / (t_fetch / k + t_prep) on storage k times as fast.
+takes D / min(R, G). G is the rate at which the device ingests synthetic batches, and R the rate at which workers
+prepare batches. A worker of torch's DataLoader reads a batch and then preprocesses it. Therefore W workers give
+R = W / (t_fetch / k + t_prep) on storage k times as fast.
 """
 
 from __future__ import annotations

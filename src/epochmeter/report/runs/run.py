@@ -47,8 +47,8 @@ class Run:
         disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
         reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
         board: Name of the Jetson; empty on other machines. `mode` is its power mode.
-        mode_clocks: Power modes of the board that can be set without a reboot, if the clocks of all are known: name ->
-            number of CPU cores, highest clocks of CPU, GPU and memory.
+        mode_clocks: Power modes that need no reboot of the board -> number of CPU cores, and highest clocks of CPU, GPU
+            and memory. Empty unless the clocks of all modes are known.
     """
 
     number: int

@@ -68,8 +68,8 @@ def find_architecture(name):
 def small_stem(model):
     """Give a ResNet the stem for 32 x 32 pixels: a 3 x 3 convolution of stride 1, no max pooling.
 
-    He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, use it in their networks for
-    CIFAR-10. torchvision's stem reduces each side to a quarter of its pixels.
+    It is that of He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, for CIFAR-10.
+    torchvision's stem reduces each side to a quarter of its pixels.
     """
     first = model.conv1
     model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
