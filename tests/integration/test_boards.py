@@ -9,6 +9,7 @@ import threading
 import boards
 import pytest
 from controls import TABLES, Board
+from project import LIMIT_S
 
 from epochmeter.report.runs.load import load_run
 
@@ -44,7 +45,7 @@ class Nx:
     def stop(process, number=signal.SIGINT):
         """Stop a run by a signal; return its output as one line."""
         process.send_signal(number)
-        return " ".join("".join(process.communicate(timeout=30)).split())
+        return " ".join("".join(process.communicate(timeout=LIMIT_S)).split())
 
 
 @pytest.fixture
@@ -133,17 +134,19 @@ def test_a_mode_changed_by_someone_else_during_a_run_is_kept_and_flagged(nx):
 @pytest.mark.system
 def test_sensor_failure_in_a_run_is_reported_without_energy(nx):
     process, record = nx.in_training()
+    # On a busy machine, epochs may also lack energy because no sample was taken in time.
+    nx.project.until(lambda: any("epoch/energy_j" in window["metrics"] for window in record.windows()))
     for file in nx.tree.files("VDD_IN"):
         os.unlink(file)
-    nx.project.until(lambda: "energy_lost" in record.run()["flags"])
-    text = "warning: the power of VDD_IN is no longer available"
-    assert "No such file" in next(line for line in process.stdout if line.startswith(text))
-    nx.stop(process)
-    first, *_, last = record.windows()
-    assert "epoch/energy_j" in first["metrics"]
-    assert "epoch/energy_j" not in last["metrics"]
-    assert last["metrics"]["epoch/energy_VDD_SOC_j"] > 0
-    assert "No such file" in record.run()["flags"]["energy_lost"]
+
+    def has_lost_energy(window):
+        metrics, notes = window["metrics"], " ".join(window.get("notes", []))
+        return "epoch/energy_j" not in metrics and "epoch/energy_VDD_SOC_j" in metrics and "No such file" in notes
+
+    lost = nx.project.until(lambda: next(filter(has_lost_energy, record.windows()), None))
+    assert lost["metrics"]["epoch/energy_VDD_SOC_j"] > 0
+    assert "VDD_IN" in nx.project.until(lambda: record.run()["flags"].get("energy_lost"))
+    assert "warning: the power of VDD_IN is no longer available" in nx.stop(process)
     json.dumps(record.summary(), allow_nan=False)
 
 
