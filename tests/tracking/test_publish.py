@@ -15,10 +15,18 @@ from tracking.conftest import change_record, runs_of, statuses_of
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
-from epochmeter.tracking.publish import SWEEPS, close_dead_runs, include_reused, publish, records_below
+from epochmeter.tracking.publish import (
+    MAX_ENTITIES,
+    SWEEPS,
+    _log_metrics,
+    close_dead_runs,
+    include_reused,
+    publish,
+    records_below,
+)
 from epochmeter.tracking.publisher import CheckedClient, DeadlinePassed
 from epochmeter.tracking.run_export import run_tags
-from epochmeter.tracking.scalars import LOSS
+from epochmeter.tracking.scalars import LOSS, Scalar
 
 DEAD = {"pid": 2**22 + 1}
 
@@ -152,6 +160,15 @@ def test_curves_of_gauges_are_published_once_in_several_batches(store, make_reco
     for _ in range(2):
         published = publish(record, store)
     assert len([key for key, _, _ in points(published.run_id) if key.startswith("system/")]) == 5 * 500
+
+
+def test_full_batch_and_its_tag_are_published(store, make_record, points):
+    published = publish(make_record(), store)
+    full = [Scalar(f"full/{number}", 1.0, 0, 0) for number in range(MAX_ENTITIES)]
+    _log_metrics(full, ("epochmeter.full", "true"), store, run_of(store, published))
+    assert len([key for key, _, _ in points(published.run_id) if key.startswith("full/")]) == MAX_ENTITIES
+    assert run_of(store, published).data.tags["epochmeter.full"] == "true"
+    assert [entry.dataset.name for entry in run_of(store, published).inputs.dataset_inputs] == ["digits"]
 
 
 def test_run_grows_with_its_record(store, make_record, points):

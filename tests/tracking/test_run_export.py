@@ -1,5 +1,6 @@
-"""A record's params, tags, note, status and times in MLflow."""
+"""A record's params, tags, note, dataset, status and times in MLflow."""
 
+import json
 import os
 from datetime import datetime
 
@@ -25,7 +26,6 @@ def test_unknown_values_have_no_tag(make_record):
     assert tags.keys().isdisjoint({f"epochmeter.{key}" for key in ("power_limit_applied", "failure", "energy_reason")})
     assert tags["epochmeter.rehearsal"] == "false"
     assert tags["epochmeter.energy_covers"] == "gpu0"
-    assert tags["epochmeter.dataset_digest"] == "0a" * 32
 
 
 def test_note_has_the_rehearsal_the_command_the_failure_and_the_reason_for_no_energy(make_record):
@@ -45,6 +45,14 @@ def test_note_has_the_command_of_a_measured_script(make_record):
     assert run_export.run_tags(record)["mlflow.source.name"] == "src/measure.py"
 
 
+def test_dataset_is_described_by_its_manifest(make_record):
+    dataset = run_export.dataset_fields(make_record())
+    assert dataset["name"] == "digits"
+    assert len(dataset["digest"]) <= 36
+    assert json.loads(dataset["profile"]) == {"count": 1797, "bytes": 123456, "classes": 10}
+    assert run_export.dataset_fields(make_record(1, dataset=None)) is None
+
+
 def test_recorded_end_is_independent_of_file_times(make_record):
     record = make_record()
     finished = ended_s(record)
@@ -60,7 +68,7 @@ def test_run_closed_late_ended_at_its_last_write(make_record):
     """Its summary, and the tracking keys in its job, may be written later."""
     record = make_record(state="killed")
     record.append_power([1], {"total": [5.0]})
-    times = {"power.csv": FRIDAY_S - 1, "epochs.jsonl": FRIDAY_S, "summary.json": MONDAY_S, "job.json": MONDAY_S}
+    times = {"power.csv": FRIDAY_S, "epochs.jsonl": FRIDAY_S - 1, "summary.json": MONDAY_S, "job.json": MONDAY_S}
     for name, written_s in times.items():
         os.utime(record.folder / name, (0, written_s))
     assert ended_s(record) == FRIDAY_S

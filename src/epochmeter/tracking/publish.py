@@ -28,7 +28,7 @@ SWEEPS = "epochmeter.sweeps"
 """Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
 MAX_SWEEPS = 100  # number of reusing sweeps in the tag, the latest ones: the length of a tag is limited
 SUMMARY = "epochmeter.published"  # tag of a run whose means, totals and curves are published
-MAX_BATCH, MAX_METRICS = 100, 1000
+MAX_BATCH, MAX_ENTITIES = 100, 1000
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def _replaced_attempts(folder: Path, record: Record, store: Store) -> list[str]:
 
 
 def _log_metadata(record: Record, store: Store, run: Run) -> None:
-    """Add the params and tags that the run lacks."""
-    from mlflow.entities import Param, RunTag
+    """Add the params, tags and dataset that the run lacks."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
     expected = run_export.run_tags(record)
     params = [Param(*item) for item in run_export.run_params(record).items() if item[0] not in run.data.params]
@@ -166,6 +166,10 @@ def _log_metadata(record: Record, store: Store, run: Run) -> None:
     for tag in run.data.tags:
         if tag.startswith("epochmeter.") and tag not in kept:  # of an earlier end or window
             store.client.delete_tag(run.info.run_id, tag)
+    dataset = run_export.dataset_fields(record)
+    if dataset and not (run.inputs and run.inputs.dataset_inputs):
+        entry = DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", "training")])
+        store.client.log_inputs(run.info.run_id, [entry])
 
 
 def _log_metrics(points: Iterable[Scalar], tag: tuple[str, str], store: Store, run: Run) -> None:
@@ -173,9 +177,9 @@ def _log_metrics(points: Iterable[Scalar], tag: tuple[str, str], store: Store, r
     from mlflow.entities import Metric, RunTag
 
     metrics = [Metric(*point) for point in points]
-    while len(metrics) > MAX_METRICS:
-        store.client.log_batch(run.info.run_id, metrics[:MAX_METRICS])
-        metrics = metrics[MAX_METRICS:]
+    while len(metrics) >= MAX_ENTITIES:  # the last batch also has the tag
+        store.client.log_batch(run.info.run_id, metrics[:MAX_ENTITIES])
+        metrics = metrics[MAX_ENTITIES:]
     store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(*tag)])
 
 

@@ -1,7 +1,8 @@
-"""Map a run folder to MLflow: parameters, tags, note, status, times and files, as pure functions."""
+"""Map a run folder to MLflow: parameters, tags, dataset, note, status, times and files, as pure functions."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from datetime import datetime
@@ -14,9 +15,9 @@ from epochmeter.results import run_status as states
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.process_identity import Process
-from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, Record
+from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record
 
-MAX_PARAM, MAX_TAG = 6000, 8000  # MLflow's limits of lengths
+MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36  # MLflow's limits of lengths
 TRAIN, MEASURE = "src/train.py", "src/measure.py"
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
@@ -55,7 +56,6 @@ def run_tags(record: Record) -> dict[str, str]:
         "rehearsal": bool(run["rehearsal"]),
         "not_applied": "; ".join(run["rehearsal"]) or None,
         "medium": run.get("storage", {}).get("medium"),
-        "dataset_digest": (run.get("dataset") or {}).get("digest"),
         **{f"energy_{key}": run["energy"].get(key) for key in ("source", "covers", "reason")},
         **{f"footprint_{key}": footprint.get(key) for key in ("intensity", "price", "currency")},
         "power_limit_applied": run["power_limit_applied"],
@@ -95,6 +95,22 @@ def run_note(record: Record) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
+def dataset_fields(record: Record) -> dict[str, str] | None:
+    """Return the fields of MLflow's dataset from the manifest; None if the run has none."""
+    manifest = record.run().get("dataset")
+    if not manifest:
+        return None
+    source = str(manifest.get("source", ""))
+    is_web = source.startswith(("http://", "https://"))
+    return {
+        "name": manifest["name"],
+        "digest": manifest["digest"][:MAX_DIGEST],
+        "source_type": "http" if is_web else "local",
+        "source": json.dumps({"url" if is_web else "uri": source}),
+        "profile": json.dumps({key: manifest[key] for key in ("count", "bytes", "classes") if key in manifest}),
+    }
+
+
 def legal_name(name: str) -> str:
     """Return a name with only characters that MLflow allows."""
     return re.sub(r"[^\w\-. :/]", "_", name)
@@ -113,8 +129,8 @@ def ended_s(record: Record) -> float:
         recorded = (record.summary() or {}).get("ended")
     if recorded:
         return datetime.fromisoformat(recorded).timestamp()
-    epochs = record.folder / "epochs.jsonl"
-    return epochs.stat().st_mtime if epochs.exists() else started_s(record)
+    written = [path.stat().st_mtime for path in complete_files(record) if path.name in ("epochs.jsonl", *TIME_SERIES)]
+    return max(written, default=started_s(record))
 
 
 def complete_files(record: Record) -> list[Path]:

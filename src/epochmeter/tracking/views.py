@@ -28,7 +28,7 @@ RUN_FILTER = f"attributes.status = 'FINISHED' and {MEASURED}"
 """Filter of views of runs: completed and measured. Failed runs stopped early, so their totals are not comparable."""
 REPORT_FILTER = f"tags.`{REPORT_TAG}` != ''"
 NOTE_TAG = "mlflow.note.content"  # tag with the description of a run
-ENERGY = "total/energy_j"
+ENERGY, ESTIMATE = "total/energy_j", "total/estimated_energy_j"
 COLUMNS = [
     *(f"params.`{name}`" for name in ("device", "model", "dataset", "batch", "workers", "power_limit")),
     *(f"metrics.`{name}`" for name in ("total/e2e_s", ENERGY, "steady/data_stall_s", "val/accuracy")),
@@ -113,7 +113,8 @@ def charts() -> dict[str, list[Chart]]:
     axes = [("workers", results), ("workers", [*results, ENERGY]), ("power_limit", [*results, ENERGY])]
     return {
         "Energy and time": [
-            scatter("total/e2e_s", ENERGY), scatter("steady/data_stall_s", "steady/e2e_s"), bar(ENERGY)
+            scatter("total/e2e_s", ENERGY), scatter("total/e2e_s", ESTIMATE),
+            scatter("steady/data_stall_s", "steady/e2e_s"), bar(ENERGY), bar(ESTIMATE)
         ],
         "Configuration and results": [
             {"type": "PARALLEL", "selectedParams": ["device", "batch", param], "selectedMetrics": metrics}
