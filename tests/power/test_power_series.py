@@ -76,6 +76,12 @@ def test_known_delay_is_corrected_and_smoothing_is_in_the_uncertainty():
     assert power.settled_s == pytest.approx(0.2)
 
 
+def test_time_after_the_last_sample_is_in_the_uncertainty():
+    power = sampled(lambda at_s: 5.0 if at_s < 1.5 else 15.0, [0.1 * tenth for tenth in range(41)])
+    assert power.sampling(3 * S, 4 * S).half_width_j < 0.5
+    assert power.sampling(3 * S, round(4.4 * S)).half_width_j >= 0.4 * 10
+
+
 def test_error_of_a_power_drop_at_the_end_is_within_the_uncertainty():
     """The sample of the border is taken after the window, and the energy is read after that."""
     power = series()

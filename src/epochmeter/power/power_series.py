@@ -202,8 +202,11 @@ class PowerSeries:
         delayed = opened_s + response.delay_s, closed_s + response.delay_s
         interior, structure_j = interior_j(times_s, total_w, *delayed, response.held_s, response.unsampled)
         borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
+        # The last power of a sensor that failed was extrapolated.
+        unread_j = max(0.0, closed_s - float(times_s[-1])) * float(np.ptp(total_w)) if len(times_s) else 0.0
+        random_j = math.hypot(interior, *borders_j, unread_j)
         # A sensor may always round in the same direction.
-        return math.hypot(interior, *borders_j) + self._step_w / 2 * (closed_s - opened_s), structure_j
+        return random_j + self._step_w / 2 * (closed_s - opened_s), structure_j
 
     def _read_times(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
         """Times of the energy readings at both borders, just outside the window; the border itself if there is none."""

@@ -28,7 +28,7 @@ INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
 """The same for an INA238: its bus voltage, its shunt and its temperature (its datasheet)."""
 READS_PER_SAMPLE = 10
 """Number of reads of each sample of the service: a reading is a sample that was taken up to one period ago."""
-MAX_AGE_PERIODS = 2  # number of periods without a new sample after which the power is unavailable
+MAX_AGE_PERIODS = 1.5  # number of periods without a new sample after which the power is unavailable
 MODULE = "module"
 INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
 """NVIDIA's names of the rails that feed all others, with their scope, for boards without a rail table."""
