@@ -28,7 +28,7 @@ def make(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> F
         try:
             (batches,) = Path(unpacked).iterdir()
             classes, splits = _read(batches, folder if layout == "files" else None, say)
-        except (pickle.UnpicklingError, LookupError, TypeError, AttributeError, ValueError, OSError) as error:
+        except (pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError, ValueError, OSError) as error:
             raise ValueError(
                 f"{archive} is not the archive of CIFAR's Python version: {error}. Delete it to download it again, or "
                 f"replace it by the one from {url}."

@@ -46,7 +46,7 @@ def analyze_pipes(path: Path) -> dict[str, Any]:
     launches = list(_launches(path))
     if not launches:
         raise NsightError(f"{path.name} has no kernels: none ran in the profiled steps")
-    names, values = np.array([name for name, _ in launches]), np.array([row for _, row in launches])
+    names, values = np.array([name for name, _ in launches], object), np.array([row for _, row in launches])
     if not (values[:, 0] > 0).all():  # also NaN
         raise NsightError(f"{path.name} has a kernel without `{DURATION}`")
     kernels = [
