@@ -157,7 +157,7 @@ class Board:
         return (self.root / path).read_text().strip()
 
     def program(self, name: str, script: str) -> None:
-        """A program of that name; `root_only` ends it for all but those whom sudo, or AS_ROOT, lets be root."""
+        """A program of that name; its shell function `root_only` ends it unless sudo or AS_ROOT makes the user root."""
         guard = '[ -n "$AS_ROOT" ] || { echo "Error: root only"; exit 1; }'
         self.programs.mkdir(parents=True, exist_ok=True)
         executable(self.programs / name, f"#!/bin/sh\nROOT='{self.root}'\nroot_only() {{ {guard}; }}\n{script}")

@@ -32,7 +32,7 @@ def bind_spec(spec, *args, **kwargs):
 
 
 def target_arguments(spec):
-    """Return the keys of a specification that are arguments: all but `_target_` and `name`."""
+    """Return the keys of a specification that are arguments: all except `_target_` and `name`."""
     return {key: value for key, value in spec.items() if key not in ("_target_", "name")}
 
 

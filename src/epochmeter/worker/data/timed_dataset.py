@@ -31,7 +31,7 @@ class TimedDataset:
     The times are, in ns, the durations to read, preprocess and decode (a part of preprocess), and the start, by the
     monotonic clock of all processes. The number of the DataLoader worker follows, -1 for the main process.
     `samples` either has `read(index)` and `decode(data, index)`, or is a sequence of `(transform(image), label)`, where
-    all but the transform counts as reading. Bad samples raise BadSampleError (in a sequence, OSError as from Pillow),
+    all except the transform counts as reading. Bad samples raise BadSampleError, in a sequence OSError as from Pillow,
     unless they are skipped. The batch is None if all its samples are bad.
 
     `open_samples` is a function of the transform.
