@@ -96,6 +96,7 @@ def test_nothing_overflows_in_any_state(browser, tmp_path, runs):
         page = open_page(browser, path, width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert (page.evaluate(OVERFLOWING, SCROLLING), page.errors) == ([], [])
+        assert page.locator(".dt-paging button:visible").count() >= (len(runs) > 10), "pages of the table"
         page.close()
 
 
