@@ -33,11 +33,13 @@ def test_checksum_covers_names_sizes_and_contents(tmp_path):
     assert len(digests) == 4
 
 
-def test_links_are_followed_and_a_broken_link_is_an_error(tmp_path):
+def test_links_are_followed_loops_end_and_a_broken_link_is_an_error(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "real.png").touch()
     (tmp_path / "a" / "linked.png").symlink_to("real.png")
     (tmp_path / "b").symlink_to("a")
+    (tmp_path / "a" / "loop").symlink_to("..")
+    (tmp_path / "a" / "second").symlink_to("../b")
     assert list(iter_files(tmp_path)) == ["a/linked.png", "a/real.png", "b/linked.png", "b/real.png"]
     (tmp_path / "lost.png").symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match=r"lost\.png"):

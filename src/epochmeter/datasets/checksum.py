@@ -54,7 +54,8 @@ def iter_files(top: Path, images: bool = False) -> Iterator[str]:
     splits = [split for split in ("train", "val") if images and (top / split).is_dir()]
     for split in splits if "train" in splits else [""]:  # other folders next to train/ and val/ are not used
         for folder, folders, names in os.walk(top / split, onerror=_raise, followlinks=True):
-            folders[:] = sorted(name for name in folders if not (images and name.startswith(".")))
+            visible = [name for name in folders if not (images and name.startswith("."))]
+            folders[:] = sorted(name for name in visible if not _is_loop(Path(folder, name)))
             below = folder[len(str(top)) + 1 :]
             for name in sorted(names):  # about the order on disk
                 if _is_sample(name) if images else below or name != MANIFEST_NAME:
@@ -99,6 +100,11 @@ def _file_checksum(size: int, sha256: hashlib._Hash) -> Checksum:
 
 def _is_sample(name: str) -> bool:
     return name.lower().endswith(SAMPLE_SUFFIXES) and not name.startswith(".")
+
+
+def _is_loop(folder: Path) -> bool:
+    """Return whether a folder is a link to one of the folders above it."""
+    return folder.is_symlink() and folder.resolve() in {above.resolve() for above in folder.parents}
 
 
 def _raise(error: OSError) -> None:
