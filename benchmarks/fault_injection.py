@@ -1,4 +1,4 @@
-"""Faults injected into a short run at a random instant, and what is lost after the same command was started again.
+"""Faults injected into a short run at a random instant, and the losses after the same command was started again.
 
 The run is on a simulated board, whose power mode it changes, and resumes from its checkpoints.
 """
@@ -288,7 +288,7 @@ FAULTS: dict[str, Fault] = {
 
 
 class Damage(NamedTuple):
-    """What a fault and a second start of the same command have damaged; everything must be 0 or empty."""
+    """Damage by a fault and a second start of the same command; everything must be 0 or empty."""
 
     lost_epochs: int  # measured by both commands, without the one that was interrupted in each run
     doubled: int  # runs that MLflow shows more than once, or in another state than their records

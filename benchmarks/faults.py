@@ -1,4 +1,4 @@
-"""Inject faults into runs at random instants, start each run again, and count what was lost.
+"""Inject faults into runs at random instants, start each run again, and count the losses.
 
     make faults                                20 of each, half a minute or more each, one per core in parallel
     make faults ARGS="--each 2 SIGTERM"        two of those whose names contain that word

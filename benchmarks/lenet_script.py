@@ -90,7 +90,7 @@ def train_with_lightning(model: nn.Module, loader: DataLoader, epochs: int, turn
 def train_in_turns(model: nn.Module, loader: DataLoader, epochs: int, tool: str) -> None:
     """Alternate measured and bare epochs at the same addresses; print the seconds of each epoch as JSON.
 
-    The tool is a `Meter` (`meter`), or what `src/measure.py` adds to this process (`hooks`).
+    The tool is a `Meter` (`meter`), or the hooks that `src/measure.py` adds to this process (`hooks`).
     """
     optimizer, data, without = sgd(model), loader, unhooked
     if tool == "meter":

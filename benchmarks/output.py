@@ -1,4 +1,4 @@
-"""What the benchmarks share: tables in Markdown, as docs/results.md has them, and `--short`.
+"""Shared parts of the benchmarks: tables in Markdown, as docs/results.md has them, and `--short`.
 
 `make bench` prints all tables. `make bench ARGS=--short` takes a few samples of each: it shows that they work.
 """
@@ -54,5 +54,5 @@ def _conditions() -> Iterable[str]:
 
 
 def _git(*arguments: str) -> str:
-    """Return what git prints, nothing where the project is no checkout."""
+    """Return the output of git; empty if the project is no checkout."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()

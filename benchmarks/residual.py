@@ -1,4 +1,4 @@
-"""What the two clocks disagree by: the largest residual of any epoch, over its end-to-end time, in runs made here."""
+"""Difference of the two clocks: the largest residual of any epoch, over its end-to-end time, in runs made here."""
 
 from __future__ import annotations
 

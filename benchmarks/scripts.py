@@ -1,4 +1,4 @@
-"""What `src/measure.py` measures in a script, compared with `src/train.py` on the same job and with known waits."""
+"""Measurements of a script by `src/measure.py`, compared with `src/train.py` on the same job and with known waits."""
 
 from __future__ import annotations
 

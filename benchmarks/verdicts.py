@@ -1,4 +1,4 @@
-"""How often the verdicts of a report are wrong, and what they detect, by simulation.
+"""How often the verdicts of a report are wrong, and which differences they detect, by simulation.
 
     PYTHONPATH=src:tests python benchmarks/verdicts.py [simulations]
 
@@ -151,7 +151,7 @@ def detected_changes(factors: Sequence[float], repeats: int, simulations: int, *
 
 
 def print_comparisons(simulations: int) -> None:
-    """Print what a comparison of two sweeps detects, and its false discovery rate."""
+    """Print the power of a comparison of two sweeps, and its false discovery rate."""
     print("\n| changed | noise | repeats |", " | ".join(f"{count} configurations" for count in COMPARED), "|")
     print("| --- | --- | --- |", " | ".join("---" for _ in COMPARED), "|")
     for changed, every in {"all": 1, "half": 2}.items():

@@ -132,7 +132,7 @@ def include_reused(request: job.RunRequest, outcomes: "Sequence[RunResult]") -> 
 
 
 def publish_pending(request: job.RunRequest) -> None:
-    """Publish what earlier runs did not, for example because the last one was killed while publishing."""
+    """Publish the rest of earlier runs, for example because the last one was killed while publishing."""
     from epochmeter.tracking import publisher
 
     if error := publisher.publish_pending(request.folder.parents[1], request.job.tracking.to_dict()):

@@ -99,7 +99,7 @@ def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Call
 
 
 def check_arguments(arguments: Sequence[str], entry: str) -> None:
-    """Refuse what Hydra accepts or explains badly; raises InputError for the first invalid argument.
+    """Refuse arguments that Hydra accepts or explains badly; raises InputError for the first invalid argument.
 
     An argument of a constructed object, such as a model, may be deleted: the constructor checks if it has a default.
     """

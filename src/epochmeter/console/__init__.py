@@ -1,1 +1,1 @@
-"""What is printed while runs go on and when they end."""
+"""Output of runs in progress and at their end."""

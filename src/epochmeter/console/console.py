@@ -232,7 +232,7 @@ class Terminal(logging.Handler):
         self.console.print(table, crop=False)
 
     def _print_footer(self, outcomes: Sequence[RunResult]) -> None:
-        """Print what applies to all runs: why energy was not measured, folders, links, and that they are rehearsals."""
+        """Print facts about all runs: why energy was not measured, folders, links, and that they are rehearsals."""
         for reason in dict.fromkeys(outcome.no_energy for outcome in outcomes if outcome.no_energy):
             if reason.startswith(("meter=none", "meter=estimate")):  # as requested
                 self.info(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")

@@ -50,7 +50,7 @@ FileTask = Callable[[Path, str], Checksum]
 
 
 def iter_files(top: Path, images: bool = False) -> Iterator[str]:
-    """Yield the path of each file relative to `top`, following links. `images`: only those to train on."""
+    """Yield the path of each file relative to `top`, following links; with `images` only the images to train on."""
     splits = [split for split in ("train", "val") if images and (top / split).is_dir()]
     for split in splits if "train" in splits else [""]:  # other folders next to train/ and val/ are not used
         for folder, folders, names in os.walk(top / split, onerror=_raise, followlinks=True):

@@ -95,7 +95,7 @@ def no_energy_reason(run: Mapping[str, Any]) -> str | None:
 
 
 def stop_reason(stop: BaseException) -> str:
-    """Return what stopped a run. Slurm sends the same signal at the time limit and on cancellation."""
+    """Return the cause that stopped a run. Slurm sends the same signal at the time limit and on cancellation."""
     if isinstance(stop, KeyboardInterrupt):
         return "stopped by Ctrl-C"
     job = os.environ.get("SLURM_JOB_ID")

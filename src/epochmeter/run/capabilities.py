@@ -1,4 +1,4 @@
-"""What this machine can measure and set; for everything else the reason and a hint."""
+"""Quantities and settings that this machine can measure and set; for all others the reason and a hint."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def is_measured_already(plan: Plan, outcome: RunResult, name: str, terminal: Ter
 def claimed_devices(
     plan: Plan, unrestored: list[SavedSetting], outcome: RunResult, terminal: Terminal
 ) -> Iterator[None]:
-    """Lock the devices of a run, and restore what a killed run left changed on them."""
+    """Lock the devices of a run, and restore settings that a killed run left changed."""
     locked = plan.devices if plan.job.measure.lock else []
     if not locked:
         outcome.notes.append("`measure.lock=false`: other runs may have used the device at the same time.")

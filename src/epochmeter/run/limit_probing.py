@@ -135,7 +135,7 @@ class LimitProbing:
             self._choose("training ended before the search", is_applied=False)
 
     def _check(self) -> None:
-        """Refuse what cannot be searched: one limit only, or energy without a meter; RuntimeError."""
+        """Refuse searches that are not possible: one limit only, or energy without a meter; RuntimeError."""
         if len(self._targets) < 2:
             only = self._targets[0].setting
             raise RuntimeError(

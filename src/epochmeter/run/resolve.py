@@ -110,7 +110,7 @@ def settings(plan: Plan) -> Plan:
 
 
 def rehearsal_reasons(plan: Plan, requests: Sequence[SettingRequest] | None) -> list[str]:
-    """Return why a run is a rehearsal: it requests what this machine is not, or does not have.
+    """Return why a run is a rehearsal: it requests another machine, or hardware that this machine lacks.
 
     `requests` are the requested device settings; None: none may be changed. ValueError with `rehearse=false`.
     """

@@ -1,4 +1,4 @@
-"""Windows in the record: what the training process measured, with the energy between the readings at their borders."""
+"""Windows in the record: measurements of the training process, and the energy between the readings at the borders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publish a record as an MLflow run. Publishing adds what is missing, so it can be interrupted and repeated."""
+"""Publish a record as an MLflow run. Publishing adds missing parts, so it can be interrupted and repeated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Published:
 
 
 def publish(record: Record, store: Store, ended: str | None = None) -> Published:
-    """Publish what MLflow lacks of a record; if this is interrupted between two calls, the next publishing continues.
+    """Publish the parts of a record that MLflow lacks; after an interruption, the next publishing continues.
 
     The run's status is set last, so that a run shown as finished is complete. Of a run that may resume from a
     checkpoint, only the epochs before the checkpoint are published, as MLflow cannot delete metrics. `ended` is how the

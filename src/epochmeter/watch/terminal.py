@@ -97,7 +97,7 @@ def draw(snapshot: Snapshot, width: int, height: int | None = None) -> list[Line
 
 
 def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) -> None:
-    """Show what `read` returns until `q` or Ctrl-C; once, if the output is not a terminal.
+    """Show the snapshots that `read` returns until `q` or Ctrl-C; once, if the output is not a terminal.
 
     A record that cannot be read, as while its folder is moved, does not end the view.
     """

@@ -1,6 +1,6 @@
 """The training process: `python -m epochmeter.worker RUN_FOLDER` trains the job in the folder's job.json.
 
-What it does, with the controller's part in brackets:
+Its steps, with the controller's part in brackets:
 
     build model, data, optimizer; measure the device's peaks
     for each epoch:

@@ -139,7 +139,7 @@ def _at_peak(changes):
     largest = sorted((size, name) for name, size in modules.items() if size > 0)[: -MAX_MODULES - 1 : -1]
     memory = {"peak_bytes": highest, "kinds": kinds, "modules": {name: size for size, name in largest}}
     details = changes[end - 1][2] if end else {}
-    if details.get("Total Reserved", 0) > 0:  # a GPU's allocator knows what existed before
+    if details.get("Total Reserved", 0) > 0:  # a GPU's allocator counts earlier allocations too
         memory["allocated_bytes"], memory["reserved_bytes"] = details["Total Allocated"], details["Total Reserved"]
         kinds["other"] = memory["allocated_bytes"] - highest
         kinds["fragmentation"] = memory["reserved_bytes"] - memory["allocated_bytes"]

@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """The best of all ranked configurations (`costs`), and what limits their comparison."""
+    """The best of all ranked configurations (`costs`), and the limits of their comparison."""
 
     configurations: Sequence[Configuration]
     costs: Sequence[Cost]

@@ -22,7 +22,7 @@ from epochmeter.report.statistics import Estimate, indistinguishable_from_best, 
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
-"""What a criterion compares: a value per run."""
+"""Values that a criterion compares, one per run."""
 LEAST_WIDENED = 3
 """Smallest number of configurations, not significantly different, for which the interval of the best is widened."""
 TIMES, JOULES, TIME = attrgetter("times_s"), attrgetter("joules"), attrgetter("time_s")
@@ -110,7 +110,7 @@ def unmet_constraints(configurations: Sequence[Configuration], criteria: Criteri
 
 
 def _constraints(criteria: Criteria) -> Iterator[tuple[Name, float, Callable[[Cost], float], Values]]:
-    """Yield each constraint: its name and bound, the limited quantity, and what is minimized within the bound."""
+    """Yield each constraint: its name and bound, the limited quantity, and the values to minimize within the bound."""
     if criteria.power_budget_w:
         yield "power_budget", criteria.power_budget_w, _power, TIMES
     if criteria.deadline_s:

@@ -99,7 +99,7 @@ def by_energy_scope(configurations: Iterable[Configuration]) -> list[tuple[str, 
 
 
 def scopes(configurations: Iterable[Configuration]) -> str:
-    """Return what the energies cover, for a caption."""
+    """Return the scope of the energies, for a caption."""
     return "; ".join(sorted({scope for configuration in configurations if (scope := configuration.energy_scope)}))
 
 

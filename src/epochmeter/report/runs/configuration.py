@@ -44,7 +44,7 @@ class Configuration:
 
     @property
     def energy_scope(self) -> str | None:
-        """What its energy covers; None if a run has no energy or the runs differ."""
+        """Scope of its energy; None if a run has no energy or the runs differ."""
         scopes = {run.energy_covers for run in self.runs}
         return scopes.pop() if len(scopes) == 1 else None
 

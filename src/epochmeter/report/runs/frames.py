@@ -55,7 +55,7 @@ class Frame:
 
 
 class Runs(UserList[Run], Frame):
-    """Runs, and what they measured as tables.
+    """Runs, and their measurements as tables.
 
     As a table, it has one row per run: attributes (`run.state`), configuration (`batch`), metrics (`steady/e2e_s`) and
     the host.
