@@ -37,7 +37,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*row)
     print(f"\n**{title}** ({', '.join(_conditions())})\n", flush=True)
-    # In one piece each row: Markdown knows no wrapped cells.
+    # Rows are not wrapped, since Markdown has no wrapped cells.
     Console(width=400, highlight=False, markup=False).print(table)
 
 

@@ -14,7 +14,7 @@ RUNNING_STATES = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", 
 UNUSABLE_STATES = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
 """Beginnings of the states of a node that does not accept jobs."""
 GONE = "GONE"
-"""State of a job that Slurm no longer knows, which is the case some minutes after its end; not a state of Slurm."""
+"""State of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm."""
 
 
 class SlurmJob(NamedTuple):

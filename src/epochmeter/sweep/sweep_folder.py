@@ -70,7 +70,7 @@ def command_hash(command: Sequence[str], many: bool) -> str:
 
 
 def is_sweep_override(override: str) -> bool:
-    """Whether an override may be swept over: a list or a function. Only Hydra knows exactly."""
+    """Whether an override may be swept over: a list or a function; an approximation of Hydra's rules."""
     return any(sign in override.partition("=")[2] for sign in ",(")
 
 
