@@ -106,7 +106,8 @@ if [ "$(mask "$now")" != "$(mask "$2")" ]; then
     read -r answer
     case $answer in YES|yes) touch "$ROOT/rebooted";; *) echo "NVPM ERROR: bad input!"; exit 0;; esac
 fi
-echo "pmode:000$2" > "$ROOT/nvpmodel/status"
+echo "pmode:000$2" > "$ROOT/nvpmodel/status.new"
+mv "$ROOT/nvpmodel/status.new" "$ROOT/nvpmodel/status"
 """
 JETSON_CLOCKS = """
 root_only
