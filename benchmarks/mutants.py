@@ -171,7 +171,7 @@ MUTANTS = [
     Mutant("results/throughput.py", "- (count - 1) * global_batch]", "- count * global_batch]"),
     Mutant("results/reuse.py", '            and not run["rehearsal"]\n', ""),
     # Machine and datasets: identity of processes, locks, disks, checksums
-    Mutant("shared/process_identity.py", " and process.began in (None, stat[19])", ""),
+    Mutant("shared/process_identity.py", " and process.start_ticks in (None, stat[19])", ""),
     Mutant("machine/device_lock.py", "in sorted(devices)", "in devices"),
     Mutant("machine/disk.py", "if not disk.devices or not counters.keys() >= {*disk.devices}:", "if not disk.devices:"),
     Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False"),

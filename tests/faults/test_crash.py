@@ -16,7 +16,7 @@ from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import CHECKPOINT, GAUGES, Record
 
-GONE = this_process()._replace(began="0")
+GONE = this_process()._replace(start_ticks="0")
 WINDOWS = [{"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}} for number in (0, 1)]
 STEP, LOSS = array("f", [0.0, 0.25, 0.5, 0.75]), array("f", [2.0])
 WRITERS = {records.__file__, atomic_files.__file__}

@@ -6,7 +6,7 @@ from epochmeter.results.run_status import status_of
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
-DEAD = {"began": "0"}
+DEAD = {"start_ticks": "0"}
 """An earlier process with this process's ID."""
 
 

@@ -17,7 +17,7 @@ from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 
 NOTE = "epoch 1: no energy of VDD_IN: gone."
-GONE = this_process()._replace(began="0")
+GONE = this_process()._replace(start_ticks="0")
 JOB = job_keys(tracking={"name": "mlflow"})
 RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0,
        "power_limit_max_w": None}  # fmt: skip

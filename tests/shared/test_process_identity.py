@@ -10,7 +10,7 @@ from epochmeter.shared.process_identity import is_alive, start_ticks, this_proce
 
 
 def of(process):
-    return this_process()._replace(pid=process.pid, began=start_ticks(process.pid))
+    return this_process()._replace(pid=process.pid, start_ticks=start_ticks(process.pid))
 
 
 def test_zombie_process_is_not_running(other_process):
@@ -24,7 +24,7 @@ def test_zombie_process_is_not_running(other_process):
     assert start_ticks(process.pid) is None
 
 
-@pytest.mark.parametrize("changed", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
+@pytest.mark.parametrize("changed", [{"start_ticks": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
 def test_reused_pid_is_another_process_and_those_of_another_host_are_assumed_running(changed):
     assert not is_alive(this_process()._replace(**changed))
     assert is_alive(this_process()._replace(**changed, host="board-7"))

@@ -58,7 +58,7 @@ def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(brow
         assert page.evaluate(OVERFLOWING, "") == []
 
     run = record.run()
-    record.describe(record.job(), {**run, "began": "0"})  # another process has the ID of the one that measured
+    record.describe(record.job(), {**run, "start_ticks": "0"})  # another process has the ID of the one that measured
     page.wait_for_selector(".state.interrupted")
     assert page.errors == []
     assert all(request.startswith(("data:", url)) for request in page.requests), "nothing leaves the machine"

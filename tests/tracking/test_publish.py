@@ -210,7 +210,7 @@ def test_run_created_twice_by_a_slow_server_is_shown_once(store, make_record):
 
 def test_dead_runs_of_this_host_are_ended_as_their_records_say(store, make_record):
     """Without a readable record they were killed."""
-    reused_pid = {**this_process()._asdict(), "began": "0"}
+    reused_pid = {**this_process()._asdict(), "start_ticks": "0"}
     deleted, broken = (make_record(number, **DEAD) for number in (4, 5))
     records = {
         "KILLED": [make_record(0, state=None, **DEAD), make_record(1, state=None, **reused_pid), deleted, broken],

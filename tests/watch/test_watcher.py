@@ -15,7 +15,7 @@ from epochmeter.shared.record import PROGRESS, Record
 from epochmeter.watch import watcher
 from epochmeter.watch.watcher import Watcher
 
-GONE = {"pid": 2**22 + 1, "began": None}
+GONE = {"pid": 2**22 + 1, "start_ticks": None}
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ class Process(NamedTuple):
     host: str
     pid: int
     boot_id: Optional[str]  # of the host's boot; None or empty if unknown
-    began: Optional[str]  # its start time, as `start_ticks` returns it; None if unknown
-    numbers: Optional[str] = None  # the PID namespace of `pid`, since a container may have its own; None if unknown
+    start_ticks: Optional[str]  # its start time, as the function of this name returns it; None if unknown
+    pid_namespace: Optional[str] = None  # of `pid`, since a container may have its own; None if unknown
 
 
 def this_process() -> Process:
@@ -58,13 +58,13 @@ def is_alive(process: Process) -> bool:
     now = boot_id()
     if process.boot_id and now and process.boot_id != now:
         return False
-    if process.numbers not in (None, pid_namespace()):
+    if process.pid_namespace not in (None, pid_namespace()):
         return True
     try:
         stat = _stat(process.pid)
     except OSError:
         return False
-    return stat[0] not in ENDED_STATES and process.began in (None, stat[19])
+    return stat[0] not in ENDED_STATES and process.start_ticks in (None, stat[19])
 
 
 def _stat(pid: int) -> List[str]:

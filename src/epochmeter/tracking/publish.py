@@ -102,8 +102,8 @@ def close_dead_runs(store: Store) -> None:
     query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
     for run in store.client.search_runs([store.experiment_id], query):
         tags = run.data.tags
-        boot_id, began, numbers = (tags.get(f"epochmeter.{name}") for name in ("boot_id", "began", "numbers"))
-        if is_alive(Process(tags["epochmeter.host"], int(tags["epochmeter.pid"]), boot_id, began, numbers)):
+        identity = (tags.get(f"epochmeter.{name}") for name in ("boot_id", "start_ticks", "pid_namespace"))
+        if is_alive(Process(tags["epochmeter.host"], int(tags["epochmeter.pid"]), *identity)):
             continue
         record = Record(tags["epochmeter.folder"])
         with suppress(Exception):  # one bad record must not block the next run

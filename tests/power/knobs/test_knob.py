@@ -266,7 +266,7 @@ def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
     monkeypatch.setattr(jtop_control.os, "geteuid", lambda: 1000)
     journal, was = make_journal(board.root), open_nvpmodel(board.root).get()
     entry = journal.note("nvpmodel", (), was, "sudo nvpmodel -m 5")
-    journal.update(entry._replace(began="0"))
+    journal.update(entry._replace(start_ticks="0"))
     assert restore_after_kill(journal, print) == []
     assert late == [2, 5]
 
@@ -300,7 +300,7 @@ def record_change(bench, **changes):
     """Write the journal entry of a process that was killed before it changed the setting."""
     original = bench.setting()
     entry = bench.journal.note(bench.knob.name, bench.knob.devices, original, bench.knob.by_hand(original))
-    return bench.journal.update(entry._replace(began="0", **changes))
+    return bench.journal.update(entry._replace(start_ticks="0", **changes))
 
 
 def left_by_a_dead_run(bench, **changes):

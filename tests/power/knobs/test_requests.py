@@ -56,7 +56,7 @@ def test_settings_left_by_a_killed_run_are_restored_newest_first(board, requeste
     for knob, wish in resolve_targets(requested(True, power_limit="id:0", clocks="locked")):
         entry = journal.note(knob.name, knob.devices, knob.get(), knob.by_hand(knob.get()))
         knob.set(wish.setting)
-        journal.update(entry._replace(ours=wish.setting, began="0"))
+        journal.update(entry._replace(ours=wish.setting, start_ticks="0"))
     messages = []
     restore_after_kill(journal, messages.append)
     assert [text.split()[:2] for text in messages] == [["restored", "jetson_clocks"], ["restored", "nvpmodel"]]
@@ -77,7 +77,7 @@ def test_journal_that_cannot_be_locked_is_a_warning(journal, monkeypatch):
     def refuse(folder):
         raise PermissionError(13, "Permission denied")
 
-    entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(began="0"))
+    entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(start_ticks="0"))
     monkeypatch.setattr(restore_journal, "lock_folder", refuse)
     messages = []
     assert restore_after_kill(journal, messages.append) == [entry]
@@ -89,7 +89,7 @@ def test_journal_that_cannot_be_locked_is_a_warning(journal, monkeypatch):
 def test_jetson_that_replays_another_board_keeps_its_own_settings(board, requested, journal, monkeypatch):
     """The programs and jtop's service act on this machine, whatever the root."""
     board.with_modes("nano").put(jtop_socket="")
-    journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(began="0"))
+    journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(start_ticks="0"))
     monkeypatch.setattr(requests, "JETSON_FILES", (str(board.root / "jtop_socket"),))
     with pytest.raises(RuntimeError, match="is a recorded board"):
         requested(power_limit=5)

@@ -14,11 +14,11 @@ def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatc
     assert RestoreJournal(str(tmp_path / "state"), root="/", boot_id="", command="").unrestored() == []
 
 
-@pytest.mark.parametrize("changes", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
+@pytest.mark.parametrize("changes", [{"start_ticks": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
 def test_only_the_entry_of_an_ended_process_is_pending(journal, other_process, changes):
     """The process has ended, its pid is used by another process, or the machine was rebooted."""
     pid = other_process.pid
-    entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(pid=pid, began=start_ticks(pid)))
+    entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(pid=pid, start_ticks=start_ticks(pid)))
     assert journal.unrestored() == []
     left = journal.update(entry._replace(**changes))
     assert journal.unrestored() == [left]
@@ -71,7 +71,7 @@ def test_entry_deleted_by_another_process_is_ignored(journal):
 
 def test_entry_of_another_container_is_pending_after_a_reboot(journal):
     entry = journal.note("RAPL", [], "95 W", "by hand")
-    inside = journal.update(entry._replace(pid=2**22 + 1, began="0", numbers="pid:[1]"))
+    inside = journal.update(entry._replace(pid=2**22 + 1, start_ticks="0", pid_namespace="pid:[1]"))
     assert journal.unrestored() == []
     journal.boot_id = "the next boot"
     assert journal.unrestored() == [inside]

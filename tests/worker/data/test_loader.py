@@ -96,7 +96,7 @@ def test_workers_end_with_a_killed_parent():
     receiver, sender = get_context("fork").Pipe(duplex=False)
     parent = get_context("fork").Process(target=start_workers, args=(sender,))
     parent.start()
-    workers = [this_process()._replace(pid=pid, began=None) for pid in receiver.recv()]
+    workers = [this_process()._replace(pid=pid, start_ticks=None) for pid in receiver.recv()]
     parent.kill()
     parent.join()
     assert len(workers) == 2

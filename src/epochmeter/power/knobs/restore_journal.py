@@ -28,11 +28,11 @@ class SavedSetting(NamedTuple):
     ours: str | None  # the applied setting; None while it is being changed
     by_hand: str  # the shell command that restores it
     pid: int
-    began: str | None  # start time of that process, which distinguishes it from a later one with the same pid
+    start_ticks: str | None  # start time of that process, which distinguishes it from a later one with the same pid
     boot_id: str
     when: str
     command: str
-    numbers: str | None = None
+    pid_namespace: str | None = None
     """PID namespace of `pid`, as `pid_namespace` returns it: in another one, `pid` means another process."""
 
 
@@ -47,7 +47,7 @@ class RestoreJournal:
     def note(self, knob: str, devices: Sequence[str], was: str, by_hand: str) -> SavedSetting:
         """Record an original setting before it is changed; RuntimeError if another process has changed it already."""
         me, when = this_process(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        by = (me.pid, me.began, self.boot_id, when, self.command, me.numbers)
+        by = (me.pid, me.start_ticks, self.boot_id, when, self.command, me.pid_namespace)
         entry = SavedSetting(knob, list(devices), self.root, was, None, by_hand, *by)
         if earlier := self._read(self._file(knob, devices)):
             raise RuntimeError(
@@ -121,7 +121,7 @@ class RestoreJournal:
         """Whether the process of an entry may still be running; this process holds none when it calls this."""
         if entry.boot_id != self.boot_id:
             return False
-        process = Process(platform.node(), entry.pid, None, entry.began, entry.numbers)
+        process = Process(platform.node(), entry.pid, None, entry.start_ticks, entry.pid_namespace)
         return is_alive(process) and process != this_process()._replace(boot_id=None)
 
     def _file(self, knob: str, devices: Sequence[str]) -> Path:
