@@ -147,7 +147,7 @@ MUTANTS = [
     Mutant(
         "run/worker_process.py",
         "os.killpg(group, signal.SIGKILL)",
-        "os.kill(self.pid, signal.SIGKILL)",
+        "os.kill(self.pids[0], signal.SIGKILL)",
         "run/test_launch.py",
     ),
     Mutant("run/window.py", "between_s - window_s <= max(MAX_EXCESS_S,", "between_s - window_s <= min(MAX_EXCESS_S,"),
@@ -156,7 +156,7 @@ MUTANTS = [
         "run/instruments.py",
         "after.count < before.count or after.bytes < before.bytes",
         "False",
-        "run/test_data_source.py",
+        "run/test_instruments.py",
     ),
     # Results: ranks, means, totals
     Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max("),

@@ -1,5 +1,3 @@
-"""Publish runs to MLflow: `python src/publish.py --help`."""
-
 from epochmeter.__main__ import start
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from default_jobs import job_of
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.run import event_loop
 from epochmeter.run.event_loop import EventLoop, check_metered
-from epochmeter.run.instruments import FileSource, WindowInstruments
+from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.window import Window
 from epochmeter.shared.protocol import (
     Built,
@@ -59,7 +59,7 @@ def test_script_learns_whether_counters_are_read_and_gets_replies_where_it_waits
     job = job_of(measure={"command": ["train.py"]})
     plan = SimpleNamespace(record=Record(tmp_path), job=job, targets={}, run={"training": {}}, describe=Mock(), gpus=[])
     meter = Mock(domains={}, energy={"source": "none"})
-    source = Mock(FileSource) if has_counters else Mock(prepare=lambda epoch: [])
+    source = Mock(files=has_counters, prepare=lambda epoch: [])
     instruments = WindowInstruments(meter, Mock(series=None), source, gpu_monitor=Mock())
     worker = Mock(pids=[])
     EventLoop(worker, plan, instruments, Mock(), Mock(), Mock()).run(iter(messages))

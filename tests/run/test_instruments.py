@@ -1,68 +1,134 @@
-"""Cooling down before a run."""
+"""Sources of samples, with real files and the kernel's page cache, and cooling down before a run."""
 
-from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
+from default_jobs import job_of
+from project import put
 
-from epochmeter.machine.gauge_sampler import Gauges
-from epochmeter.run.instruments import wait_until_cool
+from epochmeter.machine.disk import Disk, ReadCounters
+from epochmeter.results.run_result import RunResult
+from epochmeter.run import instruments
+from epochmeter.run.instruments import DataSource, cool_down
 
-ZONE = "sys/class/thermal/thermal_zone{}/"
-
-
-class CoolingMachine:
-    """A machine whose sensors cool by one degree per second, and the clock of the wait."""
-
-    def __init__(self, root, *degrees):
-        self.now_s, self.degrees = 1000.0, degrees
-        for number, _ in enumerate(degrees):
-            (root / ZONE.format(number)).mkdir(parents=True)
-            (root / ZONE.format(number) / "type").write_text("thermal")
-        self._files = [root / ZONE.format(number) / "temp" for number, _ in enumerate(degrees)]
-        self._root = root
-        self.pause(0)
-
-    def pause(self, seconds):
-        self.now_s += seconds
-        for file, degrees in zip(self._files, self.degrees, strict=True):
-            file.write_text(f"{1000 * (degrees - (self.now_s - 1000)):.0f}\n")
-
-    def rest(self, below_c, most_s=600):
-        self.messages = []
-        with closing(Gauges(gpus=[], root=self._root)) as gauges:
-            return wait_until_cool(
-                below_c, most_s, gauges, self.messages.append, clock=lambda: self.now_s, pause=self.pause
-            )
+FEW, MANY = ReadCounters(2, 100), ReadCounters(9, 900)
 
 
 @pytest.fixture
-def cooling(tmp_path):
-    return lambda *degrees: CoolingMachine(tmp_path, *degrees)
+def folder(tmp_path):
+    """A dataset of two splits, and files of ten pages each."""
+    return put(tmp_path, {f"{split}/cat/{n}.png": "x" * 40960 for split in ("train", "val") for n in range(4)})
+
+
+@pytest.fixture
+def windowed(folder, monkeypatch):
+    """windowed(*counters, name="epoch", cache=) -> the notes of two epochs, and the metrics of the second, of 2 s."""
+
+    def measure(*counters, name="epoch", reason=None, **keys):
+        readings = iter(counters)
+        monkeypatch.setattr(instruments, "read_counters", lambda disk: next(readings))
+        monkeypatch.setattr(instruments, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
+        monkeypatch.setattr(instruments, "describe", lambda disk: {"medium": disk.medium})
+        source = DataSource(job_of(**keys), str(folder), print)
+        assert source.metadata == {"medium": "ssd"}
+        notes = [source.prepare(epoch) for epoch in range(2)]
+        source.mark()
+        source.mark()
+        return notes, source.window(name, 2.0)
+
+    return measure
 
 
 @pytest.mark.parametrize(
-    ("degrees", "below_c", "waited_s", "temperature_c"), [([60], 61, 0, 60), ([45, 63], 50, 14, 49)]
-)
-def test_waits_until_all_sensors_are_below_the_limit(cooling, degrees, below_c, waited_s, temperature_c):
-    machine = cooling(*degrees)
-    assert machine.rest(below_c) == ({"waited_s": waited_s, "temperature_c": temperature_c}, [])
-    assert len(machine.messages) == (waited_s > 0)
+    ("counters", "name", "reads"),
+    [
+        ((ReadCounters(100, 4000), ReadCounters(120, 10000)), "epoch",
+         {"read_bytes": 6000, "read_iops": 10.0, "read_bytes_per_s": 3000.0}),
+        ((ReadCounters(100, 4000), ReadCounters(120, 10000)), "val", {"read_bytes": 6000}),
+        *((counters, "epoch", {}) for counters in ((None, None), (FEW, None), (None, FEW), (MANY, FEW))),
+    ],
+)  # fmt: skip
+def test_reads_are_differences_of_the_counters_of_a_disk_that_stayed_connected(windowed, counters, name, reads):
+    cached = {"page_cache_residency_before": 1, "page_cache_residency_after": 1} if name == "epoch" else {}
+    assert windowed(*counters, name=name, cache="keep")[1] == {**reads, **cached}, "the files were just written"
 
 
-def test_run_begins_with_a_note_if_the_device_stays_hot(cooling):
-    metadata, (note,) = cooling(90).rest(50, most_s=20)
+def test_cold_dataset_is_not_cached_and_uncounted_reads_have_a_single_note(windowed):
+    notes, metrics = windowed(None, None, cache="cold_each_epoch", reason="tmpfs is in memory")
+    assert metrics == {"page_cache_residency_before": 0, "page_cache_residency_after": 0}
+    assert notes == [["disk reads are not counted: tmpfs is in memory"], []]
+
+
+@pytest.mark.parametrize(("cache", "epochs"), [("keep", []), ("warm", []), ("cold", [0]), ("cold_each_epoch", [0, 1])])
+def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, monkeypatch, cache, epochs):
+    done = []
+    opened = DataSource(job_of(cache=cache, drop_caches=True), str(folder), print)
+    monkeypatch.setattr(instruments, "drop_caches", lambda: done.append("dropped"))
+    fraction = opened._residency.fraction
+    monkeypatch.setattr(opened._residency, "fraction", lambda: done.append("measured") or fraction())
+    for epoch in range(2):
+        opened.prepare(epoch)
+        assert done == ["measured", "dropped"][: 2 if epoch in epochs else 1]
+        done.clear()
+
+
+def test_samples_in_memory_have_no_files_and_a_script_those_that_are_named(folder):
+    script, file = {"command": ["train.py"]}, str(folder / "train/cat/0.png")
+    cases = [
+        ({"synthetic_batches": True}, str(folder), None, {"medium": "memory"}),
+        ({"dataset": {"layout": "memory"}}, str(folder), None, {"medium": "memory"}),
+        ({}, None, None, {"medium": "memory"}),
+        ({"measure": script}, None, None, {"reason": instruments.NO_DATA}),
+        ({"measure": {**script, "data": file}, "cache": "cold"}, None, 0.0, None),
+    ]
+    for keys, prepared, residency, metadata in cases:
+        source = DataSource(job_of(**keys), prepared, print)
+        source.prepare(0)
+        source.mark()
+        source.mark()
+        assert source.window("epoch", 1.0).get("page_cache_residency_after") == residency
+        assert bool(source.files) == (metadata is None)
+        assert source.files or (source.metadata, source.window("epoch", 1.0)) == (metadata, {})
+
+
+@pytest.fixture
+def cooled(tmp_path, monkeypatch, terminal):
+    """cooled([60], below_c, most_s) -> metadata and notes; sensors cool by 1 degree per second, until `lost_s`."""
+
+    def cool(degrees, below_c, most_s=600, lost_s=1000):
+        now_s, plan, outcome = 0.0, SimpleNamespace(gpus=[]), RunResult(0, [])
+
+        def sleep(seconds):
+            nonlocal now_s
+            now_s += seconds
+            for number, start in enumerate(degrees):
+                zone = f"sys/class/thermal/thermal_zone{number}/"
+                put(tmp_path, {f"{zone}type": "thermal", f"{zone}temp": f"{1000 * (start - now_s):.0f}\n"})
+                if now_s >= lost_s:
+                    (tmp_path / zone / "temp").unlink()
+
+        sleep(0)
+        monkeypatch.setattr(instruments, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+        plan.job = job_of(sweep={"cool_below_c": below_c, "cool_wait_s": most_s}, machine={"root": str(tmp_path)})
+        plan.describe = lambda rest: vars(plan).update(rest=rest)
+        cool_down(plan, outcome, terminal)
+        return plan.rest, outcome.notes
+
+    return cool
+
+
+def test_run_waits_until_all_sensors_are_below_the_limit_or_has_a_note(cooled, terminal):
+    assert cooled([60], 61) == ({"waited_s": 0, "temperature_c": 60}, [])
+    assert terminal.console.file.getvalue() == ""
+    assert cooled([45, 63], 50) == ({"waited_s": 14, "temperature_c": 49}, [])
+    metadata, (note,) = cooled([90, 45], 50, most_s=20)
     assert metadata == {"waited_s": 20, "temperature_c": 70}
     assert note.startswith("the run began at 70 C, after 20 s of waiting for less than sweep.cool_below_c=50; raise it")
-
-
-def test_without_a_sensor_there_is_no_wait_but_a_note_and_one_that_disappears_ends_it(cooling):
-    machine = cooling()
-    why = "no temperature sensor, as in a virtual machine"
-    notes = [f"sweep.cool_below_c=50 has no effect: {why}."]
-    assert machine.rest(50) == ({"waited_s": 0, "reason": why}, notes)
-    assert machine.messages == []
-    machine = cooling(90)
-    pause, machine.pause = machine.pause, lambda seconds: [pause(seconds), machine._files[0].unlink()]
-    metadata, (note,) = machine.rest(50)
+    metadata, (note,) = cooled([90, 45], 50, lost_s=1)
     assert (metadata["waited_s"], "temperature_c" in metadata) == (1, False)
     assert note.startswith("sweep.cool_below_c=50 has no effect: ")
+
+
+def test_without_a_sensor_there_is_no_wait_but_a_note(cooled):
+    why = "no temperature sensor, as in a virtual machine"
+    assert cooled([], 50) == ({"waited_s": 0, "reason": why}, [f"sweep.cool_below_c=50 has no effect: {why}."])

@@ -139,7 +139,7 @@ def test_death_with_an_unread_reply_or_message_is_described(interpreter, tmp_pat
         with pytest.raises(WorkerError, match="killed by SIGKILL"):
             next(messages)
     with launched(tmp_path, interpreter("facts(epoch=0); connection.send(OPENING); die()")) as worker:
-        assert vanishes(worker.pid)
+        assert vanishes(worker.pids[0])
         messages = worker.messages()
         assert next(messages).model == {"epoch": 0}
         assert isinstance(next(messages), WindowOpening)
@@ -224,7 +224,7 @@ def test_socket_has_a_short_path_that_is_deleted_after_connecting(interpreter, t
         path = next(worker.messages()).model["path"]
         assert len(path) <= 107
         assert not Path(path).parent.exists()
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(worker.pids[0], signal.SIGKILL)
 
 
 CONTROLLER = """
@@ -233,7 +233,7 @@ from pathlib import Path
 from epochmeter.run.launch import launched
 with launched(Path(sys.argv[1]), sys.argv[2]) as worker:
     for message in worker.messages():
-        print(worker.pid, flush=True)
+        print(worker.pids[0], flush=True)
 """
 
 

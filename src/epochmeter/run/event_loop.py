@@ -12,7 +12,6 @@ from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import AUTO
 from epochmeter.power.meter import Meter
-from epochmeter.power.window_energy import Reading
 from epochmeter.results.footprint import epoch_footprint, forecast_cost
 from epochmeter.results.forecast import Forecaster, no_forecast_reason
 from epochmeter.results.roofline import epoch_utilization
@@ -58,9 +57,6 @@ class EventLoop:
             from epochmeter.run.limit_probing import LimitProbing  # imports SciPy, which takes time
 
             self._probing = LimitProbing(plan, instruments.meter, settings, terminal)
-        self._opened: WindowOpening
-        self._before: Reading
-        self._after: Reading
         self._cache_notes: list[str] = []
         self._is_traced = False  # whether the profiler, which may slow steps, was active in a script's open window
         self._unsaved: Mapping[str, Any] | None = None  # the last window's line, until it is written to the record
@@ -72,33 +68,30 @@ class EventLoop:
             for message in messages:
                 if not isinstance(message, WindowOpening):
                     self._save()
-                if isinstance(message, protocol.Trained):
-                    self._terminal.stage("Saving results and recording the profiler's trace")
-                    self._worker.reply()
-                    break
-                self._handle(message)
+                match message:
+                    case protocol.Built():
+                        self._start(message)
+                    case WindowOpening():
+                        self._open_window(message)
+                    case protocol.Progress():
+                        self._show_progress(message)
+                    case protocol.WindowClosed():
+                        self._close_window(message)
+                    case protocol.WindowMeasured():
+                        self._record_window(message)
+                    case protocol.Traced():  # of a script
+                        self._is_traced = True
+                        self._plan.describe(traced={**message._asdict(), "reason": TRACED_IN_EPOCH})
+                    case protocol.TraceFailed():
+                        self._is_traced = True
+                    case protocol.Trained():
+                        self._terminal.stage("Saving results and recording the profiler's trace")
+                        self._worker.reply()
+                        break
         finally:
             self._save()
         if self._probing:
             self._probing.end()
-
-    def _handle(self, message: Message) -> None:
-        match message:
-            case protocol.Built():
-                self._start(message)
-            case WindowOpening():
-                self._open_window(message)
-            case protocol.Progress():
-                self._show_progress(message)
-            case protocol.WindowClosed():
-                self._close_window(message)
-            case protocol.WindowMeasured():
-                self._record_window(message)
-            case protocol.Traced():  # of a script
-                self._is_traced = True
-                self._plan.describe(traced={**message._asdict(), "reason": TRACED_IN_EPOCH})
-            case protocol.TraceFailed():
-                self._is_traced = True
 
     def _start(self, built: protocol.Built) -> None:
         self._plan.describe(model=built.model, training=built.training)
@@ -196,11 +189,11 @@ class EventLoop:
         """Return an epoch's utilization, carbon, cost and forecast."""
         if line["window"] != "epoch":
             return {}
-        plan = self._plan
+        run, job = self._plan.run, self._plan.job
         measured = {name.removeprefix("epoch/"): value for name, value in line["metrics"].items()}
-        utilization = epoch_utilization(measured, plan.run, plan.job.roofline.flops)
+        utilization = epoch_utilization(measured, run, job.roofline.flops)
         named = {f"epoch/{name}": value for name, value in utilization.items()}
-        return {**named, **epoch_footprint(line, plan.run, plan.job.footprint), **self._forecast}
+        return {**named, **epoch_footprint(line, run, job.footprint), **self._forecast}
 
     def _warmup_mark(self, line: Mapping[str, Any]) -> dict[str, bool]:
         """Return the mark of an epoch that is not representative: resumed, traced, or with probed power limits."""
@@ -247,17 +240,15 @@ def run_secondary_event_loop(
 
 def check_metered(plan: Plan, meter: Meter) -> None:
     """Raise RuntimeError if the metered GPUs are not those that train; a replayed machine is not checked."""
-    training = plan.run["training"]
+    training, on_cpu = plan.run["training"], plan.run["training"]["accelerator"] == "cpu"
     if not (meter.domains and plan.gpus) or plan.job.machine.root != "/":
         return
-    on_cpu = training["accelerator"] == "cpu"
     reported = [] if on_cpu else training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
     trained = sorted({uuid for uuid in reported if uuid})  # empty with an old torch
     are_metered = all(any(gpus.matches_uuid(uuid, name) for name in plan.gpus) for uuid in trained)
     # The GPUs of a script's other ranks are checked by `check_trained`.
     may_be_fewer = plan.job.measure.command and plan.job.strategy.ranks != 1
-    are_complete = len(trained) == len(plan.gpus) or may_be_fewer
-    if on_cpu or (trained and not (are_metered and are_complete)):
+    if on_cpu or (trained and not (are_metered and (len(trained) == len(plan.gpus) or may_be_fewer))):
         training_gpus = ",".join(f"GPU-{uuid}" for uuid in trained)
         raise RuntimeError(
             f"{training_gpus or 'the CPU'} trains, but {','.join(plan.gpus)} is metered\n"

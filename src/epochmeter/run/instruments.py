@@ -30,47 +30,36 @@ BUSY_FRACTION = 0.1
 """Mean GPU load at idle, as a fraction, at which another process is assumed to use it; a desktop may cause less."""
 RECENT_NS = 10_000_000
 """Largest age of the last window's gauges with which the next window begins; CPU time has a resolution of 10 ms."""
-
-
-Notify = Callable[[str], object]
 NO_DATA = "the files that the script reads are not known: `measure.data=` names them"
 
 
 class DataSource:
-    """Samples in memory, so that no storage is involved, or unknown; `metadata` is its description in the record."""
+    """The files of a dataset, on a disk and partly in the page cache; without files, samples in memory or unknown.
 
-    devices: tuple[str, ...] = ()  # block devices that count its reads
+    `metadata` is its description in the record, and `devices` has the block devices that count its reads.
+    """
 
-    def __init__(self, metadata: Mapping[str, object]) -> None:
-        self.metadata = metadata
+    def __init__(self, job: Job, folder: str | None, say: Callable[[str], object]) -> None:
+        """`folder` is that of the prepared dataset; None if it has no files."""
+        self._job, self._say = job, say
+        is_in_memory = job.synthetic_batches or job.dataset.layout != "files"
+        files = job.measure.data if job.measure.command else None if is_in_memory else folder
+        self.files = Path(files) if files else None
+        self.metadata: Mapping[str, object] = {"reason": NO_DATA} if job.measure.command else {"medium": "memory"}
+        self.devices: tuple[str, ...] = ()
+        self._before: float | None = None
+        self._readings: list[ReadCounters | None] = []
+        if self.files:
+            self._disk, self._residency = disk_of(self.files), Residency(self.files)
+            self.metadata, self.devices = describe(self._disk), self._disk.devices
 
     def prepare(self, epoch: int) -> list[str]:
         """Bring the page cache into the configured state before an epoch, and return notes on it."""
-        return []
-
-    def mark(self) -> None:
-        """Read the disk's counters, just outside of a window."""
-
-    def window(self, name: str, seconds: float) -> dict[str, float]:
-        """Return the metrics of the window between the last two marks: `epoch` or `val`, and its duration."""
-        return {}
-
-
-class FileSource(DataSource):
-    """The files of a dataset, on a disk and partly in the page cache."""
-
-    def __init__(self, folder: Path, job: Job, say: Notify) -> None:
-        self._folder, self._job, self._say = folder, job, say
-        self._disk, self._residency = disk_of(folder), Residency(folder)
-        self.devices = self._disk.devices
-        self._before: float | None = None
-        self._readings: list[ReadCounters | None] = []
-        super().__init__(describe(self._disk))
-
-    def prepare(self, epoch: int) -> list[str]:
+        if not self.files:
+            return []
         if self._job.cache == "warm" and epoch == 0:
-            self._say(f"Reading {self._folder} into the page cache.")
-        state = prepare_cache(self._job.cache, self._folder, epoch)
+            self._say(f"Reading {self.files} into the page cache.")
+        state = prepare_cache(self._job.cache, self.files, epoch)
         self._before = self._residency.fraction()
         if self._job.drop_caches and state == "cold":
             drop_caches()  # last, because measuring the residency loads inodes
@@ -82,34 +71,26 @@ class FileSource(DataSource):
         return notes
 
     def mark(self) -> None:
-        self._readings = [*self._readings[-1:], read_counters(self._disk)]
+        """Read the disk's counters, just outside of a window."""
+        if self.files:
+            self._readings = [*self._readings[-1:], read_counters(self._disk)]
 
     def window(self, name: str, seconds: float) -> dict[str, float]:
+        """Return the metrics of the window between the last two marks: `epoch` or `val`, and its duration."""
+        if not self.files:
+            return {}
         metrics: dict[str, float] = {}
-        if read := read_between(*self._readings):
-            metrics = {"read_bytes": read.bytes, "read_iops": read.count / seconds}
-            metrics["read_bytes_per_s"] = read.bytes / seconds
-        if name != "epoch":
-            return {key: value for key, value in metrics.items() if key == "read_bytes"}
-        before, after = self._before, self._residency.fraction()
-        fractions = {"page_cache_residency_before": before, "page_cache_residency_after": after}
-        return metrics | {key: fraction for key, fraction in fractions.items() if fraction is not None}
-
-
-def read_between(before: ReadCounters | None, after: ReadCounters | None) -> ReadCounters | None:
-    """Return the reads of a disk between two readings; None if it was absent or was connected again in between."""
-    if before is None or after is None or after.count < before.count or after.bytes < before.bytes:
-        return None
-    return ReadCounters(after.count - before.count, after.bytes - before.bytes)
-
-
-def open_data_source(job: Job, folder: str | None, say: Notify) -> DataSource:
-    """Return the source of a job's samples; `folder` is that of the prepared dataset, None if it has no files."""
-    if job.measure.command:
-        return FileSource(Path(job.measure.data), job, say) if job.measure.data else DataSource({"reason": NO_DATA})
-    if folder is None or job.synthetic_batches or job.dataset.layout != "files":
-        return DataSource({"medium": "memory"})
-    return FileSource(Path(folder), job, say)
+        before, after = self._readings
+        # None: the disk is absent. A smaller count: it was connected again in between.
+        if before and after and not (after.count < before.count or after.bytes < before.bytes):
+            metrics["read_bytes"] = after.bytes - before.bytes
+            if name == "epoch":
+                metrics["read_iops"] = (after.count - before.count) / seconds
+                metrics["read_bytes_per_s"] = metrics["read_bytes"] / seconds
+        if name == "epoch":
+            fractions = {"before": self._before, "after": self._residency.fraction()}
+            metrics |= {f"page_cache_residency_{at}": part for at, part in fractions.items() if part is not None}
+        return metrics
 
 
 class WindowInstruments(NamedTuple):
@@ -125,7 +106,7 @@ class WindowInstruments(NamedTuple):
     @property
     def has_border_counters(self) -> bool:
         """Whether anything except the gauges is read, or prepared, at the borders of windows."""
-        return bool(self.meter.domains) or bool(self.gpu_counters.gpus) or isinstance(self.data_source, FileSource)
+        return bool(self.meter.domains or self.gpu_counters.gpus or self.data_source.files)
 
     def read_start(self) -> Reading:
         """Read everything before a window; the energy last, so that the two readings enclose little more than it."""
@@ -152,7 +133,7 @@ class WindowInstruments(NamedTuple):
 def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstruments]:
     """Open the instruments of the devices that the plan uses; at the end, the last rows of the gauges are written."""
     root, period_s = plan.job.machine.root, plan.job.machine.gauges_period_s
-    data_source = open_data_source(plan.job, plan.run["dataset"]["folder"], terminal.info)
+    data_source = DataSource(plan.job, plan.run["dataset"]["folder"], terminal.info)
     series = None
     if period_s is not None and plan.node.is_first:
         series = GaugeSeries(Path(root), period_s, data_source.devices)
@@ -208,39 +189,27 @@ def check_idle(
 
 
 def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
-    """Wait until the device is cool enough, if the sweep requests it, and record for how long."""
-    if plan.job.sweep.cool_below_c is None:
+    """Wait until every sensor is below `sweep.cool_below_c`, if that is set; record how long, and the temperature."""
+    below_c, most_s, began_s = plan.job.sweep.cool_below_c, plan.job.sweep.cool_wait_s, time.monotonic()
+    if below_c is None:
         return
     with closing(Gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
-        metadata, notes = wait_until_cool(
-            plan.job.sweep.cool_below_c, plan.job.sweep.cool_wait_s, gauges, terminal.info
-        )
-    plan.describe(rest=metadata)
-    outcome.notes += notes
-
-
-def wait_until_cool(
-    below_c: float,
-    most_s: float,
-    gauges: Gauges,
-    say: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-) -> tuple[dict[str, float | str], list[str]]:
-    """Wait until every sensor is below a temperature; return time and temperature for the record, and notes."""
-    begun_s, temperature_c = clock(), gauges.now(TEMPERATURE_KEY)
-    if temperature_c is not None and temperature_c >= below_c:
-        say(f"Device temperature {temperature_c:.0f} C: waiting up to {most_s:g} s for less than {below_c:g} C.")
-    while temperature_c is not None and temperature_c >= below_c and clock() - begun_s < most_s:
-        pause(TEMPERATURE_PERIOD_S)
         temperature_c = gauges.now(TEMPERATURE_KEY)
-    waited_s = round(clock() - begun_s, 3)
-    if temperature_c is None:
+        if temperature_c is not None and temperature_c >= below_c:
+            text = f"waiting up to {most_s:g} s for less than {below_c:g} C."
+            terminal.info(f"Device temperature {temperature_c:.0f} C: {text}")
+        while temperature_c is not None and temperature_c >= below_c and time.monotonic() - began_s < most_s:
+            time.sleep(TEMPERATURE_PERIOD_S)
+            temperature_c = gauges.now(TEMPERATURE_KEY)
         missing = {gauge.quantity: gauge.why for gauge in gauges.unavailable()}
+    waited_s = round(time.monotonic() - began_s, 3)
+    if temperature_c is None:
         reason = missing.get(TEMPERATURE_KEY, "no sensor was read in time")
-        return {"waited_s": waited_s, "reason": reason}, [f"sweep.cool_below_c={below_c:g} has no effect: {reason}."]
-    notes = []
+        plan.describe(rest={"waited_s": waited_s, "reason": reason})
+        outcome.notes.append(f"sweep.cool_below_c={below_c:g} has no effect: {reason}.")
+        return
+    plan.describe(rest={"waited_s": waited_s, "temperature_c": temperature_c})
     if temperature_c >= below_c:
         waited = f"after {waited_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"
-        notes = [f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"]
-    return {"waited_s": waited_s, "temperature_c": temperature_c}, notes
+        text = f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"
+        outcome.notes.append(text)

@@ -24,13 +24,12 @@ EXIT_LIMIT_S = 10.0
 """How long the training process may take to end after its last message."""
 NSIGHT_LOG = "nsight.log"
 PROBE_LIMIT_S = 60.0
+# Exits with 0 in a Python that has torch. A folder named torch without code has no origin, or "namespace" (Python 3.6).
 PROBE = """
 import sys
 from importlib.util import find_spec
-# A folder named torch without code has no origin; in Python 3.6 it is "namespace".
 sys.exit(sys.version_info < (3, 6) or getattr(find_spec("torch"), "origin", None) in (None, "namespace"))
 """
-"""Program that exits with 0 in a Python that has torch."""
 INSTALL = "install torch for it (on a Jetson: NVIDIA's), or give one that has torch: `device.python=/path/to/python`"
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of a rank. They are removed, because torchrun sets them for the processes that it starts."""
@@ -132,8 +131,10 @@ def _command(arguments: Sequence[str], python: str | None, ranks: int | None, no
     interpreter, worker = find_interpreter(python), ["-m", "epochmeter.worker", *arguments]
     if ranks is None:
         return [interpreter, *worker]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = node.port or free.getsockname()[1]
     # Not --standalone: on an old torch that is one port for all, and a name of the host that may not resolve.
-    where = [f"--master_addr={node.first}", f"--master_port={node.port or _free_port()}", "--monitor_interval=0.1"]
+    where = [f"--master_addr={node.first}", f"--master_port={port}", "--monitor_interval=0.1"]
     nodes = [f"--nnodes={node.nodes}", f"--node_rank={node.number}"]
     return [interpreter, "-m", "epochmeter.worker.torchrun", f"--nproc_per_node={ranks}", *nodes, *where, *worker]
 
@@ -152,11 +153,6 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
     # An equal share of the cores; torchrun would give each rank one thread.
     local = {"GLOO_SOCKET_IFNAME": "lo"} if node.nodes == 1 else {}
     return {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)), **local, **environment}
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def _visible_gpus_env(gpus: Sequence[str]) -> dict[str, str]:

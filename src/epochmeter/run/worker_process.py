@@ -1,7 +1,4 @@
-"""The running training process: its messages, the replies to them, and how it ended.
-
-While a window is open the controller sleeps in `select`; nothing here polls.
-"""
+"""The running training process: its messages, the replies to them, and how it ended. Nothing here polls."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
@@ -85,12 +81,13 @@ class WorkerProcess:
     """The running training process, with a connection to each rank and to torchrun.
 
     `oom_kills` is `oom_kill_count` before the process started; the limits are `sweep.timeout_s`, `sweep.hung_after_s`.
+    `pids` has the process that was started, then each process that has connected.
     """
 
     def __init__(
         self, process: Process, log: Path, oom_kills: int, limit_s: float | None = None, silence_s: float | None = None
     ) -> None:
-        self.pid = process.pid
+        self.pids = [process.pid]
         self._process, self._log, self._oom_kills = process, log, oom_kills
         self._limit_s, self._silence_s = limit_s, silence_s
         self._begun_s = time.monotonic()
@@ -98,10 +95,9 @@ class WorkerProcess:
         self._connections: list[Connection] = []
         self._first: Connection | None = None
         self._groups = {process.pid}
-        self._pids: list[int] = []
         self._failing_ranks = False
+        # Of a rank that saw another rank end; reported if that rank's own error does not arrive in time.
         self._peer_failure: WorkerError | None = None
-        """The error of a rank that saw another rank end; reported if that rank's own error does not arrive in time."""
 
     def accept_connections(self, listener: socket.socket, processes: int) -> None:
         """Accept connections until all processes are connected or the training process has ended."""
@@ -113,7 +109,7 @@ class WorkerProcess:
                 break
             self._accept(listener)
             with suppress(ProcessLookupError):
-                self._groups.add(os.getpgid(self._pids[-1]))
+                self._groups.add(os.getpgid(self.pids[-1]))
         self._groups.discard(os.getpgrp())  # a process in another PID namespace appears to have the controller's group
         if not self._connections:
             raise self.exit_error()
@@ -122,11 +118,7 @@ class WorkerProcess:
         accepted, _ = listener.accept()
         self._connections.append(Connection(accepted))
         credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self._pids.append(struct.unpack("3i", credentials)[0])
-
-    @property
-    def pids(self) -> list[int]:
-        return [self.pid, *self._pids]
+        self.pids.append(struct.unpack("3i", credentials)[0])
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages until the first rank has finished; WorkerError if one failed, ended or is hung."""
@@ -134,9 +126,8 @@ class WorkerProcess:
         while True:
             remaining_s = self.remaining_s()
             patience_s = EXIT_WAIT_S if self._failing_ranks else self._message_limit_s()
-            waited: list[Any] = [*connections, self._ended]
-            ready, _, _ = select.select(waited, [], [], patience_s)
-            readable: list[Connection] = [item for item in ready if item is not self._ended]
+            ready, _, _ = select.select([*connections, self._ended], [], [], patience_s)
+            readable = [item for item in ready if isinstance(item, Connection)]
             if remaining_s == 0 or not (ready or self._failing_ranks):
                 raise self._timeout_error()
             if not readable:
@@ -203,7 +194,7 @@ class WorkerProcess:
         if self.remaining_s() == 0:
             text = f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
             return WorkerError("timeout", text)
-        for pid in self._pids:
+        for pid in self.pids[1:]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(STACKS_S)
@@ -240,7 +231,11 @@ class WorkerProcess:
             return WorkerError("oom", f"{text}\n  hint: reduce the batch size")
         if code < 0:
             return WorkerError("killed", f"{process} was killed by {signal.Signals(-code).name}")
-        text = f"{process} ended with exit code {code}: {_last_log_line(self._log)}"
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        if any("ChildFailedError" in line for line in lines):  # torchrun reports a failed rank
+            error_line = re.compile(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b")
+            lines = [line for line in lines if error_line.match(line)]
+        text = f"{process} ended with exit code {code}: {lines[-1] if lines else 'no output'}"
         return WorkerError("exception", f"{text}\n  hint: see its log, {self._log}")
 
 
@@ -264,11 +259,3 @@ def oom_kill_count() -> int:
     except OSError:
         return 0
     return int(counts.get("oom_kill", 0))
-
-
-def _last_log_line(log: Path) -> str:
-    """Return the last line of the log, or the last error line if torchrun reported a failed rank."""
-    lines = log.read_text(errors="replace").strip().splitlines()
-    if any("ChildFailedError" in line for line in lines):
-        lines = [line for line in lines if re.match(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b", line)]
-    return lines[-1] if lines else "no output"
