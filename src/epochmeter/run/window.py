@@ -20,8 +20,7 @@ from epochmeter.shared.units import NANOSECOND
 
 MAX_EXCESS_S, MAX_EXCESS_FRACTION = 0.02, 0.01
 """How much longer than its window, in seconds or as a fraction, the time between the two readings may be."""
-MAX_TERM_EXCESS_S = 0.5
-"""The same for a term of a total, whose uncertainty includes that time: reading eight GPUs takes long."""
+MAX_TERM_EXCESS_S = 0.5  # of a term of a total, whose uncertainty includes that time: reading eight GPUs takes long
 SUM_KEYS = (*ENERGIES, "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
 RATES = {"samples": "samples_per_s", "images": "images_per_s", "tokens": "tokens_per_s"}
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
@@ -30,8 +29,7 @@ FLAG_CONSEQUENCES = {
     "partial": "; it is not included in the means",
     "paused": "; it is not included in the means",
 }
-MAX_RESIDUAL_FRACTION = 0.001
-"""Tolerated difference between an epoch's two clocks, as a fraction of its end-to-end time."""
+MAX_RESIDUAL_FRACTION = 0.001  # tolerated difference between an epoch's two clocks, of its end-to-end time
 
 
 class Window(NamedTuple):
@@ -55,8 +53,7 @@ def build_window(
 
     `earlier_steps` is the number of steps in the record before the window; those of later windows may follow.
     """
-    name, nodes, gauges = opened.window, measured.nodes, instruments.gauges
-    merged = merge_ranks(measured.ranks)
+    name, nodes, gauges, merged = opened.window, measured.nodes, instruments.gauges, merge_ranks(measured.ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
     powers, phases = write_powers(instruments.meter, record), PhaseEnergy()
     if name == "epoch":
@@ -71,12 +68,16 @@ def build_window(
     gauges.discard_before(after.at_ns)
     others = instruments.other_gpu_processes()
     others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
-    causes = _causes(opened, merged, record)
+    causes = {
+        "diverged": _divergence(name, merged, record),
+        "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
+        "paused": PAUSED_NOTE if merged.paused else "",
+    }
     line: dict[str, Any] = {
         "window": name,
         "epoch": opened.epoch,
         "ranks": len(measured.ranks),
-        **{flag: True for flag in ("partial", "paused") if flag in causes},
+        **{flag: True for flag in ("partial", "paused") if causes[flag]},
         "opened_ns": merged.opened_ns,
         "closed_ns": merged.closed_ns,
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
@@ -92,13 +93,13 @@ def build_window(
     }
     notes = [*used.notes, *_notes(measured.ranks, merged, metrics, phases), *throttled]
     notes += [f"{text}." for text in others]
-    notes += [f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()]
+    notes += [f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items() if cause]
     title = f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
     flags = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
         "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
         "gpu_shared": "; ".join(others),
-        **{flag: f"{title}: {cause}" for flag, cause in causes.items()},
+        **{flag: f"{title}: {cause}" for flag, cause in causes.items() if cause},
     }
     return Window(line, [f"{title}: {text}" for text in notes], {flag: text for flag, text in flags.items() if text})
 
@@ -156,16 +157,6 @@ def _notes(
             yield f"{key} was {value}, and is left out."
 
 
-def _causes(opened: WindowOpening, measured: MergedWindow, record: Record) -> dict[str, str]:
-    """Return the flags of `FLAG_CONSEQUENCES` that a window has, each with its cause."""
-    causes = {
-        "diverged": _divergence(opened.window, measured, record),
-        "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
-        "paused": PAUSED_NOTE if measured.paused else "",
-    }
-    return {flag: cause for flag, cause in causes.items() if cause}
-
-
 def _divergence(name: str, measured: MergedWindow, record: Record) -> str:
     """Return the first step of an epoch whose loss was not finite, counted over all epochs; empty if all were."""
     if measured.loss is None or math.isfinite(measured.loss):
@@ -194,7 +185,8 @@ def _window_energy(
 def _epoch_metrics(
     measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, steps: array[float]
 ) -> dict[str, float]:
-    metrics = {**measured.parts, **_scores(measured, "train_"), **used.metrics}
+    metrics = {**measured.parts, **used.metrics}
+    metrics |= {f"train_{name}": score for name, score in _scores(measured).items()}
     metrics |= {rate: metrics[count] / metrics["e2e_s"] for count, rate in RATES.items() if count in metrics}
     if "energy_j" in metrics and "samples" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
@@ -209,10 +201,9 @@ def _other_metrics(measured: MergedWindow, used: WindowEnergy) -> dict[str, floa
     return {**kept, **_scores(measured)}
 
 
-def _scores(measured: MergedWindow, prefix: str = "") -> dict[str, float]:
-    """Return loss and, if the task has one, accuracy."""
-    scores = {"loss": measured.loss, "accuracy": measured.accuracy}
-    return {f"{prefix}{name}": score for name, score in scores.items() if score is not None}
+def _scores(measured: MergedWindow) -> dict[str, float]:
+    scores = {"loss": measured.loss, "accuracy": measured.accuracy}  # accuracy: if the task has one
+    return {name: score for name, score in scores.items() if score is not None}
 
 
 def _phases(
