@@ -70,10 +70,9 @@ class Plan:
     @property
     def is_already_completed(self) -> bool:
         """Whether the run is completed, and was a rehearsal for the same reasons, if any; not if it is damaged."""
-        if not self.record.is_completed(self.run["identity"]):
-            return False
         with suppress(*reuse.READ_ERRORS):
-            return bool(self.record.run()["rehearsal"] == self.run["rehearsal"] and self.record.summary())
+            is_same = self.record.is_completed(self.run["identity"])
+            return is_same and bool(self.record.run()["rehearsal"] == self.run["rehearsal"] and self.record.summary())
         return False
 
     @property
@@ -150,11 +149,9 @@ class Plan:
 
 
 class ResumePoint(NamedTuple):
-    """The number of completed epochs (None: it cannot resume), the interrupted run's metadata, and why it cannot."""
-
-    epochs: int | None = None
-    run: Mapping[str, Any] = {}
-    reason: str = ""
+    epochs: int | None = None  # that are completed; None: the run cannot resume
+    run: Mapping[str, Any] = {}  # metadata of the interrupted run
+    reason: str = ""  # why it cannot resume
 
 
 def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> ResumePoint:
