@@ -6,7 +6,6 @@ import sys
 import pytest
 from stub import executable
 
-from epochmeter.cluster import submit
 from epochmeter.cluster.submissions import has_started
 from epochmeter.cluster.submit import RunTask, submit_missing
 from epochmeter.machine.slurm import SlurmNode
@@ -146,19 +145,15 @@ def test_changed_configuration_waits_for_the_active_job(make_task, cluster, subm
     assert submit_all(make_task(digest="three epochs")) == {0: "18"}
 
 
-def test_unlogged_job_is_canceled_and_awaited_before_submission(make_task, cluster, submit_all, scripts, monkeypatch):
-    cluster.set_job("99", "RUNNING")
+def test_nothing_is_submitted_while_an_unlogged_job_is_active(make_task, cluster, submit_all, scripts):
+    """It writes to the folders of runs."""
     cluster.set_job("98", "COMPLETED")
-    cluster.canceled_state = "COMPLETING"
-    submitted = []
-
-    def sleep(seconds):
-        submitted.append(len(scripts()))
-        if len(submitted) == 3:
-            cluster.set_job("99", "CANCELLED")
-
-    monkeypatch.setattr(submit.time, "sleep", sleep)
-    assert (submit_all(make_task()), cluster.canceled, submitted) == ({0: "17"}, ["99"], [0, 0, 0])
+    cluster.set_job("99", "COMPLETING")
+    with pytest.raises(RuntimeError, match=r"(?s)killed while it submitted these jobs: 99\n  hint: scancel --name="):
+        submit_all(make_task())
+    assert scripts() == []
+    cluster.set_job("99", "CANCELLED")
+    assert submit_all(make_task()) == {0: "17"}
 
 
 def test_refused_array_cancels_the_submitted_ones(make_task, cluster, submit_all, tmp_path):

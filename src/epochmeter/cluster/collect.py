@@ -22,8 +22,7 @@ from epochmeter.tracking import queue
 from epochmeter.tracking.client import LONG_TIMEOUT_S, destination_of, load_mlflow
 from epochmeter.tracking.publisher import make_tracker
 
-PUBLISH_LIMIT_S = 300.0
-"""Time limit for publishing one run: a server is slow while many clients publish."""
+PUBLISH_LIMIT_S = 300.0  # for one run: a server is slow while many clients publish
 FAILURES_BY_STATE = {
     "NODE_FAIL": ("node", "its node {node} failed"),
     "TIMEOUT": ("timeout", "it exceeded its time limit on {node}; raise `hydra.launcher.time`"),

@@ -10,9 +10,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog, attempt_id, has_started
 from epochmeter.config.installation import IMPORT_PATH, display_path
@@ -28,21 +28,16 @@ from epochmeter.shared.record import Record
 
 NOTICE_S = 90
 """Time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary."""
-CANCEL_LIMIT_S = 60.0
-"""Time limit for canceled jobs to end; Slurm's KillWait is 30 s by default."""
-FILE_VISIBILITY_S = 10.0
-"""Time until files written on a node are visible on other hosts (NFS caches)."""
+CANCEL_LIMIT_S = 60.0  # for the end of canceled jobs; Slurm's KillWait is 30 s by default
+FILE_VISIBILITY_S = 10.0  # until files written on a node are visible on other hosts (NFS caches)
 NORMAL_PENDING_REASONS = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
 """Slurm's reasons of jobs that only wait for their turn."""
-
 NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")
 """Keys of the launcher that are not options of sbatch."""
 Notify = Callable[[str], None]
-"""Prints a line."""
 
 
-@dataclass(frozen=True)
-class RunTask:
+class RunTask(NamedTuple):
     """The job of one run on a node."""
 
     number: int
@@ -57,34 +52,30 @@ class RunTask:
 
 def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     """Return the job of a run; the device's `slurm` keys take precedence over the launcher's."""
-    device_keys = {key: value for key, value in (request.job.device.slurm or {}).items() if value is not None}
+    job = request.job
+    device_keys = {key: value for key, value in (job.device.slurm or {}).items() if value is not None}
     launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
     keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys, "python": None}
     options = {key: value for key, value in keys.items() if value is not None and value is not False}
     measured_on = {key: value for key, value in options.items() if affects_measurement(f"hydra.launcher.{key}")}
     # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
     overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]
-    folder = str(request.folder).replace("'", r"\'")  # as Hydra quotes
-    return RunTask(
-        number=request.number,
-        folder=request.folder,
-        arguments=(
-            *redact_tree(overrides),
-            "tracking=none",
-            f"tracking.tensorboard={str(request.job.tracking.tensorboard).lower()}",
-            "sweep.resume=true",
-            "hydra/launcher=basic",
-            "hydra.mode=RUN",
-            f"hydra.job.num={request.number}",
-            f"hydra.run.dir='{folder}'",
-            *(["--", *command] if (command := request.job.measure.command) else []),
-        ),
-        device=request.choices["device"],
-        options=options,
-        python=device_keys.get("python") or launcher["python"] or shlex.quote(sys.executable),
-        digest=hash_value([identity(request.job, None, host=""), measured_on]),
-        dataset=dataset_checksum(request.job.dataset, request.job.storage, ROOT),
-    )
+    arguments = [
+        *redact_tree(overrides),
+        "tracking=none",
+        f"tracking.tensorboard={str(job.tracking.tensorboard).lower()}",
+        "sweep.resume=true",
+        "hydra/launcher=basic",
+        "hydra.mode=RUN",
+        f"hydra.job.num={request.number}",
+        "hydra.run.dir='{}'".format(str(request.folder).replace("'", r"\'")),  # as Hydra quotes
+        *(["--", *job.measure.command] if job.measure.command else []),
+    ]
+    python = device_keys.get("python") or launcher["python"] or shlex.quote(sys.executable)
+    digest = hash_value([identity(job, None, host=""), measured_on])
+    dataset = dataset_checksum(job.dataset, job.storage, ROOT)
+    device = request.choices["device"]
+    return RunTask(request.number, request.folder, tuple(arguments), device, options, python, digest, dataset)
 
 
 def run_on_cluster(
@@ -172,17 +163,26 @@ def submit_missing(
     Returns run number -> job ID of the jobs to wait for, submitted now or by an earlier command. ValueError if an
     active job has another configuration; RuntimeError if Slurm or submitit is missing, or Slurm refuses the jobs.
     """
-    cluster_nodes, jobs = slurm.list_nodes(launcher["partition"]), slurm.list_jobs(log.name)
-    cancel_untracked(jobs, log, launcher["poll_s"], notify)
-    entries = log.entries()
+    nodes, entries = slurm.list_nodes(launcher["partition"]), log.entries()
+    active = {id_ for id_, job in slurm.list_jobs(log.name).items() if not job.has_ended}
+    if unlogged := active - {entry.job for entry in entries.values()}:  # they write to the folders of runs
+        raise RuntimeError(
+            f"an earlier command was killed while it submitted these jobs: {', '.join(sorted(unlogged))}\n"
+            f"  hint: scancel --name={log.name}, and run the same command again once they have ended"
+        )
     missing: list[RunTask] = []
     awaited: dict[int, str] = {}
     earlier: dict[int, Submission] = {}
     for task in tasks:
         entry, record = entries.get(task.number, Submission()), Record(task.folder)
+        if entry.job in active and entry.digest != task.digest:
+            raise ValueError(
+                f"run {task.number} is still active as job {entry.job}, submitted before a default was changed\n"
+                f"  hint: wait for it, or cancel it: scancel {entry.job}"
+            )
         is_completed = entry.digest == task.digest and record.is_completed()
         is_unreported = bool(entry.job) and not entry.reported and has_started(record, entry)
-        if is_active(entry, jobs, task) or (is_completed and is_unreported):
+        if entry.job in active or (is_completed and is_unreported):
             awaited[task.number] = entry.job
         elif is_completed and is_still_valid(record, task):
             earlier[task.number] = replace(entry, earlier=True)
@@ -191,19 +191,7 @@ def submit_missing(
     log.write(earlier)
     if awaited:
         notify(f"Runs submitted earlier, not submitted again: {len(awaited)}.")
-    return {**awaited, **submit_tasks(missing, log, launcher, cluster_nodes, notify)}
-
-
-def is_active(entry: Submission, jobs: Mapping[str, slurm.SlurmJob], task: RunTask) -> bool:
-    """Return whether the job of a task has not ended; ValueError if it has another configuration."""
-    if entry.job not in jobs or jobs[entry.job].has_ended:
-        return False
-    if entry.digest != task.digest:
-        raise ValueError(
-            f"run {task.number} is still active as job {entry.job}, submitted before a default was changed\n"
-            f"  hint: wait for it, or cancel it: scancel {entry.job}"
-        )
-    return True
+    return {**awaited, **(submit_tasks(missing, log, launcher["setup"], nodes, notify) if missing else {})}
 
 
 def is_still_valid(record: Record, task: RunTask) -> bool:
@@ -214,50 +202,27 @@ def is_still_valid(record: Record, task: RunTask) -> bool:
     return False
 
 
-def cancel_untracked(jobs: Mapping[str, slurm.SlurmJob], log: SubmissionLog, poll_s: float, notify: Notify) -> None:
-    """Cancel jobs that a killed command did not log, and wait for their end, as they write to the folders of runs."""
-    logged = {entry.job for entry in log.entries().values()}
-    ids = {job.job_id for job in jobs.values() if not job.has_ended and job.job_id not in logged}
-    if not ids:
-        return
-    notify(f"Jobs of an earlier command that was killed while submitting, canceled: {len(ids)}.")
-    slurm.cancel(ids)
-    until = time.monotonic() + CANCEL_LIMIT_S
-    while any(job.job_id in ids and not job.has_ended for job in slurm.list_jobs(log.name).values()):
-        if time.monotonic() > until:
-            raise RuntimeError(
-                f"canceled jobs did not end within {CANCEL_LIMIT_S:g} s: {', '.join(sorted(ids))}\n"
-                f"  hint: run the same command again once `squeue --name={log.name}` is empty"
-            )
-        time.sleep(poll_s)
-
-
 def submit_tasks(
-    tasks: Sequence[RunTask],
-    log: SubmissionLog,
-    launcher: Mapping[str, Any],
-    cluster_nodes: Sequence[slurm.SlurmNode],
-    notify: Notify,
+    tasks: Sequence[RunTask], log: SubmissionLog, setup: Sequence[str], nodes: Sequence[slurm.SlurmNode], notify: Notify
 ) -> dict[int, str]:
     """Submit the tasks, one array per kind of node, and log their jobs; all of them or, on an error, none."""
-    if not tasks:
-        return {}
     kinds = defaultdict(list)
     for task in tasks:
         kinds[task.python, tuple(sorted(task.options.items()))].append(task)
-    max_array = slurm.array_limit()
-    arrays = [kind[first : first + max_array] for kind in kinds.values() for first in range(0, len(kind), max_array)]
+    most = slurm.array_limit()
+    arrays = [kind[first : first + most] for kind in kinds.values() for first in range(0, len(kind), most)]
     jobs: dict[int, str] = {}
     try:
         for array in arrays:
-            matching = slurm.matching_nodes(array[0].options.get("constraint"), cluster_nodes)
+            matching = slurm.matching_nodes(array[0].options.get("constraint"), nodes)
             previous = [attempt_id(Record(task.folder)) for task in array]  # which its node resumes or archives
-            ids = submit_array(array, launcher["setup"], max(1, len(matching)), log)
-            jobs |= {task.number: job for task, job in zip(array, ids, strict=True)}
-            log.write({
+            ids = submit_array(array, setup, max(1, len(matching)), log)
+            submitted = {
                 task.number: Submission(job, task.digest, attempt)
                 for task, job, attempt in zip(array, ids, previous, strict=True)
-            })  # fmt: skip
+            }
+            jobs |= {number: entry.job for number, entry in submitted.items()}
+            log.write(submitted)
             devices, usable = dict.fromkeys(task.device for task in array), sum(node.is_in_use for node in matching)
             job = ids[0].partition("_")[0]
             notify(f"Runs for device={', '.join(devices)}: {len(array)} in job {job}; usable nodes: {usable}.")
@@ -268,30 +233,14 @@ def submit_tasks(
     return jobs
 
 
-def cancel_jobs(job_ids: Collection[str] | None, log: SubmissionLog, notify: Notify) -> bool:
-    """Cancel these jobs, or all active jobs of a sweep; return whether Slurm accepted it, else print a warning."""
-    try:
-        if job_ids is None:
-            job_ids = [job.job_id for job in slurm.list_jobs(log.name).values() if not job.has_ended]
-        if job_ids:
-            notify(f"Jobs that are canceled (scancel --name={log.name}): {len(job_ids)}.")
-            slurm.cancel(job_ids)
-    except RuntimeError as error:
-        notify(f"warning: {error}; jobs may continue\n  hint: once Slurm answers: scancel --name={log.name}")
-        return False
-    return True
-
-
 def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, log: SubmissionLog) -> list[str]:
     """Submit tasks of one kind as a job array; return their job IDs."""
     try:
         from submitit import SlurmExecutor
         from submitit.core.utils import FailedJobError
     except ImportError as error:
-        raise RuntimeError(
-            "`hydra/launcher=slurm` needs submitit, which is not installed\n"
-            "  hint: pip install submitit (here and for the Python of each node)"
-        ) from error
+        hint = "pip install submitit (here and for the Python of each node)"
+        raise RuntimeError(f"`hydra/launcher=slurm` needs submitit, which is not installed\n  hint: {hint}") from error
     # `exec`, so that Slurm's signals reach the command. Without srun, whose steps have one core by default.
     path = f"{shlex.quote(str(IMPORT_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"
     executor = SlurmExecutor(log.folder, python=f"exec env PYTHONPATH={path} {array[0].python}")
@@ -315,3 +264,17 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, l
             "is limited, set another `hydra.launcher.qos=`, or split the sweep"
         ) from error
     return [job.job_id for job in jobs]
+
+
+def cancel_jobs(job_ids: Collection[str] | None, log: SubmissionLog, notify: Notify) -> bool:
+    """Cancel these jobs, or all active jobs of a sweep; return whether Slurm accepted it, else print a warning."""
+    try:
+        if job_ids is None:
+            job_ids = [job.job_id for job in slurm.list_jobs(log.name).values() if not job.has_ended]
+        if job_ids:
+            notify(f"Jobs that are canceled (scancel --name={log.name}): {len(job_ids)}.")
+            slurm.cancel(job_ids)
+    except RuntimeError as error:
+        notify(f"warning: {error}; jobs may continue\n  hint: once Slurm answers: scancel --name={log.name}")
+        return False
+    return True
