@@ -26,14 +26,12 @@ from epochmeter.results.sweep_files import read_points
 from epochmeter.run.nodes import exec_train
 from epochmeter.shared.record import Record
 
-NOTICE_S = 90
-"""Time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary."""
+NOTICE_S = 90  # time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary
 CANCEL_LIMIT_S = 60.0  # for the end of canceled jobs; Slurm's KillWait is 30 s by default
 FILE_VISIBILITY_S = 10.0  # until files written on a node are visible on other hosts (NFS caches)
 NORMAL_PENDING_REASONS = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
 """Slurm's reasons of jobs that only wait for their turn."""
-NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")
-"""Keys of the launcher that are not options of sbatch."""
+NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")  # keys of the launcher that are not options of sbatch
 Notify = Callable[[str], None]
 
 

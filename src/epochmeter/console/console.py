@@ -24,13 +24,10 @@ from epochmeter.config.secrets import redact
 from epochmeter.console import tables
 from epochmeter.results.run_result import RunResult
 
-PROGRESS_LINE_INTERVAL_S = 1.0
-"""Minimum time between the lines of two epochs in a file, in seconds."""
-OTHER_COLUMNS = 60
-"""Width of the progress line without the forecast."""
+PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs in a file, in seconds
+OTHER_COLUMNS = 60  # width of the progress line without the forecast
 SEVERITIES = ("error: ", "warning: ", "note: ")
-_already_warned: set[str] = set()
-"""Git commits of reused runs for which a warning was printed."""
+_already_warned: set[str] = set()  # git commits of reused runs for which a warning was printed
 UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"
 """How to open a link to the MLflow server of this machine."""
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from epochmeter.run.limit_probing import LimitProbing
 
 TRACED_IN_EPOCH = "the steps of a script are traced within an epoch, whose power samples are read at its end."
-SCRIPT_PUBLISH_S = 10.0
-"""Shortest time between two updates of a script's run in MLflow: the script waits for them."""
+SCRIPT_PUBLISH_S = 10.0  # shortest time between two updates of a script's run in MLflow: the script waits for them
 GAUGES_WRITE_S = 10.0
 """Shortest time between two writes of gauges within a window, since they may delay reads of the same disk."""
 FIRST_WAIT_S = 10.0

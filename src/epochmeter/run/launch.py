@@ -20,8 +20,7 @@ from epochmeter.run import worker_process
 from epochmeter.run.nodes import Node
 from epochmeter.run.worker_process import WorkerProcess
 
-EXIT_LIMIT_S = 10.0
-"""How long the training process may take to end after its last message."""
+EXIT_LIMIT_S = 10.0  # how long the training process may take to end after its last message
 NSIGHT_LOG = "nsight.log"
 PROBE_LIMIT_S = 60.0
 # Exits with 0 in a Python that has torch. A folder named torch without code has no origin, or "namespace" (Python 3.6).

@@ -17,8 +17,7 @@ from epochmeter.config.installation import IS_INSTALLED
 from epochmeter.config.job import device_matches
 from epochmeter.machine.slurm import run_command
 
-PORTS = range(16384, 32768)
-"""Below the ephemeral ports of Linux."""
+PORTS = range(16384, 32768)  # below the ephemeral ports of Linux
 
 
 class Node(NamedTuple):

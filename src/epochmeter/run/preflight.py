@@ -32,8 +32,7 @@ MAX_SHOWN = 10
 PROCESSES_PER_CORE = 16
 MIN_PROCESSES = 64
 """Number of processes that is allowed on any machine, so that a sweep may include more workers than cores."""
-MAX_AUTO_WORKERS = 4
-"""Most DataLoader workers per rank that `workers=auto` starts."""
+MAX_AUTO_WORKERS = 4  # most DataLoader workers per rank that `workers=auto` starts
 CPU_PRECISIONS = ("fp32", "bf16")  # as in `worker.precision`, which needs torch
 
 

@@ -25,8 +25,7 @@ from epochmeter.run.preflight import check_accelerator, check_capacity, usable_c
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
-GPU_METERS = ("none", "nvml", "amd")
-"""Meters whose energy includes nothing of this machine but the GPUs used."""
+GPU_METERS = ("none", "nvml", "amd")  # meters whose energy includes nothing of this machine but the GPUs used
 
 
 def resolve_plan(request: RunRequest) -> Plan:

@@ -46,8 +46,7 @@ NOT_METERED = (
     "  hint: give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
 )
 NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
-RANK_WAIT_S = 1.0
-"""How long the first rank waits, between windows, for the measurements of another rank."""
+RANK_WAIT_S = 1.0  # how long the first rank waits, between windows, for the measurements of another rank
 NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists the loops that are measured"
 
 

@@ -18,14 +18,10 @@ from pathlib import Path
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
 
-STACKS_S = 0.5
-"""How long hung processes have to write their stacks to the log, on SIGUSR1."""
-EXIT_WAIT_S = 5.0
-"""Maximum wait for the reason, and for the end of all processes, after one of them has ended."""
-PARENT_CHECK_S = 0.5
-"""How often it is checked whether the script that started this process still exists."""
-PEER_RANK_FAILED = "rank"
-"""Kind of failure of a rank whose only error is that another rank ended."""
+STACKS_S = 0.5  # how long hung processes have to write their stacks to the log, on SIGUSR1
+EXIT_WAIT_S = 5.0  # maximum wait for the reason, and for the end of all processes, after one of them has ended
+PARENT_CHECK_S = 0.5  # how often it is checked whether the script that started this process still exists
+PEER_RANK_FAILED = "rank"  # kind of failure of a rank whose only error is that another rank ended
 
 
 class WorkerError(Exception):
