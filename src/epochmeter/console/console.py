@@ -27,9 +27,8 @@ from epochmeter.results.run_result import RunResult
 PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs in a file, in seconds
 OTHER_COLUMNS = 60  # width of the progress line without the forecast
 SEVERITIES = ("error: ", "warning: ", "note: ")
+UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"  # for links to MLflow on this machine
 _already_warned: set[str] = set()  # git commits of reused runs for which a warning was printed
-UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"
-"""How to open a link to the MLflow server of this machine."""
 
 
 class Terminal(logging.Handler):
@@ -60,9 +59,8 @@ class Terminal(logging.Handler):
         )
         self._stage: Status | None = None
         self._task: TaskID | None = None  # the run in the progress line; its unit is an epoch
-        self._epoch, self._steps = 0, 0  # the epoch that is training, and the number of steps of the open window
-        self._printed_s = 0.0
-        self._currency: str | None = None
+        self._epoch = self._steps = 0  # the epoch that is training, and the number of steps of the open window
+        self._printed_s, self._currency = 0.0, ""
         logging.getLogger("epochmeter").handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -125,7 +123,7 @@ class Terminal(logging.Handler):
 
     def forecast(self, metrics: Mapping[str, float], currency: str | None = None) -> None:
         """Show the forecast of the open run's totals in the progress line."""
-        self._currency = currency
+        self._currency = currency or ""
         if self._task is not None:
             text, room = tables.forecast_text(metrics, currency), max(0, self.console.width - OTHER_COLUMNS)
             shown = next(part for part in (text, text.partition(",")[0], "") if len(part) <= room)
@@ -135,11 +133,10 @@ class Terminal(logging.Handler):
         """Update the progress line: the steps so far, and the loss if `log_loss=true`."""
         if self._task is None:
             return
-        text = "" if loss is None else f"loss {loss:.4f}"
+        fields = {"steps": f"{steps}/{self._steps}", "loss": "" if loss is None else f"loss {loss:.4f}"}
         # An evaluation follows its epoch, which is complete by then.
         completed = max(self._progress.tasks[0].completed, self._epoch + steps / self._steps)
-        steps_text = f"{steps}/{self._steps}"
-        self._progress.update(self._task, completed=completed, steps=steps_text, loss=text, refresh=True)
+        self._progress.update(self._task, completed=completed, refresh=True, **fields)
 
     def window_closed(self) -> None:
         self.stage()
@@ -161,23 +158,25 @@ class Terminal(logging.Handler):
                  "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.1%}"}  # fmt: skip
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
-        remaining = f"; {timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
-        text = tables.forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
-        forecast = f"; {text}" if text else ""
-        self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}{forecast}")
+        remaining = f"{timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
+        forecast = tables.forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
+        text = "; ".join(filter(None, (values.replace("%", " %"), remaining, forecast)))
+        self.info(f"epoch {line['epoch'] + 1}/{epochs}: {text}")
 
     def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and (not of a sweep) where to see more."""
         if any(window["window"] == "epoch" for window in windows):
             self._print_wide(tables.epoch_table(windows, outcome.metrics, job.warmup_epochs))
             self.console.print()
-            in_memory = job.dataset.layout not in ("files", SCRIPT)
-            self.info(tables.bottleneck_line(outcome.metrics, in_memory), style="bold")
-            self.info(tables.energy_line(outcome.metrics))
-            self.info(tables.footprint_line(outcome.metrics, job.footprint.currency))
-            self.info(tables.throughput_line(outcome.metrics))
-            self.info(tables.mfu_line(outcome.metrics, outcome.mfu, job.roofline.flops))
-            self.info(tables.target_line(outcome.metrics), style="green")
+            metrics, in_memory = outcome.metrics, job.dataset.layout not in ("files", SCRIPT)
+            self.info(tables.bottleneck_line(metrics, in_memory), style="bold")
+            self.info(tables.energy_line(metrics))
+            self.info(tables.footprint_line(metrics, job.footprint.currency))
+            if "throughput/samples_per_s" in metrics:
+                steps, samples_per_s = metrics["throughput/steps"], metrics["throughput/samples_per_s"]
+                self.info(f"Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.")
+            self.info(tables.mfu_line(metrics, outcome.mfu, job.roofline.flops))
+            self.info(tables.target_line(metrics), style="green")
         self.info("\n".join(tables.named_window_lines(windows)))
         for note in outcome.notes:
             self.warn(with_severity(note, "note: "))
@@ -209,13 +208,11 @@ class Terminal(logging.Handler):
         self.console.print()
         if any(tables.state_name(outcome) == "skipped" for outcome in outcomes):
             self.info("skipped: completed earlier by the same command; `sweep.again=true` measures again", style="dim")
-        numbers: dict[tuple[str, str], list[int]] = {}
-        for outcome in outcomes:
-            if outcome.failure:
-                numbers.setdefault((outcome.state, outcome.failure), []).append(outcome.number)
-        for (state, failure), (first, *more) in numbers.items():
-            runs = f"runs {', '.join(map(str, [first, *more]))}" if more else f"run {first}"
-            self.info(errors.format_error(failure).replace("error: ", f"error: {runs} {state}: ", 1), style="red")
+        for state, failure in dict.fromkeys((outcome.state, outcome.failure) for outcome in outcomes):
+            same = [str(other.number) for other in outcomes if (other.state, other.failure) == (state, failure)]
+            text = f"error: run{'s' if len(same) > 1 else ''} {', '.join(same)} {state}: "
+            if failure:
+                self.info(errors.format_error(failure).replace("error: ", text, 1), style="red")
         if any(outcome.state != "completed" for outcome in outcomes):
             self.info("To resume, run the same command again: completed runs are skipped.")
         for line in answer:
@@ -241,11 +238,11 @@ class Terminal(logging.Handler):
         views = [outcome.run_link for outcome in outcomes if outcome.run_link]
         if folders:
             self.console.print()
-        for folder in dict.fromkeys(folders if len(folders) == 1 else [folder.parent for folder in folders]):
-            self.info(f"Results: {display_path(folder)}")
-        links = [f"View:    {link}" for link in views if len(views) == 1]
-        links += [f"Compare: {outcome.compare_link}" for outcome in outcomes if outcome.compare_link]
-        for line in dict.fromkeys(links):
+        shown = folders if len(folders) == 1 else [folder.parent for folder in folders]
+        lines = [f"Results: {display_path(folder)}" for folder in shown]
+        lines += [f"View:    {link}" for link in views if len(views) == 1]
+        lines += [f"Compare: {outcome.compare_link}" for outcome in outcomes if outcome.compare_link]
+        for line in dict.fromkeys(lines):
             self.info(line.replace(UI_ADDRESS, f"make ui, then {UI_ADDRESS}", 1))
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
 

@@ -18,7 +18,6 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.results.summary import is_averaged
 
 MINUTE_S = 60.0
-MISSING_CELL = "-"
 TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
 """Columns whose means are also printed in percent of the epoch's time."""
 EPOCH_COLUMNS = {
@@ -75,8 +74,8 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
     table.add_section()
     table.add_row(mean_title(averaged), *(_cell(means.get(name), columns[name][1]) for name in columns), style="bold")
     if e2e_s := means.get("e2e_s"):
-        shares = {name: percent(means[name] / e2e_s) for name in TIMES if name in means}
-        table.add_row("% of time", *(_number(shares.get(name, "")) for name in columns))
+        shares = {name: percent(means[name] / e2e_s).removesuffix(" %") for name in TIMES if name in means}
+        table.add_row("% of time", *(shares.get(name, "") for name in columns))
     return table
 
 
@@ -136,22 +135,17 @@ def mfu_line(metrics: Mapping[str, float], by_convention: Sequence[float], conve
 
 def named_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the mean time and energy of the windows that a script has named itself, one line per name."""
-    names = dict.fromkeys(window["window"] for window in windows)
+    metrics: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+    for window in windows:
+        if window["window"] not in ("epoch", "val"):
+            metrics[window["window"]].append(window["metrics"])
     lines = []
-    for name in [name for name in names if name not in ("epoch", "val")]:
-        metrics = [window["metrics"] for window in windows if window["window"] == name]
-        energies = [own[f"{name}/energy_j"] for own in metrics if f"{name}/energy_j" in own]
-        energy = f", {_amount(statistics.fmean(energies))}" if len(energies) == len(metrics) else ""
-        mean = f"mean of {len(metrics)}: " if len(metrics) > 1 else ""
-        lines.append(f"{name}: {mean}{statistics.fmean(own[f'{name}/e2e_s'] for own in metrics):.3f} s{energy}.")
+    for name, rows in metrics.items():
+        energies = [row[f"{name}/energy_j"] for row in rows if f"{name}/energy_j" in row]
+        energy = f", {_amount(statistics.fmean(energies))}" if len(energies) == len(rows) else ""
+        mean = f"mean of {len(rows)}: " if len(rows) > 1 else ""
+        lines.append(f"{name}: {mean}{statistics.fmean(row[f'{name}/e2e_s'] for row in rows):.3f} s{energy}.")
     return lines
-
-
-def throughput_line(metrics: Mapping[str, float]) -> str:
-    """Return the throughput between `throughput.start` and `throughput.stop`; empty if it was not measured."""
-    if (samples_per_s := metrics.get("throughput/samples_per_s")) is None:
-        return ""
-    return f"Throughput of {metrics['throughput/steps']:.0f} steps: {samples_per_s:.1f} samples/s."
 
 
 def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> str:
@@ -187,8 +181,9 @@ def sweep_table(outcomes: Sequence[RunResult]) -> Table:
     columns = {name: column for name, column in SWEEP_COLUMNS.items() if name in measured or name not in OPTIONAL}
     table = _table(["run", *varied, "state"], [*columns.values()])
     for outcome, own in zip(outcomes, keys, strict=True):
-        stall_s, e2e_s = outcome.metrics.get("steady/data_stall_s"), outcome.metrics.get("steady/e2e_s")
-        metrics = {**outcome.metrics, "stall": stall_s / e2e_s if e2e_s and stall_s is not None else None}
+        metrics = dict(outcome.metrics)
+        if metrics.get("steady/e2e_s") and "steady/data_stall_s" in metrics:
+            metrics["stall"] = metrics["steady/data_stall_s"] / metrics["steady/e2e_s"]
         cells = [_cell(metrics.get(name), form) for name, (_, form) in columns.items()]
         rehearsal = " [yellow](rehearsal)[/]" if outcome.rehearsal else ""
         state = f"[{STATE_COLORS[outcome.state]}]{state_name(outcome)}[/]{rehearsal}"
@@ -198,9 +193,7 @@ def sweep_table(outcomes: Sequence[RunResult]) -> Table:
 
 def state_name(outcome: RunResult) -> str:
     """Return the state of a run as the terminal shows it: completed, skipped, reused, failed or killed."""
-    if outcome.reused:
-        return "reused"
-    return "skipped" if outcome.earlier else outcome.state
+    return "reused" if outcome.reused else "skipped" if outcome.earlier else outcome.state
 
 
 def epoch_title(row: Mapping[str, Any], warmup: int) -> str:
@@ -233,8 +226,4 @@ def _table(names: Sequence[str], columns: Sequence[tuple[str, str]]) -> Table:
 
 
 def _cell(value: float | None, form: str) -> str:
-    return MISSING_CELL if value is None else _number(form.format(value))
-
-
-def _number(text: str) -> str:
-    return text.removesuffix("%").rstrip()  # the unit is in the column's title
+    return "-" if value is None else form.format(value).removesuffix("%")  # the unit is in the column's title
