@@ -76,30 +76,32 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     else:
         why = f"device={device.name} requested, this machine is device={detected}: runs are rehearsals"
         yield Row("device", False, why=why, remedy="omit `device=`, or run it on that device")
-    yield from unrestored_rows(journal)
+    for number, text in enumerate(journal.damaged(), 1):
+        yield unavailable(f"not restored ({number})", text)
+    for entry in journal.unrestored():  # by a killed run
+        why = f"a killed run left it at {entry.ours or 'an unknown setting'} ({entry.when}: {entry.command})"
+        remedy = f"the next run restores {entry.was}; to restore it now: {entry.by_hand}"
+        yield Row(f"not restored: {entry.knob}", False, why=why, remedy=remedy)
     with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
         yield from energy_rows(meter, config.meter.name)
     yield knob_row("power limit", lambda: power_limit_knob(on_gpu, gpus, root), NO_KNOB_MESSAGES["power_limit"])
     yield knob_row("clocks", lambda: open_jetson_clocks(root, journal.folder), NO_KNOB_MESSAGES["clocks"])
     yield knob_row("fan", lambda: open_fan(root), NO_KNOB_MESSAGES["fan"])
     yield from gauge_rows(names, root)
-    folder = training_folder(config.dataset, config.storage, ROOT)
-    if folder:
+    if folder := training_folder(config.dataset, config.storage, ROOT):
         yield from storage_rows(folder, config.storage)
-        yield page_cache_row(folder)
-    yield trace_row(local.python)
+    try:
+        check_interpreter(local.python)  # torch, whose profiler records the trace, is not imported
+        yield Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")
+    except InputError as error:
+        yield unavailable("trace", f"training is not possible: {error}")
     yield counter_row(counter_ids(gpus, os.environ) if on_gpu else [])
 
 
-def unrestored_rows(journal: RestoreJournal) -> Iterator[Row]:
-    """Yield the settings that killed runs did not restore."""
-    for number, text in enumerate(journal.damaged(), 1):
-        why, _, remedy = text.partition("\nhint: ")
-        yield Row(f"not restored ({number})", False, why=why, remedy=remedy)
-    for entry in journal.unrestored():
-        why = f"a killed run left it at {entry.ours or 'an unknown setting'} ({entry.when}: {entry.command})"
-        remedy = f"the next run restores {entry.was}; to restore it now: {entry.by_hand}"
-        yield Row(f"not restored: {entry.knob}", False, why=why, remedy=remedy)
+def unavailable(quantity: str, text: str) -> Row:
+    """Return the row of a quantity that is not available, from an error with a hint."""
+    why, _, remedy = text.partition("hint: ")
+    return Row(quantity, False, why=why.strip(), remedy=remedy or None)
 
 
 def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
@@ -139,43 +141,27 @@ def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row
         if not knob:
             return Row(quantity, False, why=f"this machine has {absent}")
         how, remedy = permission(knob)
-        return Row(
-            quantity,
-            offered=bool(how),
-            source=f"{knob.name}, {how}" if how else knob.name,
-            now=knob.get(),
-            choices=knob.choices(),
-            why=None if how else f"{'root' if os.geteuid() == 0 else 'this user'} may not change it",
-            remedy=remedy,
-        )
+        why = None if how else f"{'root' if os.geteuid() == 0 else 'this user'} may not change it"
+        source = f"{knob.name}, {how}" if how else knob.name
+        return Row(quantity, bool(how), source, now=knob.get(), choices=knob.choices(), why=why, remedy=remedy)
     except (OSError, RuntimeError, ValueError) as error:
-        why, _, remedy = str(error).partition("\nhint: ")
-        return Row(quantity, False, why=why, remedy=remedy or None)
+        return unavailable(quantity, str(error))
 
 
 def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
-    """Utilization, clock, memory, temperature and throttling."""
+    """Yield utilization, clock, memory, temperature and throttling."""
     with closing(Gauges(gpus=gpus, root=root)) as opened:
         sources, missing = opened.sources(), {absent.quantity: absent for absent in opened.unavailable()}
     for quantity, name in QUANTITIES.items():
-        absent, own = missing.get(quantity), [source for measured, source in sources if measured == quantity]
-        if absent:
+        if absent := missing.get(quantity):
             yield Row(name, False, why=absent.why, remedy=absent.remedy or None)
         else:
-            yield Row(name, True, ", ".join(own), PERIOD_S)
-
-
-def page_cache_row(folder: Path) -> Row:
-    """Return whether Linux reports the page-cache residency of the dataset: only for files that this user may write."""
-    first = next(iter_files(folder), None)
-    if first and resident_fraction([first]) is None:
-        why = f"Linux does not report which pages of another user's files are cached: {folder}"
-        return Row("page cache", False, why=why, remedy=f"take ownership: sudo chown -R $USER {folder}")
-    return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ' (not created yet)'}")
+            own = ", ".join(source for measured, source in sources if measured == quantity)
+            yield Row(name, True, own, PERIOD_S)
 
 
 def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
-    """Yield the storage device of the dataset, whether it is the requested one, and whether its reads are counted."""
+    """Yield the dataset's storage device, whether its reads are counted, and whether its cached pages are reported."""
     disk = disk_of(folder)
     facts = describe(disk)
     models = ", ".join(facts.get("model", facts.get("disks", [])))
@@ -188,16 +174,12 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
         yield Row("disk reads", False, why=disk.reason, remedy="set `storage.root=` to a folder on a disk")
     else:
         yield Row("disk reads", True, "/proc/diskstats", covers=", ".join(disk.devices))
-
-
-def trace_row(python: str | None) -> Row:
-    """Return whether the interpreter that trains has torch, whose profiler records the trace. Torch is not imported."""
-    try:
-        check_interpreter(python)
-    except InputError as error:
-        (problem,) = error.problems
-        return Row("trace", False, why=f"training is not possible: {problem.message}", remedy=problem.hint)
-    return Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")
+    first = next(iter_files(folder), None)
+    if first and resident_fraction([first]) is None:  # it is not a file that this user may write
+        why = f"Linux does not report which pages of another user's files are cached: {folder}"
+        yield Row("page cache", False, why=why, remedy=f"take ownership: sudo chown -R $USER {folder}")
+    else:
+        yield Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ' (not created yet)'}")
 
 
 def counter_row(names: list[str]) -> Row:
