@@ -8,8 +8,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
-from project import Project
+from project import Project, wait_until
 from stub import executable
 
 from epochmeter.run import launch, worker_process
@@ -73,32 +74,30 @@ def failure_of(receive, tmp_path):
     return end
 
 
-def alive(pid):
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+def vanishes(pid):
+    """Wait until a process has ended, or is a zombie; return True."""
+
+    def has_ended():
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return True
+
+    return wait_until(has_ended, 10)
 
 
-def vanishes(pid, within_s=10):
-    until = time.monotonic() + within_s
-    while alive(pid) and time.monotonic() < until:
-        time.sleep(0.01)
-    return not alive(pid)
-
-
-def test_messages_arrive_in_order_until_the_process_has_finished(receive):
-    messages = receive("facts(a=1); facts(text='x' * 200_000); connection.send(Finished()); facts(late=1)")
-    assert [message.model for message in messages] == [{"a": 1}, {"text": "x" * 200_000}]
-
-
-def test_process_runs_the_package_in_a_session_of_its_own_with_output_to_its_log(receive, tmp_path):
+def test_process_has_its_own_session_no_input_a_log_and_a_short_socket_and_its_messages_arrive(
+    receive, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("deep" * 30)))
     values = "argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read()"
-    lines = f"print('to stdout'); print('to stderr', file=sys.stderr); facts({values}, own=os.getsid(0) == os.getpid())"
-    (message,) = receive(lines + "\nconnection.send(Finished())")
+    values += ", socket=os.environ['EPOCHMETER_SOCKET'], own=os.getsid(0) == os.getpid()"
+    lines = f"print('to stdout'); print('to stderr', file=sys.stderr); facts({values}); facts(text='x' * 200_000)\n"
+    first, second = receive(lines + "connection.send(Finished()); facts(late=1)")
+    socket = Path(first.model.pop("socket"))
+    assert (len(str(socket)) <= 107, socket.parent.exists()) == (True, False)
     argv = ["-m", "epochmeter.worker", str(tmp_path)]
-    assert message.model == {"argv": argv, "order": "PCI_BUS_ID", "stdin": "", "own": True}
+    assert first.model == {"argv": argv, "order": "PCI_BUS_ID", "stdin": "", "own": True}
+    assert second.model == {"text": "x" * 200_000}
     assert sorted((tmp_path / "worker.log").read_text().splitlines()) == ["to stderr", "to stdout"]
 
 
@@ -154,17 +153,23 @@ def oom_kills(monkeypatch):
     monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts, 8))
 
 
-@pytest.mark.parametrize("joined", [True, False], ids=["during training", "before connecting"])
-def test_kill_by_the_kernel_is_out_of_memory(failure_of, oom_kills, joined):
-    failure, message = failure_of("os.kill(os.getpid(), signal.SIGKILL)", joined)
-    assert failure == "oom"
-    assert message.startswith("the kernel killed the training process, because the machine ran out of memory")
+BY_KERNEL = "the kernel killed the training process, because the machine ran out of memory"
+OF_LOADER = "connection.send(RankFailed(failure='{}', message='a DataLoader worker', rank=0)); sys.exit(1)"
 
 
-@pytest.mark.parametrize(("failure", "expected"), [("killed", "oom"), ("storage", "storage")])
-def test_dataloader_worker_killed_by_the_kernel_is_out_of_memory(failure_of, oom_kills, failure, expected):
-    lines = f"connection.send(RankFailed(failure='{failure}', message='a DataLoader worker', rank=0)); sys.exit(1)"
-    assert failure_of(lines) == (expected, "a DataLoader worker")
+@pytest.mark.parametrize(
+    ("lines", "joined", "failure", "begin"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", True, "oom", BY_KERNEL),
+        ("os.kill(os.getpid(), signal.SIGKILL)", False, "oom", BY_KERNEL),
+        (OF_LOADER.format("killed"), True, "oom", "a DataLoader worker"),
+        (OF_LOADER.format("storage"), True, "storage", "a DataLoader worker"),
+    ],
+    ids=["during training", "before connecting", "DataLoader worker", "another failure"],
+)
+def test_kill_by_the_kernel_is_out_of_memory(failure_of, oom_kills, lines, joined, failure, begin):
+    kind, message = failure_of(lines, joined)
+    assert (kind, message[: len(begin)]) == (failure, begin)
 
 
 def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_imported(tmp_path):
@@ -217,16 +222,6 @@ def test_children_are_ended_however_the_process_ends(interpreter, tmp_path, end)
     assert vanishes(child)
 
 
-def test_socket_has_a_short_path_that_is_deleted_after_connecting(interpreter, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path / ("deep" * 30)))
-    lines = "facts(path=os.environ['EPOCHMETER_SOCKET']); time.sleep(60)"
-    with launched(tmp_path, interpreter(lines)) as worker:
-        path = next(worker.messages()).model["path"]
-        assert len(path) <= 107
-        assert not Path(path).parent.exists()
-        os.kill(worker.pids[0], signal.SIGKILL)
-
-
 CONTROLLER = """
 import sys
 from pathlib import Path
@@ -242,10 +237,10 @@ def test_process_dies_with_its_controller(interpreter, tmp_path):
     command = [sys.executable, "-c", CONTROLLER, str(tmp_path), program]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as controller:
-        pid = int(controller.stdout.readline())
-        assert alive(pid)
+        process = psutil.Process(int(controller.stdout.readline()))
+        assert process.is_running()
         controller.kill()
-    assert vanishes(pid)
+    assert vanishes(process.pid)
 
 
 RANKS = """
@@ -283,19 +278,15 @@ def test_rank_that_finishes_before_the_first_is_no_failure(receive, monkeypatch)
     assert receive(RANKS + lines, joined=False, ranks=2) == []
 
 
-SEEN_BY_PEER = "connection.send(RankFailed(rank=0, failure='rank', message='Connection closed by peer'))"
+SEEN_BY_PEER = "if rank == 0: connection.send(RankFailed(rank=0, failure='rank', message='closed by peer'))\n"
 
 
-def test_error_of_the_failed_rank_precedes_those_of_its_peers(failure_of_two):
-    lines = f"if rank == 0: {SEEN_BY_PEER}\nif rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()"
+def test_error_of_the_failed_rank_precedes_those_of_its_peers_unless_it_hangs(failure_of_two, monkeypatch):
+    lines = f"{SEEN_BY_PEER}if rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()"
     assert failure_of_two(lines) == ("killed", "rank 1 was killed by SIGKILL")
-
-
-def test_error_of_a_peer_is_reported_if_the_failed_rank_hangs(failure_of_two, monkeypatch):
     monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
     began = time.monotonic()
-    failure = failure_of_two(f"if rank == 0: {SEEN_BY_PEER}\ntime.sleep(60)")
-    assert failure == ("exception", "rank 0: Connection closed by peer")
+    assert failure_of_two(f"{SEEN_BY_PEER}time.sleep(60)") == ("exception", "rank 0: closed by peer")
     assert time.monotonic() - began < 10
 
 

@@ -128,27 +128,24 @@ def test_evaluation_without_an_energy_of_its_own_is_a_term_of_the_total(
     assert line["energy"]["term"].get("energy_uncertainty_j", 0) >= least_uncertainty_j
 
 
-def test_loss_that_is_not_finite_is_absent_and_sets_a_flag(close, record):
-    diverged = close(at(99.99), at(104.01), NONE, measured=MEASURED._replace(loss_sum=math.nan))
-    assert "epoch/train_loss" not in diverged.line["metrics"]
-    assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
-    assert diverged.notes == ["epoch 4: the loss was nan; its mean loss is omitted."]
-    assert diverged.flags == {"diverged": "epoch 4: the loss was nan"}
-    opened, measured = WindowOpening("val", 3, 1), MEASURED._replace(loss_sum=math.inf)
-    diverged = close(at(99.99), at(104.01), NONE, measured=measured, opened=opened)
-    assert "val/loss" not in diverged.line["metrics"]
-    assert diverged.flags == {"diverged": "epoch 4, evaluation: the loss was inf"}
-    record.append_losses(array("f", [math.nan, 0.5, 0.5]))  # the first of an earlier epoch
+def test_loss_that_is_not_finite_is_absent_and_its_flag_names_the_first_step_of_the_epoch(close, record):
+    def diverged(window, loss_sum, text):
+        opened, measured = WindowOpening(window, 3, 2), MEASURED._replace(loss_sum=loss_sum)
+        closed = close(at(99.99), at(104.01), NONE, measured=measured, opened=opened)
+        assert closed.line["metrics"].keys().isdisjoint({"epoch/train_loss", "val/loss"})
+        assert closed.flags == {"diverged": text}
+        assert closed.notes == [f"{text}; its mean loss is omitted."]
+        return closed.line["metrics"]
+
+    assert diverged("epoch", math.nan, "epoch 4: the loss was nan")["epoch/train_accuracy"] == 0.8
+    diverged("val", math.inf, "epoch 4, evaluation: the loss was inf")
+    # Steps of earlier epochs precede the two of this one.
+    record.append_losses(array("f", [math.nan, 0.5, 0.5]))
     assert close(at(99.99), at(104.01), NONE).flags == {}
-
-
-@pytest.mark.parametrize(("losses", "first"), [([0.5, 0.5, math.inf], 2), ([math.nan, math.nan, math.nan], 1)])
-def test_first_step_with_such_a_loss_is_named_by_its_number_in_the_run(close, record, losses, first):
-    record.append_losses(array("f", losses))  # a step of an earlier epoch, and the two of this one
-    diverged = close(at(99.99), at(104.01), NONE, measured=MEASURED._replace(loss_sum=math.nan))
-    text = f"epoch 4: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
-    assert diverged.flags == {"diverged": text}
-    assert diverged.notes == [f"{text}; its mean loss is omitted."]
+    for losses, step in (([0.5, math.inf], 4), ([math.nan, math.nan], 5)):
+        record.append_losses(array("f", losses))
+        text = f"epoch 4: the loss was {losses[-1]} at step {step} of the run, the first that was not finite"
+        diverged("epoch", math.nan, text)
 
 
 HOT = Scripted(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
@@ -230,31 +227,21 @@ def of_a_node(**metrics):
     return NodeWindow("n1", metrics, {}, term, "no RAPL", [])
 
 
-HERE = WindowEnergy({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
-
-
-def test_energy_of_several_nodes_is_their_sum_without_a_peak():
+def test_energy_of_several_nodes_is_their_sum_without_a_peak_or_absent_with_the_reason_of_a_node():
+    here = WindowEnergy({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
+    assert sum_nodes(here, []) is here
     others = [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node(energy_j=8.0, power_mean_w=2.0)]
-    here = HERE._replace(metrics={**HERE.metrics, "power_peak_w": 4.0})
-    assert sum_nodes(here, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
-    assert sum_nodes(HERE, []) is HERE
-
-
-@pytest.mark.parametrize(
-    ("others", "total"),
-    [([{"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}], {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}),
-     ([{"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}, {}], {})],
-)  # fmt: skip
-def test_terms_of_nodes_are_added_if_each_node_has_one(others, total):
-    here = HERE._replace(term={"energy_j": 20.0, "period_s": 0.1, "shortest_s": 1.0})
-    assert sum_nodes(here, [of_a_node()._replace(term=term) for term in others]).term == total
-
-
-def test_total_is_absent_with_the_reason_of_a_node_without_energy():
-    used = sum_nodes(HERE, [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node()])
-    assert used.metrics == {"energy_gpu0_j": 30.0}
+    with_peak = here._replace(metrics={**here.metrics, "power_peak_w": 4.0})
+    assert sum_nodes(with_peak, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
+    lacking = sum_nodes(here, [others[0], of_a_node()])
+    assert lacking.metrics == {"energy_gpu0_j": 30.0}
     reasons = [f"no {name} of all nodes: n1 has none (no RAPL)." for name in ("energy_j", "power_mean_w")]
-    assert used.notes == ["a note", *reasons]
+    assert lacking.notes == ["a note", *reasons]
+    # Terms are added if each node has one.
+    here = here._replace(term={"energy_j": 20.0, "period_s": 0.1, "shortest_s": 1.0})
+    slow = of_a_node()._replace(term={"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0})
+    assert sum_nodes(here, [slow]).term == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
+    assert sum_nodes(here, [slow, of_a_node()]).term == {}
 
 
 def test_window_of_another_node_is_by_its_own_clock():
