@@ -151,7 +151,7 @@ MUTANTS = [
         "run/test_launch.py",
     ),
     Mutant("run/window.py", "between_s - window_s <= max(MAX_EXCESS_S,", "between_s - window_s <= min(MAX_EXCESS_S,"),
-    Mutant("run/plan.py", 'earlier.get("host") != run["host"]', 'earlier.get("host") == ""', "run/test_resume.py"),
+    Mutant("run/plan.py", 'earlier.get("host") != run["host"]', 'earlier.get("host") == ""', "run/test_plan.py"),
     Mutant(
         "run/instruments.py",
         "after.count < before.count or after.bytes < before.bytes",

@@ -1,13 +1,12 @@
 """How a run ends, whatever ends it."""
 
-import json
 import signal
-import zipfile
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
+from project import write_checkpoint
 
 from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.console.console import Terminal
@@ -19,7 +18,7 @@ from epochmeter.run.instruments import check_idle
 from epochmeter.run.nodes import Node
 from epochmeter.run.resolve import resolve_plan
 from epochmeter.run.worker_process import WorkerError
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
+from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.publisher import Tracker
 
@@ -120,8 +119,7 @@ def test_interrupted_run_has_a_hint_to_resume(order, of_sweep, submitted, comman
     plan = resolve_plan(order(of_sweep=of_sweep))
     if submitted:
         SubmissionLog(plan.record.folder.parent).write({})
-    with zipfile.ZipFile(plan.record.folder / CHECKPOINT, "w") as archive:
-        archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": plan.run["record_id"], "epochs": 2}))
+    write_checkpoint(plan.record, plan.run["record_id"], epochs=2)
     assert resume_hint(plan) == [f"a checkpoint after epoch 2 is kept: run the same command {command} to resume"]
 
 

@@ -1,27 +1,23 @@
 """The plan of a run, on machines whose files are in a folder."""
 
-import json
-import zipfile
+from array import array
 from dataclasses import replace
 
 import pytest
 from controls import Board
-from project import put
+from default_jobs import job_of
+from project import put, write_checkpoint
 
 from epochmeter.machine.disk import Disk
 from epochmeter.run import plan, resolve
 from epochmeter.run.nodes import Node
+from epochmeter.run.plan import find_resume_point
 from epochmeter.run.resolve import plan_warnings, resolve_plan
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import CHECKPOINT, INTERVALS, ROW_FILES, Record
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
 COMPATIBLE = "sys/firmware/devicetree/base/compatible"
-
-
-@pytest.fixture
-def nano(tmp_path):
-    """The root of a Jetson Nano."""
-    return put(tmp_path / "nano", {COMPATIBLE: "nvidia,p3450-0000\0nvidia,jetson-nano\0nvidia,tegra210\0"})
 
 
 @pytest.fixture
@@ -51,13 +47,6 @@ def rehearsal(order):
     return lambda *overrides: resolve_plan(order(*overrides)).run["rehearsal"]
 
 
-def test_auto_selects_the_detected_device(order, nano):
-    resolved = resolve_plan(order(f"machine.root={nano}"))
-    assert resolved.job.device.name == resolved.run["choices"]["device"] == "nano"
-    assert resolved.run["rehearsal"] == []
-    assert resolved.job.device.accelerator == "cuda"
-
-
 def test_rehearsal_has_every_reason(rehearsal, rapl):
     root, not_applied = f"machine.root={rapl}", "power_limit=100 requested, not applied"
     other_device = "device=nano requested, this machine is device=cpu"
@@ -71,21 +60,19 @@ def test_rehearsal_has_every_reason(rehearsal, rapl):
     assert rehearsal("rehearse=false") == []
 
 
-@pytest.mark.parametrize(
-    ("overrides", "visible", "available"),
-    [
-        (["strategy=ddp", "strategy.ranks=5"], "0,1,2,3", "4 GPUs"),
-        (["strategy=ddp", "strategy.ranks=2"], "1", "1 GPU"),
-        (["strategy=dp"], "1", "1 GPU"),
-        (["strategy=dp", "device=cpu"], "0,1", "no GPU"),
-    ],
-)
-def test_fewer_gpus_than_ranks_are_a_rehearsal(order, rehearsal, node, monkeypatch, overrides, visible, available):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    reason = f"{' '.join(overrides[:2]).removesuffix(' device=cpu')} requested, this machine has {available}"
-    assert rehearsal(f"machine.root={node}", *overrides) == [reason]
-    with pytest.raises(ValueError, match=reason):
-        resolve_plan(order(f"machine.root={node}", *overrides, "rehearse=false"))
+def test_fewer_gpus_than_ranks_are_a_rehearsal(order, rehearsal, node, monkeypatch):
+    cases = {
+        ("strategy=ddp", "strategy.ranks=5"): ("0,1,2,3", "4 GPUs"),
+        ("strategy=ddp", "strategy.ranks=2"): ("1", "1 GPU"),
+        ("strategy=dp",): ("1", "1 GPU"),
+        ("strategy=dp", "device=cpu"): ("0,1", "no GPU"),
+    }
+    for overrides, (visible, available) in cases.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        reason = f"{' '.join(overrides).removesuffix(' device=cpu')} requested, this machine has {available}"
+        assert rehearsal(f"machine.root={node}", *overrides) == [reason]
+        with pytest.raises(ValueError, match=reason):
+            resolve_plan(order(f"machine.root={node}", *overrides, "rehearse=false"))
 
 
 def test_dataset_on_another_storage_device_is_a_rehearsal(order, rehearsal, monkeypatch):
@@ -98,17 +85,15 @@ def test_dataset_on_another_storage_device_is_a_rehearsal(order, rehearsal, monk
     assert [rehearsal(f"storage={storage}") for storage in ("nvme", "ssd", "project")] == [[], [], []]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "reported", "watts", "devices"), [(1, "100 W", 100, 1), (4, "100 W", 100, 1), (1, "99.875 W", 99.875, 1)]
-)
-def test_applied_power_limit_is_recorded(order, rapl, ranks, reported, watts, devices):
+@pytest.mark.parametrize(("ranks", "reported", "watts"), [(4, "100 W", 100), (1, "99.875 W", 99.875)])
+def test_applied_power_limit_is_recorded(order, rapl, ranks, reported, watts):
     strategy = ["strategy=ddp", f"strategy.ranks={ranks}"] if ranks > 1 else []
     resolved = resolve_plan(order("power_limit=100", f"machine.root={rapl}", *strategy))
     assert resolved.run["power_limit_max_w"] is None
     resolved.applied({"RAPL": reported})
     run = resolved.record.run()
     assert (run["applied"], run["power_limit_applied"]) == ({"power_limit": reported}, reported)
-    assert (run["power_limit_w"], run["power_limit_max_w"], run["power_limit_devices"]) == (watts, 120, devices)
+    assert (run["power_limit_w"], run["power_limit_max_w"], run["power_limit_devices"]) == (watts, 120, 1)
 
 
 def test_run_that_this_machine_cannot_make_is_refused_before_it_waits_for_the_devices(order, rapl, monkeypatch):
@@ -134,9 +119,8 @@ def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):
         first.record.append({"window": "val", "epoch": epoch, "metrics": {}})
         first.set_flags(of_epoch)
     assert first.record.run()["flags"] == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_IN"}
-    with zipfile.ZipFile(first.record.folder / CHECKPOINT, "w") as archive:
-        archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": first.run["record_id"], "epochs": 2}))
-    for name in ("steps.bin", "losses.bin"):
+    write_checkpoint(first.record, first.run["record_id"], epochs=2)
+    for name in ROW_FILES:
         (first.record.folder / name).touch()
     again = resolve_plan(order(of_sweep=True))
     assert again.open_record() == ["resumed from the checkpoint after epoch 2."]
@@ -146,39 +130,36 @@ def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "visible", "used", "processes"),
+    ("overrides", "visible", "used", "processes", "shared"),
     [
-        (["strategy=single"], None, [1], None),
-        (["strategy=dp"], None, [1, 2, 3, 4], None),
-        (["strategy=dp", "strategy.ranks=2"], None, [1, 2], None),
-        (["strategy=dp"], "3,1", [4, 2], None),
-        (["strategy=ddp", "strategy.ranks=3"], None, [1, 2, 3], 3),
-        (["strategy=ddp", "strategy.ranks=2"], "2,3", [3, 4], 2),
+        (["strategy=single"], None, [1], None, []),
+        (["strategy=dp"], None, [1, 2, 3, 4], None, []),
+        (["strategy=dp", "strategy.ranks=2"], None, [1, 2], None, []),
+        (["strategy=dp"], "3,1", [4, 2], None, []),
+        (["strategy=ddp", "strategy.ranks=3"], None, [1, 2, 3], 3, []),
+        (["strategy=ddp", "strategy.ranks=2"], "2,3", [3, 4], 2, []),
+        *((["device=cuda", f"meter={meter}"], None, [1], None, []) for meter in ("nvml", "none")),
+        *((["device=cuda", f"meter={meter}"], None, [1], None, ["cpu"]) for meter in ("sum", "rapl")),
+        *((["device=cpu", f"meter={meter}"], None, [], None, ["cpu"]) for meter in ("nvml", "none", "sum", "rapl")),
     ],
 )
-def test_each_rank_locks_and_meters_one_gpu(order, node, monkeypatch, overrides, visible, used, processes):
+def test_each_rank_meters_one_gpu_and_devices_that_share_its_measured_energy_are_locked(
+    order, node, monkeypatch, overrides, visible, used, processes, shared
+):
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     resolved = resolve_plan(order(f"machine.root={node}", *overrides))
     assert (resolved.gpus, resolved.ranks) == ([f"GPU-{bus}{bus}" for bus in used], processes)
-    assert resolved.devices == [f"gpu-0000:0{bus}:00.0" for bus in used]
+    assert resolved.devices == [*shared, *(f"gpu-0000:0{bus}:00.0" for bus in used)]
     assert resolved.run["rehearsal"] == []
 
 
-@pytest.mark.parametrize(
-    ("machine", "overrides", "devices"),
-    [
-        *(("node", ["device=cuda", f"meter={meter}"], ["gpu-0000:01:00.0"]) for meter in ("nvml", "none")),
-        *(("node", ["device=cuda", f"meter={meter}"], ["cpu", "gpu-0000:01:00.0"]) for meter in ("sum", "rapl")),
-        *(("node", ["device=cpu", f"meter={meter}"], ["cpu"]) for meter in ("nvml", "none", "sum", "rapl")),
-        ("nano", [], ["module", "gpu"]),
-        ("nano", ["device.accelerator=cpu"], ["module", "cpu"]),
-    ],
-)
-def test_devices_that_share_the_measured_energy_are_locked(order, node, nano, machine, overrides, devices):
-    resolved = resolve_plan(order(f"machine.root={ {'node': node, 'nano': nano}[machine] }", *overrides))
-    assert resolved.devices == devices
-    assert machine == "nano" or bool(resolved.gpus) == (devices != ["cpu"])
+def test_detected_jetson_is_locked_as_a_module(order, tmp_path):
+    nano = put(tmp_path / "nano", {COMPATIBLE: "nvidia,p3450-0000\0nvidia,jetson-nano\0nvidia,tegra210\0"})
+    for overrides, accelerator in (([], "gpu"), (["device.accelerator=cpu"], "cpu")):
+        resolved = resolve_plan(order(f"machine.root={nano}", *overrides))
+        assert resolved.job.device.name == resolved.run["choices"]["device"] == "nano"
+        assert (resolved.devices, resolved.run["rehearsal"]) == (["module", accelerator], [])
 
 
 def test_identity_covers_job_dataset_and_gpu_model(order, node, monkeypatch):
@@ -191,11 +172,10 @@ def test_identity_covers_job_dataset_and_gpu_model(order, node, monkeypatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         by_gpu[visible] = resolve_plan(order(f"machine.root={node}")).run["identity"]
     assert by_gpu["0"] == by_gpu["1"] != by_gpu["3"]
-    resolved = resolve_plan(order())
+    resolved, by_dataset = resolve_plan(order()), set()
     resolved.open_record()
-    by_dataset = {resolved.run["identity"]}
-    for digest in ("0a", "0b"):
-        resolved.describe(dataset={"digest": digest})
+    for digest in (None, "0a", "0b"):
+        resolved.describe(dataset=digest and {"digest": digest})
         by_dataset.add(resolved.run["identity"])
         assert resolved.record.run()["identity"] == resolved.run["identity"]
     assert len(by_dataset) == 3
@@ -237,23 +217,82 @@ def test_only_sweeps_on_one_node_reuse_completed_runs(order, monkeypatch, of_swe
     assert (resolved.completed_elsewhere is not None) == reused
 
 
-@pytest.mark.parametrize(("count", "workers"), [(1, 1), (2, 2), (8, 4)])
-def test_auto_workers_are_one_per_core_and_at_most_four(order, cores, count, workers):
-    cores(count)
-    for overrides in ([], ["workers=auto"], ["workers=auto", "strategy=ddp", "strategy.ranks=2"]):
+def test_auto_workers_are_one_per_core_and_at_most_four_and_a_person_who_requests_more_is_warned(order, cores):
+    ddp = ["strategy=ddp", "strategy.ranks=2"]
+    cases = [
+        *((count, auto, workers, []) for count, workers in ((1, 1), (2, 2), (8, 4)) for auto in ([], ddp)),
+        *((2, [f"workers={workers}"], workers, ["warning"] * (workers > 2)) for workers in (0, 2, 3)),
+        *((2, ["workers=auto", *ddp], 2, []), (6, ["workers=4", *ddp], 4, ["warning"])),
+    ]
+    for count, overrides, workers, warnings in cases:
+        cores(count)
         resolved = resolve_plan(order("device=cpu", *overrides))
-        resolved.open_record()
-        assert resolved.record.job()["workers"] == workers
-        assert not any(message.startswith("warning:") for message in plan_warnings(resolved))
+        assert (resolved.job.workers, resolved.run["rehearsal"]) == (workers, [])
+        assert [message.partition(":")[0] for message in plan_warnings(resolved)] == warnings
 
 
-def test_more_workers_than_cores_are_used_with_a_warning(order, cores):
-    cores(2)
-    resolved = {count: resolve_plan(order(f"workers={count}")) for count in (0, 2, 3)}
-    assert [each.job.workers for each in resolved.values()] == [0, 2, 3]
-    warnings = {count: [text.partition(":")[0] for text in plan_warnings(each)] for count, each in resolved.items()}
-    assert warnings == {0: [], 2: [], 3: ["warning"]}
-    cores(8)
-    ranks = resolve_plan(order("device=cpu", "strategy=ddp", "strategy.ranks=4", "workers=4"))
-    assert ranks.run["rehearsal"] == []
-    assert [message.partition(":")[0] for message in plan_warnings(ranks)] == ["warning"]
+JOB = job_of(evaluate=True)
+RUN = {"identity": "this job", "rehearsal": [], "record_id": "another start", "host": "here"}
+EARLIER = {**RUN, "record_id": "first start"}
+STEPS = 4
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Three epochs and half a fourth, with a checkpoint after two."""
+    record = Record(tmp_path)
+    record.describe(JOB.to_dict(), EARLIER)
+    for epoch in range(3):
+        record.append({"window": "epoch", "epoch": epoch, "metrics": {"epoch/steps": STEPS}})
+        record.append({"window": "val", "epoch": epoch, "metrics": {}})
+    record.append_steps(array("f", range(4 * STEPS * len(INTERVALS))))
+    record.append_losses(array("f", range(4 * STEPS)))
+    write_checkpoint(record, "first start", epochs=2)
+    return record
+
+
+def test_run_resumes_after_the_epochs_of_its_checkpoint_even_if_the_last_was_not_evaluated(record):
+    assert find_resume_point(record, JOB, RUN) == (2, EARLIER, "")
+    lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
+    (record.folder / "epochs.jsonl").write_text("".join(lines[:3]))
+    assert find_resume_point(record, JOB, RUN) == (2, EARLIER, "")
+
+
+def test_other_runs_and_completed_runs_are_not_resumed(record):
+    for other in ({"identity": "another job"}, {"rehearsal": ["no power limit"]}):
+        assert find_resume_point(record, JOB, {**RUN, **other}) == (None, {}, "")
+    elsewhere = {**RUN, "identity": "this job there", "host": "there"}
+    assert find_resume_point(record, JOB, elsewhere) == (None, {}, "it was measured on another host, here")
+    write_json(record.folder / "completed.json", {"identity": "this job", "finished": ""})
+    assert find_resume_point(record, JOB, RUN) == (None, {}, "")
+    (record.folder / "completed.json").unlink()
+    (record.folder / CHECKPOINT).unlink()
+    assert find_resume_point(record, JOB, RUN) == (None, {}, "")
+
+
+def flipped(data):
+    at = data.index(b"weights")
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "reason"),
+    [
+        (CHECKPOINT, flipped, "the file is damaged"),
+        (CHECKPOINT, lambda data: data[:-30], "the file is damaged"),
+        (CHECKPOINT, lambda data: b"", "the file is damaged"),
+        (CHECKPOINT, "a third start", "it belongs to another run"),
+        (CHECKPOINT, 4, "epochs before it are missing"),
+        ("steps.bin", lambda data: data[: -2 * STEPS * len(INTERVALS) * 4 - 1], "epochs before it are missing"),
+        ("losses.bin", lambda data: data[: -2 * STEPS * 4 - 4], "epochs before it are missing"),
+        ("job.json", lambda data: b"{", "its job.json cannot be read"),
+        ("epochs.jsonl", lambda data: b"{\n", "the epochs before it cannot be read"),
+    ],
+)
+def test_incomplete_record_is_not_resumed_and_has_a_reason(record, name, harm, reason):
+    if callable(harm):
+        path = record.folder / name
+        path.write_bytes(harm(path.read_bytes()))
+    else:
+        write_checkpoint(record, *((harm, 2) if isinstance(harm, str) else ("first start", harm)))
+    assert find_resume_point(record, JOB, RUN) == (None, {}, reason)
