@@ -149,20 +149,21 @@ def test_amd_gpu_has_counters(tmp_path, doctor, amd_smi):  # noqa: F811
 
 
 def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):
-    found = examined(f"machine.root={tmp_path}", "device=cpu")
+    python = executable(tmp_path / "python", "#!/bin/sh\nexit 1\n")
+    found = examined(f"machine.root={tmp_path}", "device=cpu", f"device.python={python}")
     assert found["device"]["source"] == "device=cpu"
-    there = {"device", "storage", "page cache", "disk reads", "trace"}
+    there = {"device", "storage", "page cache", "disk reads"}
     assert not any(found[quantity]["offered"] for quantity in ALWAYS - there)
     assert "sudo modprobe intel_rapl_msr" in found["energy"]["why"]
     assert found["power limit"] == {"offered": False, "why": "this machine has no power limit to set"}
     assert "modprobe coretemp" in found["temperature"]["remedy"]
     assert found["memory"]["remedy"] == "mount /proc"
-
-
-def test_other_device_would_be_a_rehearsal(tmp_path, examined):
-    found = examined(f"machine.root={tmp_path}", "device=nano")
-    assert found["device"]["why"].endswith("device=nano requested, this machine is device=cpu: runs are rehearsals")
-    assert "INA3221" in found["energy"]["why"], "the reason of its own meter"
+    assert found["trace"]["why"] == f"training is not possible: {python} is no Python 3.6 or newer with torch"
+    assert "device.python=/path" in found["trace"]["remedy"]
+    other = examined(f"machine.root={tmp_path}", "device=nano", "device.python=null")
+    assert other["device"]["why"].endswith("device=nano requested, this machine is device=cpu: runs are rehearsals")
+    assert "INA3221" in other["energy"]["why"], "the reason of its own meter"
+    assert other["trace"]["offered"]
 
 
 def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path, examined):
@@ -174,13 +175,3 @@ def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path,
     assert left["why"].startswith("a killed run left it at 5W (id:1)")
     assert command in left["why"]
     assert left["remedy"] == "the next run restores MAXN (id:0); to restore it now: sudo nvpmodel -m 0"
-
-
-@pytest.mark.parametrize("offered", [True, False])
-def test_trace_needs_torch_in_the_interpreter_that_trains(tmp_path, examined, offered):
-    python = executable(tmp_path / "python", f"#!/bin/sh\nexit {int(not offered)}\n")
-    found = examined(f"machine.root={tmp_path}", "device=cpu", f"device.python={python}")
-    assert found["trace"]["offered"] is offered
-    if not offered:
-        assert found["trace"]["why"] == f"training is not possible: {python} is no Python 3.6 or newer with torch"
-        assert "device.python=/path" in found["trace"]["remedy"]

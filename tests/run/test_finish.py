@@ -84,22 +84,19 @@ def test_summary_has_the_cost_and_why_there_is_no_total_and_that_epoch_times_var
     assert all(part in note for part, note in zip(parts, outcome.notes, strict=True))
 
 
-def test_run_with_a_full_disk_at_its_end_is_closed_as_failed(begun, closed, tmp_path):
-    record = begun("0", GONE)
+def test_run_with_a_full_disk_at_its_end_is_closed_as_failed_and_one_without_tracking_leaves_the_queue(
+    begun, closed, tmp_path
+):
+    record, untracked = begun("0", GONE), begun("1", GONE)
     write_json(record.folder / "summary.json", {"state": "completed", "metrics": {}, "notes": [], "failure": None})
+    untracked.describe({**JOB, "tracking": {"name": "none", "experiment": "x"}}, untracked.run())
     queue.dequeue(record)  # it was published
-    (message,) = closed()
-    assert message.startswith("run sweep/0 is marked as failed: ")
+    assert sorted(message[:33] for message in closed()) == [
+        "run sweep/0 is marked as failed: ", "run sweep/1 is marked as killed: ",
+    ]  # fmt: skip
     assert record.summary()["state"] == status_of(record) == "failed"
+    assert [pending.folder for pending in queue.pending_runs(tmp_path / "multirun")] == [record.folder]
     queue.dequeue(record)  # it was published as failed
-    assert list(queue.pending_runs(tmp_path / "multirun")) == []
-
-
-def test_run_without_tracking_leaves_the_queue(begun, closed, tmp_path):
-    record = begun("0", GONE)
-    record.describe({**JOB, "tracking": {"name": "none", "experiment": "x"}}, record.run())
-    closed()
-    assert status_of(record) == "killed"
     assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 

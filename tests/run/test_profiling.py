@@ -68,7 +68,7 @@ def plan(tmp_path, monkeypatch):
     return make
 
 
-def test_the_training_process_is_started_again_under_nsight_compute_for_all_metrics_in_the_marked_steps(plan, tmp_path):
+def test_marked_steps_are_trained_again_under_nsight_compute_for_all_metrics(plan, tmp_path, monkeypatch):
     planned = plan(WRITES)
     assert profile_steps(planned) == []
     folder = planned.record.folder
@@ -77,6 +77,8 @@ def test_the_training_process_is_started_again_under_nsight_compute_for_all_metr
     assert not (folder / "worker.log").exists()
     program, *options = nsight_command("ncu", planned.job.profiler.program, tmp_path)
     assert program == str(tmp_path / "ncu")
+    monkeypatch.setattr(shutil, "which", lambda program, path: path)
+    assert nsight_command("ncu", "ncu", tmp_path)[0].endswith(":/usr/local/cuda/bin")
     values = dict(itertools.pairwise(options))
     assert values["--profile-from-start"] == "off"
     assert values["--metrics"].split(",") == list(PIPE_METRICS)
@@ -116,11 +118,6 @@ def test_without_a_result_there_is_a_note_with_the_cause(plan, lines, options, c
     assert cause in note
 
 
-def test_nsight_is_found_where_cuda_is_installed(monkeypatch, tmp_path):
-    monkeypatch.setattr(shutil, "which", lambda program, path: path)
-    assert nsight_command("ncu", "ncu", tmp_path)[0].endswith(":/usr/local/cuda/bin")
-
-
 @pytest.fixture
 def trace(tmp_path):
     trace = Kineto()
@@ -129,7 +126,9 @@ def trace(tmp_path):
     return trace.write(tmp_path / "trace.json.gz")
 
 
-def test_the_analysis_is_written_into_the_run_folder_and_a_failed_one_has_a_reason_and_no_result(trace, tmp_path):
+def test_the_analysis_is_written_into_the_run_folder_and_a_failed_or_slow_one_has_a_reason_and_no_result(
+    trace, tmp_path, monkeypatch
+):
     assert analyze_trace(tmp_path) == []
     assert Record(tmp_path).trace_analysis()["metrics"]["steps"] == 1
     trace.write_bytes(b"{}")
@@ -137,9 +136,6 @@ def test_the_analysis_is_written_into_the_run_folder_and_a_failed_one_has_a_reas
     assert note.startswith("no trace metrics: ")
     assert "traceEvents" in note
     assert Record(tmp_path).trace_analysis() is None
-
-
-def test_a_slow_analysis_is_stopped_and_without_a_trace_there_is_none(trace, tmp_path, monkeypatch):
     monkeypatch.setattr(profiling, "TIMEOUT_S", 0.01)
     (note,) = analyze_trace(tmp_path)
     assert "took more than 0.01 s" in note

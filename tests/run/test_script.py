@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
-from contextlib import closing, nullcontext
+from contextlib import closing
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from default_jobs import job_of
 
 from epochmeter.agent.recorder import UnansweredConnection
 from epochmeter.results.rank_merge import merge_ranks
@@ -109,22 +111,20 @@ def test_second_process_without_a_process_group_is_refused(ranks):
         assert second._socket.recv(1) == b""
 
 
-@pytest.mark.parametrize(
-    ("gpus", "trained", "error"),
-    [
-        (["GPU-aa", "GPU-bb"], "bb", None),
-        (["GPU-aa"], "bb", "GPU-bb trained, but GPU-aa is metered"),
-        (["GPU-aa", "GPU-bb", "GPU-cc"], "bb", "2 ranks trained, but GPU-aa,GPU-bb,GPU-cc is metered"),
-    ],
-)
-def test_run_fails_if_other_gpus_are_metered_than_those_of_the_ranks(ranks, gpus, trained, error):
+def test_run_fails_if_other_gpus_are_metered_than_those_of_the_ranks(ranks):
     ranks.join(0, is_first=True)
-    ranks.join(1).request(Built({}, {"gpu": {"uuid": trained}}))
+    ranks.join(1).request(Built({}, {"gpu": {"uuid": "bb"}}))
     ranks.controller._receive_any(1.0)
-    record = SimpleNamespace(windows=lambda: [{}])
-    plan = SimpleNamespace(record=record, gpus=gpus, job=SimpleNamespace(machine=SimpleNamespace(root="/")))
-    with pytest.raises(RuntimeError, match=error) if error else nullcontext():
+
+    def check(*gpus):
+        plan = SimpleNamespace(record=Mock(), gpus=gpus, job=job_of())
         check_trained(ranks.controller, plan)
+
+    check("GPU-aa", "GPU-bb")
+    with pytest.raises(RuntimeError, match="GPU-bb trained, but GPU-aa is metered"):
+        check("GPU-aa")
+    with pytest.raises(RuntimeError, match="2 ranks trained, but GPU-aa,GPU-bb,GPU-cc is metered"):
+        check("GPU-aa", "GPU-bb", "GPU-cc")
 
 
 def test_failed_trace_is_noted_and_messages_end_with_the_script_although_a_child_holds_its_connection(ranks):
