@@ -42,8 +42,11 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
     if entry.earlier:
         return result.was_completed(record)
     if has_started(record, entry):
-        if recorded_status(record) is None:
-            record_failure(record, entry, result)
+        if recorded_status(record) is None:  # its node failed, or its process was killed
+            kind, reason = FAILURES_BY_STATE.get(entry.state, ("killed", "its process ended without an error message"))
+            result.set_failed(kind, f"{reason.format(**asdict(entry))} (Slurm job {entry.job}: {entry.state})")
+            job, run = recorded_job(record.job()), record.run()
+            record.write_summary(build_summary(record, job, run, result), run["identity"], run.get("configuration"))
         result.update_from_record(record)
         publish(record, request.job.tracking.to_dict(), result)
     elif record.is_completed() and entry.state == "COMPLETED":  # its node has checked that it would measure the same
@@ -64,14 +67,6 @@ def publish(record: Record, tracking: Mapping[str, Any], result: RunResult) -> N
     if destination_of(tracking):
         load_mlflow(LONG_TIMEOUT_S)
     note_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=result.state), result)
-
-
-def record_failure(record: Record, entry: Submission, result: RunResult) -> None:
-    """Write the summary of a run that could not write it: its node failed, or its process was killed."""
-    kind, reason = FAILURES_BY_STATE.get(entry.state, ("killed", "its process ended without an error message"))
-    result.set_failed(kind, f"{reason.format(**asdict(entry))} (Slurm job {entry.job}: {entry.state})")
-    job, run = recorded_job(record.job()), record.run()
-    record.write_summary(build_summary(record, job, run, result), run["identity"], run.get("configuration"))
 
 
 def not_started_error(entry: Submission, logs: Path) -> tuple[str, str]:

@@ -187,9 +187,8 @@ def prepared_device(
 
 def start_training(plan: Plan, outcome: RunResult) -> AbstractContextManager[WorkerProcess]:
     """Start the training process, or this node's ranks of it."""
-    job, limits = plan.job, plan.job.sweep
-    if job.measure.command:
+    if plan.job.measure.command:
         return running_script(plan, outcome)
     # Only the first rank reports progress, so the other nodes' ranks are silent while a window is open.
-    limits_s = limits.timeout_s, limits.hung_after_s if plan.node.is_first else None
-    return launch.launched(plan.record.folder, job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)
+    limits_s = plan.job.sweep.timeout_s, plan.job.sweep.hung_after_s if plan.node.is_first else None
+    return launch.launched(plan.record.folder, plan.job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)

@@ -1,7 +1,4 @@
-"""Runs on several nodes: srun starts a controller on each of them, and the first one writes the record.
-
-srun -N2 --ntasks-per-node=1 python src/train.py strategy=ddp strategy.ranks=4
-"""
+"""Runs on several nodes: srun starts a controller on each of them, and the first one writes the record."""
 
 from __future__ import annotations
 

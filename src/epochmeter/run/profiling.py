@@ -79,8 +79,6 @@ def analyze_trace(folder: Path) -> list[str]:
         lines = error.stderr.strip().splitlines() or [f"the analysis ended with exit code {error.returncode}"]
         cause = lines[0] if "\n  hint: " in error.stderr else lines[-1]
         return [f"no trace metrics: {cause}"]
-    except OSError as error:
-        return [f"no trace metrics: {error}"]
     return []
 
 
@@ -92,7 +90,11 @@ def profile_steps(plan: Plan) -> list[str]:
     (folder / NCU_CSV).unlink(missing_ok=True)
     began_s = time.monotonic()
     try:
-        _check(plan)
+        if plan.run["training"]["accelerator"] != "cuda":
+            raise NsightError("Nsight profiles NVIDIA GPUs, but this run does not train on one")
+        if plan.job.strategy.has_processes:
+            cause = "kernels are profiled one by one, so ranks would wait for each other"
+            raise NsightError(f"{cause}; use `strategy=single`")
         command = nsight_command(profiler.name, profiler.program, folder)
         with launched(folder, plan.job.device.python, plan.gpus, limit_s=profiler.timeout_s, nsight=command) as worker:
             for _ in worker.messages():
@@ -114,21 +116,9 @@ def profile_steps(plan: Plan) -> list[str]:
     return [f"no {RESULTS.get(profiler.name, profiler.name)}: {cause}"]
 
 
-def _check(plan: Plan) -> None:
-    if plan.run["training"]["accelerator"] != "cuda":
-        raise NsightError("Nsight profiles NVIDIA GPUs, but this run does not train on one")
-    if plan.job.strategy.has_processes:
-        raise NsightError("kernels are profiled one by one, so ranks would wait for each other; use `strategy=single`")
-
-
-def find_program(program: str) -> str | None:
-    """Return the path of a program of NVIDIA Nsight."""
-    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin")))
-
-
 def nsight_command(name: str, program: str, folder: Path) -> list[str]:
     """Return the beginning of a command that profiles marked steps of training; NsightError without the program."""
-    path = find_program(program)
+    path = shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin")))
     if path is None:
         raise NsightError(f"no program `{program}` is found: install NVIDIA Nsight, or set `profiler.program=`")
     if name == "nsys":
