@@ -7,7 +7,6 @@ import pytest
 from default_jobs import job_of
 from rich.console import Console
 
-from epochmeter.console import tables
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 
@@ -177,7 +176,7 @@ def watch(monkeypatch):
     return watch
 
 
-def train(watch, epochs, seconds, first_s=None, out=None, begin=0):
+def train(watch, epochs, seconds, first_s=None, out=None, begin=0, **forecast):
     """Print epochs that take so long, with as much time between them, in a terminal of its own; return its text."""
     terminal, out = Terminal(), out or io.StringIO()
     terminal.console.file = out
@@ -186,7 +185,8 @@ def train(watch, epochs, seconds, first_s=None, out=None, begin=0):
         watch.now_s += first_s if number == begin and first_s else seconds
         terminal.progress(4)
         terminal.window_closed()
-        terminal.window_measured(epoch(number, e2e_s=seconds, energy_j=340.0), epochs)
+        line = epoch(number, e2e_s=seconds, energy_j=340.0)
+        terminal.window_measured({**line, "metrics": {**line["metrics"], **forecast}}, epochs)
         terminal.window_opened("val", number, epochs, steps=2)
         watch.now_s += seconds
         terminal.progress(2)
@@ -214,32 +214,12 @@ def test_forecast_in_the_progress_line_leaves_room_for_elapsed_and_remaining_tim
     watched.window_closed()
 
 
-def test_a_file_has_the_forecast_in_the_lines_of_epochs(terminal, lines):
-    for number in (1, 5):
-        terminal._printed_s = -999.0
-        line = epoch(number)
-        terminal.window_measured({**line, "metrics": {**line["metrics"], **FORECAST}}, 6)
-    text = "12.346 s, data stall 26.0 %, loss 0.5123, accuracy 91.2 %"
-    printed = " ".join(lines())
-    assert printed.startswith(f"epoch 2/6: {text}; {FORECAST_TEXT}")
-    assert printed.endswith(f"epoch 6/6: {text}"), "after the last epoch the forecast is outdated"
-
-
-def test_forecast_has_digits_as_far_as_it_is_certain():
-    short = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
-    assert tables.forecast_text(short) == "forecast total 6.62 s ± 1.26 s"
-    exact = {"forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 0.0463}
-    assert tables.forecast_text(exact) == "forecast total 1:01:01 ± 0:00:01"
-    paid = {**FORECAST, "forecast/cost": 0.61, "forecast/cost_uncertainty": 0.0123}
-    assert tables.forecast_text(paid, "EUR") == f"{FORECAST_TEXT}, 0.61 EUR ± 0.0123 EUR"
-
-
-def test_a_file_has_one_line_per_epoch_with_the_remaining_time_of_the_run(watch):
+def test_a_file_has_one_line_per_epoch_with_the_remaining_time_and_the_forecast_of_the_run(watch):
     numbers = "30.000 s, data stall 10.7 %, 340.0 J, loss 0.5123, accuracy 91.2 %"
-    assert train(watch, 4, seconds=30.0, first_s=200.0).splitlines() == [
-        f"epoch 1/4: {numbers}",
-        f"epoch 2/4: {numbers}; 0:02:00 left",
-        f"epoch 3/4: {numbers}; 0:01:00 left",
+    assert train(watch, 4, seconds=30.0, first_s=200.0, **FORECAST).splitlines() == [
+        f"epoch 1/4: {numbers}; {FORECAST_TEXT}",
+        f"epoch 2/4: {numbers}; 0:02:00 left; {FORECAST_TEXT}",
+        f"epoch 3/4: {numbers}; 0:01:00 left; {FORECAST_TEXT}",
         f"epoch 4/4: {numbers}",
     ]
     resumed = train(watch, 7, seconds=30.0, begin=4).splitlines()

@@ -7,21 +7,24 @@ def steady(**metrics):
     return {f"steady/{name}": value for name, value in metrics.items()}
 
 
-def test_missing_metrics_give_no_sentence():
-    lines = [tables.target_line({}), tables.bottleneck_line({}, False)]
-    assert [*lines, tables.energy_line({"total/energy_j": 1406.0})] == [""] * 3
-
-
-def test_energy_has_its_uncertainty_and_if_it_was_measured_the_part_above_idle():
-    metrics = {"total/energy_j": 1406.0, "total/energy_uncertainty_j": 506.0}
-    assert tables.energy_line(metrics).endswith(" 1406 J (± 36 %).")
-    assert tables.energy_line({**metrics, "total/net_energy_j": 71.82}).endswith(" 1406 J (± 36 %), 71.8 J above idle.")
-
-
-def test_target_is_printed_with_its_time_and_energy():
-    metrics = {"total/epochs_to_target": 1, "total/time_to_target_s": 2.5}
-    assert tables.target_line(metrics).endswith(" 1 epoch: 2.500 s.")
-    assert tables.target_line({**metrics, "total/energy_to_target_j": 30.0}).endswith(" 1 epoch: 2.500 s, 30.0 J.")
+def test_sentences_have_the_available_metrics():
+    energy = {"total/energy_j": 1406.0, "total/energy_uncertainty_j": 506.0}
+    target = {"total/epochs_to_target": 1, "total/time_to_target_s": 2.5}
+    exact = {"forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 0.0463}
+    paid = {**exact, "forecast/cost": 0.61, "forecast/cost_uncertainty": 0.0123}
+    assert [
+        *(tables.bottleneck_line({}, False), tables.energy_line({"total/energy_j": 1406.0}), tables.target_line({})),
+        *(tables.energy_line(energy), tables.energy_line({**energy, "total/net_energy_j": 71.82})),
+        *(tables.target_line(target), tables.target_line({**target, "total/energy_to_target_j": 30.0})),
+        tables.forecast_text({"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}),
+        tables.forecast_text(paid, "EUR"),
+    ] == [
+        *("", "", ""),
+        *("Energy of the whole run: 1406 J (± 36 %).", "Energy of the whole run: 1406 J (± 36 %), 71.8 J above idle."),
+        *("Target reached after 1 epoch: 2.500 s.", "Target reached after 1 epoch: 2.500 s, 30.0 J."),
+        "forecast total 6.62 s ± 1.26 s",
+        "forecast total 1:01:01 ± 0:00:01, 0.61 EUR ± 0.0123 EUR",
+    ]
 
 
 def test_named_windows_have_their_mean_time_and_energy():
