@@ -18,9 +18,9 @@ def launcher():
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Slurm's nodes, jobs and array limit; `set_job` sets a job's state, and canceled jobs get `canceled_state`."""
+    """Slurm's nodes, jobs and array limit; `set_job` sets a job's state."""
     nodes = [SlurmNode("b1", frozenset({"nano"}), "idle")]
-    simulated = SimpleNamespace(nodes=nodes, jobs={}, canceled=[], canceled_state="CANCELLED", array_limit=1001)
+    simulated = SimpleNamespace(nodes=nodes, jobs={}, canceled=[], array_limit=1001)
     monkeypatch.setattr(slurm, "list_nodes", lambda partition: simulated.nodes)
     monkeypatch.setattr(slurm, "list_jobs", lambda name: dict(simulated.jobs))
     monkeypatch.setattr(slurm, "array_limit", lambda: simulated.array_limit)
@@ -31,7 +31,7 @@ def cluster(monkeypatch):
     def cancel(job_ids):
         simulated.canceled.extend(job_ids)
         for job_id in {*job_ids} & simulated.jobs.keys():
-            set_job(job_id, simulated.canceled_state)
+            set_job(job_id, "CANCELLED")
 
     monkeypatch.setattr(slurm, "cancel", cancel)
     simulated.set_job = set_job

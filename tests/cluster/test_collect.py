@@ -37,18 +37,6 @@ def make_run(log):
     return make
 
 
-@pytest.fixture
-def make_resubmitted(make_run):
-    """make_resubmitted("NODE_FAIL") -> the same for job 18, which found a killed, or another, attempt of job 17."""
-
-    def make(slurm_state, **summary):
-        failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
-        entry = {"job": "18", "previous_attempt": "r0.0"}
-        return make_run(slurm_state, entry=entry, **{"state": "killed", "failure": failure, **summary})
-
-    return make
-
-
 def test_recorded_result_is_reported(make_run, log, capsys):
     request, _ = make_run("COMPLETED", state="completed", metrics=METRICS, notes=["a note"])
     result = collect_result(request, Terminal())
@@ -75,10 +63,12 @@ def test_record_without_an_end_gets_slurms(make_run, slurm_state, state, kind):
     assert not record.is_completed()
 
 
-def test_job_that_did_not_start_its_run_keeps_the_previous_attempt_and_one_that_archived_it_has_started(
-    make_resubmitted, log
-):
-    request, record = make_resubmitted("NODE_FAIL")
+RESUBMITTED = {"job": "18", "previous_attempt": "r0.0"}
+
+
+def test_job_that_did_not_start_its_run_keeps_the_previous_attempt_and_one_that_archived_it_has_started(make_run, log):
+    failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
+    request, record = make_run("NODE_FAIL", entry=RESUBMITTED, state="killed", failure=failure)
     result = collect_result(request, Terminal())
     assert (result.state, result.kind) == ("failed", "node")
     assert result.failure.startswith("before the run began, ")
@@ -89,8 +79,8 @@ def test_job_that_did_not_start_its_run_keeps_the_previous_attempt_and_one_that_
     assert log[0].reported
 
 
-def test_completed_run_that_its_node_has_checked_was_completed_earlier(make_resubmitted, log, capsys):
-    request, _ = make_resubmitted("COMPLETED", state="completed", failure=None, metrics=METRICS)
+def test_completed_run_that_its_node_has_checked_was_completed_earlier(make_run, log, capsys):
+    request, _ = make_run("COMPLETED", entry=RESUBMITTED, state="completed", metrics=METRICS)
     result = collect_result(request, Terminal())
     assert (result.state, result.earlier, result.metrics) == ("completed", True, METRICS)
     assert log[0].reported

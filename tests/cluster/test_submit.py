@@ -92,47 +92,42 @@ def test_script_execs_the_command_after_setup_and_gets_a_signal_before_its_limit
     assert script.index("module load rocm") < script.index("export MIOPEN") < script.index("exec env")
 
 
-def test_completed_and_reported_run_is_not_submitted_again(make_task, submit_all, log):
-    first, second = make_task(number=0), make_task(number=1)
-    submit_all(first, second)
-    write_end(first, "completed")
-    log.update(0, reported=True)
-    assert submit_all(first, second) == {1: "18"}
-    assert (log[0].earlier, log[1].earlier) == (True, False)
-
-
 @pytest.mark.parametrize(
-    ("dataset", "run", "is_submitted"),
-    [("of digits", {"rehearsal": ["power_limit=15: no knob"]}, True), ("of more digits", {}, True),
-     (None, {"rehearsal": None, "dataset": None}, True), ("of digits", {}, False), (None, {}, False)],
-    ids=["rehearsal", "another dataset", "unreadable", "same dataset", "dataset unknown here"],
-)  # fmt: skip
-def test_completed_run_that_its_node_must_check_is_submitted(make_task, submit_all, log, dataset, run, is_submitted):
-    submit_all(make_task(dataset=dataset))
-    write_end(make_task(), "completed", **run)
-    log.update(0, reported=True)
-    assert submit_all(make_task(dataset=dataset)) == ({0: "18"} if is_submitted else {})
-    assert Record(make_task().folder).is_completed()
-    assert log[0].previous_attempt == ("r0.0" if is_submitted else "")
-
-
-@pytest.mark.parametrize("state", ["completed unobserved", "PENDING"])
-def test_active_or_unreported_job_is_not_submitted_again(make_task, cluster, submit_all, scripts, state):
-    submit_all(make_task())
-    cluster.set_job("17", state) if state == "PENDING" else write_end(make_task(), "completed")
-    assert (submit_all(make_task()), len(scripts())) == ({0: "17"}, 1)
-
-
-@pytest.mark.parametrize(("state", "reported"), [("failed", True), ("killed", False)])
-def test_ended_run_is_submitted_again_and_its_end_is_not_the_next_jobs(make_task, submit_all, log, state, reported):
-    submit_all(make_task())
-    write_end(make_task(), state)
+    ("end", "run", "reported", "dataset", "job"),
+    [
+        ("completed", {}, False, None, "17"),
+        ("completed", {}, True, None, None),
+        ("completed", {}, True, "of digits", None),
+        ("completed", {}, True, "of more digits", "18"),
+        ("completed", {"rehearsal": ["power_limit=15: no knob"]}, True, "of digits", "18"),
+        ("completed", {"rehearsal": None, "dataset": None}, True, None, "18"),
+        ("failed", {}, True, None, "18"),
+        ("killed", {}, False, None, "18"),
+    ],
+    ids=["not reported", "reported", "same dataset", "other dataset", "rehearsal", "unreadable", "failed", "killed"],
+)
+def test_run_is_submitted_again_unless_it_is_completed_and_needs_no_check_by_its_node(
+    make_task, submit_all, log, end, run, reported, dataset, job
+):
+    task, other = make_task(dataset=dataset), make_task("cpu", number=1)
+    submit_all(task)
+    write_end(task, end, **run)
     log.update(0, reported=reported)
-    assert submit_all(make_task()) == {0: "18"}
-    record = Record(make_task().folder)
-    assert not has_started(record, log[0])
-    record.describe({}, RESUMED)
-    assert has_started(record, log[0])
+    assert submit_all(task) == ({0: job} if job else {})
+    assert (log[0].earlier, log[0].previous_attempt) == (job is None, "r0.0" if job == "18" else "")
+    assert Record(task.folder).is_completed() == (end == "completed")
+    assert submit_all(other).keys() == {1}
+    if job == "18":
+        record = Record(task.folder)
+        assert not has_started(record, log[0]), "the end is that of the earlier job"
+        record.describe({}, RESUMED)
+        assert has_started(record, log[0])
+
+
+def test_active_job_is_not_submitted_again(make_task, cluster, submit_all, scripts):
+    submit_all(make_task())
+    cluster.set_job("17", "PENDING")
+    assert (submit_all(make_task()), len(scripts())) == ({0: "17"}, 1)
 
 
 def test_changed_configuration_waits_for_the_active_job(make_task, cluster, submit_all):

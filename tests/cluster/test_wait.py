@@ -1,6 +1,7 @@
 """Waiting for the jobs of a sweep."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -66,16 +67,9 @@ def test_summary_may_become_visible_after_the_jobs_end(cluster, log, monkeypatch
 
 
 def test_slurm_that_does_not_answer_is_queried_again_with_one_warning(cluster, log, monkeypatch):
-    calls, lines = [], []
-
-    def list_jobs(name):
-        calls.append(name)
-        if len(calls) < 4:
-            raise RuntimeError("squeue failed: Unable to contact slurm controller")
-        return cluster.jobs
-
-    monkeypatch.setattr(submit.slurm, "list_jobs", list_jobs)
+    lines, error = [], RuntimeError("squeue failed: Unable to contact slurm controller")
     cluster.set_job("17", "COMPLETED")
+    monkeypatch.setattr(submit.slurm, "list_jobs", Mock(side_effect=[error, error, error, cluster.jobs]))
     assert ended(submitted(log, "17"), log, lines=lines) == [0]
     assert len(lines) == 1
 
@@ -84,9 +78,7 @@ def test_slurm_that_does_not_answer_is_queried_again_with_one_warning(cluster, l
 def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypatch, capsys, programs):
     cluster.set_job("17", "RUNNING")
     submitted(log, "17")
-
-    def no_answer(*_):
-        raise RuntimeError("it did not answer: timed out")
+    no_answer = Mock(side_effect=RuntimeError("it did not answer: timed out"))
 
     def interrupt(*_):
         for name in programs:
