@@ -144,10 +144,7 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
 def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
     """Run on another node: train and measure; the first node's controller gets the energy of each window."""
     try:
-        with (
-            prepared_device(plan, outcome, terminal) as (_, panel),
-            start_training(plan, outcome) as worker,
-        ):
+        with prepared_device(plan, outcome, terminal) as (_, panel), start_training(plan, outcome) as worker:
             messages = worker.messages()
             run_secondary_event_loop(messages, worker, plan, panel)
             finish_trace(messages, plan, panel.meter)
