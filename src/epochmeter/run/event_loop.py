@@ -239,9 +239,10 @@ def run_secondary_event_loop(
 
 def check_metered(plan: Plan, meter: Meter) -> None:
     """Raise RuntimeError if the metered GPUs are not those that train; a replayed machine is not checked."""
-    training, on_cpu = plan.run["training"], plan.run["training"]["accelerator"] == "cpu"
+    training = plan.run["training"]
     if not (meter.domains and plan.gpus) or plan.job.machine.root != "/":
         return
+    on_cpu = training["accelerator"] == "cpu"
     reported = [] if on_cpu else training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
     trained = sorted({uuid for uuid in reported if uuid})  # empty with an old torch
     are_metered = all(any(gpus.matches_uuid(uuid, name) for name in plan.gpus) for uuid in trained)
