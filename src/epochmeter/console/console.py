@@ -133,10 +133,11 @@ class Terminal(logging.Handler):
         """Update the progress line: the steps so far, and the loss if `log_loss=true`."""
         if self._task is None:
             return
-        fields = {"steps": f"{steps}/{self._steps}", "loss": "" if loss is None else f"loss {loss:.4f}"}
+        text = "" if loss is None else f"loss {loss:.4f}"
         # An evaluation follows its epoch, which is complete by then.
         completed = max(self._progress.tasks[0].completed, self._epoch + steps / self._steps)
-        self._progress.update(self._task, completed=completed, refresh=True, **fields)
+        steps_text = f"{steps}/{self._steps}"
+        self._progress.update(self._task, completed=completed, steps=steps_text, loss=text, refresh=True)
 
     def window_closed(self) -> None:
         self.stage()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
@@ -122,7 +123,8 @@ class WorkerProcess:
         while True:
             remaining_s = self.remaining_s()
             patience_s = EXIT_WAIT_S if self._failing_ranks else self._message_limit_s()
-            ready, _, _ = select.select([*connections, self._ended], [], [], patience_s)
+            waited: list[Any] = [*connections, self._ended]
+            ready, _, _ = select.select(waited, [], [], patience_s)
             readable = [item for item in ready if isinstance(item, Connection)]
             if remaining_s == 0 or not (ready or self._failing_ranks):
                 raise self._timeout_error()
