@@ -51,12 +51,9 @@ def write_atomically(path, write):
 
 
 def lock_folder(folder, wait=True):
-    """Lock a folder for this process, waiting for another one if `wait`.
+    """Return a descriptor whose closing releases the lock; None if another process has it and `wait` is False.
 
     NFS cannot lock folders: there, a file in the folder is locked. If nothing can be locked, every caller succeeds.
-
-    Returns:
-        A file descriptor, closed to release the lock; None if another process has it and `wait` is False.
     """
     operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     for name, flags in ((".", os.O_RDONLY), (LOCK_NAME, os.O_RDWR | os.O_CREAT)):
@@ -72,7 +69,6 @@ def lock_folder(folder, wait=True):
 
 
 def fsync_folder(folder):
-    """Flush a folder's directory entries to disk, as `fsync` does with a file's content."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -81,6 +77,5 @@ def fsync_folder(folder):
 
 
 def read_json(path):
-    """Read a JSON file."""
     with open(path, encoding="utf-8") as file:
         return json.load(file)

@@ -11,10 +11,9 @@ def instantiate_spec(spec, *args, **kwargs):
 
 
 def bind_spec(spec, *args, **kwargs):
-    """Return the call of a target; its keys except `_target_` and `name` are keyword arguments, as are `kwargs`.
+    """Return the call of a target with its own keyword arguments and these.
 
-    Raises:
-        ValueError: The target cannot be imported, or does not accept the arguments.
+    Raises ValueError if the target cannot be imported, or does not accept the arguments.
     """
     target, keywords = import_object(spec["_target_"]), dict(target_arguments(spec), **kwargs)
     try:

@@ -28,7 +28,7 @@ def recorded_process(run: Mapping[str, Any]) -> Process:
 
 
 def boot_id() -> str:
-    """Return the identifier of the machine's current boot; empty if the kernel does not report it."""
+    """Return the identifier of the current boot; empty if the kernel does not report it."""
     try:
         return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,10 +1,9 @@
-"""Messages between the controller and the training process.
+"""Messages between the controller and the training process: JSON objects, one per line, over a Unix stream socket.
 
-They are JSON objects, one per line, over a Unix stream socket that the controller listens on. Each rank has its own
-connection, and so has torchrun where it starts them. Only the first rank of a node sends requests. It waits for the
-reply, and all ranks wait for it, so that nobody trains while the controller reads counters. The ranks of a script do
-not wait for each other, and only the first rank gets replies. Messages without `is_awaited` get no reply: the first
-rank sends them if no counters are read at the borders of windows.
+Each rank has its own connection, and so has torchrun where it starts them. Only the first rank of a node sends
+requests. It waits for the reply, and all ranks wait for it, so that nobody trains while the controller reads counters.
+The ranks of a script do not wait for each other, and only the first rank gets replies. Messages without `is_awaited`
+get no reply: the first rank sends them if no counters are read at the borders of windows.
 
     message           sender                      reply         meaning
     Joined            every process               -             connected
@@ -66,7 +65,7 @@ class WindowClosed(NamedTuple):
     window: Optional[str] = None  # its name, if that is known only at its end; empty: the window is discarded
     epoch: Optional[int] = None  # its epoch, if that is known only at its end
     steps: Optional[int] = None  # if there were fewer than announced
-    is_awaited: bool = True  # whether the sender waits for the reply
+    is_awaited: bool = True
 
 
 class RankWindow(NamedTuple):
@@ -97,11 +96,7 @@ class NodeWindow(NamedTuple):
 class WindowMeasured(NamedTuple):
     ranks: List[RankWindow]
     nodes: List[NodeWindow]  # other than the first
-    is_awaited: bool = True  # whether the sender waits for the reply before it opens another window
-
-
-class Trained(NamedTuple):
-    pass
+    is_awaited: bool = True
 
 
 class Traced(NamedTuple):
@@ -113,16 +108,10 @@ class Traced(NamedTuple):
     start, in ns. The last integer is the DataLoader worker, -1 for the training process itself."""
 
 
-class TraceFailed(NamedTuple):
-    reason: str
-
-
-class NotMeasured(NamedTuple):
-    reason: str
-
-
-class Finished(NamedTuple):
-    pass
+Trained = NamedTuple("Trained", [])
+TraceFailed = NamedTuple("TraceFailed", [("reason", str)])
+NotMeasured = NamedTuple("NotMeasured", [("reason", str)])
+Finished = NamedTuple("Finished", [])
 
 
 class RankFailed(NamedTuple):
@@ -155,7 +144,6 @@ KINDS = {kind.__name__: kind for kind in Message.__args__ + Reply.__args__}  # t
 
 
 def encode(message: Union[Message, Reply]) -> bytes:
-    """Return a message or a reply as one line of JSON, in bytes."""
     fields = dict(message._asdict())
     if isinstance(message, WindowMeasured):
         fields.update({name: [window._asdict() for window in fields[name]] for name in ("ranks", "nodes")})

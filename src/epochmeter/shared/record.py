@@ -43,25 +43,18 @@ INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """Columns of `steps.bin`: 32-bit floats in seconds, one row per step, epoch after epoch."""
 ROW_FILES = {"steps.bin": len(INTERVALS), "losses.bin": 1}
 """Binary files of the steps, and their columns."""
-MEMORY = "memory.json"
-SCHEMA = 1
-"""Version of the record's format in `job.json`; absent means 1."""
-POWER, GAUGES = TIME_SERIES = ("power.csv", "gauges.csv")
-"""Samples over time, whose clock starts at boot."""
+SCHEMA = 1  # version of the record's format in `job.json`; absent means 1
+POWER, GAUGES = TIME_SERIES = ("power.csv", "gauges.csv")  # samples over time, whose clock starts at boot
 THROTTLING_COLUMN, NOT_THROTTLED = "throttling", "none"
 """Column of `gauges.csv` with the causes of throttling, and its content without any."""
-NCU_CSV = "ncu.csv"
-TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
+MEMORY, NCU_CSV, TRACE, TRACE_ANALYSIS = "memory.json", "ncu.csv", "trace.json.gz", "trace_analysis.json"
 PROGRESS, MAX_PROGRESS_BYTES = "progress.jsonl", 2**16
 """File of the open epoch, and the size above which it is truncated. Lines are appended, since a file that is replaced
 twice per second would be written to the disk as often."""
-PERFETTO = "perfetto.json.gz"
-"""File derived from the record: its windows, steps, samples and trace on one clock."""
+PERFETTO = "perfetto.json.gz"  # derived from the record: its windows, steps, samples and trace on one clock
 CHECKPOINT = "checkpoint.pt"
-CHECKPOINTS = (CHECKPOINT, "." + CHECKPOINT)
-"""The checkpoint, and the partial next one of a killed writer."""
-CHECKPOINT_METADATA = "archive/epochmeter.json"
-"""Entry with the checkpoint's metadata in the zip file that torch writes."""
+CHECKPOINTS = (CHECKPOINT, "." + CHECKPOINT)  # the checkpoint, and the partial next one of a killed writer
+CHECKPOINT_METADATA = "archive/epochmeter.json"  # entry of the zip file that torch writes
 
 
 class Record:
@@ -74,7 +67,6 @@ class Record:
         return read_json(self.folder / "job.json")["job"]
 
     def run(self):
-        """Return the run's metadata: sweep, number, identity, rehearsal, energy, dataset."""
         return read_json(self.folder / "job.json")["run"]
 
     def host(self):
@@ -92,16 +84,14 @@ class Record:
         return read_json(path) if path.exists() else None
 
     def windows(self):
-        """Return the closed windows in order, without a truncated last line."""
+        """Return the closed windows in order, without a truncated last line: its number would be a different one."""
         path = self.folder / "epochs.jsonl"
         if not path.exists():
             return []
         with open(path, encoding="utf-8") as lines:
-            # A truncated number would be a different number.
             return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def is_completed(self, identity=None):
-        """Whether the run is completed and, if given, has this identity."""
         with contextlib.suppress(OSError, ValueError):
             if (self.folder / "job.json").exists():
                 completion = read_json(self.folder / "completed.json")
@@ -109,7 +99,6 @@ class Record:
         return False
 
     def describe(self, job, run):
-        """Write `job.json`: the configuration and the run's metadata."""
         write_json(self.folder / "job.json", {"schema": SCHEMA, "job": job, "run": run})
 
     @contextlib.contextmanager
@@ -122,12 +111,12 @@ class Record:
             os.close(descriptor)
 
     def append(self, window):
-        """Append a closed window, after its steps; it is on disk when this returns."""
+        """Append a closed window, after its steps."""
         with append_to(self.folder / "epochs.jsonl") as lines:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
     def write_summary(self, summary, identity, configuration=None):
-        """Write the summary and then, for a completed run, `completed.json` with its identity.
+        """Write the summary and then, for a completed run, `completed.json`.
 
         `configuration` is the identity of the first repeat of the same configuration, by which other sweeps find it.
         """
@@ -140,7 +129,7 @@ class Record:
                 (self.folder / CHECKPOINT).unlink()
 
     def checkpoint(self, verify=False):
-        """Return the checkpoint's metadata (`record_id` of its run, `epochs` completed); None if it is unreadable.
+        """Return the metadata (`record_id` of the run, `epochs` completed); None without a readable checkpoint.
 
         With `verify`, all of its content is compared with its checksums.
         """
@@ -153,11 +142,7 @@ class Record:
             return None
 
     def truncate_to_epoch(self, epochs, also=()):
-        """Go back to the state after `epochs` epochs.
-
-        Later measurements are deleted. The files of the premature end, and those named by `also`, are moved to a new
-        attempt folder.
-        """
+        """Delete measurements after `epochs` epochs; archive the files of the premature end, and those in `also`."""
         windows = [window for window in self.windows() if window["epoch"] < epochs]
         lines = [json.dumps(window) + "\n" for window in windows]
         write_atomically(self.folder / "epochs.jsonl", lambda file: file.writelines(lines))
@@ -170,10 +155,7 @@ class Record:
         self._archive_files([path for path in ends if path.exists()], self._attempt_count() + 1)
 
     def archive_attempt(self):
-        """Move the files of an earlier attempt into a folder of their own, so that attempts are neither lost nor mixed.
-
-        The checkpoint is deleted. Files that an interrupted call left behind follow to the same folder.
-        """
+        """Move an attempt's files, without its checkpoint, to a folder of its own; finish an interrupted call."""
         entries = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK_NAME))]
         files = [path for path in entries if path.name not in CHECKPOINTS]
         files.sort(key=lambda path: path.name != "job.json")  # moved first: without it, the rest is no run
@@ -186,7 +168,6 @@ class Record:
                 path.unlink()
 
     def attempts(self):
-        """Return the records of earlier attempts."""
         return [Record(path.parent) for path in sorted(self.folder.glob("attempt*/job.json"))]
 
     def _attempt_count(self):
@@ -201,7 +182,7 @@ class Record:
             fsync_folder(self.folder)
 
     def append_steps(self, rows, durably=True):
-        """Append an epoch's steps: an `array('f')` of rows of `INTERVALS`, on disk when this returns if `durably`."""
+        """Append an `array('f')` of rows of `INTERVALS`, on disk when this returns if `durably`."""
         with append_to(self.folder / "steps.bin", durably) as file:
             rows.tofile(file)
 
@@ -213,20 +194,19 @@ class Record:
                 fsync_folder(self.folder)
 
     def steps(self, since=0, count=None):
-        """Return the rows of `INTERVALS` after the first `since`, at most `count`, as one flat `array('f')`."""
+        """Return the rows of `INTERVALS` after the first `since`, at most `count`, as one flat array."""
         return self._read_rows("steps.bin", since, count)
 
     def append_losses(self, losses):
-        """Append an epoch's losses: an `array('f')` with one value per step."""
+        """Append an `array('f')` with the loss of each step."""
         with append_to(self.folder / "losses.bin") as file:
             losses.tofile(file)
 
     def losses(self, since=0):
-        """Return the loss of each step after the first `since`, epoch after epoch, as an `array('f')`."""
+        """Return the loss of each step after the first `since`."""
         return self._read_rows("losses.bin", since)
 
     def _read_rows(self, name, since, count=None):
-        """Return the complete rows of a binary file after the first `since`, at most `count`, as one flat array."""
         rows, remaining = array.array("f"), max(0, self._row_count(name) - since)
         if remaining:
             with open(self.folder / name, "rb") as file:
@@ -241,7 +221,7 @@ class Record:
     def is_complete(self, windows, epochs, evaluate):
         """Return whether these are all windows of this many epochs, and the files have their steps and losses.
 
-        The evaluation of the last epoch may be missing, if that epoch was ended before its last step.
+        The last evaluation may be missing, if its epoch was ended before its last step.
         """
         names = ("epoch", "val") if evaluate else ("epoch",)
         expected = [(name, epoch) for epoch in range(epochs) for name in names]
@@ -250,17 +230,14 @@ class Record:
         return rows >= step_count(windows) and measured in (expected, expected[:-1] if evaluate else expected)
 
     def append_power(self, times_ns, watts):
-        """Append power samples; `watts` has the columns by domain, the same each time. NaN, not read, becomes empty."""
+        """Append samples; `watts` has the columns by domain, the same each time, with NaN if a value was not read."""
         if times_ns:
             columns = ["monotonic_ns"] + [name + "_w" for name in watts]
             rows = zip(map(str, times_ns), *([_watts(value) for value in values] for values in watts.values()))
             self._append_lines(POWER, columns, rows)
 
     def append_gauges(self, columns, rows, durably=True):
-        """Append rows of gauges: cells by column; None, or no entry, is written as empty.
-
-        A file that exists, of a run that was resumed, keeps its columns. Without `durably`, the disk is not waited for.
-        """
+        """Append rows, cells by column, which may be None or absent; a file of a resumed run keeps its columns."""
         path = self.folder / GAUGES
         if _has_header(path):
             with open(path, encoding="utf-8") as file:
@@ -268,14 +245,13 @@ class Record:
         self._append_lines(GAUGES, columns, ([_cell(row.get(name)) for name in columns] for row in rows), durably)
 
     def append_progress(self, progress):
-        """Append the state of the open epoch; a full disk is ignored, as it prevents no measurement."""
+        """Append the state of the open epoch; a full disk is ignored."""
         with contextlib.suppress(OSError), open(self.folder / PROGRESS, "ab") as file:
             if file.tell() > MAX_PROGRESS_BYTES:
                 file.truncate(0)
             file.write((json.dumps(progress) + "\n").encode("utf-8"))
 
     def end_progress(self):
-        """Delete the state of the open epoch, which has ended."""
         with contextlib.suppress(OSError):
             (self.folder / PROGRESS).unlink()
 
@@ -287,7 +263,6 @@ class Record:
 
 
 def step_count(windows):
-    """Return the number of rows of `steps.bin` and `losses.bin` that belong to these windows."""
     return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))
 
 
@@ -297,14 +272,11 @@ def since_resumed(run, epoch):
 
 
 def is_steady(epoch):
-    """Return whether an epoch is representative: no warm-up (the first after a start or resumption), complete, and not
-    suspended.
-    """
+    """Return whether an epoch is complete, not suspended, and no warm-up (the first after a start or resumption)."""
     return not (epoch.get("warmup") or epoch.get("paused") or is_partial(epoch))
 
 
 def is_partial(window):
-    """Return whether a window's epoch ended before its last step."""
     return window.get("partial", False)
 
 
@@ -317,7 +289,7 @@ def _watts(value):
 
 
 def _cell(value):
-    """Return a cell with six digits at least, and all digits before the decimal point."""
+    """Return a cell with at least six digits, and all those before the decimal point."""
     if value is None or isinstance(value, str):
         return value or ""
     return str(round(value)) if abs(value) >= 1e5 else f"{value:.6g}"
