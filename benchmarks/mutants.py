@@ -179,7 +179,7 @@ MUTANTS = [
     Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:"),
     Mutant("trace/device.py", "gaps.end, side=", "gaps.start, side=", "trace/test_hta.py"),
     Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),
-    Mutant("trace/kineto.py", "np.lexsort((-columns", "np.lexsort((columns", "trace/test_attribution.py"),
+    Mutant("trace/kineto.py", "np.lexsort((-duration", "np.lexsort((duration", "trace/test_attribution.py"),
     Mutant("trace/owners.py", "innermost[-1] = event", "pass", "trace/test_attribution.py"),
     Mutant("trace/device.py", "trace.thread[activities])", "trace.category[activities])"),
     Mutant("trace/energy.py", "self.opened_ns, self.closed_ns]) + delay_ns", "self.opened_ns, self.closed_ns])"),

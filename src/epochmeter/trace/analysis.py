@@ -49,11 +49,7 @@ STEP_PARTS = [INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s")
 
 
 def analyze_run(folder: Path) -> dict[str, Any]:
-    """Analyze the trace in a run folder, and write the result there.
-
-    Raises:
-        TraceError: The trace cannot be read.
-    """
+    """Analyze the trace in a run folder, and write the result there; TraceError if it cannot be read."""
     trace, record = load(folder / TRACE), Record(folder)
     result = analyze(trace, untraced_wall_s(record, trace.steps[:, 0].tolist()), read_power(record))
     if (folder / NCU_CSV).exists():
@@ -95,29 +91,24 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` of
         `measure_device`, `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
     """
-    device: dict[str, float] = {}
-    attribution = None
-    metrics: dict[str, float] = {}
+    result: dict[str, object] = {"metrics": {}, "device": None, "attribution": None, "left_out": dict(trace.left_out)}
     if TOO_MANY in trace.left_out:
-        missing = [f"the trace is too large: it has more than {MAX_EVENTS:,} events"]
-    else:
-        device = measure_device(trace)
-        attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None
-        metrics = _metrics(trace, device, attribution, untraced_s)
-        missing = [*_missing(trace, device, attribution, untraced_s, power)]
+        return {**result, "missing": [f"the trace is too large: it has more than {MAX_EVENTS:,} events"]}
+    device = measure_device(trace)
+    attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None
+    metrics = _metrics(trace, device, attribution, untraced_s)
     return {
+        **result,
         "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
-        "missing": missing,
+        "missing": [*_missing(trace, device, attribution, untraced_s, power)],
         "device": device or None,
         "attribution": _limited(asdict(attribution)) if attribution else None,
-        "left_out": dict(trace.left_out),
     }
 
 
 def _metrics(
     trace: Trace, device: Mapping[str, float], attribution: Attribution | None, untraced_s: float | None
 ) -> dict[str, float]:
-    """Return the metrics; without a profiler the traced steps take `untraced_s`."""
     times = {**device}
     metrics = {name: device[name] for name in MEANS if name in device}
     if attribution:
@@ -128,38 +119,30 @@ def _metrics(
         metrics |= {"host_busy_fraction": max(attribution.threads.values())} if attribution.threads else {}
     if untraced_s:
         times |= {"untraced_s": untraced_s, "untraced_device_s": untraced_s * device.get("devices", 0)}
-    for name, (part, total) in RATIOS.items():
-        if part in times and times.get(total):
-            metrics[name] = times[part] / times[total]
-    return metrics
+    ratios = ((name, times.get(part), times.get(total)) for name, (part, total) in RATIOS.items())
+    return metrics | {name: part / total for name, part, total in ratios if part is not None and total}
 
 
 def _missing(
-    trace: Trace,
-    device: Mapping[str, float],
-    attribution: Attribution | None,
-    untraced_s: float | None,
-    power: TracedPower | str,
+    trace: Trace, device: Mapping[str, float], result: Attribution | None, untraced_s: float | None, power: object
 ) -> Iterator[str]:
     """Yield why metrics are absent."""
     if not device:
-        launched = len(trace.where(Category.RUNTIME)) > 0
-        cause = f", although some were launched: {RESTRICTED}" if launched else ""
+        cause = f", although some were launched: {RESTRICTED}" if len(trace.where(Category.RUNTIME)) else ""
         yield f"no metrics of a GPU: the trace has no kernels{cause}"
     elif "achieved_occupancy" not in device:
         yield "no SM efficiency and occupancy: the trace of this device does not contain them"
-    if attribution is None:
+    if result is None:
         yield "no metrics per step, and no time by module and operator: the trace has no ProfilerStep"
         return
     if untraced_s is None:
         yield "no untraced time of the traced steps: no epoch is steady"
     if isinstance(power, str) and power:
         yield f"no energy of modules and operators: {power.rstrip('.')}"
-    yield from attribution.energy_reasons
+    yield from result.energy_reasons
 
 
 def _limited(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Limit the rows of tables, as a model may have thousands of modules."""
     return {key: value[:MAX_ROWS] if isinstance(value, list) else value for key, value in tables.items()}
 
 

@@ -1,8 +1,7 @@
 """Time of the traced steps by module, operator and kernel.
 
-A step's time is divided completely: every instant of the step's thread belongs to the innermost event at that time.
-That is an operator, a module's range, or the step itself. On a device the time of each kernel belongs to the event that
-launched it.
+Every instant of a step's thread belongs to the innermost event: an operator, a module's range, or the step itself. On a
+device the time of each kernel belongs to the event that launched it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.device import Intervals, weighted_mean
 from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.kernels import classify
-from epochmeter.trace.kineto import NONE, Category, Floats, Ints, Trace
+from epochmeter.trace.kineto import NONE, Bools, Category, Floats, Ints, Trace
 from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
 
 TRAINING_LOOP, PYTHON, IDLE = "(training loop)", "(Python)", "(idle)"
@@ -34,71 +32,52 @@ CONVOLUTION_BACKWARD = "aten::convolution_backward"
 
 @dataclass
 class ModuleTime:
-    """Time of a module without the modules in it; `phases_s` has forward, backward and so on.
-
-    `energy_j` and the half-width of its 95 % confidence interval are of all traced steps; None if they are unknown.
-    """
+    """Time of a module without the modules in it."""
 
     name: str
     kind: str
-    phases_s: dict[str, float]
-    energy_j: float | None = None
-    energy_half_width_j: float | None = None
+    phases_s: dict[str, float]  # forward, backward and so on
+    energy_j: float | None = None  # of all traced steps
+    energy_half_width_j: float | None = None  # of its 95 % confidence interval
 
     @property
     def total_s(self) -> float:
-        """Time of all phases."""
         return sum(self.phases_s.values())
 
 
 @dataclass
 class Activity:
-    """Time of all operators, or kernels, of one name; `inputs` are the most frequent shapes.
-
-    Time of Python code outside operators has no calls.
-    For kernels, `utilization` is the mean achieved occupancy, weighted by duration; `flops` are those of all calls, or
-    None. Energy is as in `ModuleTime`.
-    """
+    """Time of all operators, or kernels, of one name; that of Python code outside operators has no calls."""
 
     name: str
     calls: int
     total_s: float
-    inputs: str | None = None
+    inputs: str | None = None  # the most frequent shapes
     precision: str | None = None
     tensor_cores: bool | None = None
-    utilization: float | None = None
-    flops: float | None = None
-    energy_j: float | None = None
+    utilization: float | None = None  # mean achieved occupancy of kernels, weighted by duration
+    flops: float | None = None  # of all calls
+    energy_j: float | None = None  # as in `ModuleTime`
     energy_half_width_j: float | None = None
 
 
 @dataclass
 class Attribution:
-    """Where the time of the traced steps went; the longest rows are first.
+    """Where the time of the traced steps went; the longest rows are first."""
 
-    Attributes:
-        basis: `device` if kernels were divided, `host` if the time of the steps' thread was.
-        total_s: The divided time: of all kernels, or of all steps.
-        explained_fraction: Fraction of it that belongs to a module, an operator, the optimizer or data loading.
-        threads: Fraction of the steps' time in which each thread of the host ran operators.
-        energy_reasons: Why modules or operators have no energy.
-    """
-
-    basis: str
-    total_s: float
-    explained_fraction: float
+    basis: str  # `device` if kernels were divided, `host` if the time of the steps' thread was
+    total_s: float  # the divided time: of all kernels, or of all steps
+    explained_fraction: float  # part of it that belongs to a module, an operator, the optimizer or data loading
     modules: list[ModuleTime]
     operators: list[Activity]
     kernels: list[Activity] = field(default_factory=list)
     threads: dict[str, float] = field(default_factory=dict)
-    energy_reasons: list[str] = field(default_factory=list)
+    """Fraction of the steps' time in which each thread of the host ran operators."""
+    energy_reasons: list[str] = field(default_factory=list)  # why modules or operators have no energy
 
 
 def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
-    """Divide the time of the kernels, or on a CPU that of the steps, and the energy if the power is given.
-
-    The trace must have steps.
-    """
+    """Divide the time of the kernels, or on a CPU that of the steps, and the energy if the power is given."""
     owners = find_owners(trace)
     kernels = trace.in_steps(Category.KERNEL)
     return _attribute_kernels(trace, owners, kernels, power) if len(kernels) else _attribute_host(trace, owners, power)
@@ -120,11 +99,11 @@ def _attribute_kernels(trace: Trace, owners: Owners, kernels: Ints, power: Trace
     result = _divide(trace, owners, launch, trace.duration_ns[kernels], "device")
     operator = owners.operator[launch]
     result.kernels = _activities(trace, kernels, trace.duration_ns[kernels], operator)
-    flops = np.bincount(trace.name[kernels], _kernel_flops(trace, operator), len(trace.names)).tolist()
-    flops_by_name = dict(zip(trace.names, flops, strict=True))
+    sums = np.bincount(trace.name[kernels], _kernel_flops(trace, operator), len(trace.names)).tolist()
+    flops = {name: sum_ for name, sum_ in zip(trace.names, sums, strict=True) if sum_ > 0}  # NaN: unknown for any call
     for row in result.kernels:
         _, row.precision, row.tensor_cores = classify(row.name)
-        row.flops = flops_by_name[row.name] if flops_by_name[row.name] > 0 else None  # NaN: unknown for any call
+        row.flops = flops.get(row.name)
     if power and (end_ns[:-1] > start_ns[1:]).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
     elif power:
@@ -134,13 +113,7 @@ def _attribute_kernels(trace: Trace, owners: Owners, kernels: Ints, power: Trace
 
 
 def _add_energy(
-    result: Attribution,
-    trace: Trace,
-    owners: Owners,
-    begin_ns: Ints,
-    events: Ints,
-    is_idle: NDArray[np.bool_],
-    power: TracedPower,
+    result: Attribution, trace: Trace, owners: Owners, begin_ns: Ints, events: Ints, is_idle: Bools, power: TracedPower
 ) -> None:
     """Set the energy of modules and operators, from the begins of consecutive stretches of time and their events."""
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
@@ -172,14 +145,10 @@ def _divide(trace: Trace, owners: Owners, events: Ints, times_ns: Ints, basis: s
         if phases_s.any()
     ]
     total_ns = int(times_ns.sum())
-    return Attribution(
-        basis=basis,
-        total_s=total_ns * NANOSECOND,
-        explained_fraction=float(times_ns[phase != LOOP].sum()) / total_ns if total_ns else 0.0,
-        modules=sorted(by_module, key=lambda row: -row.total_s),
-        operators=_activities(trace, operator, times_ns, operator),
-        threads=_thread_fractions(trace),
-    )
+    explained = float(times_ns[phase != LOOP].sum()) / total_ns if total_ns else 0.0
+    by_module.sort(key=lambda row: -row.total_s)
+    operators = _activities(trace, operator, times_ns, operator)
+    return Attribution(basis, total_ns * NANOSECOND, explained, by_module, operators, threads=_thread_fractions(trace))
 
 
 def _name_indices(trace: Trace, events: Ints) -> Ints:
@@ -196,25 +165,22 @@ def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> 
     order = np.argsort(names, kind="stable")
     rows = []
     for group in np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(order) else ():
-        own, total_s = events[group], float(times_ns[group].sum()) * NANOSECOND
-        if own[0] == NONE:
-            rows.append(Activity(PYTHON, 0, total_s))
-            continue
-        name, calls, shapes = trace.names[names[group[0]]], len(np.unique(own)), _shapes(trace, inputs[group])
-        occupancy = weighted_mean(trace.occupancy[own], times_ns[group])
-        rows.append(Activity(name, calls, total_s, shapes, utilization=occupancy))
+        own, row = events[group], Activity(PYTHON, 0, float(times_ns[group].sum()) * NANOSECOND)
+        if own[0] != NONE:
+            row.name, row.calls = trace.names[names[group[0]]], len(np.unique(own))
+            row.inputs = _shapes(trace, inputs[group])
+            row.utilization = weighted_mean(trace.occupancy[own], times_ns[group])
+        rows.append(row)
     return sorted(rows, key=lambda row: -row.total_s)
 
 
 def _shapes(trace: Trace, inputs: Ints) -> str | None:
     """Return the most frequent shapes of inputs, as `16x3x224x224, 64x3x7x7`."""
-    given = inputs[inputs != NONE]
-    if not len(given):
-        return None
-    ((common, _),) = Counter(given.tolist()).most_common(1)
-    dims = trace.shapes[common] if isinstance(trace.shapes[common], list) else []
-    shapes = ["x".join(map(str, shape)) for shape in dims if isinstance(shape, list) and shape]
-    return ", ".join(shapes) or None
+    for common, _ in Counter(inputs[inputs != NONE].tolist()).most_common(1):
+        if isinstance(trace.shapes[common], list):
+            shapes = ["x".join(map(str, shape)) for shape in trace.shapes[common] if isinstance(shape, list) and shape]
+            return ", ".join(shapes) or None
+    return None
 
 
 def _thread_fractions(trace: Trace) -> dict[str, float]:
@@ -229,10 +195,9 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
 
 
 def _kernel_flops(trace: Trace, operators: Ints) -> Floats:
-    """Return the FLOPs of each kernel by the shapes of the operator that launched it, or -1.
+    """Return the FLOPs of each kernel by the shapes of the operator that launched it alone; NaN if they are unknown.
 
-    They are NaN if the shapes do not determine them, or if the operator launched several kernels. The size of a
-    convolution's output is that of the gradient in its backward pass; if the same inputs have several, it is unknown.
+    The size of a convolution's output is that of the gradient in its backward pass, if the same inputs have only one.
     """
     outputs: dict[str, set[int]] = {}
     backward = [index for index, name in enumerate(trace.names) if name == CONVOLUTION_BACKWARD]
@@ -248,7 +213,6 @@ def _kernel_flops(trace: Trace, operators: Ints) -> Floats:
 
 
 def _flops(name: str, shapes: Any, outputs: dict[str, set[int]]) -> float:
-    """Return the FLOPs of one call."""
     try:
         if name in PRODUCTS:
             first, second = (shapes[place] for place in PRODUCTS[name])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kernels import classify
-from epochmeter.trace.kineto import DEVICE, HOST, NONE, Category, Floats, Ints, Trace
+from epochmeter.trace.kineto import DEVICE, HOST, NONE, Bools, Category, Floats, Ints, Trace
 
 DATA_WAIT = re.compile(r"enumerate\(DataLoader\)#.*__next__")
 SYNCHRONIZATION = re.compile(r"(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|(cuda|hip)Memcpy(WithStream)?$")
@@ -29,7 +29,6 @@ class Intervals:
 
     @classmethod
     def union(cls, start: Ints, end: Ints) -> Intervals:
-        """Return the union of any intervals."""
         order = np.argsort(start, kind="stable")
         start, end = start[order], np.maximum.accumulate(end[order])
         ends_before = start[1:] > end[:-1]
@@ -46,17 +45,15 @@ class Intervals:
 
     @property
     def length_ns(self) -> int:
-        """Sum of the lengths."""
         return int((self.end - self.start).sum())
 
     def overlap_ns(self, other: Intervals) -> int:
-        """Return the length of the intersection."""
         return self.length_ns + other.length_ns - (self | other).length_ns
 
-    def contains(self, at_ns: Ints) -> NDArray[np.bool_]:
+    def contains(self, at_ns: Ints) -> Bools:
         """Return which times are in an interval, which includes its start and excludes its end."""
         index = np.searchsorted(self.start, at_ns, side="right") - 1
-        inside: NDArray[np.bool_] = (index >= 0) & (at_ns < np.r_[self.end, 0][index])
+        inside: Bools = (index >= 0) & (at_ns < np.r_[self.end, 0][index])
         return inside
 
 
@@ -72,9 +69,7 @@ def measure_device(trace: Trace) -> dict[str, float]:
         - `devices`: number of devices that ran kernels; `wall_s`: length of the window on each of them
         - `busy_s`, `communication_s`, `copy_s`: unions of kernels, of communication, and of copies and settings of
           memory; `copy_overlap_s`, `communication_overlap_s`: parts in which computation ran as well
-        - `idle_<cause>_s`: time without a kernel. `copy`: data was copied. `data`, `sync` and `launch`: the host
-          launched the next activity after the device became idle, since it waited for data, synchronized, or was slow
-          to launch. `other`: the rest, such as the time between kernels in a queue
+        - `idle_<cause>_s`: time without a kernel, by the causes in docs/traces.md
         - `kernels`: number of kernels; `kernel_s`: sum of their durations; `computing_s`: the same without
           communication, with its parts `precision_<precision>_s` and `tensor_core_s`
         - `sm_efficiency` and `achieved_occupancy`: means over kernels, weighted by duration
@@ -98,7 +93,7 @@ def measure_device(trace: Trace) -> dict[str, float]:
     }
     return {
         "devices": len(devices),
-        **{name: length_ns * NANOSECOND for name, length_ns in sums_ns.items()},
+        **{name: sum_ns * NANOSECOND for name, sum_ns in sums_ns.items()},
         "kernels": len(kernels),
         "kernel_s": float(durations_s.sum()),
         **_times_by_class(trace, kernels, durations_s),
@@ -134,7 +129,7 @@ def _times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[s
 
 
 def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, int]:
-    """Return the length in ns of a device's idle gaps by cause, see `measure_device`.
+    """Return the length in ns of a device's idle gaps by cause.
 
     The host causes a gap if the activity after it was launched after the device had become idle, or if there is none.
     """
@@ -148,12 +143,8 @@ def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, 
     is_synchronizing = calls.contains(host_gaps.start)
     synchronized = Intervals(host_gaps.start[is_synchronizing], host_gaps.end[is_synchronizing])
     data_ns, sync_ns = host_gaps.overlap_ns(data), synchronized.length_ns - synchronized.overlap_ns(data)
-    return {
-        "data": data_ns,
-        "sync": sync_ns,
-        "launch": host_gaps.length_ns - data_ns - sync_ns,
-        "other": gaps.length_ns - host_gaps.length_ns,
-    }
+    launch_ns, other_ns = host_gaps.length_ns - data_ns - sync_ns, gaps.length_ns - host_gaps.length_ns
+    return {"data": data_ns, "sync": sync_ns, "launch": launch_ns, "other": other_ns}
 
 
 def _times_by_class(trace: Trace, kernels: Ints, durations_s: Floats) -> dict[str, float]:

@@ -31,16 +31,12 @@ TAIL_BYTES = 1 << 25
 
 @dataclass(frozen=True)
 class TracedPower:
-    """Total power around the traced steps, from the begin of the first to the end of the last, by the monotonic clock.
-
-    The samples have the response of the power sensor if it is stated. `half_width_j` is the half-width of the 95 %
-    confidence interval of the energy of the traced steps.
-    """
+    """Total power around the traced steps, which begin and end at these times of the monotonic clock."""
 
     opened_ns: int
     closed_ns: int
     samples: PowerSamples
-    half_width_j: float
+    half_width_j: float  # of the 95 % confidence interval of the energy of the traced steps
 
     @property
     def gross_j(self) -> float:
@@ -56,11 +52,9 @@ class TracedPower:
         return float((np.diff(times_ns) * (watts[1:] + watts[:-1])).sum()) / 2 * NANOSECOND
 
     def energy_by_name(self, begin_ns: Ints, labels: Ints, names: Sequence[str]) -> PhaseEnergy:
-        """Estimate the energy by name.
+        """Estimate the energy by name; `labels` are indices in `names`.
 
-        Args:
-            begin_ns: Begin of each stretch since the begin of the first one, and the end of the last one.
-            labels: Index of the name of each stretch.
+        `begin_ns` has the begin of each stretch, counted from the first one, and the end of the last one.
         """
         window_ns, length_ns = self.closed_ns - self.opened_ns, np.diff(begin_ns)
         if abs(int(begin_ns[-1]) - window_ns) > MAX_MISFIT * window_ns:
@@ -96,13 +90,10 @@ def read_power(record: Record) -> TracedPower | str:
 
 def _read_samples(record: Record, since_ns: int, until_ns: int) -> tuple[array[int], array[float]]:
     """Read times and total power in a window near the end of the record."""
-    times_ns, watts = array("q"), array("d")
     with open(record.folder / POWER, "rb") as file:
         total = file.readline().rstrip().split(b",").index(b"total_w")
         file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - TAIL_BYTES) - 1)
         rows = [line.split(b",") for line in file.read().splitlines()[1:]]
-    for row in rows:
-        if len(row) > total and row[total] and since_ns <= int(row[0]) <= until_ns:
-            times_ns.append(int(row[0]))
-            watts.append(float(row[total]))
-    return times_ns, watts
+    read = [(int(row[0]), float(row[total])) for row in rows if len(row) > total and row[total]]
+    inside = [sample for sample in read if since_ns <= sample[0] <= until_ns]
+    return array("q", [at_ns for at_ns, _ in inside]), array("d", [watts for _, watts in inside])

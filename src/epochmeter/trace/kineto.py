@@ -11,7 +11,7 @@ import math
 import re
 import zlib
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,34 +24,33 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 MAX_EVENTS, TOO_MANY = 4_000_000, "after the limit"
 """Largest number of events that are kept, and the reason why the others are left out."""
-CHUNK_CHARACTERS = 1 << 22
-MAX_EVENT_CHARACTERS = 1 << 24
+CHUNK_CHARACTERS, MAX_EVENT_CHARACTERS = 1 << 22, 1 << 24
 NS_PER_US = 1000
 MAX_DISTANCE_US = 3600e6
 """Events further from the median start, or longer, have a wrong time, as after a jump of the clock."""
-MAX_NUMBER = 2**63
-"""Larger numbers do not fit into a column, and are unknown."""
+MAX_NUMBER = 2**63  # larger numbers do not fit into a column, and are unknown
 NONE = -1
-"""An unknown number, such as the device of an event on the host."""
+"""An unknown integer, such as the device of an event on the host."""
 SEPARATORS = re.compile(r"[\s,]*")
 HEADER = re.compile(r'\s*(\{.*?"traceEvents"\s*:\s*)?\[', re.DOTALL)
 """Text before the first event, of a list of events or of an object with such a list."""
 NOT_A_NUMBER = re.compile("-?(nan|inf)")
 """Values of counters that are not valid in JSON, as Kineto writes them."""
 STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
-HINT = "hint: record the trace again: run the configuration with `profiler=torch`"
 
 
 class TraceError(ValueError):
     """A trace that cannot be analyzed."""
 
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"{cause}\n  hint: record the trace again: run the configuration with `profiler=torch`")
+
 
 class Category(IntEnum):
-    """Kind of an event; `HOST` and `DEVICE` group them."""
-
     OPERATOR = 0
     ANNOTATION = 1
     RUNTIME = 2
@@ -71,12 +70,10 @@ CATEGORIES = {
     **dict.fromkeys(("memset", "gpu_memset"), Category.SET),
 }
 """Kineto's categories, in lower case; older versions of torch write the shorter names. All others are skipped."""
-ARGUMENTS = {"device": "device", "correlation": "correlation", "sequence": "Sequence number"}
-"""Column of integers -> argument of an event."""
-KERNEL_ARGUMENTS = {"blocks_per_sm": "blocks per SM", "occupancy": "est. achieved occupancy %"}
-"""Column of numbers -> argument of a kernel."""
-FLOATS = ("start_us", "duration_us", *KERNEL_ARGUMENTS)
-INTEGERS = ("category", "name", "thread", "inputs", *ARGUMENTS)
+KERNEL_ARGUMENTS = ("blocks per SM", "est. achieved occupancy %")
+INTEGER_ARGUMENTS = ("device", "correlation", "Sequence number")
+INTEGERS = ("category", "name", "thread", "inputs", "device", "correlation", "sequence")
+"""Columns of integers; the last three are arguments."""
 
 
 @dataclass
@@ -84,38 +81,26 @@ class Trace:
     """Events with a duration in order of their start, one array per column; times in ns since the first event.
 
     An unknown integer is -1, an unknown number is NaN.
-
-    Attributes:
-        category: `Category` of each event.
-        name: Index of its name in `names`.
-        thread: Index of its process and thread in `threads`; on a device the pair is device and stream.
-        correlation: Number shared by an activity of the device and the call that launched it.
-        sequence: Autograd's sequence number, shared by a forward operator and its backward node.
-        blocks_per_sm: Thread blocks of the kernel per streaming multiprocessor (SM).
-        occupancy: Achieved occupancy as estimated by Kineto, a fraction.
-        inputs: Index in `shapes`: the sizes of an operator's inputs, one list per input.
-        left_out: Number of events left out, by reason.
     """
 
     start_ns: Ints
     duration_ns: Ints
     category: Ints
-    name: Ints
-    thread: Ints
+    name: Ints  # index in `names`
+    thread: Ints  # index in `threads`: process and thread, on a device device and stream
     device: Ints
-    correlation: Ints
-    sequence: Ints
-    blocks_per_sm: Floats
-    occupancy: Floats
-    inputs: Ints
+    correlation: Ints  # shared by an activity of the device and the call that launched it
+    sequence: Ints  # autograd's, shared by a forward operator and its backward node
+    blocks_per_sm: Floats  # thread blocks of the kernel per streaming multiprocessor (SM)
+    occupancy: Floats  # achieved occupancy as estimated by Kineto, a fraction
+    inputs: Ints  # index in `shapes`: the sizes of an operator's inputs, one list per input
     names: list[str]
     threads: list[tuple[str, str]]
     shapes: list[Any]
-    left_out: Counter[str]
+    left_out: Counter[str]  # number of events by reason
 
     @cached_property
     def end_ns(self) -> Ints:
-        """End of each event."""
         return self.start_ns + self.duration_ns
 
     @cached_property
@@ -176,11 +161,11 @@ def load(path: Path) -> Trace:
             for event in _events(text, path):
                 columns.add(event)
     except OSError as error:  # includes a file that is not, or not completely, compressed
-        raise TraceError(f"cannot read the trace {path}: {error.strerror or error}\n  {HINT}") from error
+        raise TraceError(f"cannot read the trace {path}: {error.strerror or error}") from error
     except (EOFError, UnicodeDecodeError, json.JSONDecodeError, zlib.error) as error:
-        raise TraceError(f"the trace {path} is truncated or damaged: {error}\n  {HINT}") from error
-    if not columns.arrays["name"]:
-        raise TraceError(f"the trace {path} has no events of torch's profiler\n  {HINT}")
+        raise TraceError(f"the trace {path} is truncated or damaged: {error}") from error
+    if not columns.integers:
+        raise TraceError(f"the trace {path} has no events of torch's profiler")
     return columns.trace()
 
 
@@ -207,23 +192,22 @@ def _without_header(file: IO[str], path: Path) -> str:
     """Read until the first event, and return the text from there on."""
     text = file.read(CHUNK_CHARACTERS)
     if not text.strip():
-        raise TraceError(f"the trace {path} is empty\n  {HINT}")
+        raise TraceError(f"the trace {path} is empty")
     while not (match := HEADER.match(text)):
         more = file.read(CHUNK_CHARACTERS) if text.lstrip().startswith("{") else ""
         if not more or len(text) > MAX_EVENT_CHARACTERS:
-            raise TraceError(f"{path} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
+            raise TraceError(f"{path} is no trace of torch's profiler: it has no `traceEvents`")
         text += more
     return text[match.end() :]
 
 
 class _Columns:
-    """Growing columns of a trace."""
+    """Growing columns of a trace: rows of numbers, one after the other."""
 
     def __init__(self) -> None:
-        self.arrays = {name: array("d") for name in FLOATS} | {name: array("q") for name in INTEGERS}
-        self.names: defaultdict[str, int] = defaultdict()
-        self.threads: defaultdict[tuple[str, str], int] = defaultdict()
-        self.names.default_factory, self.threads.default_factory = self.names.__len__, self.threads.__len__
+        self.numbers, self.integers = array("d"), array("q")
+        self.names: dict[str, int] = {}
+        self.threads: dict[tuple[str, str], int] = {}
         self.shapes: dict[str, tuple[int, Any]] = {}
         self.left_out: Counter[str] = Counter()
 
@@ -232,49 +216,42 @@ class _Columns:
         category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
         if category is None:
             return
-        start_us, duration_us = event.get("ts"), event.get("dur", 0)
-        if not (_is_number(start_us) and _is_number(duration_us)):
+        times_us = event.get("ts"), event.get("dur", 0)
+        if not all(map(_is_number, times_us)):
             self.left_out["without a time"] += 1
-        elif duration_us < 0:
+        elif times_us[1] < 0:
             self.left_out["with a negative duration"] += 1
-        elif len(self.arrays["name"]) >= MAX_EVENTS:
+        elif len(self.integers) >= MAX_EVENTS * len(INTEGERS):
             self.left_out[TOO_MANY] += 1
         else:
-            row = (start_us, duration_us, *self._row(event, category))
-            for column, value in zip(self.arrays.values(), row, strict=True):
-                column.append(value)
-
-    def _row(self, event: Mapping[str, Any], category: Category) -> Iterator[Any]:
-        """Yield the values of all columns but the times."""
-        arguments = event["args"] if isinstance(event.get("args"), dict) else {}
-        for key in KERNEL_ARGUMENTS.values():
-            number = arguments.get(key)
-            yield number if _is_number(number) else math.nan
-        yield category
-        yield self.names[str(event.get("name"))]
-        yield self.threads[str(event.get("pid")), str(event.get("tid"))]
-        shapes = arguments.get("Input Dims")
-        yield NONE if shapes is None else self.shapes.setdefault(repr(shapes), (len(self.shapes), shapes))[0]
-        for key in ARGUMENTS.values():
-            integer = arguments.get(key)
-            yield integer if type(integer) is int and abs(integer) < MAX_NUMBER else NONE
+            arguments = event["args"] if isinstance(event.get("args"), dict) else {}
+            name, thread = str(event.get("name")), (str(event.get("pid")), str(event.get("tid")))
+            shapes, inputs = arguments.get("Input Dims"), NONE
+            if shapes is not None:
+                inputs, _ = self.shapes.setdefault(repr(shapes), (len(self.shapes), shapes))
+            numbers, integers = (map(arguments.get, keys) for keys in (KERNEL_ARGUMENTS, INTEGER_ARGUMENTS))
+            self.numbers.extend((*times_us, *(number if _is_number(number) else math.nan for number in numbers)))
+            name_index = self.names.setdefault(name, len(self.names))
+            self.integers.extend((category, name_index, self.threads.setdefault(thread, len(self.threads)), inputs))
+            self.integers.extend(value if type(value) is int and _is_number(value) else NONE for value in integers)
 
     def trace(self) -> Trace:
         """Return the events in order of their start."""
-        columns: dict[str, Any] = {name: np.frombuffer(values, values.typecode) for name, values in self.arrays.items()}
-        start_us, duration_us = columns.pop("start_us"), columns.pop("duration_us")
+        start_us, duration_us, blocks_per_sm, occupancy = np.frombuffer(self.numbers).reshape(-1, 4).T
         near = (np.abs(start_us - np.median(start_us)) <= MAX_DISTANCE_US) & (duration_us <= MAX_DISTANCE_US)
         start_us = start_us - start_us.min(where=near, initial=start_us.max())
-        columns["start_ns"], columns["duration_ns"] = (
-            np.rint(times_us * NS_PER_US).astype(np.int64) for times_us in (start_us, duration_us)
-        )
-        columns["occupancy"] = columns["occupancy"] / 100
+        start_ns, duration_ns = (np.rint(times_us * NS_PER_US).astype(np.int64) for times_us in (start_us, duration_us))
         # Of events that start at the same time, the longer one is the caller of the other.
-        order = np.lexsort((-columns["duration_ns"], columns["start_ns"]))
+        order = np.lexsort((-duration_ns, start_ns))
         order = order[near[order]]
         self.left_out += Counter({"more than an hour from the others": int((~near).sum())})
+        integers = np.frombuffer(self.integers, np.int64).reshape(-1, len(INTEGERS))[order].T
         return Trace(
-            **{name: values[order] for name, values in columns.items()},
+            start_ns=start_ns[order],
+            duration_ns=duration_ns[order],
+            blocks_per_sm=blocks_per_sm[order],
+            occupancy=occupancy[order] / 100,
+            **dict(zip(INTEGERS, np.ascontiguousarray(integers), strict=True)),
             names=list(self.names),
             threads=list(self.threads),
             shapes=[shapes for _, shapes in self.shapes.values()],

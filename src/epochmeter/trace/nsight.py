@@ -38,10 +38,7 @@ def analyze_pipes(path: Path) -> dict[str, Any]:
 
     Returns:
         `metrics`, `missing` (why metrics are absent), `total_s`, and `kernels`: rows with calls, total_s and a fraction
-        per pipe.
-
-    Raises:
-        NsightError: The file has no kernel with a duration, or an unknown layout.
+        per pipe. NsightError if the file has no kernel with a duration, or an unknown layout.
     """
     launches = list(_launches(path))
     if not launches:
@@ -78,15 +75,14 @@ def _launches(path: Path) -> Iterator[tuple[str, list[float]]]:
     """Yield the name of each launched kernel, its duration in s, and the utilization of its pipes as fractions."""
     records = _csv_records(path)
     row_of_units = next((record for record in records if not record["ID"]), {})
-    launches: dict[tuple[str, str], tuple[str, dict[str, tuple[str, str]]]] = {}
+    launches: dict[tuple[str, ...], dict[str, tuple[str, str]]] = {}
     for record in filter(lambda record: record["ID"], records):
         kernel = (record.get("Process ID", ""), record["ID"])  # each process counts its kernels from 0
-        _, values = launches.setdefault(kernel, (record["Kernel Name"], {}))
+        values = launches.setdefault((*kernel, record["Kernel Name"]), {})
+        values.update({metric: (text, row_of_units.get(metric, "")) for metric, text in record.items()})
         if "Metric Name" in record:
             values[record["Metric Name"]] = record.get("Metric Value", ""), record.get("Metric Unit", "")
-        else:
-            values.update({metric: (text, row_of_units.get(metric, "")) for metric, text in record.items()})
-    for name, values in launches.values():
+    for (*_, name), values in launches.items():
         numbers = [_number(values.get(metric, ("", ""))[0]) for metric in PIPE_METRICS]
         unit_s = SECONDS.get(values.get(DURATION, ("", ""))[1][:1], math.nan)
         yield name, [numbers[0] * unit_s, *(percent / 100 for percent in numbers[1:])]

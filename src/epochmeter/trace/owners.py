@@ -11,10 +11,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epochmeter.trace.device import DATA_WAIT
-from epochmeter.trace.kineto import HOST, NONE, STEP_NAME, Category, Ints, Trace
+from epochmeter.trace.kineto import HOST, NONE, STEP_NAME, Bools, Category, Ints, Trace
 
 PHASES = ("forward", "backward", "optimizer", "data", "loop")
 FORWARD, BACKWARD, OPTIMIZER, DATA, LOOP = range(len(PHASES))
@@ -35,22 +34,15 @@ RANGES = (
 
 @dataclass
 class Owners:
-    """Owners of each event of a trace; the last row, index -1, means no event.
+    """Owners of each event of a trace; the last row, index -1, means no event."""
 
-    Attributes:
-        module: Index in `modules`; -1 outside of forward, backward, optimizer and data.
-        phase: Index in `PHASES`.
-        operator: The innermost operator: the event itself, or the nearest that called it; -1 if there is none.
-        modules: Name and class of each module, after `FURTHER_ROWS`.
-        stretches: By thread, consecutive stretches of time: the begin of each in ns, and the innermost event, or -1.
-            The last has no end, and no event.
-    """
-
-    module: Ints
-    phase: Ints
-    operator: Ints
-    modules: list[tuple[str, str]]
+    module: Ints  # index in `modules`; -1 outside of forward, backward, optimizer and data
+    phase: Ints  # index in `PHASES`
+    operator: Ints  # the innermost operator: the event itself, or the nearest that called it; -1 if there is none
+    modules: list[tuple[str, str]]  # name and class of each module, after `FURTHER_ROWS`
     stretches: dict[int, tuple[Ints, Ints]]
+    """By thread, consecutive stretches of time: the begin of each in ns, and the innermost event, or -1. The last has
+    no end, and no event."""
 
 
 def find_owners(trace: Trace) -> Owners:
@@ -78,7 +70,7 @@ def _name_ranges(names: list[str]) -> tuple[list[tuple[str, str]], dict[int, tup
     return list(modules), ranges
 
 
-def _nest(trace: Trace, events: Ints, is_node: NDArray[np.bool_], callers: Ints) -> tuple[Ints, Ints]:
+def _nest(trace: Trace, events: Ints, is_node: Bools, callers: Ints) -> tuple[Ints, Ints]:
     """Set the callers of a thread's events, and return its stretches; an event ends with its caller at the latest.
 
     The time of the autograd engine, before each of its nodes, belongs to that node.
@@ -106,7 +98,7 @@ def _nest(trace: Trace, events: Ints, is_node: NDArray[np.bool_], callers: Ints)
 
 
 def _propagate(
-    trace: Trace, host: Ints, is_node: NDArray[np.bool_], callers: Ints, ranges: dict[int, tuple[int, int]]
+    trace: Trace, host: Ints, is_node: Bools, callers: Ints, ranges: dict[int, tuple[int, int]]
 ) -> tuple[Ints, Ints, Ints]:
     """Return module, phase and operator of each event: its own, or those of its caller, which starts before it."""
     rows = len(trace.start_ns) + 1

@@ -22,12 +22,10 @@ from epochmeter.power.phases.step_timeline import PHASES
 from epochmeter.results.power_trace import downsample_columns
 from epochmeter.shared.record import GAUGES, INTERVALS, PERFETTO, POWER, TRACE, Record, since_resumed
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.trace.kineto import HINT, NS_PER_US, TraceError
+from epochmeter.trace.kineto import NS_PER_US, TraceError
 
-MAX_POINTS = 20_000
-"""Most points of a counter; longer runs have means of adjacent samples."""
-MAX_STEPS = 20_000
-"""Most steps; of a longer run the last ones."""
+MAX_POINTS = MAX_STEPS = 20_000
+"""Most points of a counter, which are means of adjacent samples in longer runs; most steps, of which the last count."""
 REBOOT_NS = 60 * 10**9
 """Smallest change between the wall clock and the monotonic clock that means another boot."""
 RUN, COUNTERS = 1 << 30, {POWER: (1 << 30) + 1, GAUGES: (1 << 30) + 2}
@@ -40,21 +38,17 @@ Slice = tuple[str, str, int, int, Mapping[str, Any]]
 
 
 def write_perfetto_file(record: Record, folder: Path) -> Path:
-    """Write a run's file for Perfetto into a folder, and return its path.
-
-    Raises:
-        TraceError: The run's trace is damaged.
-    """
+    """Write a run's file for Perfetto into a folder, and return its path; TraceError if the run's trace is damaged."""
     trace, path = record.folder / TRACE, folder / PERFETTO
     text, base_ns = '{"traceEvents": []}', None
     if trace.exists():
         try:
             text = gzip.decompress(trace.read_bytes()).decode()
         except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
-            raise TraceError(f"the trace {trace} is truncated or damaged: {error}\n  {HINT}") from error
+            raise TraceError(f"the trace {trace} is truncated or damaged: {error}") from error
         base_ns = int(match[1]) if (match := BASE.search(text)) else 0  # older versions of torch write wall times
     if not (begin := EVENTS.search(text)):
-        raise TraceError(f"{trace} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
+        raise TraceError(f"{trace} is no trace of torch's profiler: it has no `traceEvents`")
     separator = "" if text.startswith("]", begin.end()) else ",\n"
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -67,12 +61,8 @@ def write_perfetto_file(record: Record, folder: Path) -> Path:
     return path
 
 
-def run_events(record: Record, base_ns: int | None = None) -> Iterator[str]:
-    """Yield the events of a record, as JSON.
-
-    Args:
-        base_ns: Wall time of zero in the file; None: zero is the start of the run.
-    """
+def run_events(record: Record, base_ns: int | None) -> Iterator[str]:
+    """Yield the events of a record, as JSON; `base_ns` is the wall time of zero in the file, None that of the start."""
     run = record.run()
     traced = run.get("traced", {})
     offset_ns = traced.get("wall_offset_ns") or _offset_ns(since_resumed(run, math.inf)["clock"])
