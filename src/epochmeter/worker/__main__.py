@@ -66,7 +66,7 @@ def main(folder, under_nsight=False):
 
 
 def build(record, job):
-    """Return the strategy, the trainer and the loaders of the record's job; the last is empty without evaluation."""
+    """Return the strategy, the trainer, the loader for training, and that for evaluation in a list, if there is one."""
     rng.seed_all(job["seed"])
     choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
     strategy, task = instantiate_spec(job["strategy"]), instantiate_spec(job["task"])
@@ -80,7 +80,6 @@ def build(record, job):
 
 
 def run_training(record, connection):
-    """Train the record's job."""
     job = record.job()
     strategy, trainer, training, validation = build(record, job)
     ranks = RankedConnection(connection, strategy)
@@ -109,7 +108,6 @@ def run_training(record, connection):
 
 
 def describe_training(record, job, strategy, trainer):
-    """Return the message with the model's statistics, and facts about training such as the peaks of the device."""
     model, facts = trainer.model_stats(), dict(describe_device(trainer.device), **strategy.describe())
     facts.update({name: model.pop(name) for name in ("operators", "conventions") if name in model})
     peaks = device_peaks(job, record.run(), record.host(), trainer.device) if strategy.rank == 0 else None
@@ -118,10 +116,7 @@ def describe_training(record, job, strategy, trainer):
 
 
 def record_profile(record, job, strategy, trainer, loader, connection):
-    """Write the first rank's trace and memory, after all measurements; all ranks train the same steps.
-
-    A missing result does not fail the run: its reason is sent.
-    """
+    """Write the first rank's trace and memory; all ranks train the same steps. A failure is sent, and fails no run."""
     first = strategy.rank == 0
     profiler, endless = instantiate_spec(job["profiler"]), endless_batches(trainer, loader)
     missing = "trace"
@@ -140,7 +135,7 @@ def record_profile(record, job, strategy, trainer, loader, connection):
 
 
 def train_under_nsight(record, connection):
-    """Train the first steps of the record's job again; Nsight, which started this process, profiles some of them."""
+    """Train the first steps again; Nsight, which started this process, profiles some of them."""
     job = record.job()
     strategy, trainer, training, _ = build(record, job)
     profiler = instantiate_spec(job["profiler"])
@@ -156,7 +151,6 @@ def train_under_nsight(record, connection):
 
 
 def endless_batches(trainer, loader):
-    """Return the batches on the device, epoch after epoch."""
     return (trainer.move(batch) for _ in itertools.count() for batch in loader)
 
 

@@ -1,6 +1,6 @@
-"""Check specifications before training: `python -m epochmeter.worker.check_spec JSON` prints the first error.
+"""Check specifications by group: `python -m epochmeter.worker.check_spec JSON` prints why one cannot be constructed.
 
-The JSON has the specifications of a configuration by group; for a torchvision model only its `architecture`.
+Of a torchvision model, the JSON has only the `architecture`.
 """
 
 import json
@@ -13,7 +13,6 @@ PREREQUISITES = {"optimizer": ["parameters"], "scheduler": ["optimizer"]}
 
 
 def main(specs):
-    """Print why an object cannot be constructed, if so."""
     try:
         for group, spec in specs.items():
             if set(spec) == {"architecture"}:

@@ -1,8 +1,4 @@
-"""Checkpoints: write and restore the full training state, to resume an interrupted run.
-
-One file that `torch.load` reads. It also holds an entry that the controller reads without torch, see
-`Record.checkpoint`.
-"""
+"""Checkpoints: one file that `torch.load` reads, with an entry that the controller reads without torch."""
 
 import json
 import math
@@ -28,11 +24,7 @@ class Checkpoint:
         self._path, self._every = record.folder / CHECKPOINT, every or math.inf
 
     def resume(self):
-        """Restore the checkpoint if the run is resumed.
-
-        Returns:
-            The number of completed epochs, and whether training had ended with them; (0, False) for a fresh run.
-        """
+        """Restore the checkpoint of a resumed run; return its completed epochs, and whether training had ended."""
         is_resumed = self._strategy.rank == 0 and self._record.run().get("resumed")
         state = self._strategy.broadcast(read_state(self._path) if is_resumed else None)
         if state is None:
@@ -45,11 +37,7 @@ class Checkpoint:
         return state["epochs"], state["ended"]
 
     def write(self, epochs, ended):
-        """Write the checkpoint if it is due; the previous one is kept until the new one is on disk.
-
-        Raises:
-            RuntimeError: It cannot be written, so that later measurements could be lost.
-        """
+        """Write the checkpoint if it is due, or raise RuntimeError; the previous one is kept until it is on disk."""
         if epochs % self._every:
             return
         rank_state = {"numbers": rng.get_state(), "loaders": [loader.state() for loader in self._loaders]}
@@ -61,14 +49,12 @@ class Checkpoint:
         try:
             write_state(self._path, state, metadata)
         except (OSError, RuntimeError) as error:
-            raise RuntimeError(
-                "cannot write the checkpoint after {} epochs: {}. Free disk space or fix the permissions, or leave out "
-                "checkpoint.every.".format(epochs, first_line(error))
-            ) from error
+            remedy = "Free disk space or fix the permissions, or leave out checkpoint.every."
+            message = "cannot write the checkpoint after {} epochs: {}. {}"
+            raise RuntimeError(message.format(epochs, first_line(error), remedy)) from error
 
 
 def write_state(path, state, metadata):
-    """Write a file with `state` and its `metadata` atomically."""
     partial = path.with_name("." + path.name)  # a fixed name: overwrites the rest of a killed run
     try:
         with open(partial, "wb") as file:
@@ -90,12 +76,8 @@ LOAD_OPTIONS = {"weights_only": True} if hasattr(torch.serialization, "add_safe_
 
 
 def read_state(path):
-    """Load a checkpoint; RuntimeError if this torch cannot read it."""
     try:
         return torch.load(str(path), map_location="cpu", **LOAD_OPTIONS)
     except Exception as error:
-        raise RuntimeError(
-            "torch {1} cannot read the checkpoint {0}: {2}. Delete it to measure the run again.".format(
-                path, torch.__version__, first_line(error)
-            )
-        ) from error
+        message = "torch {} cannot read the checkpoint {}: {}. Delete it to measure the run again."
+        raise RuntimeError(message.format(torch.__version__, path, first_line(error))) from error

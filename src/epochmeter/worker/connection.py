@@ -18,10 +18,9 @@ class ControllerGoneError(SystemExit):
 
 
 class ControllerConnection:
-    """A process's own connection to the controller; it ends the process when the controller is gone.
+    """A process's own connection, by which the controller notices its end and its errors.
 
-    Every process has one, so that the controller notices its end and its errors. Only the first rank of a node sends
-    requests.
+    The process ends when the controller is gone. Only the first rank of a node sends requests.
     """
 
     reply_limit_s = None
@@ -34,7 +33,6 @@ class ControllerConnection:
         self.send(Joined(rank, sends_requests))
 
     def send(self, message):
-        """Send a message that has no reply."""
         self._socket.sendall(encode(message))
 
     def request(self, message):
@@ -60,7 +58,7 @@ class ControllerConnection:
         return decode(reply.decode("utf-8"))
 
     def close(self):
-        """Close the connection; the controller learns that no message follows, even if a child process inherited it."""
+        """Close the connection, even if a child process inherited it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -78,16 +76,12 @@ class ControllerConnection:
 
 
 class RankedConnection:
-    """The connection of all ranks: when all have arrived, the first rank of each node sends the request.
-
-    Every rank gets the reply.
-    """
+    """The connection of all ranks: when all have arrived, the first of each node sends the request for them."""
 
     def __init__(self, connection, strategy):
         self._connection, self._strategy = connection, strategy
 
     def request(self, message):
-        """Return the reply of the first node's controller."""
         return self.request_all(message)[0]
 
     def request_all(self, message):

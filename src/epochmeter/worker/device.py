@@ -11,21 +11,19 @@ from epochmeter.worker.timeline import EventTimeline, HostTimeline
 
 
 def accelerator(name):
-    """Return the torch device for `name` (auto, cpu, cuda); RuntimeError for `cuda` if torch finds no GPU."""
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
-        raise RuntimeError(
-            "device.accelerator=cuda, but torch {} finds no GPU. Install a torch built for this machine's GPU, or set "
-            "device.python to an interpreter that has one, or set device.accelerator=cpu.".format(torch.__version__)
-        )
+        remedy = "Install a torch built for this machine's GPU, or set device.python to an interpreter that has one"
+        message = "device.accelerator=cuda, but torch {} finds no GPU. {}, or set device.accelerator=cpu."
+        raise RuntimeError(message.format(torch.__version__, remedy))
     return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
 
 def choose_algorithms(deterministic, cudnn_benchmark):
     """Set how torch chooses its algorithms in this process.
 
-    With `deterministic`, operations without a deterministic algorithm raise RuntimeError. With `cudnn_benchmark`, cuDNN
-    (on AMD MIOpen) times its convolutions for each new shape; the last bits of results may change from run to run.
+    With `deterministic`, operations without a deterministic algorithm raise RuntimeError. With `cudnn_benchmark`, the
+    fastest convolutions are found by trials; the last bits of results may change from run to run.
     """
     torch.backends.cudnn.benchmark = cudnn_benchmark
     if deterministic:
@@ -34,21 +32,16 @@ def choose_algorithms(deterministic, cudnn_benchmark):
 
 
 def make_timeline(device):
-    """Return the timeline for timestamps on `device`."""
     if device.type == "cpu":
         return HostTimeline()
     return EventTimeline(lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)
 
 
 def map_tensors(act, batch, method=None, *arguments):
-    """Apply `act` to every tensor of a nested batch and keep the types of its containers.
+    """Apply `act` to every tensor of a batch, nested in mappings, tuples, lists and dataclasses; keep their types.
 
-    Args:
-        batch: A tensor, or tensors in mappings, named tuples, tuples, lists and dataclasses, nested at will. Other
-            values, such as strings and numbers, stay as they are.
-        method: Name of the method to call on objects of other types, as in `torch.utils.data`: `to` or `pin_memory`.
-            It has precedence over the container rules, so that a mapping with its own `to` is moved by that.
-        arguments: Arguments of that method.
+    Other values stay as they are. Objects that have `method` (`to` or `pin_memory`), also mappings, are replaced by its
+    result for the `arguments`, as in `torch.utils.data`.
     """
     if isinstance(batch, torch.Tensor):
         return act(batch)
@@ -89,10 +82,7 @@ def sample_count(batch):
 
 
 def batch_mover(device, images):
-    """Return a function that copies a batch to the device, with the memory format `images` for images.
-
-    On a CPU with `preserve_format` the batch is returned as is.
-    """
+    """Return a function that copies a batch to the device, with the memory format `images` for images."""
 
     def moved(tensor):
         if images is torch.channels_last and tensor.dim() == 4:
@@ -105,7 +95,6 @@ def batch_mover(device, images):
 
 
 def synchronize_and_reset_peaks(device):
-    """Wait for the device and reset its peak memory statistics."""
     if device.type == "cuda":
         torch.cuda.synchronize()
         for gpu in _gpus(device):
@@ -125,13 +114,11 @@ def _gpus(device):
 
 
 def gpu_uuid(device):
-    """Return a GPU's UUID, or None if this torch does not report it."""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return None if uuid is None else str(uuid)
 
 
 def describe_device(device):
-    """Return the versions of Python and torch, and the device."""
     facts = {
         "python": sys.version.split()[0],
         "torch": torch.__version__,

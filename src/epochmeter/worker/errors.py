@@ -26,10 +26,7 @@ LOADER_HINT = "Use fewer workers, a smaller batch or prefetch, or workers=0"
 
 
 def describe_failure(error, job):
-    """Return the failure class of an error that ends `job`, the value of the tag `epochmeter.failure`, and its message.
-
-    The message has no traceback, unlike the text of an error from a DataLoader worker.
-    """
+    """Return the value of the tag `epochmeter.failure` for an error that ends `job`, and its message."""
     chain, (name, text) = _chain_text(error), _class_and_text(error)
     kind = "rank" if is_peer_rank_error(error) else getattr(error, "failure", "exception")
     if _is_shared_memory(chain):
@@ -38,21 +35,16 @@ def describe_failure(error, job):
             "({}). {}; in a container, increase it (docker run --shm-size=8g).".format(text, LOADER_HINT)
         )
     if KILLED in chain:  # by the kernel, if it is out of memory: the controller finds out, if the kernel counts kills
-        return "killed" if _kernel_counts_kills() else "oom", (
-            "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). {}.".format(
-                text, LOADER_HINT
-            )
-        )
+        message = "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). {}."
+        return "killed" if _kernel_counts_kills() else "oom", message.format(text, LOADER_HINT)
     if _is_out_of_memory(error):
         reason = (text or name).splitlines()[0].rstrip(".")
         if "in DataLoader worker" in chain:
             return "oom", "a DataLoader worker ran out of memory ({}). {}.".format(reason, LOADER_HINT)
         remedy = ", or set dataset.layout=files" if job["dataset"]["layout"] == "memory" else ""
-        message = "batch={} ran out of memory ({}). Reduce the batch size{}.".format(job["batch"], reason, remedy)
-        return "oom", message
-    if isinstance(error, PLAIN_ERRORS) and name == type(error).__name__:
-        return kind, text or name
-    return kind, "{}: {}".format(name, text) if text else name
+        return "oom", "batch={} ran out of memory ({}). Reduce the batch size{}.".format(job["batch"], reason, remedy)
+    is_plain = isinstance(error, PLAIN_ERRORS) and name == type(error).__name__
+    return kind, (text if is_plain else "{}: {}".format(name, text)) if text else name
 
 
 def is_peer_rank_error(error):
@@ -62,12 +54,11 @@ def is_peer_rank_error(error):
 
 
 def first_line(error):
-    """Return an error's message without its period and the trace that torch may append."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _class_and_text(error):
-    """Return an error's class name and text; for an error forwarded from a DataLoader worker, those of the original."""
+    """Return class name and text of an error; of the original, if a DataLoader worker forwarded it."""
     text = str(error).strip()
     caught = CAUGHT_IN_LOADER.match(text)
     if not caught:

@@ -5,6 +5,7 @@ of tensors that autograd keeps for the backward pass. All other allocations of t
 """
 
 import contextlib
+import itertools
 import os
 import tempfile
 
@@ -26,10 +27,7 @@ DEVICE_TYPES = {"cpu": 0, "cuda": 1}
 
 
 def record_memory(path, trainer, batch):
-    """Train one step and write its memory at the peak as JSON; `module_ranges` of the trace give the modules.
-
-    Without a path, as on ranks other than the first, train the same step without recording.
-    """
+    """Train one step and, with a path, write its memory at the peak as JSON; `module_ranges` give the modules."""
     if path is None:
         trainer.train_epoch([batch])
         return
@@ -86,7 +84,6 @@ def tensors_by_address(trainer, batch):
 
 
 def mark(kind, address):
-    """Write a range of no duration to the profile."""
     with torch.profiler.record_function("{}{} {}".format(MARK, kind, address)):
         pass
 
@@ -96,8 +93,8 @@ def peak_by_kind(events, before, device_type):
 
     Returns:
         `peak_bytes`, bytes by kind in `kinds`, and the largest modules' activations in `modules`. On a GPU also
-        `allocated_bytes` and `reserved_bytes` of torch's allocator at that time. Then `kinds` also has `fragmentation`,
-        and `other`: allocations that existed before and are of no known kind.
+        `allocated_bytes` and `reserved_bytes` of torch's allocator, and in `kinds` `fragmentation` and `other`:
+        allocations that existed before and are of no known kind.
     """
     live = {address: {"kind": kind, "bytes": size, "module": None} for address, (kind, size) in before.items()}
     changes, ranges = [(entry, entry["bytes"], {}) for entry in live.values()], []
@@ -125,12 +122,9 @@ def peak_by_kind(events, before, device_type):
 
 
 def _at_peak(changes):
-    """Return the sums over the entries that exist when their total is largest."""
-    total, highest, end = 0, 0, 0
-    for number, (_, change, _) in enumerate(changes, 1):
-        total += change
-        if total > highest:
-            highest, end = total, number
+    totals = [0, *itertools.accumulate(change for _, change, _ in changes)]
+    highest = max(totals)
+    end = totals.index(highest)
     kinds, modules = dict.fromkeys(KINDS, 0), {}
     for entry, change, _ in changes[:end]:
         kinds[entry["kind"]] += change
@@ -148,7 +142,7 @@ def _at_peak(changes):
 
 
 def device_memory(device, memory):
-    """Return the memory of the device that is available to training, and its part that is used outside of torch."""
+    """Return the device's memory that is available to training, and its part that is used outside of torch."""
     if device.type == "cuda":
         free, capacity = torch.cuda.mem_get_info(device) if hasattr(torch.cuda, "mem_get_info") else (0, 0)
         outside = capacity - free - torch.cuda.memory_reserved(device)

@@ -26,11 +26,10 @@ CALLS = 2000
 
 
 def device_peaks(job, run, host, device):
-    """Return the device's peaks, from the cache or measured now; {} if `roofline.peaks` is `none`.
+    """Return the device's peaks, from the cache or measured now; empty if `roofline.peaks` is `none`.
 
-    Returns:
-        `flop_per_s`, `bytes_per_s` (read and written), `launch_s` (of one call), `measured` (time in UTC); or `reason`
-        if they cannot be measured, which does not fail the run.
+    They are `flop_per_s`, `bytes_per_s` (read and written), `launch_s` (of one call), `measured` (time in UTC); or
+    `reason` if they cannot be measured, which does not fail the run.
     """
     mode = job["roofline"]["peaks"]
     if mode == "none":
@@ -43,10 +42,9 @@ def device_peaks(job, run, host, device):
         "applied": run.get("applied", {}),
         "state": [host.get(name) for name in ("hostname", "power_mode", "power_limits_w", "governors", "driver")],
     }
-    key = json.dumps(depends_on, sort_keys=True)
+    key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:16]
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    name = "peaks-{}.json".format(hashlib.sha256(key.encode()).hexdigest()[:16])
-    path = os.path.join(cache, "epochmeter", name)
+    path = os.path.join(cache, "epochmeter", "peaks-{}.json".format(key))
     if mode == "cached":
         with contextlib.suppress(OSError, ValueError):
             return read_json(path)
@@ -79,8 +77,7 @@ def measure_peaks(device, precision):
 
 
 def _peak_flop_per_s(device, dtype, random):
-    size = MIN_SIZE // 2
-    call_s = 0.0
+    size, call_s = MIN_SIZE // 2, 0.0
     while size < MAX_SIZE and call_s < LONG_CALL_S:
         size *= 2
         first, second = (torch.randn(size, size, generator=random, device=device).to(dtype) for _ in range(2))
@@ -91,7 +88,7 @@ def _peak_flop_per_s(device, dtype, random):
 
 
 def _call_s(call, device, chunks=CHUNKS, chunk_s=CHUNK_S):
-    """Return the mean duration of a call in the fastest chunk, in seconds."""
+    """Return the mean duration of a call in the fastest chunk."""
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
 
     def chunk_call_s(count):

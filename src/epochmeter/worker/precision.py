@@ -7,7 +7,7 @@ AMPERE = (8, 0)
 
 
 class NullContext:
-    """Context manager that does nothing."""
+    """`contextlib.nullcontext`, which Python 3.6 lacks."""
 
     def __enter__(self):
         pass
@@ -36,19 +36,15 @@ class NullScaler:
 
 
 def autocast_and_scaler(name, device):
-    """Return the context manager of the forward pass and the gradient scaler for precision `name`, else ValueError.
+    """Return the context manager of the forward pass and the gradient scaler; ValueError if it is not supported.
 
-    `fp32` disables TF32 everywhere, also in convolutions, for which torch enables it by default. `bf16` and `fp16` use
-    torch's autocast with fp32 weights.
+    `fp32` disables TF32 everywhere, also in convolutions, for which torch enables it by default.
     """
     supported = supported_dtypes(device)
     if name not in supported:
         device_name = "a CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
-        raise ValueError(
-            "precision={} is not supported by {}, which supports {}. Set precision to one of these.".format(
-                name, device_name, ", ".join(supported)
-            )
-        )
+        message = "precision={} is not supported by {}, which supports {}. Set precision to one of these."
+        raise ValueError(message.format(name, device_name, ", ".join(supported)))
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name == "tf32"
     if name in ("fp32", "tf32"):
@@ -59,7 +55,6 @@ def autocast_and_scaler(name, device):
 
 
 def supported_dtypes(device):
-    """Return the precisions that a device supports."""
     if device.type == "cpu":
         return ["fp32", "bf16"]
     if torch.version.hip:

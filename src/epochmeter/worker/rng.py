@@ -11,7 +11,6 @@ except ImportError:  # optional: some boards have torch without it
 
 
 def seed_all(number):
-    """Seed all generators with one number."""
     random.seed(number)
     torch.manual_seed(number)
     if numpy:
@@ -29,7 +28,6 @@ def get_state():
 
 
 def set_state(states):
-    """Restore a state returned by `get_state`."""
     version, numbers, gauss = states["python"]
     random.setstate((version, tuple(numbers), gauss))
     torch.set_rng_state(states["torch"])

@@ -22,22 +22,16 @@ def rank_seed(seed, rank):
 
 
 class Single:
-    """One process on one device.
-
-    Attributes:
-        replicas: Number of copies of the model that share a rank's batch.
-        is_node_leader: Whether this rank sends requests to its node's controller.
-    """
+    """One process on one device."""
 
     rank = node = 0
-    is_node_leader = True
-    replicas = 1
+    is_node_leader = True  # whether this rank sends requests to its node's controller
+    replicas = 1  # copies of the model that share a rank's batch
 
     def __init__(self, ranks):
         self.ranks = ranks
 
     def device(self, name):
-        """Return this rank's torch device, of the kind `name` (auto, cpu, cuda)."""
         return accelerator(name)
 
     def wrap(self, model, device):
@@ -68,10 +62,7 @@ class Single:
 
 
 class Parallel(Single):
-    """One process on several GPUs: `nn.DataParallel` splits each batch and gathers the outputs on the first GPU.
-
-    `ranks` is the number of GPUs; None uses all visible ones. With fewer than two, one device trains.
-    """
+    """One process on several GPUs, by `nn.DataParallel`: on `ranks` GPUs, or all visible ones for None."""
 
     def __init__(self, ranks):
         super().__init__(1)
@@ -93,7 +84,6 @@ class Distributed(Single):
 
     Gradients are averaged by NCCL if each rank has its own GPU, else by gloo. Other messages between ranks use a
     separate gloo group, so that they never come between two gradients. Only the launcher reads `ranks` and `launcher`.
-    A rank that waits longer than `timeout_s` for another raises RuntimeError.
     """
 
     def __init__(self, ranks, launcher, timeout_s):
@@ -141,12 +131,8 @@ class Distributed(Single):
     def describe(self):
         used = [(self.node, gpu_uuid(self._device))] if self._device.type == "cuda" else []
         gpus = [gpu for gpus in self.all_gather(used) for gpu in gpus]
-        return {
-            "ranks": self.ranks,
-            "backend": self._backend,
-            "gpus": [uuid for _, uuid in gpus],
-            "gpus_here": [uuid for node, uuid in gpus if node == self.node],
-        }
+        here = [uuid for node, uuid in gpus if node == self.node]
+        return {"ranks": self.ranks, "backend": self._backend, "gpus": [uuid for _, uuid in gpus], "gpus_here": here}
 
     def close(self):
         distributed.destroy_process_group()
@@ -155,8 +141,7 @@ class Distributed(Single):
 class Shard(Sampler):
     """One rank's part of a sample order that is the same on all ranks: every `ranks`-th sample, starting at `rank`.
 
-    If `padded`, all ranks get equally many samples, padded from the beginning of the order as in
-    `torch.utils.data.DistributedSampler`; otherwise some ranks get one less.
+    If `padded`, the beginning of the order is repeated, so that all ranks get equally many samples.
     """
 
     def __init__(self, order, rank, ranks, padded):

@@ -8,10 +8,9 @@ PAD = 0
 
 
 class Classification:
-    """Image classification.
+    """Image classification; `auxiliary` is the weight in the loss of each auxiliary output of Inception models.
 
-    `auxiliary` is the weight in the training loss of each auxiliary output of models of the Inception family. It is 0.3
-    in Szegedy et al., Going deeper with convolutions, CVPR 2015; Inception v3 is commonly trained with 0.4.
+    It is 0.3 in Szegedy et al., Going deeper with convolutions, CVPR 2015; Inception v3 is commonly trained with 0.4.
     """
 
     unit = "images"
@@ -20,13 +19,12 @@ class Classification:
         self._auxiliary = auxiliary
 
     def example(self, dataset, count, numbers):
-        """Return random images (count, channels, size, size) in the dataset's shape and class indices (count,)."""
+        """Return random images (count, channels, size, size) and class indices (count,)."""
         size = dataset["size"]
         images = torch.randn(count, dataset["channels"], size, size, generator=numbers)
         return images, torch.randint(dataset["classes"], (count,), generator=numbers)
 
     def loss(self, outputs, targets):
-        """Return the mean loss over the samples."""
         if isinstance(outputs, tuple):
             losses = [functional.cross_entropy(output, targets) for output in outputs if output is not None]
             return losses[0] + self._auxiliary * sum(losses[1:])
@@ -37,7 +35,7 @@ class Classification:
         return len(targets)
 
     def correct(self, outputs, targets):
-        """Return which predictions are correct, a boolean tensor."""
+        """Return which predictions are correct, as a boolean tensor; a task without accuracy returns None."""
         outputs = outputs[0] if isinstance(outputs, tuple) else outputs
         return outputs.argmax(1) == targets
 
@@ -79,13 +77,10 @@ class Translation:
         return (source, shifted), target
 
     def loss(self, outputs, targets):
-        """Return the mean cross entropy per word, without padding."""
         return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=PAD)
 
     def weight(self, targets):
-        """Return the number of words, without padding, as a tensor on the device."""
         return (targets != PAD).sum()
 
     def correct(self, outputs, targets):
-        """Return which words are correct, a boolean tensor; padding is not."""
         return (outputs.argmax(2) == targets) & (targets != PAD)

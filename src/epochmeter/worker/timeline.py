@@ -7,9 +7,8 @@ import time
 
 def _nanoseconds(name):
     """Return a clock of the `time` module in integer nanoseconds; Python 3.6 only has clocks in float seconds."""
-    exact = getattr(time, name + "_ns", None)
     seconds = getattr(time, name)
-    return exact if exact is not None else lambda: int(seconds() * 1e9)
+    return getattr(time, name + "_ns", lambda: int(seconds() * 1e9))
 
 
 perf_counter_ns = _nanoseconds("perf_counter")

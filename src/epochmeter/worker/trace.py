@@ -16,24 +16,17 @@ NAME = "_epochmeter_name"
 
 
 class TorchTrace:
-    """Record a trace with torch's profiler, after some warm-up steps; opens in Perfetto and chrome://tracing.
-
-    Attributes:
-        traced_ns: Begin and end of the traced steps, of the monotonic clock; None before they are recorded.
-    """
+    """Record a trace with torch's profiler, after some warm-up steps; opens in Perfetto and chrome://tracing."""
 
     records_memory = True
-    traced_ns = None
+    traced_ns = None  # begin and end of the traced steps, of the monotonic clock, once they are recorded
 
     def __init__(self, warmup_steps=2, steps=5):
         self.warmup_steps = warmup_steps
         self.steps = steps
 
     def record_trace(self, path, batches, run):
-        """Train a few steps by `run`, on batches without end, and write the trace of the last `steps` of them.
-
-        Without a path, as on ranks that write no trace, train the same steps without recording.
-        """
+        """Train a few steps by `run` on endless batches, and write the trace of the last ones if there is a path."""
         if path is None:
             run(itertools.islice(batches, self.warmup_steps + self.steps))
             return
@@ -41,10 +34,7 @@ class TorchTrace:
             run(recorded)
 
     def recorded(self, path, batches, first=0):
-        """Yield the batches of as many steps as needed, and write the trace of the last `steps` of them.
-
-        `first` is the number of the first step in its epoch, which is in the trace.
-        """
+        """Yield the batches of these steps, and write the trace; `first` is the first step's number in its epoch."""
         from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
         def export(profiler):
@@ -149,8 +139,6 @@ def module_ranges(model):
 
 
 class NullProfiler:
-    """Take no trace."""
-
     records_memory = False
     traced_ns = None
 

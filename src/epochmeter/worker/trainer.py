@@ -14,8 +14,7 @@ from epochmeter.worker.schedules import scaled_optimizer
 class Trainer:
     """Train and evaluate a model; `model` is without wrappers, and `move` copies a batch to the device.
 
-    Raises:
-        ValueError: The model does not fit the dataset, or the device does not support the configuration.
+    Raises ValueError if the model does not fit the dataset, or the device does not support the configuration.
     """
 
     def __init__(self, job, task, strategy, device):
@@ -37,13 +36,11 @@ class Trainer:
         self._parts["scaler"] = self._scaler  # loaded in this order, as a schedule may read its optimizer
 
     def train_epoch(self, batches):
-        """Train one pass over `batches`; return its `EpochStats`."""
         self._stats = EpochStats(self._task, sample_count)
         train(self._train_model, batches, self._task, self.optimizer, self._stats, self._autocast, self._scaler)
         return self._stats
 
     def evaluate_epoch(self, batches):
-        """Evaluate one pass over `batches`; return its `EpochStats`."""
         self._stats = EpochStats(self._task, sample_count)
         evaluate(self._eval_model, batches, self._task, self._stats, self._autocast)
         return self._stats
@@ -52,32 +49,25 @@ class Trainer:
         return self._stats.last_loss()
 
     def learning_rate(self):
-        """Return the current learning rate of the optimizer's first parameter group."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def step_scheduler(self):
-        """Step the learning rate schedule, after an epoch."""
         self._schedule.step()
 
     def state(self):
-        """Return the state of model, optimizer, schedule and gradient scaler; the model's without its wrappers."""
         return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load(self, state):
-        """Restore a `state`."""
         for name, part in self._parts.items():
             part.load_state_dict(state[name])
 
     def model_stats(self):
-        """Return model statistics, see `compute_model_stats`."""
         return compute_model_stats(self.model, self._job, self._task, self.device)
 
 
 def compile_model(model):
-    """Return the compiled model, which shares its parameters."""
     if not hasattr(torch, "compile"):
-        raise ValueError(
-            "compile=true, but torch {} has no torch.compile (new in 2.0). Set compile=false, or set device.python to "
-            "an interpreter with a newer torch.".format(torch.__version__)
-        )
+        remedy = "Set compile=false, or set device.python to an interpreter with a newer torch."
+        message = "compile=true, but torch {} has no torch.compile (new in 2.0). {}"
+        raise ValueError(message.format(torch.__version__, remedy))
     return torch.compile(model)

@@ -10,10 +10,7 @@ from epochmeter.worker.device import peak_memory, synchronize_and_reset_peaks
 
 
 class SuspendCounter:
-    """Count SIGCONT signals to this process in `count`, as when a cluster suspends and resumes its job.
-
-    Clocks cannot show it: the suspended time is in every one of them.
-    """
+    """Count SIGCONT signals in `count`, as of a cluster that suspends and resumes its job; every clock goes on then."""
 
     def __init__(self):
         self.count = 0
@@ -28,7 +25,7 @@ class WindowRunner:
     """Open and close windows together with the controller and all ranks, each with its own clock and device.
 
     The first rank records the steps: their times are its own, their losses are means over the samples of all ranks.
-    Training ends before the step `until`, counted over all epochs, which may be within an epoch.
+    Training ends before the step `until`, counted over all epochs.
     """
 
     def __init__(self, record, connection, clock, trainer, strategy, suspends, until=math.inf):
@@ -78,9 +75,5 @@ class WindowRunner:
         steps = zip(*self._strategy.all_gather(list(zip(stats.losses(), stats.weights()))))
         if self._strategy.rank == 0:
             self._record.append_steps(rows)
-            self._record.append_losses(array("f", [weighted_mean_loss(step) for step in steps]))
-
-
-def weighted_mean_loss(ranks):
-    """Return the mean loss over all samples of a step, from each rank's loss and weight."""
-    return sum(loss * weight for loss, weight in ranks) / sum(weight for _, weight in ranks)
+            means = [sum(loss * weight for loss, weight in step) / sum(weight for _, weight in step) for step in steps]
+            self._record.append_losses(array("f", means))

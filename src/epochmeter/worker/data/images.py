@@ -15,8 +15,8 @@ class ImageFiles:
     """The samples of `<folder>/<split>/<class>/<file>`, read from storage at each access.
 
     A folder without `train` and `val` contains the classes directly: every `held_out`-th file per class, by name,
-    belongs to `val`, the rest to `train`. Classes are numbered by name, as in `train`. Paths are kept without Python
-    objects, whose reference counts would copy the memory pages that DataLoader workers share.
+    belongs to `val`. Classes are numbered by name, as in `train`. Paths are kept without Python objects, whose
+    reference counts would copy the memory pages that DataLoader workers share.
     """
 
     def __init__(self, folder, split, transform, held_out=5):
@@ -38,11 +38,8 @@ class ImageFiles:
                 self.ends.append(len(self.names))
             self.class_ends.append(len(self.ends))
         if not self.ends:
-            raise RuntimeError(
-                "dataset folder {} has no images for split {} in its class folders. Add images. {}".format(
-                    self.folder, split, REMAKE_HINT
-                )
-            )
+            message = "dataset folder {} has no images for split {} in its class folders. Add images. {}"
+            raise RuntimeError(message.format(self.folder, split, REMAKE_HINT))
 
     def __len__(self):
         return len(self.ends)
@@ -62,7 +59,6 @@ class ImageFiles:
             raise bad_sample_error(path, error, self.folder) from error
 
     def decode(self, data, index):
-        """Decode a file's bytes to an image."""
         try:
             image = Image.open(io.BytesIO(data))
             image.load()
@@ -77,7 +73,6 @@ class ImageFiles:
             raise bad_sample_error(path, reason, self.folder) from error
 
     def path(self, index, label):
-        """Return the path of a sample's file."""
         begin = self.ends[index - 1] if index else 0
         name = os.fsdecode(bytes(self.names[begin : self.ends[index]]))
         return os.path.join(self.folder, self.classes[label], name)
@@ -91,7 +86,6 @@ class InMemoryImages(ImageFiles):
         self._images = [self._load(index) for index in range(len(self))]
 
     def read(self, index):
-        """Return the image of a sample, and its label."""
         image = self._images[index]
         if isinstance(image, BadSampleError):
             raise BadSampleError(str(image), image.name)  # a new one, whose traceback does not grow
@@ -113,11 +107,8 @@ def _names(folder, is_wanted):
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if not entry.name.startswith(".") and is_wanted(entry))
     except OSError as error:
-        raise RuntimeError(
-            "cannot read dataset folder {}: {}. Check that its storage is mounted and readable. {}".format(
-                folder, error.strerror, REMAKE_HINT
-            )
-        ) from error
+        message = "cannot read dataset folder {}: {}. Check that its storage is mounted and readable. {}"
+        raise RuntimeError(message.format(folder, error.strerror, REMAKE_HINT)) from error
 
 
 def _is_image(entry):

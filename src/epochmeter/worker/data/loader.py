@@ -17,17 +17,16 @@ from epochmeter.worker.strategy import rank_seed
 def make_loaders(job, facts, task, strategy, cuda):
     """Return this rank's loader for training and, if the run evaluates, the one for evaluation.
 
-    `facts` has the prepared dataset's `folder` and number of samples per split. Raises ValueError if there are too few.
+    `facts` has the prepared dataset's `folder` and number of samples per split; ValueError if there are too few.
     """
     dataset, loaders = job["dataset"], []
     is_synthetic = job["synthetic_batches"] or dataset["layout"] == "tensors"
     for split in ("train", "val") if job["evaluate"] else ("train",):
         samples = range(facts["splits"][split]) if is_synthetic else open_split(dataset, facts["folder"], split)
         if len(samples) < strategy.ranks:
-            raise ValueError(
-                "dataset {} has {} samples in split {}, too few for {} ranks. Add some, set strategy.ranks or "
-                "evaluate=false.".format(dataset["name"], len(samples), split, strategy.ranks)
-            )
+            remedy = "Add some, set strategy.ranks or evaluate=false."
+            message = "dataset {} has {} samples in split {}, too few for {} ranks. {}"
+            raise ValueError(message.format(dataset["name"], len(samples), split, strategy.ranks, remedy))
         is_training = split == "train"
         if is_synthetic:
             count = len(strategy.shard(samples, _make_generator(job) if is_training else None))
@@ -39,7 +38,6 @@ def make_loaders(job, facts, task, strategy, cuda):
 
 
 def open_split(dataset, folder, split):
-    """Open a split, `train` or `val`, of the dataset prepared in `folder`, with timed samples."""
     spec = dataset["open"]
     spec = spec if "_target_" in spec else spec[dataset["layout"]]
     return TimedDataset(
@@ -51,16 +49,13 @@ def open_split(dataset, folder, split):
 
 
 def make_loader(samples, job, strategy, cuda, is_training=True):
-    """Return the loader for training, shuffled by the seed in a new order each epoch, or for evaluation, in order.
-
-    Workers for evaluation end with the window, so that none idles in training.
-    """
+    """Return the loader for training, shuffled by the seed in a new order each epoch, or for evaluation, in order."""
     shuffled = _make_generator(job) if is_training else None  # the same order on all ranks
     seeds = _make_generator(job, strategy.rank)
     options = {"num_workers": job["workers"], "pin_memory": _pins_memory(job, cuda), "generator": seeds}
     if job["workers"] > 0:  # torch refuses these options without workers
         options.update(prefetch_factor=job["prefetch"], worker_init_fn=partial(_begin_process, os.getpid()))
-        options["persistent_workers"] = is_training and job["persistent_workers"]
+        options["persistent_workers"] = is_training and job["persistent_workers"]  # none idles in training
         options["multiprocessing_context"] = "fork"  # nothing has to be pickled
     generators = [shuffled, seeds] if is_training else [seeds]
     drop_last = is_training and job["drop_last"]
@@ -72,7 +67,6 @@ def _pins_memory(job, cuda):
 
 
 def _make_generator(job, rank=0):
-    """Return a random generator for one use, and for one rank if each rank needs its own."""
     # A DataLoader draws a seed when it starts its workers. From the shuffling generator, that would make the order
     # depend on `workers`; from the default one, the model's weights.
     return torch.Generator().manual_seed(rank_seed(job["seed"], rank))

@@ -9,9 +9,8 @@ import torch
 from epochmeter.worker.data.faults import REMAKE_HINT, bad_sample_error
 from epochmeter.worker.tasks import PAD
 
-START, END, UNKNOWN = 1, 2, 3
-SPECIAL_TOKENS = 4
-"""Number of special words in each vocabulary: padding, start, end and unknown."""
+START, END, UNKNOWN, SPECIAL_TOKENS = 1, 2, 3, 4
+"""Special words of each vocabulary, besides the padding, and their number with it."""
 
 
 class Pairs:
@@ -66,21 +65,16 @@ def read_pairs(folder, split):
     pairs = [line.decode("utf-8", "replace").split("\t") for line in lines]
     for number, texts in enumerate(pairs, 1):
         if len(texts) != 2 or "\ufffd" in "".join(texts):
-            raise ValueError(
-                "{}, line {} is {!r}. Write source<TAB>target, with one tab, in UTF-8.".format(
-                    path, number, "\t".join(texts)[:40]
-                )
-            )
+            message = "{}, line {} is {!r}. Write source<TAB>target, with one tab, in UTF-8."
+            raise ValueError(message.format(path, number, "\t".join(texts)[:40]))
     return pairs
 
 
 def vocabulary(sentences, words):
-    """Return the index of each word of a vocabulary."""
     counts = Counter(word for sentence in sentences for word in sentence.split())
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
     return {word: number for number, word in enumerate(ordered[: words - SPECIAL_TOKENS], SPECIAL_TOKENS)}
 
 
 def word_indices(sentence, numbers):
-    """Return the word indices of a sentence."""
     return array("i", [numbers.get(word, UNKNOWN) for word in sentence.split()])

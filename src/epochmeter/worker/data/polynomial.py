@@ -27,7 +27,6 @@ class Polynomial:
 
 
 def powers(dataset, split):
-    """Return the preprocessing: a function from x to its powers, as many as the dataset has `features`."""
     return lambda x: raise_to_powers(x, dataset["features"])
 
 

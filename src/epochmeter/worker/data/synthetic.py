@@ -11,8 +11,7 @@ MAX_BYTES = 64 << 20
 class SyntheticBatches:
     """Yield as many synthetic batches as a DataLoader would for `count` samples, with the same size of the last batch.
 
-    A few distinct batches, within 64 MiB, are drawn by the task with the run's seed and repeated in turn. Nothing is
-    loaded, so that the interface of `TimedLoader` returns no times, no metrics, and no state.
+    A few distinct batches, within 64 MiB, are drawn by the task with the run's seed and repeated in turn.
     """
 
     bad = ()

@@ -18,23 +18,19 @@ COMPUTE, WIDTH = 3, 4
 DURATIONS, TIMES = 3, 5
 """Durations of a batch, and all integers that travel with it."""
 GROUP = 2
-"""Samples that are read, decoded and transformed together, since a clock reading between small images takes 0.4 us.
-Larger groups would be faster than torch's own loader, which a script has."""
+"""Samples that are read, decoded and transformed together, since a clock reading between small images takes 0.4 us."""
 EXIT_WAIT_S = 2.0
-MAX_NAMED = 5
-"""Most bad samples that are named."""
+MAX_NAMED = 5  # bad samples
 
 
 class TimedDataset:
-    """Dataset of batches: `timed[indices]` is (batch, times, names of bad samples).
+    """Dataset of batches: `timed[indices]` is (batch, or None if all samples are bad, times, names of bad samples).
 
     The times are, in ns, the durations to read, preprocess and decode (a part of preprocess), and the start, by the
     monotonic clock of all processes. The number of the DataLoader worker follows, -1 for the main process.
-    `samples` either has `read(index)` and `decode(data, index)`, or is a sequence of `(transform(image), label)`, where
-    all except the transform counts as reading. Bad samples raise BadSampleError, in a sequence OSError as from Pillow,
-    unless they are skipped. The batch is None if all its samples are bad.
-
-    `open_samples` is a function of the transform.
+    `open_samples(transform)` returns samples with `read(index)` and `decode(data, index)`, or a sequence of
+    `(transform(image), label)`, where all except the transform counts as reading. Bad samples raise BadSampleError, in
+    a sequence OSError as from Pillow, unless they are skipped.
     """
 
     def __init__(self, open_samples, transform, skip=False, folder="."):
@@ -119,11 +115,9 @@ class TimedLoader(DataLoader):
         self.count = len(order)  # samples per pass, including those of a dropped last batch
 
     def state(self):
-        """Return the state of the random generators for shuffling and for seeding DataLoader workers."""
         return [generator.get_state() for generator in self._generators]
 
     def load(self, state):
-        """Restore a `state`, for the next pass."""
         for generator, numbers in zip(self._generators, state):
             generator.set_state(numbers)
 
@@ -141,21 +135,15 @@ class TimedLoader(DataLoader):
             time.sleep(EXIT_WAIT_S)  # torch raises the cause meanwhile, in its handler of SIGCHLD
             raise
         if not self._times:
-            raise RuntimeError(
-                "none of {} samples could be read; the first: {}. Check the dataset's folder.".format(
-                    self._skipped, self.bad[0] if self.bad else "none"
-                )
-            )
+            message = "none of {} samples could be read; the first: {}. Check the dataset's folder."
+            raise RuntimeError(message.format(self._skipped, self.bad[0] if self.bad else "none"))
 
     def loads(self):
         """Return the times of each batch of the last pass, as `TimedDataset` has them."""
         return [list(self._times[first : first + TIMES]) for first in range(0, len(self._times), TIMES)]
 
     def parts(self, rows):
-        """Return the last pass's metrics, in seconds and counts.
-
-        `rows` are the clock's intervals of each step in seconds, flattened (`record.INTERVALS`).
-        """
+        """Return the last pass's metrics; `rows` are the clock's intervals of each step (`record.INTERVALS`)."""
         read, preprocess, decode = ([ns * NANOSECOND for ns in self._times[part::TIMES]] for part in range(DURATIONS))
         loaded = [a + b for a, b in zip(read, preprocess)]
         parts = {
@@ -169,9 +157,9 @@ class TimedLoader(DataLoader):
 
 
 def stall_model(loaded_s, compute_s, workers):
-    """Return the data stall as modeled in the literature: sum over steps of max(fetch + preprocess - compute, 0), in s.
+    """Return the data stall as modeled in the literature: sum over steps of max(fetch + preprocess - compute, 0).
 
-    The reading and preprocessing time `loaded_s` of each step's batch is divided among the workers.
+    The time `loaded_s` to fetch and preprocess is divided among the workers.
     """
     if workers == 0:  # nothing overlaps
         return sum(loaded_s)

@@ -1,21 +1,8 @@
 """MNIST and CIFAR, read by torchvision: all samples are in memory from the start, so that an epoch reads no storage."""
 
+from functools import partial
+
 from torchvision import datasets
-
-
-def mnist(folder, split, transform):
-    """Open `<folder>/MNIST/raw`; `val` is MNIST's test set."""
-    return _open_dataset(datasets.MNIST, folder, split, transform)
-
-
-def cifar10(folder, split, transform):
-    """Open `<folder>/cifar-10-batches-py`; `val` is CIFAR's test batch."""
-    return _open_dataset(_unverified(datasets.CIFAR10), folder, split, transform)
-
-
-def cifar100(folder, split, transform):
-    """Open `<folder>/cifar-100-python`, with the 100 fine labels."""
-    return _open_dataset(_unverified(datasets.CIFAR100), folder, split, transform)
 
 
 def _unverified(kind):
@@ -24,11 +11,14 @@ def _unverified(kind):
 
 
 def _open_dataset(kind, folder, split, transform):
+    """Open `MNIST/raw`, `cifar-10-batches-py` or `cifar-100-python` in a folder; `val` is the test set."""
     try:
         return kind(folder, train=split == "train", transform=transform, download=False)
     except Exception as error:  # a file may be missing, unreadable or not a pickle
-        raise RuntimeError(
-            "cannot read {}'s files under {}: {}. Delete that folder to prepare the dataset again.".format(
-                kind.__name__, folder, error
-            )
-        ) from error
+        message = "cannot read {}'s files under {}: {}. Delete that folder to prepare the dataset again."
+        raise RuntimeError(message.format(kind.__name__, folder, error)) from error
+
+
+mnist = partial(_open_dataset, datasets.MNIST)
+cifar10 = partial(_open_dataset, _unverified(datasets.CIFAR10))
+cifar100 = partial(_open_dataset, _unverified(datasets.CIFAR100))

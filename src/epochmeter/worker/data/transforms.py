@@ -57,10 +57,8 @@ def _steps(dataset, geometry):
     channels = dataset["channels"]
     mean, std = (list(dataset["normalize"][name]) for name in ("mean", "std"))
     if channels not in MODES or not {len(mean), len(std)} <= {1, channels}:
-        raise ValueError(
-            "dataset.channels={}: give 1 (gray) or 3 (RGB), and in dataset.normalize one number for each channel, or "
-            "one for all.".format(channels)
-        )
+        remedy = "give 1 (gray) or 3 (RGB), and in dataset.normalize one number for each channel, or one for all."
+        raise ValueError("dataset.channels={}: {}".format(channels, remedy))
 
     def convert(image, mode=MODES[channels]):
         return image if image.mode == mode else image.convert(mode)

@@ -17,21 +17,11 @@ class LeNet(nn.Module):
     def __init__(self, channels, classes, activation="Tanh", padding=0):
         super().__init__()
         activation_class = getattr(nn, activation)
-        self.features = nn.Sequential(
-            nn.Conv2d(channels, 6, 5, padding=padding),
-            activation_class(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(6, 16, 5),
-            activation_class(),
-            nn.MaxPool2d(2),
-        )
-        self.classifier = nn.Sequential(
-            nn.Linear(16 * 5 * 5, 120),
-            activation_class(),
-            nn.Linear(120, 84),
-            activation_class(),
-            nn.Linear(84, classes),
-        )
+        first, second = nn.Conv2d(channels, 6, 5, padding=padding), nn.Conv2d(6, 16, 5)
+        features = [first, activation_class(), nn.MaxPool2d(2), second, activation_class(), nn.MaxPool2d(2)]
+        self.features = nn.Sequential(*features)
+        hidden = [nn.Linear(16 * 5 * 5, 120), activation_class(), nn.Linear(120, 84), activation_class()]
+        self.classifier = nn.Sequential(*hidden, nn.Linear(84, classes))
 
     def forward(self, images):
         return self.classifier(torch.flatten(self.features(images), 1))

@@ -10,14 +10,8 @@ import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.device import map_tensors
-from epochmeter.worker.models.operators import (
-    FlopCounterMode,
-    OperatorCounter,
-    cache_bytes,
-    flops_by_convention,
-    storage_of,
-    total_bytes,
-)
+from epochmeter.worker.models import operators
+from epochmeter.worker.models.operators import FlopCounterMode, OperatorCounter, storage_of, total_bytes
 from epochmeter.worker.models.shape_check import on_meta
 
 FULL_PRECISIONS = ("fp32", "tf32")
@@ -43,12 +37,11 @@ def compute_model_stats(model, job, task, device):
     except Exception:  # the model uses an operation that the meta device lacks
         pass
     tokens = job["dataset"].get("length") if getattr(task, "unit", None) == "tokens" else None
-    stats["conventions"] = flops_by_convention(model, stats.get("flops_per_sample"), tokens)
+    stats["conventions"] = operators.flops_by_convention(model, stats.get("flops_per_sample"), tokens)
     return stats
 
 
 def _step_stats(model, job, task, device):
-    """Return FLOPs and bytes of one training step on `device`; the model and the step are on the meta device."""
     batch = job["batch"]
 
     def expand(tensor):
@@ -63,7 +56,7 @@ def _step_stats(model, job, task, device):
         saved[storage_of(tensor)._cdata] = tensor  # kept alive, so that its storage is not reused
         return tensor
 
-    with OperatorCounter(cache_bytes(device)) as counter:
+    with OperatorCounter(operators.cache_bytes(device)) as counter:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = task.loss(model(inputs), targets)
         counter.is_backward = True

@@ -18,14 +18,11 @@ except ImportError:
 class OperatorCounter(TorchDispatchMode):
     """Count the operators that run in the context; nothing without torch's `FlopCounterMode`.
 
-    Args:
-        cache_bytes: Size of the device's last cache. An operator whose tensors fit into it counts no uncached bytes.
-
     Attributes:
-        flops: FLOPs of all operators.
-        recomputed_flops: Part of `flops`: forward operators that run again in the backward pass, as by checkpointing
-            of activations.
-        bytes: Bytes of inputs and outputs of all operators except views; `uncached_bytes` is a part of it.
+        flops: FLOPs of all operators; `recomputed_flops` are the part of forward operators that run again in the
+            backward pass, as by checkpointing of activations.
+        bytes: Bytes of inputs and outputs of all operators except views; `uncached_bytes` are the part of operators
+            whose tensors do not fit into the device's last cache of `cache_bytes`.
         calls: Number of operators except views.
         operators: Calls, FLOPs and bytes by the name of an operator with FLOPs.
     """
@@ -105,7 +102,7 @@ def flops_by_convention(model, counted, tokens):
 
 
 def cache_bytes(device):
-    """Return the size of a device's last cache in bytes; 0, so that all bytes count as uncached, if it is not known."""
+    """Return the size of a device's last cache; 0, so that all bytes count as uncached, if it is not known."""
     if device.type == "cuda":
         return getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
     try:
@@ -121,7 +118,6 @@ def _tensors(values):
 
 
 def total_bytes(tensors):
-    """Return the size of tensors in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 

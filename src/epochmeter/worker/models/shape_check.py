@@ -21,13 +21,10 @@ def check_inputs(model, job, task):
         if "size" in dataset:
             samples = "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"])
             remedy = "another dataset.size"
-        raise ValueError(
-            "model {} does not accept the {} of dataset {}: {}. Set {}, or use another model.".format(
-                name, samples, dataset["name"], first_line(error), remedy
-            )
-        ) from error
+        message = "model {} does not accept the {} of dataset {}: {}. Set {}, or use another model."
+        raise ValueError(message.format(name, samples, dataset["name"], first_line(error), remedy)) from error
     if isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor):
-        check_outputs(outputs, targets, name, dataset)
+        _check_outputs(outputs, targets, name, dataset)
     target = job["target_accuracy"]
     if target is not None:
         zeros = map_tensors(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype), (outputs, targets))
@@ -36,21 +33,14 @@ def check_inputs(model, job, task):
             raise ValueError("target_accuracy={}: task {} has no accuracy. Set target_loss.".format(target, task_name))
 
 
-def check_outputs(outputs, targets, model, dataset):
-    """Raise ValueError, with the setting to change, if a model's outputs do not match the dataset's targets."""
+def _check_outputs(outputs, targets, model, dataset):
     key = next((key for key in ("classes", "words") if key in dataset), None)
     if key is None and targets.is_floating_point() and outputs.shape != targets.shape:
-        raise ValueError(
-            "model {} outputs {} numbers per sample, but dataset {} has {}. Use another model.".format(
-                model, outputs[0].numel(), dataset["name"], targets[0].numel()
-            )
-        )
+        message = "model {} outputs {} numbers per sample, but dataset {} has {}. Use another model."
+        raise ValueError(message.format(model, outputs[0].numel(), dataset["name"], targets[0].numel()))
     if key and outputs.shape[:-1] == targets.shape and outputs.shape[-1] < dataset[key]:
-        raise ValueError(
-            "model {0} outputs scores for {1} {2}, but dataset {3} has {4}. Set model.{2}={4}.".format(
-                model, outputs.shape[-1], key, dataset["name"], dataset[key]
-            )
-        )
+        message = "model {0} outputs scores for {1} {2}, but dataset {3} has {4}. Set model.{2}={4}."
+        raise ValueError(message.format(model, outputs.shape[-1], key, dataset["name"], dataset[key]))
 
 
 def check_smallest(model, job, count, task, replicas):
@@ -66,10 +56,9 @@ def check_smallest(model, job, count, task, replicas):
         try:
             dry_run(model, job, task, 1)
         except Exception as error:
-            raise ValueError(
-                "model {} cannot train on a single sample, but with batch={} a batch of {} leaves a device only one: "
-                "{}. Set {}.".format(job["model"]["name"], batch, size, first_line(error), remedy)
-            ) from error
+            cause = "with batch={} a batch of {} leaves a device only one: {}".format(batch, size, first_line(error))
+            message = "model {} cannot train on a single sample, but {}. Set {}."
+            raise ValueError(message.format(job["model"]["name"], cause, remedy)) from error
 
 
 def dry_run(model, job, task, count):

@@ -15,14 +15,10 @@ STEMS = ("imagenet", "cifar")
 
 
 def classifier(architecture, channels, classes, norm="batch", stem="imagenet", aux_logits=True):
-    """Build a torchvision classifier with random weights.
+    """Build a classifier of `torchvision.models` with random weights, and a first convolution for these channels.
 
-    Args:
-        architecture: Name of the function in `torchvision.models`.
-        channels: Channels of the images; the first convolution is adapted to them.
-        norm: `batch`, which is torchvision's, or `instance`, for the architectures that accept a norm layer.
-        stem: `imagenet`, which is torchvision's, or `cifar`, for ResNets: see `small_stem`.
-        aux_logits: Whether networks of the Inception family have their auxiliary classifiers.
+    `norm` is `batch`, which is torchvision's, or `instance`, for the architectures that accept a norm layer; `stem` is
+    `imagenet`, or for ResNets `cifar`; `aux_logits` are the auxiliary classifiers of the Inception family.
     """
     make_model = find_architecture(architecture)
     if norm not in NORMS or stem not in STEMS:
@@ -33,9 +29,8 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
     try:
         model = make_model(num_classes=classes, **options)
     except TypeError as error:
-        raise ValueError(
-            "torchvision's {} does not accept these options: {}. Set model.norm=batch.".format(architecture, error)
-        ) from error
+        message = "torchvision's {} does not accept these options: {}. Set model.norm=batch."
+        raise ValueError(message.format(architecture, error)) from error
     if stem == "cifar":
         if not isinstance(model, models.ResNet):
             raise ValueError("model.stem=cifar: {} is not a ResNet. Set model.stem=imagenet.".format(architecture))
@@ -57,19 +52,15 @@ def find_architecture(name):
     classifiers = list_architectures()
     if name in classifiers:
         return classifiers[name]
-    similar = get_close_matches(name, classifiers) or sorted(classifiers)
-    raise ValueError(
-        "`model.name={}` is not a classifier of the installed torchvision. Did you mean {}?".format(
-            name, ", ".join(similar)
-        )
-    )
+    similar = ", ".join(get_close_matches(name, classifiers) or sorted(classifiers))
+    message = "`model.name={}` is not a classifier of the installed torchvision. Did you mean {}?"
+    raise ValueError(message.format(name, similar))
 
 
 def small_stem(model):
     """Give a ResNet the stem for 32 x 32 pixels: a 3 x 3 convolution of stride 1, no max pooling.
 
-    It is that of He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, for CIFAR-10.
-    torchvision's stem reduces each side to a quarter of its pixels.
+    He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, for CIFAR-10.
     """
     first = model.conv1
     model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
