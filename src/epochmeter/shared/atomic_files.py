@@ -29,10 +29,7 @@ def write_json(path, value):
 
 
 def write_atomically(path, write):
-    """Write a text file atomically with `write(file)`; it is on disk when this returns.
-
-    A power cut may still restore the complete previous version: the rename itself is not waited for.
-    """
+    """Write a text file atomically with `write(file)`; after a power cut, it or its complete predecessor is on disk."""
     path = pathlib.Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -11,10 +11,7 @@ def instantiate_spec(spec, *args, **kwargs):
 
 
 def bind_spec(spec, *args, **kwargs):
-    """Return the call of a target with its own keyword arguments and these.
-
-    Raises ValueError if the target cannot be imported, or does not accept the arguments.
-    """
+    """Return the call of a target; ValueError if it cannot be imported, or does not accept the arguments."""
     target, keywords = import_object(spec["_target_"]), dict(target_arguments(spec), **kwargs)
     try:
         inspect.signature(target).bind(*args, **keywords)

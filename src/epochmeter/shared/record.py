@@ -1,19 +1,4 @@
-"""The run folder: plain files, which are the source of truth for everything else.
-
-    job.json      the configuration, and this run's metadata
-    host.json     the machine
-    epochs.jsonl  one line per window: metrics and notes
-    steps.bin     the intervals of each step
-    losses.bin    the loss of each step
-    power.csv     sampled power, if the meter samples
-    gauges.csv    utilization, temperatures, disk and network once per second (columns: machine/gauge_series.py)
-    progress.jsonl steps and parts of the open epoch so far, twice per second; deleted at its end
-    checkpoint.pt state to resume an interrupted run; deleted when the run is completed
-    trace.json.gz the profiler's trace of a few steps; trace_analysis.json has its analysis
-    ncu.csv       utilization of pipes by kernel (`profiler=ncu`); nsight.nsys-rep is the report of `profiler=nsys`
-    memory.json   memory of a training step at its peak, by kind
-    summary.json  means, standard deviations, totals, and how the run ended
-    completed.json    written last: the run is completed
+"""The run folder: plain files, which are the source of truth for everything else. docs/run-folder.md lists them.
 
 A crash at any time leaves a readable folder. JSON files are written atomically, lines and rows are only appended, and
 `job.json` is the first file moved away and the last one moved in: a folder without it holds no run. Everything written

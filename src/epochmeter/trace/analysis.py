@@ -65,10 +65,7 @@ def analyze_run(folder: Path) -> dict[str, Any]:
 
 
 def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
-    """Return the mean wall time of these steps in the steady epochs, which no profiler slowed; None if it is unknown.
-
-    The numbers of the steps count from 0: the trace begins with the first batch of an epoch.
-    """
+    """Return the mean wall time of these steps, counted from 0, in the steady epochs; None if it is unknown."""
     rows = np.array(record.steps()).reshape(-1, len(INTERVALS))
     epochs, begin = [], 0
     for window in record.windows():
@@ -88,8 +85,8 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         power: The power in the traced steps, or why it is unknown; empty if it is not needed.
 
     Returns:
-        `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` of
-        `measure_device`, `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
+        `metrics` (names without `trace/`), `missing` (why metrics are absent), `device` of `measure_device`,
+        `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
     """
     result: dict[str, object] = {"metrics": {}, "device": None, "attribution": None, "left_out": dict(trace.left_out)}
     if TOO_MANY in trace.left_out:

@@ -157,10 +157,7 @@ def _name_indices(trace: Trace, events: Ints) -> Ints:
 
 
 def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> list[Activity]:
-    """Sum times by the name of operators, which may occur several times, or of kernels; the longest first.
-
-    The input shapes are taken from `operators`: for kernels, the operators that launched them.
-    """
+    """Sum times by the name of operators or kernels, with the shapes of the operators that launched them."""
     names, inputs = _name_indices(trace, events), np.where(operators == NONE, NONE, trace.inputs[operators])
     order = np.argsort(names, kind="stable")
     rows = []

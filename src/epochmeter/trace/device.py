@@ -129,10 +129,7 @@ def _times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[s
 
 
 def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, int]:
-    """Return the length in ns of a device's idle gaps by cause.
-
-    The host causes a gap if the activity after it was launched after the device had become idle, or if there is none.
-    """
+    """Return the length of a device's idle gaps by cause: the host if it launched the next activity in the gap."""
     launch = trace.launch[activities]
     following = np.searchsorted(trace.start_ns[activities], gaps.end, side="left")
     launched_ns = np.append(np.where(launch == NONE, -1, trace.start_ns[launch]), LAST_NS)[following]

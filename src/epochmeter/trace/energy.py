@@ -1,7 +1,4 @@
-"""Energy of the traced steps by module and operator, from the power that was sampled while the trace was recorded.
-
-The method and its limits are those of the energy by phase of an epoch: `epochmeter.power.phases`.
-"""
+"""Energy of the traced steps by module and operator, from sampled power, as by phase in `epochmeter.power.phases`."""
 
 from __future__ import annotations
 
@@ -52,10 +49,7 @@ class TracedPower:
         return float((np.diff(times_ns) * (watts[1:] + watts[:-1])).sum()) / 2 * NANOSECOND
 
     def energy_by_name(self, begin_ns: Ints, labels: Ints, names: Sequence[str]) -> PhaseEnergy:
-        """Estimate the energy by name; `labels` are indices in `names`.
-
-        `begin_ns` has the begin of each stretch, counted from the first one, and the end of the last one.
-        """
+        """Estimate the energy by name, from the begins of stretches (the first is 0), the last end, and their names."""
         window_ns, length_ns = self.closed_ns - self.opened_ns, np.diff(begin_ns)
         if abs(int(begin_ns[-1]) - window_ns) > MAX_MISFIT * window_ns:
             return PhaseEnergy(reason="the clocks of the trace and of the run disagree.")

@@ -1,8 +1,6 @@
 """Class of a GPU kernel by its name: communication or computation, numeric precision, use of tensor cores.
 
-Names are those of cuBLAS, cuDNN, CUTLASS, Triton, flash-attention, PyTorch, NCCL, rocBLAS (Tensile) and MIOpen. A name
-that matches no pattern has an unknown precision: it is reported as such, and never guessed. docs/traces.md explains the
-table.
+A name that matches no pattern has an unknown precision, which is never guessed. docs/traces.md explains the patterns.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ Bools = NDArray[np.bool_]
 
 MAX_EVENTS, TOO_MANY = 4_000_000, "after the limit"
 """Largest number of events that are kept, and the reason why the others are left out."""
-CHUNK_CHARACTERS, MAX_EVENT_CHARACTERS = 1 << 22, 1 << 24
+CHUNK_CHARACTERS = 1 << 22
+MAX_EVENT_CHARACTERS = 1 << 24  # also of the text before the first event
 NS_PER_US = 1000
 MAX_DISTANCE_US = 3600e6
 """Events further from the median start, or longer, have a wrong time, as after a jump of the clock."""
@@ -78,12 +79,9 @@ INTEGERS = ("category", "name", "thread", "inputs", "device", "correlation", "se
 
 @dataclass
 class Trace:
-    """Events with a duration in order of their start, one array per column; times in ns since the first event.
+    """Events in order of their start, one array per column; an unknown integer is -1, an unknown number is NaN."""
 
-    An unknown integer is -1, an unknown number is NaN.
-    """
-
-    start_ns: Ints
+    start_ns: Ints  # since the first event
     duration_ns: Ints
     category: Ints
     name: Ints  # index in `names`
@@ -105,10 +103,7 @@ class Trace:
 
     @cached_property
     def launch(self) -> Ints:
-        """Index of the call that launched each event of the device; -1 for others, or if the call is not in the trace.
-
-        One call may launch several kernels, such as the launch of a CUDA graph.
-        """
+        """Index of the call that launched each event of the device, which may launch several; -1 without one."""
         calls, device = self.where(Category.RUNTIME)[::-1], self.where(*DEVICE)
         by_correlation = dict(zip(self.correlation[calls].tolist(), calls.tolist(), strict=True)) | {NONE: NONE}
         launch = np.full(len(self.start_ns), NONE)
@@ -148,11 +143,7 @@ class Trace:
 
 
 def load(path: Path) -> Trace:
-    """Read a trace, plain or compressed with gzip.
-
-    Raises:
-        TraceError: The file is missing, empty, truncated, or no trace of torch's profiler.
-    """
+    """Read a trace, plain or compressed with gzip; TraceError if it is missing, damaged, or no trace of torch."""
     columns = _Columns()
     try:
         with open(path, "rb") as file:
@@ -171,7 +162,12 @@ def load(path: Path) -> Trace:
 
 def _events(file: IO[str], path: Path) -> Iterator[dict[str, Any]]:
     """Decode the events of a file one by one, with as many reads as each needs."""
-    decoder, text, at = json.JSONDecoder(), _without_header(file, path), 0
+    decoder, text = json.JSONDecoder(), file.read(MAX_EVENT_CHARACTERS)
+    if not text.strip():
+        raise TraceError(f"the trace {path} is empty")
+    if not (header := HEADER.match(text)):
+        raise TraceError(f"{path} is no trace of torch's profiler: it has no `traceEvents`")
+    at = header.end()
     while not text.startswith("]", at := SEPARATORS.match(text, at).end()):  # type: ignore[union-attr]
         try:
             event, at = decoder.raw_decode(text, at)
@@ -186,19 +182,6 @@ def _events(file: IO[str], path: Path) -> Iterator[dict[str, Any]]:
         else:
             if isinstance(event, dict):
                 yield event
-
-
-def _without_header(file: IO[str], path: Path) -> str:
-    """Read until the first event, and return the text from there on."""
-    text = file.read(CHUNK_CHARACTERS)
-    if not text.strip():
-        raise TraceError(f"the trace {path} is empty")
-    while not (match := HEADER.match(text)):
-        more = file.read(CHUNK_CHARACTERS) if text.lstrip().startswith("{") else ""
-        if not more or len(text) > MAX_EVENT_CHARACTERS:
-            raise TraceError(f"{path} is no trace of torch's profiler: it has no `traceEvents`")
-        text += more
-    return text[match.end() :]
 
 
 class _Columns:

@@ -34,11 +34,9 @@ class NsightError(Exception):
 
 
 def analyze_pipes(path: Path) -> dict[str, Any]:
-    """Return the utilization of pipes: means over all profiled kernels, weighted by their duration.
+    """Return the mean utilization of pipes over all profiled kernels, weighted by their duration, or raise NsightError.
 
-    Returns:
-        `metrics`, `missing` (why metrics are absent), `total_s`, and `kernels`: rows with calls, total_s and a fraction
-        per pipe. NsightError if the file has no kernel with a duration, or an unknown layout.
+    These are `metrics`, `missing` (why some are absent), and `total_s`; `kernels` has the same per kernel.
     """
     launches = list(_launches(path))
     if not launches:

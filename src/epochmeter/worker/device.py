@@ -20,11 +20,7 @@ def accelerator(name):
 
 
 def choose_algorithms(deterministic, cudnn_benchmark):
-    """Set how torch chooses its algorithms in this process.
-
-    With `deterministic`, operations without a deterministic algorithm raise RuntimeError. With `cudnn_benchmark`, the
-    fastest convolutions are found by trials; the last bits of results may change from run to run.
-    """
+    """Set how torch chooses its algorithms; operations without a deterministic one may raise RuntimeError."""
     torch.backends.cudnn.benchmark = cudnn_benchmark
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA is initialized
@@ -119,12 +115,8 @@ def gpu_uuid(device):
 
 
 def describe_device(device):
-    facts = {
-        "python": sys.version.split()[0],
-        "torch": torch.__version__,
-        "accelerator": str(device),
-        "threads": torch.get_num_threads(),
-    }
+    facts = {"python": sys.version.split()[0], "torch": torch.__version__, "accelerator": str(device)}
+    facts["threads"] = torch.get_num_threads()
     if device.type == "cuda":
         gpu, uuid = torch.cuda.get_device_properties(device), gpu_uuid(device)
         facts["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory, **({"uuid": uuid} if uuid else {})}

@@ -10,20 +10,19 @@ import os
 import tempfile
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.worker.device import map_tensors
 from epochmeter.worker.models.operators import storage_of
 from epochmeter.worker.trace import MODULE
 
-KINDS = ("weights", "gradients", "optimizer", "inputs", "activations", "temporary")
-MARK = "epochmeter "
-"""Prefix of the name of a range; a kind and an address follow."""
+KEPT = ("weights", "gradients", "optimizer", "inputs")
+KINDS = (*KEPT, "activations", "temporary")
+MARK = "epochmeter "  # prefix of the name of a range; a kind and an address follow
 MAX_MODULES = 50
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Files with the memory limit of a container, by version of control groups."""
-DEVICE_TYPES = {"cpu": 0, "cuda": 1}
-"""Device type in the profiler's events; ROCm's is that of CUDA."""
+DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # in the profiler's events; ROCm's is that of CUDA
 
 
 def record_memory(path, trainer, batch):
@@ -31,8 +30,6 @@ def record_memory(path, trainer, batch):
     if path is None:
         trainer.train_epoch([batch])
         return
-    from torch.profiler import ProfilerActivity, profile
-
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         before = train_marked(trainer, batch)
     with tempfile.TemporaryDirectory() as folder:
@@ -77,9 +74,8 @@ def tensors_by_address(trainer, batch):
     for kind, tensors in groups.items():
         for tensor in tensors:
             if isinstance(tensor, torch.Tensor) and tensor.device.type == trainer.device.type:
-                storage = storage_of(tensor)
-                size = storage.size() * storage.element_size()  # torch 1.10 has no `nbytes`
-                storages[storage.data_ptr()] = (kind, size)
+                storage = storage_of(tensor)  # in torch 1.10 without `nbytes`
+                storages[storage.data_ptr()] = (kind, storage.size() * storage.element_size())
     return storages
 
 
@@ -91,10 +87,8 @@ def mark(kind, address):
 def peak_by_kind(events, before, device_type):
     """Return the memory at the peak of a profile, from its events and the tensors that existed before, by address.
 
-    Returns:
-        `peak_bytes`, bytes by kind in `kinds`, and the largest modules' activations in `modules`. On a GPU also
-        `allocated_bytes` and `reserved_bytes` of torch's allocator, and in `kinds` `fragmentation` and `other`:
-        allocations that existed before and are of no known kind.
+    These are `peak_bytes`, bytes by kind in `kinds`, and the largest modules' activations in `modules`. On a GPU also
+    the allocator's `allocated_bytes` and `reserved_bytes`, and the kinds `fragmentation` and `other` (from before).
     """
     live = {address: {"kind": kind, "bytes": size, "module": None} for address, (kind, size) in before.items()}
     changes, ranges = [(entry, entry["bytes"], {}) for entry in live.values()], []
@@ -123,21 +117,19 @@ def peak_by_kind(events, before, device_type):
 
 def _at_peak(changes):
     totals = [0, *itertools.accumulate(change for _, change, _ in changes)]
-    highest = max(totals)
-    end = totals.index(highest)
+    end = totals.index(max(totals))
     kinds, modules = dict.fromkeys(KINDS, 0), {}
     for entry, change, _ in changes[:end]:
         kinds[entry["kind"]] += change
         if entry["kind"] == "activations" and entry["module"]:
             modules[entry["module"]] = modules.get(entry["module"], 0) + change
     largest = sorted((size, name) for name, size in modules.items() if size > 0)[: -MAX_MODULES - 1 : -1]
-    memory = {"peak_bytes": highest, "kinds": kinds, "modules": {name: size for size, name in largest}}
+    memory = {"peak_bytes": totals[end], "kinds": kinds, "modules": {name: size for size, name in largest}}
     details = changes[end - 1][2] if end else {}
     if details.get("Total Reserved", 0) > 0:  # a GPU's allocator counts earlier allocations too
-        memory["allocated_bytes"], memory["reserved_bytes"] = details["Total Allocated"], details["Total Reserved"]
-        kinds["other"] = memory["allocated_bytes"] - highest
-        kinds["fragmentation"] = memory["reserved_bytes"] - memory["allocated_bytes"]
-        memory["peak_bytes"] = memory["allocated_bytes"]
+        allocated, reserved = details["Total Allocated"], details["Total Reserved"]
+        kinds.update(other=allocated - totals[end], fragmentation=reserved - allocated)
+        memory.update(allocated_bytes=allocated, reserved_bytes=reserved, peak_bytes=allocated)
     return memory
 
 
@@ -155,6 +147,6 @@ def device_memory(device, memory):
     for path in CONTAINER_LIMITS:
         with contextlib.suppress(OSError, ValueError), open(path) as file:  # no such file, or `max`
             limits.append(int(file.read()))
-    kept = sum(memory["kinds"][kind] for kind in ("weights", "gradients", "optimizer", "inputs"))
+    kept = sum(memory["kinds"][kind] for kind in KEPT)
     sizes = {"capacity_bytes": min(limits)}
     return dict(sizes, outside_torch_bytes=resident - kept) if resident >= kept else sizes  # less if swapped out

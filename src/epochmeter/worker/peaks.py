@@ -18,10 +18,8 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, 
 MIN_SIZE, MAX_SIZE, LONG_CALL_S = 256, 8192, 0.02
 """Smallest and largest size of the square matrices; the size is doubled until a product takes this long."""
 CHUNK_S, CHUNKS = 0.1, 5
-"""Duration and number of the repetitions of each measurement; the fastest counts. Each is long enough to contain the
-short interruptions by the system that a step of training contains."""
-COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 28}
-"""Size of a copied tensor, much larger than caches."""
+"""Duration and number of the repetitions, of which the fastest counts: as long as interruptions by the system."""
+COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 28}  # much larger than caches
 CALLS = 2000
 
 

@@ -36,16 +36,13 @@ class NullScaler:
 
 
 def autocast_and_scaler(name, device):
-    """Return the context manager of the forward pass and the gradient scaler; ValueError if it is not supported.
-
-    `fp32` disables TF32 everywhere, also in convolutions, for which torch enables it by default.
-    """
+    """Return the context manager of the forward pass and the gradient scaler; ValueError if it is not supported."""
     supported = supported_dtypes(device)
     if name not in supported:
         device_name = "a CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
         message = "precision={} is not supported by {}, which supports {}. Set precision to one of these."
         raise ValueError(message.format(name, device_name, ", ".join(supported)))
-    if device.type == "cuda":
+    if device.type == "cuda":  # torch enables TF32 in convolutions by default
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name == "tf32"
     if name in ("fp32", "tf32"):
         return NullContext(), NullScaler()

@@ -22,8 +22,7 @@ class Constant:
 def scaled_optimizer(job, ranks):
     """Return the optimizer's specification with its learning rate scaled to the global batch size, by `lr_scaling`.
 
-    `linear`: Goyal et al., Accurate, large minibatch SGD, 2017; `sqrt`: Krizhevsky, One weird trick for parallelizing
-    convolutional neural networks, 2014.
+    `linear`: Goyal et al., Accurate, large minibatch SGD, 2017; `sqrt`: Krizhevsky, One weird trick, 2014.
     """
     optimizer, ratio = job["optimizer"], job["batch"] * ranks / job["lr_batch"]
     scale = {"linear": ratio, "sqrt": math.sqrt(ratio)}.get(job["lr_scaling"])

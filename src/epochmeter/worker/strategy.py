@@ -1,7 +1,4 @@
-"""Strategies: single device, DataParallel and DistributedDataParallel.
-
-A strategy wraps the model and shards the samples. Ranks communicate through it between windows, never within one.
-"""
+"""Strategies wrap the model and shard the samples. Ranks communicate through them between windows, never within one."""
 
 import datetime
 import hashlib
@@ -16,9 +13,8 @@ from epochmeter.worker.device import accelerator, gpu_uuid
 
 def rank_seed(seed, rank):
     """Return a rank's random seed: rank 0 has the configured seed, other ranks a hash that no other seed yields."""
-    if rank == 0:
-        return seed
-    return int.from_bytes(hashlib.sha256("{}/{}".format(seed, rank).encode()).digest()[:7], "big")
+    digest = hashlib.sha256("{}/{}".format(seed, rank).encode()).digest()
+    return int.from_bytes(digest[:7], "big") if rank else seed
 
 
 class Single:
@@ -72,8 +68,7 @@ class Parallel(Single):
         available = torch.cuda.device_count() if device.type == "cuda" else 0
         self._gpus = list(range(min(available, self._max_gpus or available)))
         self.replicas = max(1, len(self._gpus))
-        wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
-        return wrapped, wrapped
+        return (nn.DataParallel(model, self._gpus) if self.replicas > 1 else model,) * 2
 
     def describe(self):
         return {"gpus": [gpu_uuid(torch.device("cuda", gpu)) for gpu in self._gpus]}
@@ -124,9 +119,9 @@ class Distributed(Single):
 
     def broadcast(self, value):
         distributed.monitored_barrier(self._control_group, self._timeout)
-        holder = [value]
-        distributed.broadcast_object_list(holder, 0, group=self._control_group)
-        return holder[0]
+        values = [value]
+        distributed.broadcast_object_list(values, 0, group=self._control_group)
+        return values[0]
 
     def describe(self):
         used = [(self.node, gpu_uuid(self._device))] if self._device.type == "cuda" else []
@@ -153,6 +148,5 @@ class Shard(Sampler):
 
     def __iter__(self):
         order = list(self._order)
-        if self._is_padded:
-            order += order[: -len(order) % self._ranks]
-        return iter(order[self._rank :: self._ranks])
+        padding = order[: -len(order) % self._ranks] if self._is_padded else []
+        return iter((order + padding)[self._rank :: self._ranks])

@@ -5,14 +5,17 @@ import itertools
 import os
 import threading
 
+import torch
+from torch.autograd.profiler import record_function
+from torch.nn.modules import module as modules
+from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
+
 from epochmeter.worker.timeline import monotonic_ns
 
-MODULE = "module: "
-"""Prefix of the name of a module's range in a trace; its name in the model and its class follow."""
+MODULE = "module: "  # prefix of a module's range in a trace; its name in the model and its class follow
 BACKWARD = "Tensor.backward"
 """Name of a backward pass's range, which includes the start of the autograd engine and the release of its graph."""
-NAME = "_epochmeter_name"
-"""Attribute of modules with their name in the model, while they are marked."""
+NAME = "_epochmeter_name"  # attribute of modules with their name in the model, while they are marked
 
 
 class TorchTrace:
@@ -22,20 +25,18 @@ class TorchTrace:
     traced_ns = None  # begin and end of the traced steps, of the monotonic clock, once they are recorded
 
     def __init__(self, warmup_steps=2, steps=5):
-        self.warmup_steps = warmup_steps
-        self.steps = steps
+        self.warmup_steps, self.steps = warmup_steps, steps
 
     def record_trace(self, path, batches, run):
         """Train a few steps by `run` on endless batches, and write the trace of the last ones if there is a path."""
         if path is None:
             run(itertools.islice(batches, self.warmup_steps + self.steps))
-            return
-        with contextlib.closing(self.recorded(path, batches)) as recorded:
-            run(recorded)
+        else:
+            with contextlib.closing(self.recorded(path, batches)) as recorded:
+                run(recorded)
 
     def recorded(self, path, batches, first=0):
         """Yield the batches of these steps, and write the trace; `first` is the first step's number in its epoch."""
-        from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
         def export(profiler):
             if self.traced_ns is not None:  # else the steps ended early
@@ -74,13 +75,10 @@ class NsightTrace(TorchTrace):
 
     def __init__(self, program, start, stop, timeout_s, warmup_steps=2, steps=5):
         super().__init__(warmup_steps, steps)
-        self.start = start
-        self.stop = stop
+        self.start, self.stop = start, stop
 
     def mark_steps(self, batches):
         """Yield the batches of the steps before `stop`; the CUDA profiler is on from the step `start`."""
-        import torch
-
         with contextlib.ExitStack() as profiling:
             for step, batch in enumerate(itertools.islice(batches, self.stop)):
                 if step == self.start and torch.cuda.is_initialized():
@@ -91,8 +89,6 @@ class NsightTrace(TorchTrace):
 
 
 def _synchronize():
-    import torch
-
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
@@ -103,10 +99,6 @@ def module_ranges(model):
     if model is None:
         yield
         return
-    import torch
-    from torch.autograd.profiler import record_function
-    from torch.nn.modules import module as modules
-
     ranges = threading.local()  # replicas of one model run in several threads
 
     def enter(module, inputs):

@@ -12,10 +12,7 @@ from epochmeter.worker.schedules import scaled_optimizer
 
 
 class Trainer:
-    """Train and evaluate a model; `model` is without wrappers, and `move` copies a batch to the device.
-
-    Raises ValueError if the model does not fit the dataset, or the device does not support the configuration.
-    """
+    """Train and evaluate a model; `model` is without wrappers, and `move` copies a batch to the device."""
 
     def __init__(self, job, task, strategy, device):
         self.device = device

@@ -6,8 +6,7 @@ import torch
 class Polynomial:
     """`count` training samples and a fifth as many for validation: (powers of x, y = w . powers + b).
 
-    x, w / 5 and b / 5 are standard normal; w and b are the same for both splits. `transform` maps x to its powers 1 to
-    `features`.
+    x, w / 5 and b / 5 are standard normal; w and b are the same for both splits.
     """
 
     def __init__(self, folder, split, transform, count, features, seed):

@@ -1,7 +1,4 @@
-"""Loader timing: time per batch to read, decode, transform and collate, measured in the DataLoader workers.
-
-The times travel with the batch through the DataLoader's queue as a few integers, so that processes share no state.
-"""
+"""Time per batch to read, decode, transform and collate, measured in the DataLoader workers and sent with the batch."""
 
 import time
 from array import array
@@ -157,10 +154,7 @@ class TimedLoader(DataLoader):
 
 
 def stall_model(loaded_s, compute_s, workers):
-    """Return the data stall as modeled in the literature: sum over steps of max(fetch + preprocess - compute, 0).
-
-    The time `loaded_s` to fetch and preprocess is divided among the workers.
-    """
+    """Return the data stall as modeled in the literature: sum over steps of max(fetch + preprocess - compute, 0)."""
     if workers == 0:  # nothing overlaps
         return sum(loaded_s)
     return sum(max(loaded / workers - compute, 0) for loaded, compute in zip(loaded_s, compute_s))

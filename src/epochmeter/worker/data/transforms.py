@@ -17,10 +17,7 @@ MODES = {1: "L", 3: "RGB"}
 
 
 def preprocessing(dataset, split):
-    """Return the transform from an image of a split, `train` or `val`, to the dataset's size and normalization.
-
-    The dataset's `preprocess` is `resize`, `crop` or `pad`, or the dotted path of a function like those below.
-    """
+    """Return the transform from an image to the dataset's size and normalization, by the dataset's `preprocess`."""
     name = dataset.get("preprocess", "resize")
     return (PREPROCESSING[name] if name in PREPROCESSING else import_object(name))(dataset, split)
 

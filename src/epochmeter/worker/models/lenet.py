@@ -9,10 +9,7 @@ from torch import nn
 
 
 class LeNet(nn.Module):
-    """LeNet-5: (N, channels, 32, 32) -> (N, classes).
-
-    `activation` is one of `torch.nn`. With 2 zeros of `padding` around them, images have 28 x 28 pixels.
-    """
+    """(N, channels, 32, 32) -> (N, classes); with 2 zeros of `padding` around them, images have 28 x 28 pixels."""
 
     def __init__(self, channels, classes, activation="Tanh", padding=0):
         super().__init__()

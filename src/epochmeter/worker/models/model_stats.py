@@ -19,7 +19,7 @@ FULL_PRECISIONS = ("fp32", "tf32")
 
 
 def compute_model_stats(model, job, task, device):
-    """Return a model's statistics by metric name in `model/`: counts, FLOPs and bytes of one device with its batch.
+    """Return counts, FLOPs and bytes of one device with its batch, by metric name in `model/`.
 
     Two entries are no metrics: the `operators` with FLOPs, and `conventions`, the FLOPs per sample by each convention.
     """

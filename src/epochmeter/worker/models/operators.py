@@ -71,10 +71,7 @@ class OperatorCounter(TorchDispatchMode):
 
 
 def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **options):
-    """Return the FLOPs of a convolution's backward pass: for each gradient as many as in the forward pass.
-
-    torch's own formula ignores groups in the gradient of the weights: it overestimates a MobileNet nine times.
-    """
+    """Return the FLOPs of a convolution's backward pass, with groups, which torch's own formula ignores."""
     output_mask = rest[2]  # which gradients of inputs, weights and bias; after the output padding and the groups
     return conv_flop_count(inputs, weights, out, transposed) * (output_mask[0] + output_mask[1])
 

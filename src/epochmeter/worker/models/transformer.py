@@ -15,10 +15,7 @@ CAUSAL_OPTIONS = (
 
 
 class Transformer(nn.Module):
-    """(source, target shifted right by a start token), both (N, length) -> word scores, (N, length, words).
-
-    `width` is a multiple of twice the heads; `hidden` is the size of the feed-forward layers.
-    """
+    """(source, target shifted right by a start token), both (N, length) -> word scores, (N, length, words)."""
 
     def __init__(self, words, length, width, heads, layers, hidden, dropout):
         super().__init__()

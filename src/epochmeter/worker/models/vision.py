@@ -58,10 +58,7 @@ def find_architecture(name):
 
 
 def small_stem(model):
-    """Give a ResNet the stem for 32 x 32 pixels: a 3 x 3 convolution of stride 1, no max pooling.
-
-    He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, for CIFAR-10.
-    """
+    """Give a ResNet the stem for 32 x 32 pixels of He et al., Deep residual learning, CVPR 2016, section 4.2."""
     first = model.conv1
     model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # torchvision's initialization
