@@ -75,6 +75,11 @@ class Loader:
         self.world.host(self.stop)
 
 
+@pytest.fixture
+def world():
+    return World()
+
+
 def on_device(world, timeline=None, **how):
     keys = {"host": world.now, "wall": world.now, "collect_interval_ns": 0, **how}
     return Clock(timeline or world.timeline, **keys)
@@ -82,6 +87,11 @@ def on_device(world, timeline=None, **how):
 
 def on_cpu(world, **how):
     return on_device(world, HostTimeline(world.now), **how)
+
+
+@pytest.fixture(params=[on_cpu, on_device])
+def clock(request, world):
+    return request.param(world)
 
 
 def times(clock):
@@ -122,8 +132,7 @@ def cpu_epoch(world, clock, waits, *, copy=1, compute=(10, 10, 5), rest=0, **loa
     clock.close()
 
 
-def test_interrupted_clock_reading_is_retried():
-    world = World()
+def test_interrupted_clock_reading_is_retried(world):
     interruptions = {0: 5, 2: 5, 6: 7}  # ms lost after that reading of the wall clock, before its mark
     readings = []
 
@@ -139,13 +148,10 @@ def test_interrupted_clock_reading_is_retried():
     assert clock.parts()["clock_residual_s"] == 0
 
 
-@pytest.mark.parametrize("timeline", [on_cpu, on_device])
 @pytest.mark.parametrize(("requests_end", "compute", "overhead"), [(True, 16, 2), (False, 11, 5)])
 def test_work_after_the_last_step_is_overhead_unless_another_batch_is_requested(
-    timeline, requests_end, compute, overhead
+    world, clock, requests_end, compute, overhead
 ):
-    world = World()
-    clock = timeline(world)
     clock.open()
     batches = clock.batches(Loader(world, [3, 3], stop=2), lambda batch: batch)
     for number in range(2):
@@ -169,8 +175,7 @@ def test_work_after_the_last_step_is_overhead_unless_another_batch_is_requested(
         (0, {"e2e": 10, "overhead": 10}),
     ],
 )
-def test_consumer_that_requests_batches_itself_has_no_copies(timeline, batches, expected):
-    world = World()
+def test_consumer_that_requests_batches_itself_has_no_copies(world, timeline, batches, expected):
     clock = timeline(world, copies=False)
     clock.open()
     world.host(2)
@@ -192,8 +197,7 @@ def test_consumer_that_requests_batches_itself_has_no_copies(timeline, batches, 
 
 
 @pytest.mark.parametrize("timeline", [on_cpu, on_device])
-def test_ended_last_step_is_not_extended_by_another_batch(timeline):
-    world = World()
+def test_ended_last_step_is_not_extended_by_another_batch(world, timeline):
     clock = timeline(world, copies=False)
     clock.open()
     clock.receive(clock.request())
@@ -210,15 +214,19 @@ def test_ended_last_step_is_not_extended_by_another_batch(timeline):
     assert rows_ms(clock) == [(0, 0, 0, 10), (10, 2, 0, 4)]
 
 
-def test_cpu_parts_match_the_script():
-    world = World()
-    clock = on_cpu(world)
-    cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)  # the last batch is smaller: 5 ms in place of 10
-    assert times(clock) == {
-        "e2e": 43, "data_stall": 10, "host_wait": 10, "copy": 3, "compute": 25, "overhead": 5, "loader_start": 5,
-        "loader_stop": 2,
-    }  # fmt: skip
-    assert clock.parts()["steps"] == 3
+def test_cpu_parts_match_the_script_and_collecting_several_steps_at_once_changes_no_sum(world):
+    for interval_ns, collected in ((0, [1, 2, 3]), (20 * MS, [2])):
+        steps = []
+        clock = on_cpu(
+            world, collect_interval_ns=interval_ns, observe=lambda count, *_, steps=steps: steps.append(count)
+        )
+        cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)  # the last batch is smaller: 5 ms in place of 10
+        assert times(clock) == {
+            "e2e": 43, "data_stall": 10, "host_wait": 10, "copy": 3, "compute": 25, "overhead": 5, "loader_start": 5,
+            "loader_stop": 2,
+        }  # fmt: skip
+        assert (clock.parts()["steps"], steps) == (3, collected)
+        assert rows_ms(clock) == [(5, 5, 1, 10), (4, 4, 1, 10), (1, 1, 1, 5)]
 
 
 @pytest.mark.parametrize(
@@ -232,8 +240,7 @@ def test_cpu_parts_match_the_script():
     ],
     ids=["a wait hidden by a lagging device is no stall", "a stall is idle time of the device", "a launch is compute"],
 )
-def test_device_parts_match_the_script_from_an_idle_device_on(waits, keys, expected, last_row):
-    world = World()
+def test_device_parts_match_the_script_from_an_idle_device_on(world, waits, keys, expected, last_row):
     clock = on_device(world)
     world.device(100)  # queued earlier: not part of the window
     lagging_epoch(world, clock, waits, **keys)
@@ -248,8 +255,8 @@ def milliseconds(parts):
     return [round(parts[f"{name}_s"] * 1e3, 6) for name in ("data_stall", "copy", "compute", "overhead")]
 
 
-def test_parts_so_far_are_those_of_the_steps_that_the_device_has_finished():
-    world, seen = World(), []
+def test_parts_so_far_are_those_of_the_steps_that_the_device_has_finished(world):
+    seen = []
     clock = on_device(world, observe=lambda steps, now_ns, parts: seen.append((steps, *milliseconds(parts()))))
     lagging_epoch(world, clock, [4, 30, 2], start=9)
     assert seen == [(0, 0, 0, 0, 0), (1, 13, 1, 10, 0), (1, 13, 1, 10, 0)]
@@ -257,8 +264,8 @@ def test_parts_so_far_are_those_of_the_steps_that_the_device_has_finished():
     assert min(world.synchronized_at[1:]) >= 66, "when the pass was closed"
 
 
-def test_gap_not_explained_by_waiting_is_overhead_and_the_residual_is_the_difference_between_the_clocks():
-    world, seen = World(), []
+def test_gap_not_explained_by_waiting_is_overhead_and_the_residual_is_the_difference_between_the_clocks(world):
+    seen = []
 
     def observe(steps, now_ns, parts):
         seen.append(milliseconds(parts()))
@@ -273,12 +280,9 @@ def test_gap_not_explained_by_waiting_is_overhead_and_the_residual_is_the_differ
     assert times(clock)["clock_residual"] == pytest.approx(62 * 0.001)
 
 
-@pytest.mark.parametrize("make", [on_cpu, on_device])
 @pytest.mark.parametrize(("held", "compute", "overhead"), [(False, 20, 5), (True, 25, 0)])
-def test_break_ends_the_last_step(make, held, compute, overhead):
+def test_break_ends_the_last_step(world, clock, held, compute, overhead):
     """The loop leaves after the second of four batches; `held`: it still has the generator at the close."""
-    world = World()
-    clock = make(world)
     clock.open()
     batches = clock.batches(Loader(world, [4, 4, 4, 4], start=2), lambda batch: batch)
     for number in batches:
@@ -295,17 +299,13 @@ def test_break_ends_the_last_step(make, held, compute, overhead):
     assert clock.parts()["clock_residual_s"] == 0
 
 
-@pytest.mark.parametrize("make", [on_cpu, on_device])
-def test_empty_loader_has_only_overhead(make):
-    world = World()
-    clock = make(world)
+def test_empty_loader_has_only_overhead(world, clock):
     lagging_epoch(world, clock, [], start=2, stop=3)
     assert times(clock) == {"e2e": 5, "overhead": 5, "loader_stop": 5}
     assert (clock.parts()["steps"], list(clock.rows)) == (0, [])
 
 
-def test_synchronous_timing_waits_after_every_step_and_deferred_timing_only_at_the_ends():
-    world = World()
+def test_synchronous_timing_waits_after_every_step_and_deferred_timing_only_at_the_ends(world):
     clock = on_device(world, synchronous=True)
     lagging_epoch(world, clock, [4, 4, 4])
     assert world.synchronized_at[:4] == [0, 15, 30, 45]
@@ -326,8 +326,7 @@ def test_full_event_queue_waits_and_counts_waits():
     assert times(clock) == {"e2e": 44, "copy": 4, "compute": 40}
 
 
-def test_new_epoch_resets_all_sums():
-    world = World()
+def test_new_epoch_resets_all_sums(world):
     clock = on_device(world)
     lagging_epoch(world, clock, [4, 30, 2], start=9)
     world.host(1000)
@@ -335,17 +334,6 @@ def test_new_epoch_resets_all_sums():
     assert times(clock) == {"e2e": 17, "data_stall": 6, "host_wait": 6, "copy": 1, "compute": 10, "loader_start": 6}
     assert clock.parts()["steps"] == 1
     assert rows_ms(clock) == [(6, 6, 1, 10)]
-
-
-def test_collecting_several_steps_at_once_gives_the_same_sums():
-    results = []
-    for interval_ns in (0, 20 * MS):
-        world, calls = World(), []
-        clock = on_cpu(world, collect_interval_ns=interval_ns, observe=lambda *call, calls=calls: calls.append(call))
-        cpu_epoch(world, clock, [3, 4, 1])
-        results.append((times(clock), rows_ms(clock), clock.parts()["steps"]))
-    assert [call[:2] for call in calls] == [(2, 29 * MS)]
-    assert results[0] == results[1]
 
 
 def test_real_clocks_differ_by_less_than_0_1_percent():

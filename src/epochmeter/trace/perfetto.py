@@ -116,7 +116,7 @@ def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
 
 
 def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: int) -> Iterator[Slice]:
-    """Yield an epoch's steps after the `skipped` ones, each followed by its phases; the first step is number `first`."""
+    """Yield an epoch's steps after the `skipped` ones, each followed by its phases; the first one is number `first`."""
     gap, wait, copy, compute = rows.T.astype(float)
     stall = np.minimum(gap, wait)
     lasts_ns = np.stack([gap - stall, stall, copy, compute], axis=1) * scale

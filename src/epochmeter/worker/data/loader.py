@@ -15,7 +15,7 @@ from epochmeter.worker.strategy import rank_seed
 
 
 def make_loaders(job, facts, task, strategy, cuda):
-    """Return this rank's loader for training and, if the run evaluates, that for evaluation; `facts` are the dataset's."""
+    """Return this rank's loader for training and, if the run evaluates, the one for evaluation."""
     dataset, loaders = job["dataset"], []
     is_synthetic = job["synthetic_batches"] or dataset["layout"] == "tensors"
     for split in ("train", "val") if job["evaluate"] else ("train",):
