@@ -1,5 +1,4 @@
 import random
-import zipfile
 from types import SimpleNamespace
 
 import numpy
@@ -84,21 +83,24 @@ def test_resumed_training_equals_uninterrupted_training(folder):
 
 @pytest.mark.parametrize(("every", "written"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3]), (None, [])])
 def test_checkpoint_is_written_every_n_epochs(folder, every, written):
-    checkpoint = start(folder, every=every).checkpoint
-    epochs_written = []
+    checkpoint, last = start(folder, every=every).checkpoint, []
     for epochs in range(1, 5):
         checkpoint.write(epochs, ended=False)
-        metadata = Record(folder).checkpoint()
-        epochs_written += [epochs] if metadata and metadata["epochs"] == epochs else []
-    assert epochs_written == written
+        last.append((Record(folder).checkpoint() or {}).get("epochs"))
+    assert sorted(set(last) - {None}) == written
 
 
-def test_metadata_is_readable_without_torch_and_no_partial_file_is_left(folder):
-    start(folder).checkpoint.write(3, ended=False)
-    assert Record(folder).checkpoint() == {"record_id": "this run", "epochs": 3}
-    assert zipfile.ZipFile(folder / CHECKPOINT).testzip() is None
+def test_metadata_is_readable_without_torch_and_the_model_is_without_wrappers(folder):
+    class Wrapping(Single):
+        def wrap(self, model, device):
+            return torch.nn.Sequential(model), model
+
+    worker = start(folder, Wrapping(1))
+    worker.checkpoint.write(3, ended=False)
+    assert Record(folder).checkpoint(verify=True) == {"record_id": "this run", "epochs": 3}
     assert sorted(path.name for path in folder.iterdir()) == [CHECKPOINT, "job.json"]
-    assert torch.load(folder / CHECKPOINT)["epochs"] == 3
+    state = torch.load(folder / CHECKPOINT)
+    assert (state["epochs"], state["learner"]["model"].keys()) == (3, worker.trainer.model.state_dict().keys())
 
 
 def test_failed_write_raises_and_keeps_the_previous_checkpoint(folder):
@@ -112,8 +114,6 @@ def test_failed_write_raises_and_keeps_the_previous_checkpoint(folder):
 
 def test_loading_executes_no_code_from_the_file(folder):
     class Program:
-        """Creates a folder when it is unpickled."""
-
         def __reduce__(self):
             return (folder / "ran").mkdir, ()
 
@@ -138,13 +138,3 @@ def test_rank_0_writes_and_reads_for_all_and_random_state_is_per_rank(folder):
     again = start(elsewhere, Rank(1, torch.load(folder / CHECKPOINT)))
     assert again.checkpoint.resume() == (1, False)
     assert torch.equal(torch.rand(3), drawn)
-
-
-def test_checkpoint_has_the_unwrapped_model(folder):
-    class Wrapping(Single):
-        def wrap(self, model, device):
-            return torch.nn.Sequential(model), model
-
-    start(folder, Wrapping(1)).checkpoint.write(1, ended=False)
-    names = torch.load(folder / CHECKPOINT)["learner"]["model"]
-    assert names.keys() == start(folder).trainer.model.state_dict().keys()

@@ -3,18 +3,8 @@ import threading
 
 import pytest
 
-from epochmeter.shared.protocol import (
-    Finished,
-    Joined,
-    NodeWindow,
-    Proceed,
-    Progress,
-    Recorded,
-    Trained,
-    WindowClosed,
-    decode,
-    encode,
-)  # fmt: skip
+from epochmeter.shared import protocol
+from epochmeter.shared.protocol import Finished, NodeWindow, Proceed, Progress, Recorded, Trained, WindowClosed, encode
 from epochmeter.worker.connection import ControllerConnection, RankedConnection
 
 HALF_A_SECOND_NS = 500_000_000
@@ -28,10 +18,7 @@ class Controller:
         self.lines = connection.makefile("r", encoding="utf-8")
 
     def received(self):
-        return decode(self.lines.readline())
-
-    def replies(self, reply):
-        self.connection.sendall(encode(reply))
+        return protocol.decode(self.lines.readline())
 
     def progress(self):
         """All progress messages, and the message after them."""
@@ -57,7 +44,7 @@ def connection(listener):
 @pytest.fixture
 def controller(listener, connection):
     controller = Controller(listener.accept()[0])
-    assert controller.received() == Joined(0, True)
+    assert controller.received() == protocol.Joined(0, True)
     yield controller
     controller.lines.close()
     controller.connection.close()
@@ -80,18 +67,12 @@ def test_controller_that_exits_or_does_not_answer_in_time_ends_the_process(conne
 
 
 def test_progress_is_sent_at_most_twice_per_second(connection, controller):
-    computed = []
-
-    def parts():
-        computed.append(0)
-        return {"copy_s": 0.5}
-
+    computed = iter([{"copy_s": number} for number in range(4)])  # parts that are not sent are not computed
     for step in range(1, 2001):  # a step each millisecond, from some moment on
-        connection.progress(step, 7_000_000_000 + step * 1_000_000, parts)
+        connection.progress(step, 7_000_000_000 + step * 1_000_000, lambda: next(computed))
     connection.send(Finished())
-    sent = [Progress(step, None, {"copy_s": 0.5}) for step in (1, 501, 1001, 1501)]
+    sent = [Progress(500 * number + 1, None, {"copy_s": number}) for number in range(4)]
     assert controller.progress() == (sent, Finished())
-    assert len(computed) == 4, "only what is sent is computed"
 
 
 def test_stopped_controller_does_not_delay_training(connection, controller):
@@ -112,9 +93,8 @@ def test_stopped_controller_does_not_delay_training(connection, controller):
 class Ranks:
     """A strategy of two ranks, with the value of the other rank."""
 
-    def __init__(self, rank, other, is_node_leader=None):
-        self.rank, self.other, self.broadcasts = rank, other, 0
-        self.is_node_leader = rank == 0 if is_node_leader is None else is_node_leader
+    def __init__(self, rank, other):
+        self.rank, self.other, self.broadcasts, self.is_node_leader = rank, other, 0, rank == 0
 
     def broadcast(self, value):
         self.broadcasts += 1
@@ -123,17 +103,13 @@ class Ranks:
         return [self.other, value] if self.rank else [value, self.other]
 
 
-def test_first_rank_sends_the_request_and_all_ranks_get_the_reply(connection, controller):
-    controller.replies(Recorded(True, {}, ""))
-    first, second = Ranks(0, None), Ranks(1, Recorded(True, {}, ""))
-    assert RankedConnection(connection, first).request(WindowClosed(1, 2)) == Recorded(True, {}, "")
+def test_first_rank_of_each_node_sends_the_request_and_all_ranks_get_the_replies(connection, controller):
+    stop, other_node = Recorded(True, {}, ""), NodeWindow("n1", {"energy_j": 2.0}, {"cpu0": 2.0}, {}, "", [])
+    controller.connection.sendall(encode(stop) + encode(other_node))
+    first, second = Ranks(0, None), Ranks(1, stop)
+    assert RankedConnection(connection, first).request(WindowClosed(1, 2)) == stop
     assert first.broadcasts == 1
-    assert RankedConnection(None, second).request(WindowClosed(3, 4)) == Recorded(True, {}, "")
-    assert controller.received() == WindowClosed(1, 2)
-
-
-def test_each_node_leader_sends_the_request_and_all_ranks_get_all_replies(connection, controller):
-    other_node = NodeWindow("n1", {"energy_j": 2.0}, {"cpu0": 2.0}, {}, "", [])
-    controller.replies(other_node)
-    second = Ranks(1, Proceed(), is_node_leader=True)
-    assert RankedConnection(connection, second).request_all(WindowClosed(1, 2)) == [Proceed(), other_node]
+    assert RankedConnection(None, second).request(WindowClosed(3, 4)) == stop
+    second.is_node_leader = True
+    assert RankedConnection(connection, second).request_all(WindowClosed(5, 6)) == [stop, other_node]
+    assert [controller.received() for _ in range(2)] == [WindowClosed(1, 2), WindowClosed(5, 6)]

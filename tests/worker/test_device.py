@@ -5,17 +5,9 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 import torch
 
-from epochmeter.worker.device import (
-    accelerator,
-    batch_mover,
-    choose_algorithms,
-    describe_device,
-    make_timeline,
-    map_tensors,
-    peak_memory,
-    sample_count,
-    synchronize_and_reset_peaks,
-)
+from epochmeter.worker import device
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.device import batch_mover, map_tensors, peak_memory, sample_count, synchronize_and_reset_peaks
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -36,11 +28,11 @@ def gpu(monkeypatch):
 
 def test_gpu_is_used_unless_cpu_is_configured(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [accelerator(name).type for name in ("auto", "cpu", "cuda")] == ["cuda", "cpu", "cuda"]
+    assert [device.accelerator(name).type for name in ("auto", "cpu", "cuda")] == ["cuda", "cpu", "cuda"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert [accelerator(name).type for name in ("auto", "cpu")] == ["cpu", "cpu"]
+    assert [device.accelerator(name).type for name in ("auto", "cpu")] == ["cpu", "cpu"]
     with pytest.raises(RuntimeError, match=r"accelerator=cuda.*finds no GPU.*device\.python.*accelerator=cpu"):
-        accelerator("cuda")
+        device.accelerator("cuda")
 
 
 def test_peak_memory_is_the_maximum_over_the_process_gpus(gpu):
@@ -56,9 +48,9 @@ def test_peak_memory_is_the_maximum_over_the_process_gpus(gpu):
 def test_algorithm_settings_are_applied_and_recorded(gpu):
     for deterministic, benchmark in ((False, False), (False, True), (True, False)):
         try:
-            choose_algorithms(deterministic, cudnn_benchmark=benchmark)
+            device.choose_algorithms(deterministic, cudnn_benchmark=benchmark)
             assert torch.are_deterministic_algorithms_enabled() is deterministic
-            assert torch.backends.cudnn.benchmark is describe_device(CUDA)["cudnn_benchmark"] is benchmark
+            assert torch.backends.cudnn.benchmark is device.describe_device(CUDA)["cudnn_benchmark"] is benchmark
         finally:
             torch.use_deterministic_algorithms(False)
             torch.backends.cudnn.benchmark = False
@@ -66,10 +58,8 @@ def test_algorithm_settings_are_applied_and_recorded(gpu):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_real_gpu_clock_agrees_with_the_host_clock():
-    from epochmeter.worker.clock import Clock
-
     matrix = torch.rand(2048, 2048, device="cuda")
-    clock = Clock(make_timeline(CUDA))
+    clock = Clock(device.make_timeline(CUDA))
     synchronize_and_reset_peaks(CUDA)
     clock.open()
     for _ in clock.batches(range(300), lambda batch: batch):
@@ -77,14 +67,6 @@ def test_real_gpu_clock_agrees_with_the_host_clock():
     clock.close()
     parts = clock.parts()
     assert abs(parts["clock_residual_s"]) <= 0.001 * parts["e2e_s"]
-
-
-def test_batch_tensors_are_moved_and_images_get_their_memory_format():
-    images, (labels,) = batch_mover(torch.device("meta"), torch.channels_last)(
-        [torch.zeros(2, 3, 4, 4), (torch.ones(2),)]
-    )
-    assert images.device.type == labels.device.type == "meta"
-    assert images.is_contiguous(memory_format=torch.channels_last)
 
 
 Pair = namedtuple("Pair", "image boxes")
@@ -99,14 +81,11 @@ class Sample:
 class Graph:
     """A batch with its own `to`, like those of PyTorch Geometric."""
 
-    def __init__(self, device="cpu"):
-        self.device = device
-
     def to(self, device):
-        return Graph(str(device))
+        return SimpleNamespace(device=str(device))
 
     def pin_memory(self):
-        return Graph("pinned")
+        return SimpleNamespace(device="pinned")
 
 
 def places(part):
@@ -142,17 +121,14 @@ def test_nested_batches_keep_their_container_types(batch, moved):
     assert places(batch) == before
 
 
-def test_objects_with_their_own_to_or_pin_memory_use_it():
+def test_objects_with_their_own_to_or_pin_memory_use_it_and_images_get_their_memory_format():
     move = batch_mover(torch.device("meta"), torch.channels_last)
-    graph, images = move([Graph(), torch.zeros(2)])
+    graph, images = move([Graph(), torch.zeros(2, 3, 4, 4)])
     assert (graph.device, images.device.type) == ("meta", "meta")
-    pinned = map_tensors(torch.clone, {"graph": Graph()}, "pin_memory")
-    assert pinned["graph"].device == "pinned"
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert map_tensors(torch.clone, {"graph": Graph()}, "pin_memory")["graph"].device == "pinned"
 
 
-@pytest.mark.parametrize(
-    "batch",
-    [torch.zeros(3, 2), {"boxes": torch.zeros(3, 4), "labels": torch.zeros(3)}, Pair(torch.zeros(3), []), [1, 2, 3]],
-)
-def test_count_is_the_length_of_the_first_tensor(batch):
-    assert sample_count(batch) == 3
+def test_count_is_the_length_of_the_first_tensor():
+    boxes = {"boxes": torch.zeros(3, 4), "labels": torch.zeros(5)}
+    assert [sample_count(batch) for batch in (torch.zeros(3, 2), boxes, Pair(torch.zeros(3), []), [1, 2, 3])] == [3] * 4

@@ -67,17 +67,13 @@ def test_failure_class_by_error(error, kind):
     assert ("--shm-size" in message) is (kind == "shared_memory")
 
 
-@pytest.mark.parametrize(("free_blocks", "kind"), [(1 << 20, "exception"), (0, "shared_memory")])
-def test_full_disk_differs_from_full_shared_memory(monkeypatch, free_blocks, kind):
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free_blocks, f_frsize=4096))
-    assert describe_failure(OSError(errno.ENOSPC, "No space left on device"), JOB)[0] == kind
-
-
-def test_killed_loader_is_out_of_memory_where_the_kernel_counts_no_kills(monkeypatch):
-    error = RuntimeError("DataLoader worker (pid 77) is killed by signal: Killed.")
-    for counts, kind in ((True, "killed"), (False, "oom")):
+def test_class_may_depend_on_free_shared_memory_and_on_the_kernel(monkeypatch):
+    disk, killed = OSError(errno.ENOSPC, "No space left on device"), RuntimeError("is killed by signal: Killed.")
+    for has_space, counts, kinds in ((True, True, ["exception", "killed"]), (False, False, ["shared_memory", "oom"])):
+        free = SimpleNamespace(f_bavail=has_space << 20, f_frsize=4096)
+        monkeypatch.setattr(os, "statvfs", lambda path, free=free: free)
         monkeypatch.setattr(errors, "_kernel_counts_kills", lambda counts=counts: counts)
-        assert describe_failure(error, JOB)[0] == kind
+        assert [describe_failure(error, JOB)[0] for error in (disk, killed)] == kinds
 
 
 @pytest.mark.parametrize(

@@ -31,19 +31,15 @@ def evaluated(batches, *losses):
     return stats
 
 
-def test_sums_are_over_samples_not_batches():
+@pytest.mark.parametrize("chunk_steps", [2, 1024])
+def test_losses_of_all_steps_are_kept_and_sums_are_over_samples_not_batches(monkeypatch, chunk_steps):
+    monkeypatch.setattr(loop, "CHUNK_STEPS", chunk_steps)
     right, wrong = [9.0, 0.0], [0.0, 9.0]
-    batches = [(torch.tensor([right] * 3), torch.tensor([0, 0, 0])), (torch.tensor([wrong]), torch.tensor([0]))]
-    stats = evaluated(batches, 1.0, 5.0)
-    assert stats.samples == 4
-    assert stats.totals() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "correct": 3}
-
-
-def test_losses_of_all_steps_are_kept(monkeypatch):
-    monkeypatch.setattr(loop, "CHUNK_STEPS", 2)
-    stats = evaluated([(torch.eye(2), torch.tensor([0, 1]))] * 5, 1.0, 2.0, 3.0, 4.0, 5.0)
-    assert (stats.losses(), stats.weights()) == ([1.0, 2.0, 3.0, 4.0, 5.0], [2.0] * 5)
-    assert stats.last_loss() == 5.0
+    batches = [(torch.tensor([right] * 3), torch.tensor([0, 0, 0])), (torch.tensor([wrong]), torch.tensor([0]))] * 2
+    stats = evaluated(batches, 1.0, 5.0, 2.0, 6.0)
+    assert (stats.losses(), stats.weights(), stats.samples) == ([1.0, 5.0, 2.0, 6.0], [3.0, 1.0, 3.0, 1.0], 8)
+    assert stats.last_loss() == 6.0
+    assert stats.totals() == {"weight": 8, "loss_sum": 3 * 1.0 + 1 * 5.0 + 3 * 2.0 + 1 * 6.0, "correct": 6}
 
 
 def test_loss_weights_can_be_on_the_device():
