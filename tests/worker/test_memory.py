@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -43,9 +44,8 @@ EVENTS = [
 def test_peak_is_divided_by_kind_and_module():
     found = peak_by_kind(EVENTS, {1: ("weights", 50), 2: ("optimizer", 25)}, 0)
     assert found["peak_bytes"] == sum(found["kinds"].values()) == 151
-    assert {kind: size for kind, size in found["kinds"].items() if size} == {
-        "weights": 50, "optimizer": 25, "activations": 60, "temporary": 16
-    }  # fmt: skip
+    expected = {"weights": 50, "optimizer": 25, "activations": 60, "temporary": 16}
+    assert {kind: size for kind, size in found["kinds"].items() if size} == expected
     assert found["modules"] == {"inner (Linear)": 40, "outer (Net)": 20}
 
 
@@ -85,32 +85,27 @@ def test_step_of_a_linear_network_has_the_bytes_of_its_tensors(trainer, tmp_path
 
 
 def test_capacity_is_limited_by_the_container(tmp_path, monkeypatch):
-    path = tmp_path / "memory.max"
-    monkeypatch.setattr(memory_module, "CONTAINER_LIMITS", (str(path), str(tmp_path / "missing")))
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "limit").write_text("4096\n")
     capacities = []
-    for limit in ("max", "4096"):
-        path.write_text(limit + "\n")
+    for names in (["memory.max", "missing"], ["memory.max", "limit"]):
+        monkeypatch.setattr(memory_module, "CONTAINER_LIMITS", [tmp_path / name for name in names])
         kinds = peak_by_kind(EVENTS, {}, 0)
         capacities.append(memory_module.device_memory(torch.device("cpu"), kinds)["capacity_bytes"])
     assert capacities[0] > capacities[1] == 4096
 
 
-def test_memory_that_cannot_be_measured_does_not_lose_the_trace(trainer, tmp_path, monkeypatch):
-    def fail(*arguments):
-        raise RuntimeError("the step failed")
-
-    monkeypatch.setattr(program, "record_memory", fail)
+@pytest.mark.parametrize("is_peer_error", [False, True])
+def test_memory_that_cannot_be_measured_does_not_lose_the_trace(trainer, tmp_path, monkeypatch, is_peer_error):
+    monkeypatch.setattr(program, "record_memory", Mock(side_effect=RuntimeError("the step failed")))
+    monkeypatch.setattr(program, "is_peer_rank_error", lambda error: is_peer_error)  # the other rank reports it
     trainer.move, trace = lambda batch: batch, tmp_path / "trace.json.gz"
     images = {"batch": 4, "seed": 0, "dataset": {"size": 8, "channels": 1, "classes": 10}}
     loader = SyntheticBatches(4, images, Classification(auxiliary=0), pinned=False)
     profiler = {"_target_": "epochmeter.worker.trace.TorchTrace", "warmup_steps": 1, "steps": 1}
-    for is_peer_error in (False, True):  # the other rank reports it
-        monkeypatch.setattr(program, "is_peer_rank_error", lambda error, result=is_peer_error: result)
-        sent, job = [], {"profiler": profiler, "compile": False}
-        program.record_profile(
-            SimpleNamespace(folder=tmp_path), job, Single(1), trainer, loader, SimpleNamespace(send=sent.append)
-        )
-        *failed, traced = sent
-        assert failed == ([] if is_peer_error else [TraceFailed("no memory by kind: the step failed")])
-        assert traced.opened_ns < traced.closed_ns
-        assert trace.exists()
+    job, connection = {"profiler": profiler, "compile": False}, Mock()
+    program.record_profile(SimpleNamespace(folder=tmp_path), job, Single(1), trainer, loader, connection)
+    *failed, traced = (call.args[0] for call in connection.send.call_args_list)
+    assert failed == ([] if is_peer_error else [TraceFailed("no memory by kind: the step failed")])
+    assert traced.opened_ns < traced.closed_ns
+    assert trace.exists()

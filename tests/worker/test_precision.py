@@ -2,12 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from epochmeter.worker import precision
-from epochmeter.worker.precision import autocast_and_scaler
+from epochmeter.worker.precision import autocast_and_scaler, supported_dtypes
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-
-
 SWITCHES = (torch.backends.cuda.matmul, torch.backends.cudnn)
 
 
@@ -39,25 +36,22 @@ def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_gradients_in_fp32():
         assert layer(torch.ones(2, 4)).dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("name", "device", "supported"),
-    [("tf32", "a CPU", "fp32, bf16"), ("fp16", "a CPU", "fp32, bf16"),
-     ("tf32", "Some GPU", "fp32, fp16"), ("bf16", "Some GPU", "fp32, fp16")],
-)  # fmt: skip
-def test_cpus_and_gpus_before_ampere_reject_unsupported_precisions(gpu, name, device, supported):
-    with pytest.raises(ValueError, match=f"precision={name} is not supported by {device}, which supports {supported}"):
-        autocast_and_scaler(name, CPU if device == "a CPU" else gpu((7, 0)))
+def test_cpus_gpus_before_ampere_and_amd_gpus_reject_unsupported_precisions(gpu, monkeypatch):
+    for names, device, supported in (
+        (("tf32", "fp16"), CPU, "fp32, bf16"),
+        (("tf32", "bf16"), gpu((7, 0)), "fp32, fp16"),
+    ):
+        name = "a CPU" if device is CPU else "Some GPU"
+        for precision in names:
+            with pytest.raises(ValueError, match=f"{precision} is not supported by {name}, which supports {supported}"):
+                autocast_and_scaler(precision, device)
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    assert supported_dtypes(gpu((9, 4))) == ["fp32", "bf16", "fp16"]
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
-@pytest.mark.parametrize(("name", "tf32"), [("fp32", False), ("tf32", True), ("bf16", False)])
-def test_tf32_is_off_in_convolutions_unless_configured(gpu, name, tf32):
-    device = gpu((8, 0))
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not tf32
-    autocast_and_scaler(name, device)
-    assert [switches.allow_tf32 for switches in SWITCHES] == [tf32, tf32]
-
-
-def test_amd_gpu_has_no_tf32(gpu, monkeypatch):
-    monkeypatch.setattr(torch.version, "hip", "6.2")
-    assert precision.supported_dtypes(gpu((9, 4))) == ["fp32", "bf16", "fp16"]
+def test_tf32_is_off_in_convolutions_unless_configured(gpu):
+    for name, tf32 in (("fp32", False), ("tf32", True), ("bf16", False)):
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not tf32
+        autocast_and_scaler(name, gpu((8, 0)))
+        assert [switches.allow_tf32 for switches in SWITCHES] == [tf32, tf32]
