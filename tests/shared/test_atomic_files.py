@@ -10,27 +10,21 @@ import pytest
 from epochmeter.shared.atomic_files import append_to, lock_folder, read_json, write_atomically, write_json
 
 
-def test_failed_write_keeps_the_old_file(tmp_path):
-    write_json(tmp_path / "job.json", {"batch": 16})
+def test_readers_see_the_old_file_until_the_new_one_is_complete_and_after_a_failed_write(tmp_path):
+    path, seen = tmp_path / "job.json", []
+    write_json(path, {"batch": 16})
     with pytest.raises(TypeError):
-        write_json(tmp_path / "job.json", {"batch": 32, "model": object()})
-    assert read_json(tmp_path / "job.json") == {"batch": 16}
-    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
-
-
-def test_reader_never_sees_a_partial_file(tmp_path):
-    write_json(tmp_path / "job.json", {"batch": 16})
-    seen = []
+        write_json(path, {"batch": 32, "model": object()})
+    assert list(tmp_path.iterdir()) == [path]
 
     def write(file):
         file.write('{"batch": ')
         file.flush()
-        seen.append(read_json(tmp_path / "job.json"))
+        seen.append(read_json(path))
         file.write("32}")
 
-    write_atomically(tmp_path / "job.json", write)
-    assert seen == [{"batch": 16}]
-    assert read_json(tmp_path / "job.json") == {"batch": 32}
+    write_atomically(path, write)
+    assert (seen, read_json(path)) == ([{"batch": 16}], {"batch": 32})
 
 
 @pytest.fixture
@@ -52,19 +46,17 @@ def calls(monkeypatch):
     return calls
 
 
-def test_content_is_on_disk_before_it_replaces_the_old_file(tmp_path, calls):
+def test_content_and_a_new_name_are_on_disk_before_a_file_is_replaced_and_after_bytes_are_appended(tmp_path, calls):
+    folder, partial = ("fsync", tmp_path.name, None), f".file.{os.getpid()}"
     for content in ("first", "second"):
         write_atomically(tmp_path / "file", lambda file, content=content: file.write(content))
-    partial = f".file.{os.getpid()}"
     new, replaced = [("fsync", partial, 5), ("replace", "file")], [("fsync", partial, 6), ("replace", "file")]
-    assert calls == [*new, ("fsync", tmp_path.name, None), *replaced]
-
-
-def test_appended_bytes_and_a_new_name_are_on_disk_at_the_end(tmp_path, calls):
+    assert calls == [*new, folder, *replaced]
+    calls.clear()
     for content in (b"abc", b"de"):
-        with append_to(tmp_path / "file") as file:
+        with append_to(tmp_path / "rows") as file:
             file.write(content)
-    assert calls == [("fsync", "file", 3), ("fsync", tmp_path.name, None), ("fsync", "file", 5)]
+    assert calls == [("fsync", "rows", 3), folder, ("fsync", "rows", 5)]
 
 
 @pytest.mark.parametrize("refuses", ["nothing", "folders", "all"])
@@ -77,8 +69,7 @@ def test_folder_lock_excludes_other_processes(tmp_path, monkeypatch, refuses):
 
     monkeypatch.setattr(fcntl, "flock", flock)
     own = lock_folder(tmp_path)
-    other = lock_folder(tmp_path, wait=False)
-    assert (other is None) is (refuses != "all")
+    assert (lock_folder(tmp_path, wait=False) is None) is (refuses != "all")
     os.close(own)
     assert lock_folder(tmp_path, wait=False) is not None
     assert [path.name for path in tmp_path.iterdir()] == ([] if refuses == "nothing" else [".lock"])

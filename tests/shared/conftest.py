@@ -1,1 +1,0 @@
-from power.conftest import other_process  # noqa: F401
