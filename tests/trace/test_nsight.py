@@ -8,29 +8,20 @@ DATA = Path(__file__).parents[1] / "data/nsight"
 TENSOR = PIPES["tensor"]
 
 
-@pytest.mark.parametrize("layout", ["columns", "rows"])
-def test_pipes_are_weighted_by_the_time_of_kernels_in_both_layouts(layout):
-    result = analyze_pipes(DATA / f"{layout}.csv")
-    assert result["missing"] == []
-    assert result["metrics"] == pytest.approx(
-        {
-            "pipe_fma_fraction": (1180 * 0.025 + 20 * 0.125) / 1200,
-            "pipe_alu_fraction": (1180 * 0.05 + 20 * 0.1) / 1200,
-            "pipe_fp16_fraction": 0.0,
-            "pipe_tensor_fraction": (80 * 0.6 + 1100 * 0.7) / 1200,
-            "pipe_xu_fraction": 20 * 0.5 / 1200,
-        }
-    )
+@pytest.mark.parametrize("layout", ["columns", "rows", "rows with another unit"])
+def test_pipes_are_weighted_by_the_time_of_kernels_in_both_layouts(tmp_path, layout):
+    text = (DATA / f"{layout.split()[0]}.csv").read_text()
+    if layout == "rows with another unit":
+        text = text.replace('"nsecond","1,100,000"', '"msecond","1.1"')
+    (tmp_path / "ncu.csv").write_text(text)
+    result = analyze_pipes(tmp_path / "ncu.csv")
+    fma, alu = (1180 * 0.025 + 20 * 0.125) / 1200, (1180 * 0.05 + 20 * 0.1) / 1200
+    expected = {"fma": fma, "alu": alu, "fp16": 0.0, "tensor": (80 * 0.6 + 1100 * 0.7) / 1200, "xu": 20 * 0.5 / 1200}
+    assert result["metrics"] == pytest.approx({f"pipe_{pipe}_fraction": value for pipe, value in expected.items()})
     gemm, other = result["kernels"]
-    assert (gemm["calls"], other["calls"]) == (2, 1)
+    assert (gemm["calls"], other["calls"], result["missing"]) == (2, 1, [])
     assert (gemm["total_s"], result["total_s"]) == pytest.approx((1180e-6, 1200e-6))
     assert gemm["tensor"] == pytest.approx((80 * 0.6 + 1100 * 0.7) / 1180)
-
-
-def test_durations_of_a_file_may_have_different_units(tmp_path):
-    text = (DATA / "rows.csv").read_text().replace('"nsecond","1,100,000"', '"msecond","1.1"')
-    (tmp_path / "ncu.csv").write_text(text)
-    assert analyze_pipes(tmp_path / "ncu.csv")["total_s"] == pytest.approx(1200e-6)
 
 
 @pytest.mark.parametrize("value", ["n/a", "", "65,77", "nan"])

@@ -21,6 +21,11 @@ CLOCK = {"wall_s": 1e9, "monotonic_ns": 100 * SECOND}
 MAX_ERROR_US = 1000
 
 
+def window(name, epoch, opened_s, closed_s, metrics=()):
+    times = {"opened_ns": opened_s * SECOND, "closed_ns": closed_s * SECOND}
+    return {"window": name, "epoch": epoch, **times, "metrics": dict(metrics)}
+
+
 @pytest.fixture
 def record(tmp_path):
     """A record of one epoch with two steps, from 10 s to 14 s after the start, and an evaluation."""
@@ -28,9 +33,8 @@ def record(tmp_path):
     record.describe({}, {"clock": CLOCK})
     record.append_steps(array("f", [1.5, 0.5, 0.25, 0.25, 0.0, 3.0, 0.5, 1.0]))
     metrics = {"epoch/steps": 2, "epoch/e2e_s": 4.0, "epoch/clock_residual_s": 0.0}
-    record.append({"window": "epoch", "epoch": 0, "opened_ns": 110 * SECOND, "closed_ns": 114 * SECOND,
-                   "metrics": metrics})  # fmt: skip
-    record.append({"window": "val", "epoch": 0, "opened_ns": 115 * SECOND, "closed_ns": 116 * SECOND, "metrics": {}})
+    record.append(window("epoch", 0, 110, 114, metrics))
+    record.append(window("val", 0, 115, 116))
     return record
 
 
@@ -69,8 +73,7 @@ def test_steps_by_a_device_clock_that_is_fast_end_with_their_epoch(record, tmp_p
 
 
 def test_samples_are_counters_by_column_and_metrics_that_are_not_finite_are_left_out(record):
-    record.append({"window": "val", "epoch": 1, "opened_ns": 117 * SECOND, "closed_ns": 118 * SECOND,
-                   "metrics": {"val/loss": float("nan"), "val/accuracy": 0.1}})  # fmt: skip
+    record.append(window("val", 1, 117, 118, {"val/loss": float("nan"), "val/accuracy": 0.1}))
     record.append_power([111 * SECOND], {"VDD_IN": [5.0], "total": [7.0]})
     columns = ("monotonic_ns", "cpu_utilization", "ram_used_bytes")
     record.append_gauges(columns, [{"monotonic_ns": 112 * SECOND, "cpu_utilization": 0.5}])
@@ -84,7 +87,7 @@ def test_samples_are_counters_by_column_and_metrics_that_are_not_finite_are_left
 
 
 def test_epochs_before_a_reboot_are_placed_by_the_wall_clock(record):
-    record.append({"window": "epoch", "epoch": 1, "opened_ns": 8 * SECOND, "closed_ns": 9 * SECOND, "metrics": {}})
+    record.append(window("epoch", 1, 8, 9))
     after = {"epoch": 1, "clock": {"wall_s": 1e9 + 3600, "monotonic_ns": 5 * SECOND}}
     record.describe({}, {"clock": CLOCK, "resumed": [after]})
     begin_s = {name: begin_s for name, begin_s, _ in slices_of(record)}
@@ -109,24 +112,20 @@ def traced(record):
     return record, begun_ns[-9:]
 
 
-def test_events_of_the_profiler_are_on_the_clock_of_the_run(traced):
+def test_events_of_the_profiler_are_on_the_clock_of_the_run_and_batches_on_the_track_of_their_worker(traced):
     record, begun_ns = traced
     with gzip.open(record.folder / "trace.json.gz", "rt") as file:
         own = json.load(file)["traceEvents"]
     events = events_of(record)
     assert events[-len(own) :] == own
-    (window,) = [event for event in events if event["name"] == "profiler's trace"]
-    origin_us = window["ts"] - record.run()["traced"]["opened_ns"] / 1000
+    (profiled,) = [event for event in events if event["name"] == "profiler's trace"]
+    origin_us = profiled["ts"] - record.run()["traced"]["opened_ns"] / 1000
     marks = [event for event in own if event["name"] == "known" and event["cat"] == "user_annotation"]
     errors_us = [event["ts"] - origin_us - at_ns / 1000 for event, at_ns in zip(marks, begun_ns, strict=True)]
     assert abs(statistics.median(errors_us)) < MAX_ERROR_US
     steps = [event for event in own if event["name"].startswith("ProfilerStep")]
     borders_us = min(event["ts"] for event in steps), max(event["ts"] + event["dur"] for event in steps)
-    assert [window["ts"], window["ts"] + window["dur"]] == pytest.approx(borders_us, abs=20 * MAX_ERROR_US)
-
-
-def test_batches_are_on_the_track_of_their_worker(traced):
-    events = events_of(traced[0])
+    assert [profiled["ts"], profiled["ts"] + profiled["dur"]] == pytest.approx(borders_us, abs=20 * MAX_ERROR_US)
     (track,) = [event for event in events if event.get("args", {}).get("name") == "DataLoader worker 1"]
     (load,) = [event for event in events if event.get("tid") == track["tid"] and event["ph"] == "X"][-1:]
     assert (load["name"], load["dur"]) == ("load batch", 8000.0)

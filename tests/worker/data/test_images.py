@@ -21,30 +21,16 @@ def listed(samples):
     return [(image.getpixel((1, 1)), image.size, label) for image, label in (samples[i] for i in range(len(samples)))]
 
 
-@pytest.mark.parametrize(
-    ("contents", "reason"),
-    [
-        (b"", "the file is empty"),
-        (b"no image", "not an image"),
-        (b"\x89PNG\r\n\x1a\n", ""),
-        (b"GIF89a", ""),
-        (b"\xff\xd8\xff\xe0", ""),
-        ("truncated", "truncated"),
-        (None, "No such file"),
-    ],
-)
-def test_unreadable_image_is_an_error_that_names_it(folder, contents, reason):
+def test_unreadable_image_is_an_error_that_names_it_as_is_a_folder_without_images(folder):
     path = folder / "train/cat/a.png"
-    samples = ImageFiles(str(folder), "train", str)
-    if contents is None:
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-20] if contents == "truncated" else contents)
-    with pytest.raises(BadSampleError, match=rf"image {path}: .*{reason}.* Restore the file"):
-        samples[0]
-
-
-def test_folder_without_images_is_an_error(folder):
+    truncated, samples = path.read_bytes()[:-20], ImageFiles(str(folder), "train", str)
+    bad = [(b"", "the file is empty"), (b"no image", "not an image"), (truncated, "truncated"), (None, "No such file")]
+    for contents, reason in (*bad, (b"\x89PNG\r\n\x1a\n", ""), (b"GIF89a", ""), (b"\xff\xd8\xff\xe0", "")):
+        path.unlink(missing_ok=True)
+        if contents is not None:
+            path.write_bytes(contents)
+        with pytest.raises(BadSampleError, match=rf"image {path}: .*{reason}.* Restore the file"):
+            samples[0]
     (folder / "val/dog/z.png").unlink()
     with pytest.raises(RuntimeError, match=rf"{folder / 'val'} has no images"):
         ImageFiles(str(folder), "val", str)

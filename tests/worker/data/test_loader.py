@@ -24,21 +24,15 @@ def order(loader):
     return [number for _, labels in loader for number in labels.tolist()]
 
 
-@pytest.mark.parametrize(("batch", "drop_last", "sizes"), [(4, True, [4, 4]), (5, True, [5, 5]), (4, False, [4, 4, 2])])
-def test_drop_last_applies_only_to_training(batch, drop_last, sizes):
-    config = {**JOB, "batch": batch, "drop_last": drop_last}
-    loader, validation = (make_loader(SAMPLES, config, Single(1), False, is_training) for is_training in (True, False))
-    assert [len(inputs) for inputs, _ in loader] == sizes
-    assert len(loader) == len(sizes)
-    assert len(order(validation)) == 10
-
-
 @pytest.mark.parametrize("workers", [0, 2])
-def test_pass_can_be_cut(workers):
+def test_pass_can_be_cut_and_drop_last_applies_only_to_training(workers):
     loader = training(workers=workers)
     assert len(order(islice(loader, 2))) == 8
     assert len(loader.loads()) == 2
     assert sorted(order(loader)) == list(range(10))
+    config = {**JOB, "drop_last": True, "workers": workers}
+    dropping, validation = (make_loader(SAMPLES, config, Single(1), False, is_train) for is_train in (True, False))
+    assert ([len(inputs) for inputs, _ in dropping], len(dropping), len(order(validation))) == ([4, 4], 2, 10)
 
 
 def test_order_depends_only_on_the_seed():
@@ -75,14 +69,13 @@ def test_evaluation_is_in_order_and_keeps_no_workers_and_no_loader_changes_the_d
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(
-    ("setting", "cuda", "available", "pinned"),
-    [("auto", False, True, False), ("auto", True, True, True), (False, True, True, False), (True, False, True, True),
-     (True, False, False, False)],
-)  # fmt: skip
-def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch, setting, cuda, available, pinned):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
-    assert training(cuda=cuda, pin_memory=setting).pin_memory is pinned
+def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch):
+    for setting, cuda, available, pinned in (
+        ("auto", False, True, False), ("auto", True, True, True), (False, True, True, False), (True, False, True, True),
+        (True, False, False, False),
+    ):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        assert training(cuda=cuda, pin_memory=setting).pin_memory is pinned
 
 
 def start_workers(connection):

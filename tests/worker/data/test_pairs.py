@@ -32,41 +32,32 @@ def to_lists(sample):
     return source.tolist(), shifted.tolist(), target.tolist()
 
 
-def test_pair_becomes_padded_source_shifted_target_and_target(folder):
+def test_pair_becomes_padded_source_shifted_target_and_target_by_the_training_vocabulary(folder):
     # a and b are as frequent: a is 4, b 5; of the targets x is 4, y 5, z 6
     assert to_lists(samples(folder)[0]) == ([5, 4, 5, END, PAD], [START, 4, 5, PAD, PAD], [4, 5, END, PAD, PAD])
     assert to_lists(samples(folder)[1]) == ([4, 4, 5, END, PAD], [START, 6, PAD, PAD, PAD], [6, END, PAD, PAD, PAD])
     assert to_lists(samples(folder, length=2)[0]) == ([5, END], [START, 4], [4, END])
     assert to_lists(samples(folder, words=5)[0])[0] == [UNKNOWN, 4, UNKNOWN, END, PAD]
+    (validation,) = samples(folder, "val")
+    assert to_lists(validation) == ([5, UNKNOWN, END, PAD, PAD], [START, 4, 4, PAD, PAD], [4, 4, END, PAD, PAD])
 
 
-def test_validation_uses_the_training_vocabulary(folder):
-    validation = samples(folder, "val")
-    assert len(validation) == 1
-    assert to_lists(validation[0]) == ([5, UNKNOWN, END, PAD, PAD], [START, 4, 4, PAD, PAD], [4, 4, END, PAD, PAD])
-
-
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [
+def test_invalid_line_is_reported_with_its_number_and_an_unreadable_file_is_an_error(folder):
+    for content, error in (
         (b"a\tb\na b\n", r"train.tsv, line 2 is 'a b'. Write source<TAB>target"),
         (b"a\tb\tc\n", r"train.tsv, line 1 is "),
         (b"a\tb\n\n", r"train.tsv, line 2 is ''"),
         (b"a\tb\nc\td\n\xff\tb\n", r"train.tsv, line 3 is .*UTF-8"),
         (b"", r"train.tsv is empty"),
-    ],
-)
-def test_invalid_line_is_reported_with_its_number(folder, content, error):
-    (folder / "train.tsv").write_bytes(content)
-    with pytest.raises(ValueError, match=error):
-        samples(folder)
-
-
-def test_unreadable_file_is_an_error(tmp_path):
+    ):
+        (folder / "train.tsv").write_bytes(content)
+        with pytest.raises(ValueError, match=error):
+            samples(folder)
+    (folder / "train.tsv").unlink()
     with pytest.raises(RuntimeError, match=r"cannot read file .*train.tsv: "):
-        samples(tmp_path)
+        samples(folder)
     with pytest.raises(StorageGoneError):
-        samples(tmp_path / "unmounted")
+        samples(folder / "unmounted")
 
 
 @pytest.mark.parametrize(

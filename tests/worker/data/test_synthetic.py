@@ -1,5 +1,3 @@
-from contextlib import nullcontext
-
 import pytest
 from worker.data.test_loader import JOB
 
@@ -11,8 +9,8 @@ from epochmeter.worker.tasks import Classification
 IMAGES = Classification(auxiliary=0)
 
 
-def job(batch=4, size=8, classes=3, **keys):
-    dataset = {"name": "none", "channels": 1, "size": size, "classes": classes, "layout": "files"}
+def job(batch=4, size=8, layout="files", **keys):
+    dataset = {"name": "none", "channels": 1, "size": size, "classes": 3, "layout": layout}
     return {**JOB, "batch": batch, "dataset": dataset, "synthetic_batches": True, "evaluate": True, **keys}
 
 
@@ -29,20 +27,14 @@ def test_memory_is_bounded():
     assert sum(held.values()) <= MAX_BYTES
 
 
-@pytest.mark.parametrize(("synthetic", "layout"), [(True, "files"), (False, "tensors")])
-def test_synthetic_dataset_has_the_configured_samples(synthetic, layout):
-    config = job(synthetic_batches=synthetic)
-    config["dataset"]["layout"] = layout
-    facts = {"folder": None, "splits": {"train": 9, "val": 5}}
-    assert [len(batches) for batches in make_loaders(config, facts, IMAGES, Single(1), cuda=False)] == [3, 2]
-
-
-@pytest.mark.parametrize(
-    ("train", "val", "evaluate", "error"),
-    [(0, 5, True, "0 samples in split train"), (9, 0, True, "0 samples in split val"), (9, 0, False, None)],
-)
-def test_empty_split_is_an_error_if_it_is_needed(train, val, evaluate, error):
+def steps(train, val, **keys):
     facts = {"folder": None, "splits": {"train": train, "val": val}}
-    with pytest.raises(ValueError, match=f"dataset none has .*{error}") if error else nullcontext():
-        loaders = make_loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
-    assert error or [len(list(batches)) for batches in loaders] == [3]
+    return [len(list(batches)) for batches in make_loaders(job(**keys), facts, IMAGES, Single(1), cuda=False)]
+
+
+def test_synthetic_dataset_has_the_configured_samples_and_an_empty_split_is_an_error_if_it_is_needed():
+    assert steps(9, 5) == steps(9, 5, synthetic_batches=False, layout="tensors") == [3, 2]
+    assert steps(9, 0, evaluate=False) == [3]
+    for train, val, error in ((0, 5, "0 samples in split train"), (9, 0, "0 samples in split val")):
+        with pytest.raises(ValueError, match=f"dataset none has .*{error}"):
+            steps(train, val)

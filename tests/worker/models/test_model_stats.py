@@ -123,7 +123,7 @@ def test_operators_are_counted_with_calls_flops_and_bytes_except_views():
 
 
 def test_operators_of_the_optimizer_are_counted_on_a_cpu_only(monkeypatch):
-    monkeypatch.setattr(model_stats, "cache_bytes", lambda device: 0)
+    monkeypatch.setattr(model_stats.operators, "cache_bytes", lambda device: 0)
     calls = [
         stats_of(nn.Linear(4, 1), job(features=4), Regression("mse_loss"), device)["operator_calls"]
         for device in ("cpu", "cuda")
