@@ -199,7 +199,7 @@ class _Columns:
         category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
         if category is None:
             return
-        times_us = event.get("ts"), event.get("dur", 0)
+        times_us: tuple[Any, Any] = event.get("ts"), event.get("dur", 0)
         if not all(map(_is_number, times_us)):
             self.left_out["without a time"] += 1
         elif times_us[1] < 0:

@@ -50,7 +50,5 @@ def test_user_preprocessing_is_given_by_dotted_path_and_a_mismatch_of_channels_i
     own = {"preprocess": "itertools.zip_longest"}
     assert list(preprocessing(own, ["val"])) == [("preprocess", "val")]
     for keys in ({"channels": 2}, {"channels": 1}, {"normalize": {"mean": [0.5], "std": [0.1, 0.2]}}):
-        with pytest.raises(
-            ValueError, match=r"dataset\.channels=\d: give 1 \(gray\) or 3 \(RGB\), and in dataset"
-        ):
+        with pytest.raises(ValueError, match=r"dataset\.channels=\d: give 1 \(gray\) or 3 \(RGB\), and in dataset"):
             preprocessing({**COLOR, **keys}, "train")
