@@ -1,8 +1,7 @@
-"""The fields of the live view: the state of a run or a sweep at one moment, as `watcher.Watcher` reads it.
+"""The fields of the live view, which terminal, page and metrics show.
 
-Terminal, page and metrics show these fields. Every number is one of the record, or is computed as the run's summary and
-the sweep's report compute it. Estimates are documented as such. Names, overrides and titles are texts of the user, to
-be escaped. A `reason` is why a run has its state, empty if it needs none.
+Every number is one of the record, or is computed as the run's summary and the sweep's report compute it. Names,
+overrides and titles are texts of the user, to be escaped. A `reason` is why a run has its state; empty without one.
 """
 
 from __future__ import annotations
@@ -31,17 +30,14 @@ PARTS = ("data_stall", "copy", "compute", "overhead")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run is; `fraction` and `remaining_*` are estimates, None if they are not known.
 
     Attributes:
         epoch: The epoch in progress, counted from 1; after the end, the last recorded one, 0 without any.
         epochs: Number of configured epochs; None for a measured script.
         steps: Steps of all recorded epochs.
-        elapsed_s: Time from the start to now, or to the end.
         silent_s: Time since the record has last grown; after the end, 0.
-        fraction: Estimated fraction of the epochs that are trained, 0 to 1.
-        remaining_s: Estimated time to the end of training; None if it is not known, and after the end. `remaining_j`
-            is its energy.
+        fraction: Fraction of the epochs that are trained, 0 to 1.
         is_maximum: Whether the run may end earlier, since it has a quality target.
     """
 
@@ -73,10 +69,9 @@ class RunView:
     """One run in detail.
 
     Attributes:
-        splits: Those that exist of `current` (the epoch in progress), `last` (the last recorded one), and `mean` (the
-            epochs after the warm-up).
+        splits: Those that exist of `current`, `last` (the last recorded epoch), and `mean` (epochs after the warm-up).
         metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary.
-        verdict: The bottleneck of the mean epoch, before it of the last or the current one, as a sentence.
+        verdict: The bottleneck of the last of `splits`, as a sentence.
         bottleneck: The same: the largest part, or several about equal ones -> fraction of the epoch, 0 to 1.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
         cost_per_j: Cost of a joule in `currency`, with the PUE; None without a price or measured energy.
@@ -87,7 +82,7 @@ class RunView:
             None if no sensor reports it.
         warnings: Disturbances and notes of the record, the newest first.
         rehearsal: The settings that were not applied; empty if the run is no rehearsal.
-        failure: The error of a failed or stopped run, with hints; empty without one.
+        failure: The error of a failed or stopped run, with hints.
     """
 
     folder: str
@@ -116,15 +111,9 @@ class RunView:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One run in the table of a sweep.
+    """One run in the table of a sweep: overrides in which the runs differ, and the mean steady epoch.
 
-    Attributes:
-        overrides: Overrides in which the runs of the sweep differ, by key.
-        host: The machine that measures or measured it; empty if it is not known, as the Slurm job.
-        epoch_s: Time of the mean steady epoch; None before the first, as its energy and its fraction in data stalls.
-        duration_s: Time from the start to the end, or to now; None if it has not started.
-        progress: None unless the run is active.
-        is_reused: Whether another sweep measured it.
+    `host` measures or measured it, `progress` is that of an active run, and another sweep measured it if `is_reused`.
     """
 
     number: int
@@ -155,18 +144,16 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State of a folder at one moment; a sweep of one run is shown as that run.
+    """State of a folder at the Unix time `at_s`; a sweep of one run is shown as that run.
 
     Attributes:
-        at_s: Unix time at which the folder was read.
         remaining_s: Estimated time to the end; None if it is not known, as the energy `remaining_j`.
         active: The runs in detail: the single run; of a sweep, those that are active.
         fraction: Fraction of the runs of a sweep that have ended, with the parts of those that train; None for a run.
-        counts: State -> number of runs; empty for a single run.
-        runs: All runs of a sweep by number, those that have not started included; empty for a single run.
-        front: The Pareto front so far, the fastest first.
-        no_front: Why `front` is empty; empty if it is not.
-        rehearsal: The settings that ended runs of a sweep did not apply; empty for a single run, which has its own.
+        counts: State -> number of runs; empty for a single run, as the attributes below.
+        runs: All runs of a sweep by number, those that have not started included.
+        front: The Pareto front so far, the fastest first; `no_front` is why it is empty.
+        rehearsal: The settings that ended runs of a sweep did not apply.
     """
 
     folder: str
