@@ -126,7 +126,7 @@ MUTANTS = [
     Mutant("worker/clock.py", "map(min, gaps, waits)", "map(max, gaps, waits)"),
     Mutant("worker/clock.py", 'sums["gap"] - sums["stall"] + tail', 'sums["gap"] - sums["stall"]'),
     Mutant("worker/clock.py", "self._timeline.drop_second_to_last()", "pass"),
-    Mutant("agent/open_window.py", "max(1, steps_per_batch)", "1", "agent/test_agent.py"),
+    Mutant("agent/windows.py", "max(1, steps_per_batch)", "1", "agent/test_agent.py"),
     Mutant("agent/recorder.py", "self._reads_counters or", "self._reads_counters and", "agent/test_agent.py"),
     Mutant("worker/timeline.py", "elapsed_time(event) * 1e6", "elapsed_time(event) * 1e3", "worker/test_clock.py"),
     Mutant("worker/checkpoint.py", "if epochs % self._every:", "if (epochs + 1) % self._every:"),

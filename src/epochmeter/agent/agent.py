@@ -12,10 +12,9 @@ import threading
 import torch
 
 from epochmeter.agent.iterators import InnerIterator, MeasuredIterator, is_from_signal_handler
-from epochmeter.agent.open_window import OpenWindow
-from epochmeter.agent.pass_kinds import PassKinds, reference
 from epochmeter.agent.recorder import NO_PARTS, WindowRecorder, used_device
 from epochmeter.agent.tracing import ScriptTrace
+from epochmeter.agent.windows import OpenWindow, PassKinds, weakly
 from epochmeter.shared.protocol import Finished, NotMeasured, RankFailed
 from epochmeter.worker.connection import ControllerGoneError
 from epochmeter.worker.timeline import perf_counter_ns
@@ -26,13 +25,9 @@ LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
 
 
 class Agent:
-    """Measures the training in this process.
+    """Measures the training in this process, and records it in the run folder.
 
-    Args:
-        socket: Path of the controller's socket.
-        folder: The run folder.
-        steps_per_window: Batches per window over a DataLoader without a length.
-        trace: Further arguments of `ScriptTrace`; None: no steps are traced.
+    `steps_per_window` is for a DataLoader without a length, and `trace` has further arguments of `ScriptTrace`.
     """
 
     def __init__(self, socket, folder, steps_per_window, trace=None):
@@ -81,7 +76,7 @@ class Agent:
         """Open a window of the script's own; return None within another window, whose part it then is."""
         if not self.is_ready():
             return None
-        self._stop_counting()
+        self._discard_counted()
         if self.window is not None and not self.window.is_complete():
             self.recorder.clock.end_step()
             return None
@@ -93,7 +88,7 @@ class Agent:
         try:
             if self.counts_steps and self.is_ready():
                 if not self._has_optimizer:
-                    self._discard_counted()  # its steps are backward passes
+                    self._discard_counted(counts_more=True)  # its steps are backward passes
                 self._next_step()
             self._has_optimizer = True
             window = self.window
@@ -141,8 +136,7 @@ class Agent:
     def inner_step(self, earlier):
         """Note a request of a pass within another pass, and return the step of the outer pass.
 
-        After an earlier request in the same step, the inner pass is a loop of its own, such as an evaluation, and its
-        time is overhead. Otherwise it gets further samples for the step.
+        The time of a second request in the same step is overhead: it is a loop of its own, such as an evaluation.
         """
         step = (self.window, self.window.batches) if self.is_ready() and self.window else None
         if step and step == earlier:
@@ -161,7 +155,8 @@ class Agent:
             self.thread = threading.get_ident()  # the thread that trained has ended
         if not self.is_ready():
             return
-        error = error or uncaught_error()
+        is_interactive = hasattr(sys, "ps1") or "IPython" in sys.modules  # it continues after an exception
+        error = error or (None if is_interactive else getattr(sys, "last_value", None))
         if error is None:
             self.close()
         self.read_replies()
@@ -184,10 +179,9 @@ class Agent:
             return None
 
     def is_of_script(self, error):
-        """Return whether the script must get an error that was raised in the agent's code.
+        """Return whether the script must get an error: an interrupt, an exit, or an error of its own signal handler.
 
-        It gets interrupts, exits, and errors of its own signal handlers. All of them except exits end measuring, since
-        a reply of the controller may be missing.
+        All of them except exits end measuring, since a reply of the controller may be missing.
         """
         is_of_agent = isinstance(error, (Exception, ControllerGoneError))
         if is_of_agent or isinstance(error, KeyboardInterrupt):
@@ -216,7 +210,7 @@ class Agent:
 
     def _begin_pass(self, loader, name, is_explicit):
         """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
-        self._stop_counting()
+        self._discard_counted()
         if self.window is not None:
             # Lightning leaves an evaluation before training, and keeps its iterator.
             is_over = self.window.is_complete() or torch.is_grad_enabled() > self.window.has_gradients
@@ -225,9 +219,12 @@ class Agent:
                     self.recorder.clock.end_step()
                 return None
             self._close()  # the script requests no more batches of this pass, and still holds its iterator
-        length = length_of(loader)
+        try:
+            length = len(loader)
+        except (TypeError, NotImplementedError):
+            length = None
         limit = None if is_explicit or length is not None else self._steps_per_window
-        return self._open(limit or length or 0, reference(loader), limit, length, name, is_explicit)
+        return self._open(limit or length or 0, weakly(loader), limit, length, name, is_explicit)
 
     def _next_step(self):
         """Begin a step of a script that has no DataLoader: it ends with the next training step."""
@@ -242,12 +239,9 @@ class Agent:
         self.recorder.clock.receive(self.recorder.clock.request())
         window.batches += 1
 
-    def _stop_counting(self):
-        """Count no more steps, and discard the window of counted steps: the script has other windows."""
-        self.counts_steps = False
-        self._discard_counted()
-
-    def _discard_counted(self):
+    def _discard_counted(self, counts_more=False):
+        """Discard the window of counted steps; unless the agent counts more, the script has other windows."""
+        self.counts_steps = counts_more
         if self.window is not None and self.window.is_counted:
             self.window.name = ""
             self.close()
@@ -297,20 +291,6 @@ class Agent:
         self.recorder.close(window, name)
 
 
-def length_of(loader):
-    """Return a loader's number of batches; None if it is unknown."""
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
-
-
 def describe_error(error):
     """Return class and text of an exception."""
     return "{}: {}".format(type(error).__name__, error)
-
-
-def uncaught_error():
-    """Return the exception that ended the script; None without one, and in interactive sessions, which continue."""
-    is_interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
-    return None if is_interactive else getattr(sys, "last_value", None)

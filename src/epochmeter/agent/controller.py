@@ -26,15 +26,17 @@ RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 class Controller:
-    """A running controller, attached to this process; `agent` has the arguments of `Agent`."""
+    """A controller, attached to this process, whose devices and meters are ready; `agent` has `Agent`'s arguments."""
 
     def __init__(self, overrides):
-        """Start it and wait until its devices and meters are ready; RuntimeError if it ends before."""
         reader, writer = os.pipe()
+        command = [sys.argv[0] or "interactive", *sys.argv[1:]]
+        if "ipykernel" in sys.modules:
+            command = [os.path.basename(os.environ.get("JPY_SESSION_NAME", "")) or "notebook"]
         names = (*RANK_VARIABLES, "EPOCHMETER_AGENT")
         environment = {name: value for name, value in os.environ.items() if name not in names}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, SOURCE, *overrides, "--", *own_command()],
+            [sys.executable, "-c", PROGRAM, SOURCE, *overrides, "--", *command],
             env=dict(environment, EPOCHMETER_ATTACHED=str(writer)),
             stdin=subprocess.DEVNULL,
             stdout=2,  # stdout is the script's
@@ -68,10 +70,3 @@ def refusal():
     if has_measured_parent or os.path.join(FOLDER, "path") in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         return "a parent process is measured already"
     return ""
-
-
-def own_command():
-    """Return the script with its arguments, or the notebook's name."""
-    if "ipykernel" in sys.modules:
-        return [os.path.basename(os.environ.get("JPY_SESSION_NAME", "")) or "notebook"]
-    return [sys.argv[0] or "interactive", *sys.argv[1:]]

@@ -28,11 +28,6 @@ import sys
 agent = None  # the agent of this process, if its script was started by `measure.py`
 
 
-def install_with_torch():
-    """Install the hooks as soon as this process has imported torch."""
-    sys.meta_path.insert(0, TorchFinder())
-
-
 class TorchFinder:
     """Finds the module torch as Python does without this finder, and installs the hooks after its import."""
 
@@ -40,7 +35,6 @@ class TorchFinder:
         self._is_searching = False
 
     def find_spec(self, name, path=None, target=None):
-        """Return the specification of torch; None for all other modules."""
         if name != "torch" or self._is_searching:
             return None
         self._is_searching = True
@@ -78,7 +72,7 @@ def install():
 
 
 def report_old_torch(socket, error):
-    """Report on stderr and to the controller that torch lacks a function that the agent needs."""
+    """Report on stderr and to the controller that the agent cannot be imported with this torch."""
     from epochmeter.shared.protocol import NotMeasured
     from epochmeter.worker.connection import ControllerConnection
 
@@ -101,12 +95,7 @@ def hook_loaders(agent):
     def measured_iterate(loader):
         return agent.iterate(loader, iterate)
 
-    def remove():
-        if DataLoader.__iter__ is measured_iterate:
-            DataLoader.__iter__ = iterate
-
-    DataLoader.__iter__ = measured_iterate
-    return remove
+    return replace(DataLoader, "__iter__", measured_iterate)
 
 
 def hook_optimizer_steps(act):
@@ -115,40 +104,41 @@ def hook_optimizer_steps(act):
     if hasattr(module, "register_optimizer_step_post_hook"):
         module.register_optimizer_step_post_hook(act)
         return
-    initialize = module.Optimizer.__init__
 
-    @functools.wraps(initialize)
-    def measured_initialize(optimizer, *arguments, **keywords):
-        initialize(optimizer, *arguments, **keywords)
-        if not getattr(type(optimizer).step, "is_measured", False):
-            type(optimizer).step = measured(type(optimizer).step)
+    def measure_steps(optimizer, *_):
+        kind = type(optimizer)
+        if not getattr(kind.step, "is_measured", False):
+            kind.step = followed_by(kind.step, act)
+            kind.step.is_measured = True
 
-    def measured(step):
-        @functools.wraps(step)
-        def measured_step(optimizer, *arguments, **keywords):
-            result = step(optimizer, *arguments, **keywords)
-            act(optimizer, arguments, keywords)
-            return result
-
-        measured_step.is_measured = True
-        return measured_step
-
-    module.Optimizer.__init__ = measured_initialize
+    module.Optimizer.__init__ = followed_by(module.Optimizer.__init__, measure_steps)
 
 
 def hook_backward_passes(act):
     """Call `act` after each backward pass, by `Tensor.backward` too, and return a function that ends this."""
     autograd = importlib.import_module("torch.autograd")
-    backward = autograd.backward
+    return replace(autograd, "backward", followed_by(autograd.backward, lambda *_: act()))
 
-    @functools.wraps(backward)
-    def measured_backward(*arguments, **keywords):
-        backward(*arguments, **keywords)
-        act()
 
-    def remove():
-        if autograd.backward is measured_backward:
-            autograd.backward = backward
+def followed_by(function, act):
+    """Return a function that then calls `act` with the first argument, the other arguments and the keywords."""
 
-    autograd.backward = measured_backward
-    return remove
+    @functools.wraps(function)
+    def wrapper(first, *arguments, **keywords):
+        result = function(first, *arguments, **keywords)
+        act(first, arguments, keywords)
+        return result
+
+    return wrapper
+
+
+def replace(owner, name, wrapper):
+    """Replace a function, and return a function that restores it unless it was replaced again."""
+    original = getattr(owner, name)
+
+    def restore():
+        if getattr(owner, name) is wrapper:
+            setattr(owner, name, original)
+
+    setattr(owner, name, wrapper)
+    return restore

@@ -6,28 +6,36 @@ from threading import get_ident
 READ_AHEAD = "the pass was discarded: another thread requests the batches, so that waits for data are not known"
 
 
-class LoaderIterator:
-    """Iterator over a loader; other attributes are those of the loader's own iterator."""
+class Wrapper:
+    """Has the length of another object, and its attributes except special ones."""
+
+    def __init__(self, wrapped):
+        self._wrapped = wrapped
+
+    def __len__(self):
+        return len(self._wrapped)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or "_wrapped" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._wrapped, name)
+
+
+class LoaderIterator(Wrapper):
+    """Iterator over a loader, around the loader's own iterator."""
 
     def __init__(self, agent, iterator):
-        self._agent, self._iterator = agent, iterator
+        super().__init__(iterator)
+        self._agent = agent
 
     def __iter__(self):
         return self
-
-    def __len__(self):
-        return len(self._iterator)
-
-    def __getattr__(self, name):
-        if name.startswith("__") or "_iterator" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._iterator, name)
 
     def _fetch(self):
         """Return the next batch, unmeasured."""
         was_fetching, self._agent.is_fetching = self._agent.is_fetching, True
         try:
-            return next(self._iterator)
+            return next(self._wrapped)
         finally:
             self._agent.is_fetching = was_fetching
 
@@ -66,7 +74,7 @@ class MeasuredIterator(LoaderIterator):
                 agent.trace_step(window)
             requested_ns = clock.request()
             agent.is_fetching = is_fetching = True
-            batch = next(self._iterator)
+            batch = next(self._wrapped)
             agent.is_fetching = is_fetching = False
             is_fetched = True
             clock.receive(requested_ns)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Mapping, NamedTuple
 
 from epochmeter.agent import controller, hooks
+from epochmeter.agent.iterators import Wrapper
 
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
@@ -25,8 +26,8 @@ class Measurement(NamedTuple):
     A comparison with NaN is false, so that `if meter.last.energy_j > budget` works on machines without a power sensor.
 
     Attributes:
-        e2e_s: End-to-end time.
-        data_stall_s: Time that the device waited for data; of an epoch only, as the next two.
+        e2e_s: End-to-end time; of an epoch, it is divided into the next three.
+        data_stall_s: Time that the device waited for data.
         compute_s: Time that the device computed or copied.
         overhead_s: All other time.
         energy_j: Measured energy, never an estimate.
@@ -41,6 +42,10 @@ class Measurement(NamedTuple):
     energy_j: float = math.nan
     reason: str = ""
     metrics: Mapping[str, float] = MappingProxyType({})
+
+
+FIELDS = Measurement._fields[:-2]
+"""The fields that are metrics themselves."""
 
 
 class Meter:
@@ -91,11 +96,7 @@ class Meter:
             self._agent.close()
 
     def close(self, error=None):
-        """End the run of a controller that this meter has started, and wait for its report.
-
-        Args:
-            error: The exception that ended the script: the run has failed.
-        """
+        """End the run of a controller that this meter has started, and wait; `error` ended the script, if given."""
         started, self._controller = self._controller, None
         self._reason = self._reason or "the meter was closed"
         if started is None or self._owner != os.getpid():
@@ -164,13 +165,10 @@ class Meter:
     def window(self, name):
         """Measure the time and energy of a `with` block, as metrics `name/e2e_s` and `name/energy_j`.
 
-        Within another window it is a part of that window. In the name, other characters than letters and digits are
-        replaced by `_`.
+        Within another window it is a part of that window. Characters other than letters and digits become `_`.
         """
         agent = self._measuring()
-        opened = None
-        if agent is not None:
-            opened = agent.guarded(lambda: agent.open_named(metric_prefix(name)))
+        opened = agent and agent.guarded(lambda: agent.open_named(metric_prefix(name)))
         try:
             yield
         finally:
@@ -185,38 +183,29 @@ class Meter:
     def last_of(self, window):
         """Return the last `Measurement` of a window: `epoch`, `val`, or a name given to `window`."""
         agent = self._agent
-        if agent is not None:
-            agent.read_replies()
-        if agent is None or agent.reason:
-            return Measurement(reason=agent.reason if agent else self._reason or "nothing was measured yet")
+        if agent is None:
+            return Measurement(reason=self._reason or "nothing was measured yet")
+        agent.read_replies()
+        if agent.reason:
+            return Measurement(reason=agent.reason)
         name = window if window in RESERVED else metric_prefix(window)
         recorded = agent.recorder.recorded.get(name)
         if recorded is None:
             return Measurement(reason="no such window was measured yet")
         metrics = {re.sub("^" + name + "/", "", metric): value for metric, value in recorded.metrics.items()}
-        fields = {
-            field: metrics.get(field, math.nan) for field in Measurement._fields if field not in ("reason", "metrics")
-        }
-        return Measurement(reason=recorded.no_energy, metrics=metrics, **fields)
+        return Measurement(*(metrics.get(field, math.nan) for field in FIELDS), recorded.no_energy, metrics)
 
 
-class MeasuredBatches:
-    """Iterable over the batches of data, each pass of which is measured; other attributes are those of the data."""
+class MeasuredBatches(Wrapper):
+    """Iterable over the batches of data, each pass of which is measured."""
 
     def __init__(self, meter, data, window):
-        self._meter, self._data, self._window = meter, data, window
+        super().__init__(data)
+        self._meter, self._window = meter, window
 
     def __iter__(self):
-        agent = self._meter._measuring()
-        return iter(self._data) if agent is None else agent.iterate(self._data, iter, self._window, is_explicit=True)
-
-    def __len__(self):
-        return len(self._data)
-
-    def __getattr__(self, name):
-        if name.startswith("__") or "_data" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._data, name)
+        agent, data = self._meter._measuring(), self._wrapped
+        return iter(data) if agent is None else agent.iterate(data, iter, self._window, is_explicit=True)
 
 
 def metric_prefix(name):

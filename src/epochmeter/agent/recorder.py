@@ -69,13 +69,10 @@ class ScriptConnection(ControllerConnection):
 
 
 class UnansweredConnection(ScriptConnection):
-    """The connection of a rank other than the first: it waits neither for the controller nor for another rank.
-
-    The script itself keeps its ranks together. The controller merges the windows of the ranks by time.
-    """
+    """The connection of a rank other than the first, without replies: the controller merges the ranks by time."""
 
     def post(self, message):
-        """Send a message, and return a function that gives the rank's own metrics; the controller does not reply."""
+        """Send a message, and return a function that gives the rank's own metrics."""
         self.send(message)
         if isinstance(message, WindowClosed):
             self._name = message.window

@@ -25,13 +25,11 @@ def import_other_sitecustomize():
 
 import_other_sitecustomize()
 if "EPOCHMETER_AGENT" in os.environ:
-    sys.path.insert(
-        0, IMPORT_PATH
-    )  # only for these imports: the script must find the same modules as without the agent
+    sys.path.insert(0, IMPORT_PATH)  # only for these imports: the script must find the same modules as without
     try:
-        from epochmeter.agent.hooks import install_with_torch
+        from epochmeter.agent.hooks import TorchFinder
 
-        install_with_torch()
+        sys.meta_path.insert(0, TorchFinder())
     except Exception as problem:
         print("epochmeter: not measured: {}".format(problem), file=sys.stderr)
     finally:

@@ -1,0 +1,122 @@
+"""The open window of a script, and the kind of its pass: an epoch of training, an evaluation, or neither."""
+
+import contextlib
+import math
+import weakref
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from epochmeter.worker.device import sample_count
+
+
+class OpenWindow:
+    """Counts and properties of the open window."""
+
+    def __init__(self, device, loader=None, limit=None, length=None, name=None, is_explicit=False, is_counted=False):
+        self.device = device
+        self.loader = loader or (lambda: None)  # returns the loader, or None if it does not exist any more
+        self.limit = limit  # number of batches after which the window ends; None: it ends with the pass
+        self.length = length  # number of batches of a pass; None if it is not known
+        self.name = name  # None if it depends on what happens in the window
+        self.is_explicit = is_explicit  # whether the script itself gave the data to a `Meter`
+        self.is_counted = is_counted  # whether its steps are those of a script without a DataLoader
+        self.batches = 0
+        self.training_steps = 0  # optimizer steps; also backward passes before the script's first optimizer step
+        self.samples = None if is_counted else 0  # None if a batch has no length
+        self.learning_rate = None
+        self.flaw = None  # why the window has to be discarded; None if it need not
+        self.has_forward = False
+        self.is_exhausted = False  # whether the pass has ended, but the script still trains on batches fetched ahead
+        self.has_gradients = torch.is_grad_enabled()
+        self._steps_before_last = None  # before those on the last batch
+
+    def is_complete(self):
+        """Return whether the loader has delivered its last batch."""
+        return self.is_exhausted or (self.length is not None and self.batches >= self.length)
+
+    def add(self, batch):
+        """Count a batch."""
+        self.batches += 1
+        if self.samples is not None:
+            try:
+                self.samples += sample_count(batch)
+            except Exception:  # a batch may be any object
+                self.samples = None
+
+    def may_be_complete(self):
+        """Return whether this optimizer step may be the last of the pass; call it after each step on the last batch."""
+        if self._steps_before_last is None:
+            self._steps_before_last = self.training_steps - 1
+        steps_per_batch = math.ceil(self._steps_before_last / max(1, self.length - 1))
+        return self.training_steps - self._steps_before_last == max(1, steps_per_batch)
+
+
+class PassKinds:
+    """Names passes by the optimizer steps and forward passes in them."""
+
+    def __init__(self):
+        self.model = lambda: None  # returns the module of the last noted forward pass, unless it was deleted
+        self._known = weakref.WeakValueDictionary()  # loaders of earlier windows, by `id`
+        self._ahead = weakref.WeakValueDictionary()  # those whose next batch is fetched before a batch is trained on
+        self._hook = None
+
+    def watch(self, window):
+        """Note the first forward pass in a window, if its loader is new or fetched ahead."""
+        is_known = id(window.loader()) in self._known and not self.is_fetched_ahead(window)
+        if window.name is None and not is_known:
+            self._hook = register_module_forward_pre_hook(lambda module, inputs: self._note_forward(window, module))
+
+    def unwatch(self):
+        """Remove the hook of `watch`, since it slows down each module."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def is_fetched_ahead(self, window):
+        """Return whether the script fetches the next batch before it trains on the current one."""
+        return id(window.loader()) in self._ahead
+
+    def name(self, window, is_first_epoch, has_optimizer):
+        """Return a closed window's name; None for a pass before the first epoch, or one that only reads samples.
+
+        `has_optimizer`: whether the script has made a step of a torch optimizer.
+        """
+        name = self._name(window, is_first_epoch, has_optimizer)
+        if name:
+            add_weakly(self._known, window.loader())
+        return name
+
+    def _name(self, window, is_first_epoch, has_optimizer):
+        if window.name not in (None, "epoch", "val"):
+            return window.name
+        if not window.batches:
+            return None
+        if window.name or window.training_steps:
+            return window.name or "epoch"
+        if window.is_explicit and not has_optimizer and torch.is_grad_enabled():
+            return "epoch"  # of a script without an optimizer of torch
+        is_used = window.is_explicit or window.has_forward or id(window.loader()) in self._known
+        return "val" if is_used and not is_first_epoch else None
+
+    def _note_forward(self, window, module):
+        window.has_forward = True
+        self.model = weakref.ref(module)
+        self.unwatch()
+        self._ahead.pop(id(window.loader()), None)
+        if window.batches > 1:
+            add_weakly(self._ahead, window.loader())
+
+
+def add_weakly(loaders, loader):
+    """Add a loader by its `id`, unless it cannot be referenced weakly, such as a list."""
+    with contextlib.suppress(TypeError):
+        loaders[id(loader)] = loader
+
+
+def weakly(loader):
+    """Return a function that returns the loader; the agent does not keep it alive, if that is possible."""
+    try:
+        return weakref.ref(loader)
+    except TypeError:
+        return lambda: loader
