@@ -121,12 +121,12 @@ def hook_backward_passes(act):
 
 
 def followed_by(function, act):
-    """Return a function that then calls `act` with the first argument, the other arguments and the keywords."""
+    """Return a function that then calls `act` with the object, the other arguments and the keywords."""
 
     @functools.wraps(function)
-    def wrapper(first, *arguments, **keywords):
-        result = function(first, *arguments, **keywords)
-        act(first, arguments, keywords)
+    def wrapper(*arguments, **keywords):
+        result = function(*arguments, **keywords)
+        act(*arguments[:1], arguments[1:], keywords)
         return result
 
     return wrapper

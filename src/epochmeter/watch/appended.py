@@ -12,20 +12,14 @@ from pathlib import Path
 
 from epochmeter.shared.units import NANOSECOND
 
-HISTORY_S = 300
-"""Duration that is kept of samples, in seconds."""
-MAX_BYTES = 2**21
-"""Largest part of a file of samples that is read at once, the newest: five minutes of 100 samples per second."""
-
+HISTORY_S = 300  # duration that is kept of samples, in seconds
+MAX_BYTES = 2**21  # largest part of a file of samples that is read at once: five minutes of 100 samples per second
 MAX_HEADER_BYTES = 2**16
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One quantity over the last minutes; two are equal only if they are the same object.
-
-    The Unix times are ascending, at most one per second, and the values are the means in these seconds.
-    """
+    """One quantity over the last minutes: means per second, at ascending Unix times."""
 
     times_s: Sequence[float]
     values: Sequence[float]
@@ -67,8 +61,7 @@ class AppendedFile:
 class RecentSamples:
     """The last minutes of a CSV file whose first column is the monotonic clock in nanoseconds.
 
-    Attributes:
-        throttling: The last text in the column of that name, empty for `none`; None if there is no such column.
+    `throttling` is the last text in the column of that name, empty for `none`; None if there is no such column.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,10 +72,7 @@ class RecentSamples:
         self.throttling: str | None = None
 
     def read(self, start_s: float) -> Mapping[str, Series]:
-        """Return the quantities by column, the same objects again without new samples.
-
-        The file's clock was 0 at the Unix time `start_s`.
-        """
+        """Return the quantities by column; the file's clock was 0 at the Unix time `start_s`."""
         lines, is_new = self._file.new_lines()
         if is_new:
             self._columns.clear()
@@ -91,8 +81,7 @@ class RecentSamples:
             for line in lines:
                 with suppress(ValueError):  # the header, or a damaged line
                     self._add(names, line.decode().strip().split(","), start_s)
-            oldest_s = start_s + self._second - HISTORY_S
-            recent = {name: column.since(oldest_s) for name, column in self._columns.items()}
+            recent = {name: column.since(start_s + self._second - HISTORY_S) for name, column in self._columns.items()}
             self._series = {name: series for name, series in recent.items() if series.times_s}
         return self._series
 
@@ -104,11 +93,9 @@ class RecentSamples:
         for name, cell in zip(names, cells[1:], strict=True):
             if name == "throttling" and cell:
                 self.throttling = "" if cell == "none" else cell
-            try:
+            with suppress(ValueError):  # a value that was not read, or a text
                 value = float(cell)
-            except ValueError:  # a value that was not read, or a text
-                continue
-            self._columns.setdefault(name, _Column()).add(start_s + second, value)
+                self._columns.setdefault(name, _Column()).add(start_s + second, value)
 
 
 class _Column:
@@ -120,7 +107,6 @@ class _Column:
         self._count, self._latest = 0, 0.0
 
     def add(self, second_s: float, value: float) -> None:
-        """Add a sample; its second is that of the previous sample or a later one."""
         if self._times_s[-1:] != [second_s]:
             self._times_s.append(second_s)
             self._values.append(0.0)

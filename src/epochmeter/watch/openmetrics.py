@@ -39,8 +39,7 @@ FAMILIES = {
     "queue_requests": ("gauge", "Mean number of requests of the disk in flight."),
 }
 """Metric -> its type and its meaning. A unit is the end of its name."""
-SUFFIXES = {"info": "_info", "counter": "_total"}
-"""Type -> suffix of the names of its samples."""
+SUFFIXES = {"info": "_info", "counter": "_total"}  # of the names of samples, by type
 COLUMNS = {
     "_utilization": "utilization_ratio",
     "_temperature_c": "temperature_celsius",
@@ -53,8 +52,7 @@ COLUMNS = {
     "_w": "power_watts",
 }
 """End of the columns of power.csv and gauges.csv -> their metric; the beginning is the label `source`."""
-Sample = tuple[str, Mapping[str, str], float | None]
-"""Metric, labels, and value; None if there is none."""
+Sample = tuple[str, Mapping[str, str], float | None]  # metric, labels, and value if there is one
 
 
 def to_openmetrics(snapshot: Snapshot) -> str:
