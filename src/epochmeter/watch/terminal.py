@@ -34,29 +34,21 @@ from epochmeter.watch.run_watcher import format_span
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
 
 Line = Sequence[tuple[str, str]]
-"""A line of the picture: texts without control characters, each with its style. Rich's own layout takes too much time
-for ten views of a run."""
+"""A line of the picture: texts, each with its style. Rich's own layout takes too much time for ten views of a run."""
 PERIOD_S = 1.0
-"""Period of reading the record and drawing the view."""
 COLORS = {
     **dict.fromkeys(("training", "completed"), "green"),
     **dict.fromkeys(("preparing", "planned"), "dim"),
     **dict.fromkeys(("stalled", "interrupted"), "yellow"),
     **dict.fromkeys(("failed", "unreadable"), "red"),
 }
-OTHER_LINES = 17
-"""Lines of a sweep's picture that are not in its table."""
 LEVELS = "▁▂▃▄▅▆▇█"
-MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 48
-"""Smallest width of the picture, and the widths of the columns before the sparklines."""
+MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 48  # of the picture, and of the columns before the sparklines
 MIN_SPAN_S, MIN_INTERVAL_S = 60.0, 2.0
-"""Shortest time that a sparkline covers, which grows with the samples to `appended.HISTORY_S`, and that a character
-covers: it has a sample of the gauges, which are read about once per second."""
-OTHER_COLUMNS = 60
-"""Columns of a progress bar's line that are not the bar."""
+"""Shortest time that a sparkline covers, and a character of it: gauges are read about once per second."""
+OTHER_LINES, OTHER_COLUMNS = 17, 60  # of a sweep's picture besides its table, and of a progress bar's line
 CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
-MAX_KEY_WIDTH = 20
-"""Columns of a value of the user in the table of a sweep."""
+MAX_KEY_WIDTH = 20  # of a value of the user in the table of a sweep
 MAX_WARNINGS, MAX_REASONS = 5, 4
 GAUGES: Mapping[str, Callable[[float], str]] = {
     "utilization": lambda fraction: f"{percent(fraction)} busy",
@@ -71,8 +63,7 @@ GAUGES: Mapping[str, Callable[[float], str]] = {
     "sent_bytes_per_s": lambda rate: f"{decimal(int(rate))}/s out",
 }
 """Ending of a column of gauges.csv after the device -> its value as a text. Other columns are not shown."""
-DEVICES = ("cpu", "gpu", "ram", "dis", "net")
-"""Beginnings of devices in the order of their lines."""
+DEVICES = ("cpu", "gpu", "ram", "dis", "net")  # beginnings of devices in the order of their lines
 
 
 def clean(text: str) -> str:
@@ -88,10 +79,8 @@ def draw(snapshot: Snapshot, width: int, height: int | None = None) -> list[Line
     The table of a sweep is limited to the `height` of the terminal, unless it is None.
     """
     width = max(MIN_WIDTH, width)
-    lines = [*_title(snapshot, width)]
-    if snapshot.is_sweep:
-        lines += _sweep_lines(snapshot, width, height)
-    for view in snapshot.active[: 1 if snapshot.is_sweep else None]:
+    lines = [*_title(snapshot, width), *(_sweep_lines(snapshot, width, height) if snapshot.is_sweep else [])]
+    for view in snapshot.active[:1]:
         lines += _run_lines(view, width, is_of_sweep=snapshot.is_sweep)
     return lines
 
@@ -119,10 +108,7 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
 
 
 def _screen(snapshot: Snapshot, error: str, console: Console) -> str:
-    """Return the picture as far as it fits, and a last line with the time, the key and the number of hidden lines.
-
-    It replaces the whole screen, on which other programs may have written.
-    """
+    """Return the picture as far as it fits, and a last line with the time, the key and the number of hidden lines."""
     width, height = console.size
     lines = draw(snapshot, width, height)
     shown = lines[: height - 1]
@@ -135,10 +121,9 @@ def _screen(snapshot: Snapshot, error: str, console: Console) -> str:
 
 def _rendered(lines: Sequence[Line], console: Console) -> Iterator[str]:
     """Yield the lines with the codes of their styles, as far as they fit."""
-    width = console.width
     colors = ColorSystem.STANDARD if console.color_system and not console.no_color else None
     for line in lines:
-        texts, free = [], width
+        texts, free = [], console.width
         for text, style in line:
             text = _shortened(text, free)
             texts.append(Style.parse(style).render(text, color_system=colors))
@@ -156,27 +141,21 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
     if not sys.stdin.isatty():
         yield Event().wait  # nothing sets it
         return
-
-    def is_quit(seconds: float) -> bool:
-        return bool(select.select([sys.stdin], [], [], seconds)[0]) and os.read(sys.stdin.fileno(), 1) in (b"q", b"")
-
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
-        yield is_quit
+        yield lambda seconds: bool(select.select([0], [], [], seconds)[0]) and os.read(0, 1) in (b"q", b"")
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _title(snapshot: Snapshot, width: int) -> Iterator[Line]:
     state, color = str(snapshot.state), COLORS[snapshot.state]
-    if snapshot.active and not snapshot.is_sweep:
-        view = snapshot.active[0]
-        silence = f", last record {view.progress.silent_s:.0f} s ago" if view.progress.silent_s >= 1 else ""
-        state = clean(f"{state} on {view.host}{silence}")
+    for view in [] if snapshot.is_sweep else snapshot.active:
+        silent_s = view.progress.silent_s
+        state = clean(f"{state} on {view.host}" + (f", last record {silent_s:.0f} s ago" if silent_s >= 1 else ""))
     name_width = max(1, width - cell_len(state) - 2)
-    name = set_cell_size(_shortened(clean(snapshot.name), name_width), name_width)
-    yield (name, "bold"), (f"  {state}", color)
+    yield (set_cell_size(_shortened(clean(snapshot.name), name_width), name_width), "bold"), (f"  {state}", color)
     if snapshot.reason:
         yield _line(snapshot.reason, color)
 
@@ -233,12 +212,10 @@ def _split_lines(view: RunView) -> Iterator[Line]:
 def _gauge_lines(view: RunView, width: int) -> Iterator[Line]:
     """Yield one line per device: the present values, and one of them over the last minutes."""
     for label, values, series in _gauge_rows(view):
-        name = (f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", "dim")
-        if series:
-            text = f"{clean(values):{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} "
-            yield name, (text, ""), (_sparkline(series, width), "cyan")
-        else:
-            yield name, (clean(values), "")
+        name, text = f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", clean(values)
+        picture = _sparkline(series, width) if series else ""
+        text = f"{text:{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} " if series else text
+        yield (name, "dim"), (text, ""), (picture, "cyan")
 
 
 def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
@@ -258,8 +235,7 @@ def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
         yield name, "  ".join(GAUGES[ending](series.latest) for ending, series in own.items()), next(iter(own.values()))
         if name == "cpu" and cores:
             yield "cores", "".join(_level(own["utilization"].latest, 1.0) for own in cores), None
-    if sensors:
-        texts = (f"{name} {own['temperature_c'].latest:.0f} °C" for name, own in sensors.items())
+    if texts := [f"{name} {own['temperature_c'].latest:.0f} °C" for name, own in sensors.items()]:
         yield "temperature", "  ".join(texts), None
     if view.throttling is not None:
         yield "throttling", view.throttling or "none", None
@@ -341,7 +317,7 @@ def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
 
 
 def _table(rows: Sequence[tuple[str, Sequence[str]]], first_number: int) -> Iterator[Line]:
-    """Yield the lines of a table, from styles and cells; the columns of numbers are aligned to the right."""
+    """Yield the lines of a table from styles and cells; columns of numbers are aligned to the right."""
     cells = [[_shortened(clean(text), MAX_KEY_WIDTH) for text in row] for _, row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     for (style, _), row in zip(rows, cells, strict=True):
