@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,10 +37,8 @@ ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: 
 """State of the record -> state of the view."""
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
 """A run is stalled if its record has not grown for these seconds, and for this multiple of `_longest_silence_s`."""
-MIN_FREE_BYTES = 2**14
-"""Free space below which a disk is full: less than the end of a run needs."""
-RECENT_WINDOWS = 200
-"""Number of windows from which the remaining time is estimated."""
+MIN_FREE_BYTES = 2**14  # less than the end of a run needs
+RECENT_WINDOWS = 200  # number of windows from which the remaining time is estimated
 METRICS_AGE_S = 0.02
 """Maximum age in s of an active run's metrics, per recorded window: long runs are summarized less often."""
 
@@ -57,6 +54,7 @@ class RunWatcher:
         self._power, self._gauges = (RecentSamples(self._folder / name) for name in (POWER, GAUGES))
         self._job: Mapping[str, Any] = {}
         self._run: Mapping[str, Any] = {}
+        self._version: tuple[int, int] | None = None  # of job.json
         self._current: Mapping[str, Any] = {}  # the last line about the current epoch
         self._forget_windows()
 
@@ -70,18 +68,20 @@ class RunWatcher:
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
-        path = self._folder / "job.json"
-        version = os.stat(path)
-        description = _read_version(path, version.st_ino, version.st_ctime_ns)
-        self._job, self._run = job, run = description["job"], description["run"]
+        status = os.stat(self._folder / "job.json")
+        if self._version != (status.st_ino, status.st_ctime_ns):
+            description = read_json(self._folder / "job.json")
+            self._job, self._run = description["job"], description["run"]
+            self._version = status.st_ino, status.st_ctime_ns
+        job, run = self._job, self._run
         # First whether the process is alive, since it may record its end and be gone.
         running = RUNNING if is_alive(recorded_process(run)) else None
-        status = recorded_status(self._record) or running or status_of(self._record)
+        recorded = recorded_status(self._record) or running or status_of(self._record)
         summary = self._record.summary() or {}
         self._read_windows()
         self._read_current()
         silent_s = max(0.0, now_s - last_change_s(self._folder, now_s))
-        state, reason = self._state(status, summary, silent_s)
+        state, reason = self._state(recorded, summary, silent_s)
         mean, metrics = self._metrics_so_far(state, now_s)
         metrics = summary.get("metrics") or metrics
         end_s = now_s if state in ACTIVE else recorded_end_s(summary) or now_s - silent_s
@@ -141,7 +141,6 @@ class RunWatcher:
         self._notes = _distinct([*reversed(window.get("notes") or ()), *self._notes])
 
     def _read_current(self) -> None:
-        """Read the state of the current epoch; drop the state of an earlier epoch."""
         for line in self._open_epoch.new_lines()[0][-1:]:
             with suppress(*READ_ERRORS):
                 current = json.loads(line)
@@ -170,11 +169,8 @@ class RunWatcher:
         return self._longest_ns * NANOSECOND if self._windows else math.inf
 
     def _disk_note(self) -> str:
-        """Return a note if the disk of the run folder is full, so that no end could be recorded."""
-        with suppress(OSError):
-            if shutil.disk_usage(self._folder).free < MIN_FREE_BYTES:
-                return "; the disk of the run folder is full"
-        return ""
+        is_full = shutil.disk_usage(self._folder).free < MIN_FREE_BYTES  # so that no end could be recorded
+        return "; the disk of the run folder is full" if is_full else ""
 
     def _metrics_so_far(self, state: State, now_s: float) -> tuple[str, dict[str, float]]:
         """Return the mean epoch's title, and metrics as the summary will have them, without percentiles of steps."""
@@ -190,7 +186,6 @@ class RunWatcher:
         return self._metrics
 
     def _progress(self, energy_j: float | None, is_active: bool, until_s: float, silent_s: float) -> Progress:
-        """Return the progress until now, or until the end of the run."""
         job, total, recorded = self._job, self._job.get("epochs"), len(self._epochs)
         trained, epoch_s = self._trained(until_s) if is_active else (float(recorded), 0.0)
         estimates = {}
@@ -233,7 +228,6 @@ class RunWatcher:
         return min(first + 1, max(first, recorded - 1 + in_epoch_s / epoch_s)), epoch_s
 
     def _splits(self, mean: str, metrics: Mapping[str, float]) -> dict[str, Split]:
-        """Return the splits that exist; `mean` is the title of the mean epoch."""
         splits = {}
         if self._current.get("steps"):
             parts = self._current["parts"]
@@ -248,7 +242,6 @@ class RunWatcher:
         return splits
 
     def _missing(self, state: State, has_power: bool, has_gauges: bool) -> dict[str, str]:
-        """Return why energy, power and gauges are not recorded; power has a reason only if energy is recorded."""
         later = "no samples are recorded yet" if state in ACTIVE and not self._windows else ""
         reasons = {}
         if no_energy := no_energy_reason(self._run):
@@ -260,17 +253,9 @@ class RunWatcher:
         return reasons
 
     def _warnings(self, summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
-        """Return flags and notes. Of several notes that differ only in their numbers, return the newest."""
         notes = [*reversed(summary.get("notes") or [])] or self._notes
         damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
         return [*damaged, *self._run["flags"].values(), *_distinct([*variance_warning(metrics), *notes])]
-
-
-@lru_cache(maxsize=64)
-def _read_version(path: Path, inode: int, changed_ns: int) -> Mapping[str, Any]:
-    """Read a JSON file once per version."""
-    content: Mapping[str, Any] = read_json(path)
-    return content
 
 
 def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict[str, float]]:
@@ -278,10 +263,9 @@ def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict
     for kind, split in [*splits.items()][-1:]:
         metrics = {f"steady/{name}": value for name, value in split.metrics.items()}
         if largest := run_bottleneck(metrics, in_memory):
-            epoch = "" if kind == "mean" else f"Epoch {split.title}. "
-            return epoch + bottleneck_line(metrics, in_memory), {
-                part: largest.fractions[part] for part in largest.parts
-            }
+            sentence = bottleneck_line(metrics, in_memory)
+            fractions = {part: largest.fractions[part] for part in largest.parts}
+            return sentence if kind == "mean" else f"Epoch {split.title}. {sentence}", fractions
     return "", {}
 
 
@@ -294,7 +278,6 @@ def _distinct(notes: Iterable[str]) -> list[str]:
 
 
 def _short(metrics: Mapping[str, float], prefix: str) -> dict[str, float]:
-    """Return the metrics with a prefix by their names without it."""
     return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
 
 
@@ -319,7 +302,6 @@ def recorded_end_s(summary: Mapping[str, Any]) -> float | None:
 
 
 def format_span(seconds: float) -> str:
-    """Return a duration for people."""
     return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 

@@ -39,16 +39,11 @@ from epochmeter.watch.snapshot import RunView, Snapshot
 if TYPE_CHECKING:
     from jinja2 import Template
 
-PERIOD_S = 1.0
-"""Shortest time between two readings of the folder."""
+PERIOD_S, POLL_S = 1.0, 0.5  # shortest time between two readings of the folder, and of a viewer's checks for one
+TIMEOUT_S = 10.0  # after which a connection that neither sends nor receives is closed
 CORE = re.compile(r"cpu\d+_utilization")
 """Gauges of which the page shows the latest value only."""
-POLL_S = 0.5
-"""Interval at which a viewer's thread checks for a new reading."""
-TIMEOUT_S = 10.0
-"""Time after which a connection that neither sends nor receives is closed."""
-LOOPBACK = "127.0.0.1"
-LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
+LOOPBACK, *_ = LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
 ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened at
 DEFAULT_PORT, PORTS_TRIED = 8600, 20
 PACKAGE = Path(__file__).parents[1]
@@ -70,7 +65,7 @@ FOREIGN_NAME = "this page is for this machine: open it by http://127.0.0.1 or ht
 
 
 class Feed:
-    """The state that a function reads from a folder, at most once per `PERIOD_S`, however many threads need it."""
+    """The state that a function reads, at most once per `PERIOD_S`, however many threads need it."""
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read, self._lock = read, threading.Lock()
@@ -90,13 +85,12 @@ class Feed:
 
 def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
     """Return a snapshot without the samples and the rows of a sweep that an earlier one has."""
-    views = {view.folder: view for view in before.active}
-    active = [
-        replace(view, power=_newer(view.power, earlier.power), gauges=_newer(view.gauges, earlier.gauges))
-        if (earlier := views.get(view.folder))
-        else view
-        for view in snapshot.active
-    ]
+    earlier = {view.folder: view for view in before.active}
+    active = []
+    for view in snapshot.active:
+        own = earlier.get(view.folder)
+        cut = {name: _newer(getattr(view, name), getattr(own, name, {})) for name in ("power", "gauges")}
+        active.append(replace(view, **cut))
     rows = {row.number: row for row in before.runs}
     return replace(snapshot, active=active, runs=[row for row in snapshot.runs if row != rows.get(row.number)])
 
@@ -111,10 +105,7 @@ def _newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[
 
 
 def to_json(snapshot: Snapshot, error: str, *, is_full: bool = True) -> str:
-    """Return a state as JSON that has no `<`, so that it can be part of HTML; numbers that are not finite are null.
-
-    `is_full`: it has everything, not only the changes.
-    """
+    """Return a state, or its changes, as JSON without `<`, to be part of HTML; numbers that are not finite are null."""
 
     def convert(part: Any) -> object:
         if isinstance(part, Series):
@@ -173,20 +164,18 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/":
             nonce = secrets.token_urlsafe(16)
             page = page_template().render(nonce=nonce, state=to_json(*self.server.feed.latest()))
-            self._send(200, HTML, page, {"Content-Security-Policy": POLICY.format(nonce)})
+            self._send(200, HTML, page, Content_Security_Policy=POLICY.format(nonce))
         elif path == "/events":
             self._stream()
         elif path == "/metrics" and self.server.metrics:
             self._send(200, OPENMETRICS, to_openmetrics(self.server.feed.latest()[0]))
         else:
-            hint = ": start the page with metrics=true" if path == "/metrics" else ""
-            self._send(404, TEXT, f"not found{hint}\n")
+            self._send(404, TEXT, "not found; `/metrics` needs metrics=true\n")
 
     def _is_allowed(self, query: str) -> bool:
         """Return whether the request has the token; without one, whether it is addressed to loopback.
 
-        A web site can make a browser resolve the site's name to 127.0.0.1 (DNS rebinding). The requests of its scripts
-        then have that name as their host.
+        If a web site makes a browser resolve its name to 127.0.0.1 (DNS rebinding), requests have that name as host.
         """
         if self.server.token is None:
             with suppress(ValueError):
@@ -196,20 +185,17 @@ class Handler(BaseHTTPRequestHandler):
         given = parse_qs(query).get("token", [bearer])[0]
         return hmac.compare_digest(given.encode(errors="replace"), self.server.token.encode())
 
-    def _send(self, status: int, kind: str, text: str, headers: Mapping[str, str] | None = None) -> None:
-        content = text.encode(errors="replace")
-        self._start(status, kind, {"Content-Length": str(len(content)), **(headers or {})})
-        self.wfile.write(content)
-
-    def _start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
+    def _send(self, status: int, kind: str, text: str, **headers: str) -> None:
+        """Send a text, which ends with the connection."""
         self.send_response(status)
         for name, value in {"Content-Type": kind, **HEADERS, **headers}.items():
-            self.send_header(name, value)
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
+        self.wfile.write(text.encode(errors="replace"))
 
     def _stream(self) -> None:
         """Send the state, and then each change, until the viewer disconnects."""
-        self._start(200, "text/event-stream; charset=utf-8", {})
+        self._send(200, "text/event-stream; charset=utf-8", "")
         sent: tuple[Snapshot, str] | None = None
         while True:
             latest = self.server.feed.latest()
@@ -244,7 +230,7 @@ def open_server(
     token: str | None = None,
     metrics: bool = False,
 ) -> PageServer:
-    """Return a server that listens.
+    """Return a server that listens; InputError if the port is in use, or this machine does not have the address.
 
     Args:
         read: Function that returns the state now.
@@ -252,9 +238,6 @@ def open_server(
         port: None: `DEFAULT_PORT`, or the next free one.
         token: Token that each request needs; None: a random one if `host` is given, else none.
         metrics: Whether `/metrics` is served.
-
-    Raises:
-        InputError: The port is in use, or this machine does not have the address.
     """
     page_template()  # compiled before the first viewer waits for it
     feed, token = Feed(read), token or (secrets.token_urlsafe(16) if host else None)

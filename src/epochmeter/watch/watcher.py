@@ -37,10 +37,8 @@ from epochmeter.watch.run_watcher import (
 )
 from epochmeter.watch.snapshot import ACTIVE, BY_INTEREST, FrontPoint, RunView, Snapshot, State, SweepRow
 
-MAX_BREAK_S = 120.0
-"""A sweep of this machine stalls if no run is active for longer, in seconds."""
-ENDINGS = ("summary.json", "completed.json", "reused.json")
-"""Files that are written at the end of a run."""
+MAX_BREAK_S = 120.0  # a sweep of this machine stalls if no run is active for longer
+ENDINGS = ("summary.json", "completed.json", "reused.json")  # files that are written at the end of a run
 
 
 class Watcher:
@@ -87,7 +85,7 @@ class Watcher:
     def _row(
         self, number: int, overrides: Sequence[str], submission: Submission, changed_s: float | None, now_s: float
     ) -> tuple[SweepRow, RunView | None]:
-        """Return the row of a run, whose folder has changed last at a Unix time, and its view unless it has ended."""
+        """Return the row of a run, whose folder changed at a Unix time, and its view unless it has ended."""
         if number in self._ended and self._ended[number][0] == changed_s:
             return self._ended[number][2], None
         folder = self.folder / str(number)
@@ -169,7 +167,6 @@ def _single_snapshot(view: RunView, now_s: float) -> Snapshot:
 
 
 def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
-    """Return an ended run and its row."""
     run, record = load_run(folder), record_of(folder)
     summary = record.summary() or {}
     ended_s = recorded_end_s(summary)
@@ -213,7 +210,6 @@ def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
 
 
 def _with_means(row: SweepRow, metrics: Mapping[str, float]) -> SweepRow:
-    """Return a row with the means of the steady epochs."""
     e2e_s, stall_s = metrics.get("steady/e2e_s"), metrics.get("steady/data_stall_s")
     stall_fraction = stall_s / e2e_s if e2e_s and stall_s is not None else None
     return replace(row, epoch_s=e2e_s, energy_j=metrics.get("steady/energy_j"), stall_fraction=stall_fraction)
