@@ -9,7 +9,6 @@ import fcntl
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,15 +27,12 @@ URI_VARIABLE = "MLFLOW_TRACKING_URI"
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # Publishing again later is the retry.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # publishing again later is the retry
 }
-"""Environment for MLflow's import, unless the user has set these variables."""
 TIMEOUT_S, LONG_TIMEOUT_S = 2, 30  # timeout of a call to a server, in seconds: during a run, and while a person waits
 
 
-@dataclass(frozen=True)
-class Store:
+class Store(NamedTuple):
     """An open experiment of a tracking server or database."""
 
     client: MlflowClient
@@ -45,13 +41,12 @@ class Store:
 
 
 class Destination(NamedTuple):
-    """Destination of published runs: experiment and address."""
+    """Destination of published runs: experiment and address; as a text, the address without secrets."""
 
     experiment: str
     uri: str
 
     def __str__(self) -> str:
-        """Return the address without secrets."""
         return redact(self.uri)
 
 
@@ -127,10 +122,7 @@ def open_existing_store(experiment: str, uri: str | None) -> Store:
 
 
 def _open_database(database: Path) -> MlflowClient:
-    """Open the database, one process at a time, as MLflow's migrations fail if two processes start them at once.
-
-    A new database has a temporary name first, so that a killed process leaves no partial one.
-    """
+    """Open the database, one process at a time for MLflow's migrations; a killed process leaves no partial one."""
     from mlflow import MlflowClient
 
     with open(f"{database}.lock", "w") as lock:
@@ -150,9 +142,8 @@ def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> st
     if match is None:
         try:
             return client.create_experiment(name, artifact_location=artifacts)
-        except MlflowException:
-            match = client.get_experiment_by_name(name)  # created by another process meanwhile
-            if match is None:
+        except MlflowException:  # created by another process meanwhile
+            if not (match := client.get_experiment_by_name(name)):
                 raise
     if match.lifecycle_stage == "deleted":
         restore = f"mlflow experiments restore --experiment-id {match.experiment_id}"

@@ -17,19 +17,14 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 200  # runs per request; a server takes well below a second for this many
 REPORTED_FILES = {"job.json", "host.json", "epochs.jsonl", "summary.json", "completed.json"}
-"""The files of a record that reports read for all runs."""
 
 
 def download_records(
-    folder: Path,
-    choose: Callable[[Iterable[str]], Iterable[str]],
-    experiment: str = EXPERIMENT,
-    uri: str | None = None,
+    folder: Path, choose: Callable[[Iterable[str]], Iterable[str]], experiment: str = EXPERIMENT, uri: str | None = None
 ) -> None:
     """Download records to `<folder>/<sweep>/<number>`, and write references for the runs that a sweep reuses.
 
-    `choose` returns the sweeps to download, given the names of all. LookupError without a database or experiment, and
-    errors of MLflow, as for a server that is down.
+    `choose` returns the sweeps to download, given the names of all. LookupError without a database or experiment.
     """
     store = open_existing_store(experiment, uri)
     by_sweep: dict[str, list[tuple[str, Run]]] = {}

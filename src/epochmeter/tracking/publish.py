@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_status import recorded_status, status_of
@@ -26,13 +25,12 @@ MEASURED = f"tags.`{RECORD_ID}` != ''"  # filter for runs with measurements: tho
 WINDOWS = "epochmeter.windows"  # tag with the number of windows already published
 SWEEPS = "epochmeter.sweeps"
 """Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
-MAX_SWEEPS = 100  # number of reusing sweeps in the tag, the latest ones: the length of a tag is limited
+MAX_SWEEPS = 100  # of the latest reusing sweeps in the tag, whose length is limited
 SUMMARY = "epochmeter.published"  # tag of a run whose means, totals and curves are published
 MAX_BATCH, MAX_ENTITIES = 100, 1000
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """A record's run in MLflow."""
 
     run_id: str
@@ -41,11 +39,10 @@ class Published:
 
 
 def publish(record: Record, store: Store, ended: str | None = None) -> Published:
-    """Publish the parts of a record that MLflow lacks; after an interruption, the next publishing continues.
+    """Publish the parts of a record that MLflow lacks, and set the run's status last.
 
-    The run's status is set last, so that a run shown as finished is complete. Of a run that may resume from a
-    checkpoint, only the epochs before the checkpoint are published, as MLflow cannot delete metrics. `ended` is how the
-    run ended, for a record that could not be completed.
+    Of a run that may resume from a checkpoint, only the epochs before the checkpoint are published, as MLflow cannot
+    delete metrics. `ended` is how the run ended, for a record that could not be completed.
     """
     status, windows, summary = MLFLOW_STATUS[status_of(record, ended)], record.windows(), record.summary()
     if (checkpoint := record.checkpoint()) and status != "FINISHED":
@@ -95,10 +92,7 @@ def is_superseded(record: Record) -> bool:
 
 
 def close_dead_runs(store: Store) -> None:
-    """End this host's runs in MLflow whose process is dead.
-
-    A run gets the status of its record. It is killed if that record is missing, unreadable or another run's.
-    """
+    """End this host's runs in MLflow whose process is dead, as their records say; without a record, as killed."""
     query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
     for run in store.client.search_runs([store.experiment_id], query):
         tags = run.data.tags
@@ -120,25 +114,17 @@ def records_below(folder: Path) -> list[Record]:
 
 
 def _find_or_create_run(record: Record, store: Store) -> Run:
-    """Return the MLflow run of the record.
-
-    A server that creates a run after the timeout leaves a duplicate: always the same one is kept.
-    """
+    """Return the MLflow run of the record; delete duplicates of a server that created a run after the timeout."""
     run = record.run()
     query = f"tags.`{RECORD_ID}` = '{run['record_id']}'"
     matches = sorted(store.client.search_runs([store.experiment_id], query), key=lambda match: match.info.run_id)
     for duplicate in matches[1:]:
         store.client.delete_run(duplicate.info.run_id)
-    return (
-        matches[0]
-        if matches
-        else store.client.create_run(
-            store.experiment_id,
-            start_time=_ms(started_s(record)),
-            run_name=f"rehearsal {run['name']}" if run["rehearsal"] else run["name"],
-            tags={**run_export.run_tags(record), SWEEPS: run["sweep_id"]},
-        )
-    )
+    if matches:
+        return matches[0]
+    name = f"rehearsal {run['name']}" if run["rehearsal"] else run["name"]
+    tags = {**run_export.run_tags(record), SWEEPS: run["sweep_id"]}
+    return store.client.create_run(store.experiment_id, _ms(started_s(record)), tags, name)
 
 
 def _replaced_attempts(folder: Path, record: Record, store: Store) -> list[str]:

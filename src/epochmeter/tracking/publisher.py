@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,10 +21,8 @@ from epochmeter.tracking.publish import Published, close_dead_runs, include_reus
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
-CLOSE_LIMIT_S = 30.0  # time limit for publishing the end of a run or of a sweep
-CATCH_UP_LIMIT_S = 10.0  # time limit for publishing queued runs after a run; the next run continues
-NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
-PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
+CLOSE_LIMIT_S, CATCH_UP_LIMIT_S = 30.0, 10.0  # for publishing the end of a run or a sweep, and then queued runs
+NOTICE_S, PREVIOUS_LIMIT_S = 3.0, 600.0  # waits for an earlier run's last call, before and after a message about it
 MAX_REASON = 300  # maximum length of an error's reason
 PUBLISH_LOCK = threading.Lock()
 """Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""
@@ -39,8 +36,7 @@ class CheckedClient:
     """An MLflow client that calls `check` before each of its calls."""
 
     def __init__(self, client: object, check: Callable[[], None]):
-        self._client = client
-        self._check = check
+        self._client, self._check = client, check
 
     def __getattr__(self, name: str) -> Any:
         self._check()
@@ -50,15 +46,8 @@ class CheckedClient:
 class Tracker:
     """Follows a run, between windows only: publishes its record to MLflow and writes TensorBoard event files.
 
-    MLflow is called in a background thread that runs on request and stays idle during windows. An error in writing
-    event files ends only them.
-
-    - start: import MLflow, create the run, end earlier runs whose process died, and save the views, while the training
-      process starts
-    - flush: publish the record's current content; at most one call in flight can reach into a window
-    - close: publish the end, and then the queued runs of the time when MLflow was down
-
-    Without `open_store`, nothing is published. Of queued runs, only those with the same `destination` are published.
+    MLflow is called in a background thread that is idle during windows. Without `open_store`, nothing is published. Of
+    queued runs, only those with the same `destination` are published. An error in writing event files ends only them.
     """
 
     def __init__(
@@ -71,8 +60,7 @@ class Tracker:
         self._record, self._open_store = record, open_store
         self._destination, self._events = destination, events
         self._store: Store | None = None
-        self._loaded = threading.Event()
-        self._loading_limit_s = LOADING_LIMIT_S
+        self._loaded, self._loading_limit_s = threading.Event(), LOADING_LIMIT_S
         self._ended: str | None = None
         self._housekeeping_done = False
         self._outcome: Published | str | None = None
@@ -91,13 +79,13 @@ class Tracker:
         return [f"an earlier run was still being published to MLflow after {PREVIOUS_LIMIT_S:g} s, during this one."]
 
     def start(self) -> None:
-        """Start, before the training process does."""
+        """Import MLflow, create the run, end runs whose process died, and save the views, while training starts."""
         self._write_events(Events.open)
         if self._open_store:
             self._start_thread(self._publish_record)
 
     def flush(self, limit_s: float = 1.0) -> None:
-        """Publish the record's current content, within a time limit in seconds."""
+        """Publish the record's current content, within a time limit; at most one call can reach into a window."""
         self._write_events(Events.add)
         if self._open_store:
             # MLflow's import and an earlier run's last call cannot be interrupted, and must not reach into a window.
@@ -106,9 +94,9 @@ class Tracker:
             self.work_within(limit_s, self._publish_record)
 
     def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
-        """Publish the end; `ended` is the state of the run, for a record whose end could not be written.
+        """Publish the end, and then queued runs; return the run in MLflow, or a warning, or None without MLflow.
 
-        Returns the run in MLflow, or a warning with the command to publish later, or None if nothing is published.
+        `ended` is the state of the run, for a record whose end could not be written.
         """
         self._write_events(Events.finish)
         self._ended = ended
@@ -120,7 +108,7 @@ class Tracker:
             )
         queue.dequeue(self._record)
         if outcome and any(pending_records(self._destination, queue.multirun_of(self._record))):
-            self.publish_pending(CATCH_UP_LIMIT_S)
+            self.work_within(CATCH_UP_LIMIT_S, self.publish_pending)
         return outcome
 
     def _write_events(self, write: Callable[[Events], object]) -> None:
@@ -131,20 +119,16 @@ class Tracker:
             self._events = None
             logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
 
-    def publish_pending(self, limit_s: float) -> Published | str:
-        """Publish queued runs with the same destination, within `limit_s`; return why any is still queued."""
-
-        def work() -> None:
-            store = self._opened()
-            for record in pending_records(self._destination, queue.multirun_of(self._record)):
-                try:
-                    publish(record, store)
-                    queue.dequeue(record)
-                except Exception as error:  # a broken or refused record must not block the next
-                    self._outcome = error_reason(error)
-                    store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
-
-        return self.work_within(limit_s, work)
+    def publish_pending(self) -> None:
+        """Publish queued runs with the same destination."""
+        store = self._opened()
+        for record in pending_records(self._destination, queue.multirun_of(self._record)):
+            try:
+                publish(record, store)
+                queue.dequeue(record)
+            except Exception as error:  # a broken or refused record must not block the next
+                self._outcome = error_reason(error)
+                store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
 
     def include(self, folders: Sequence[Path]) -> None:
         """Publish the runs that a sweep's folders reference."""
@@ -198,7 +182,7 @@ class Tracker:
             self._check_deadline()
             assert self._open_store  # nothing else calls this
             store = self._open_store()
-            self._store = replace(store, client=cast("Any", CheckedClient(store.client, self._check_deadline)))
+            self._store = store._replace(client=cast("Any", CheckedClient(store.client, self._check_deadline)))
         return self._store
 
     def _check_deadline(self) -> None:
@@ -207,7 +191,6 @@ class Tracker:
 
 
 def make_tracker(record: Record, **tracking: Any) -> Tracker:
-    """Return the tracker for a tracking configuration."""
     destination = destination_of({"experiment": EXPERIMENT, **tracking})
     events = Events(record) if tracking.get("tensorboard") else None
     if destination is None:
@@ -231,7 +214,8 @@ def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float 
     first = next(pending_records(destination, multirun), None)
     if destination is None or first is None:
         return None
-    reason = Tracker(first, partial(open_store, *destination), destination).publish_pending(limit_s)
+    tracker = Tracker(first, partial(open_store, *destination), destination)
+    reason = tracker.work_within(limit_s, tracker.publish_pending)
     if not any(pending_records(destination, multirun)):
         return None
     return (

@@ -1,7 +1,7 @@
 """On-disk queue of runs still to be published: one file per run in `multirun/.queue`.
 
-A run is added before its record exists, and removed when it is published and its record has an end. Every start reads
-the queue: it closes dead runs and publishes unpublished ones. If the queue is lost, `make publish` finds them.
+A run is added before its record exists, and removed when it is published and its record has an end. Every start closes
+dead runs of the queue and publishes unpublished ones.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ def multirun_of(record: Record) -> Path:
 
 
 def enqueue(record: Record, record_id: str) -> None:
-    """Add a run that is about to start in the record's folder.
-
-    An error is ignored: a disk that cannot take a small file will cause one later.
-    """
+    """Add a run that is about to start in the record's folder; a full disk will cause an error later."""
     folder = record.folder.absolute()
     with suppress(OSError):
         entry = _entry(record, record_id)

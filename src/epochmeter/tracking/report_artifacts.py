@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from epochmeter.tracking.client import LONG_TIMEOUT_S, Store, destination_of, open_store
 from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import error_reason
-from epochmeter.tracking.views import NOTE_TAG, REPORT_FILTER, REPORT_TAG, artifact_link, artifact_page
+from epochmeter.tracking.views import NOTE_TAG, REPORT_FILTER, REPORT_TAG, artifact_link
 
 
 def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -> str | None:
@@ -44,15 +44,12 @@ def _log_files(sweep: str, paths: Mapping[str, Path], store: Store) -> str:
     for name, path in paths.items():
         store.client.log_artifact(run_id, str(path), os.path.dirname(name) or None)
     published = Published(run_id, store.experiment_id, store.uri)
-    store.client.set_tag(run_id, NOTE_TAG, _note(list(paths), published))
+    # The first text on the run's page: links to the files, and the first picture.
+    links = [f"[{name}]({artifact_link(published, name, is_relative=True)})" for name in paths if "/" not in name]
+    queries = [urlencode({"path": name, "run_uuid": run_id}) for name in paths if name.endswith(".png")]
+    note = [" · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])]
+    store.client.set_tag(run_id, NOTE_TAG, "\n\n".join(note))
     store.client.set_terminated(run_id)
     for report in earlier:
         store.client.delete_run(report)
     return artifact_link(published, next(iter(paths)))
-
-
-def _note(names: Sequence[str], published: Published) -> str:
-    """Return the first text on the run's page: links to the files, and the first picture."""
-    links = [f"[{name}]({artifact_page(published, name)})" for name in names if "/" not in name]
-    queries = [urlencode({"path": name, "run_uuid": published.run_id}) for name in names if name.endswith(".png")]
-    return "\n\n".join([" · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])])

@@ -31,10 +31,9 @@ MLFLOW_STATUS = {
 
 
 def run_params(record: Record) -> dict[str, str]:
-    """Return the configuration as typed on the command line: `model=lenet batch=16` are params `model` and `batch`.
+    """Return the configuration in Hydra's syntax, as `model=lenet`, `model.name=resnet18` and `pin_memory=true`.
 
-    Other keys are dotted, such as `model.name`, and values are written as typed, such as `true` and `0.01`. Null values
-    have no param: MLflow's parallel coordinates would mix text and numbers, and drop runs.
+    Null values have no param: MLflow's parallel coordinates would mix text and numbers, and drop runs.
     """
     items = [*flatten(record.job()), *record.run()["choices"].items()]
     return {
@@ -73,7 +72,6 @@ def run_tags(record: Record) -> dict[str, str]:
 
 
 def source_file(record: Record) -> str:
-    """Return the file of the command that made a run."""
     return MEASURE if record.job().get("measure", {}).get("command") else TRAIN
 
 
@@ -117,28 +115,21 @@ def legal_name(name: str) -> str:
 
 
 def started_s(record: Record) -> float:
-    """Return the run's start, in seconds since 1970."""
+    """Return the run's start as Unix time."""
     return datetime.fromisoformat(record.run()["started"]).timestamp()
 
 
 def ended_s(record: Record) -> float:
-    """Return the run's end, in seconds since 1970: as recorded, else the last write, as a dead run is closed late."""
-    if record.is_completed():
-        recorded = read_json(record.folder / "completed.json")["finished"]
-    else:
-        recorded = (record.summary() or {}).get("ended")
-    if recorded:
-        return datetime.fromisoformat(recorded).timestamp()
+    """Return the run's end as Unix time: as recorded, else the last write, as a dead run is closed late."""
+    completion = read_json(record.folder / "completed.json") if record.is_completed() else {}
+    if ended := completion.get("finished") or (record.summary() or {}).get("ended"):
+        return datetime.fromisoformat(ended).timestamp()
     written = [path.stat().st_mtime for path in complete_files(record) if path.name in ("epochs.jsonl", *TIME_SERIES)]
     return max(written, default=started_s(record))
 
 
 def complete_files(record: Record) -> list[Path]:
     """Return the record's complete files, without temporary and derived ones."""
-    return sorted(
-        path
-        for path in record.folder.iterdir()
-        if path.is_file()
-        and not path.name.startswith((".", EVENTS))
-        and path.name not in (CHECKPOINT, PERFETTO, PROGRESS)
-    )
+    files = sorted(path for path in record.folder.iterdir() if path.is_file())
+    others = CHECKPOINT, PERFETTO, PROGRESS
+    return [path for path in files if path.name not in others and not path.name.startswith((".", EVENTS))]

@@ -11,13 +11,10 @@ from epochmeter.results.power_trace import downsample, downsample_columns
 from epochmeter.shared.record import GAUGES, Record, since_resumed, step_count
 from epochmeter.tracking.run_export import ended_s, legal_name
 
-POWER = "power/total_w"
-LOSS = "step/train_loss"
+POWER, LOSS = "power/total_w", "step/train_loss"
 SYSTEM = "system/"  # prefix of the metrics that MLflow shows as system metrics
-CORE = re.compile(r"cpu\d+_utilization")
-"""Columns of `gauges.csv` that are not published: a machine may have hundreds of cores."""
-MAX_POINTS = 500  # points of each curve of power or a gauge
-STEPS_PER_POINT = 100
+CORE = re.compile(r"cpu\d+_utilization")  # not published: a machine may have hundreds of cores
+MAX_POINTS, STEPS_PER_POINT = 500, 100  # points of each curve of power or a gauge; steps per point of the loss
 NS_PER_MS = 1_000_000
 
 
@@ -72,10 +69,7 @@ def curve_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Itera
 def loss_curves(
     losses: Sequence[float], windows: Sequence[Mapping[str, Any]], before: int = 0
 ) -> list[list[tuple[int, float]]]:
-    """Return the loss curve of each window: (step of the run, mean of up to 100 steps), finite values only.
-
-    The losses are those after the run's first `before` steps.
-    """
+    """Return per window (step of the run, mean loss of up to 100 steps), finite ones; `before` steps were earlier."""
     curves, end = [], before
     for window in windows:
         begin, end = end, end + int(window["metrics"].get("epoch/steps", 0))

@@ -1,7 +1,6 @@
 """Write a record's scalars to a TensorBoard event file, with the same values and steps as in MLflow.
 
-The file is derived from the record and rewritten in full whenever the run starts, resumes, or is published later.
-Needs neither torch nor TensorFlow.
+The file is derived from the record and rewritten in full whenever the run starts or resumes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.errors import input_error
-from epochmeter.results.run_status import RUNNING, status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking import scalars
 from epochmeter.tracking.run_export import EVENTS
@@ -29,12 +27,6 @@ def check_installed(tracking: Mapping[str, Any]) -> None:
             "`tracking.tensorboard=true` needs the package tensorboard, which is not installed",
             "make .venv/.with-tensorboard or pip install tensorboard, or set tracking.tensorboard=false",
         )
-
-
-def write_events(record: Record) -> None:
-    """Write the event file of a run that has ended; during a run, its own controller writes it."""
-    if status_of(record) != RUNNING:
-        Events(record).finish()
 
 
 class Events:

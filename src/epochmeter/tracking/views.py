@@ -22,10 +22,8 @@ ENERGY_AND_TIME = "epochmeter-energy-and-time"
 REPORTS = "epochmeter-reports"
 SWEEP_VIEW_PREFIX = "epochmeter-sweep-"
 SWEEPS_KEPT = 20  # number of newest sweeps with a view of their own: the menu lists all views, and each run reads them
-REPORT_TAG = "epochmeter.report"
-"""Tag with the sweep whose report a run contains; such a run has no measurements, and views of runs exclude it."""
-RUN_FILTER = f"attributes.status = 'FINISHED' and {MEASURED}"
-"""Filter of views of runs: completed and measured. Failed runs stopped early, so their totals are not comparable."""
+REPORT_TAG = "epochmeter.report"  # tag with the sweep whose report a run contains, which has no measurements
+RUN_FILTER = f"attributes.status = 'FINISHED' and {MEASURED}"  # failed runs stopped early: no comparable totals
 REPORT_FILTER = f"tags.`{REPORT_TAG}` != ''"
 NOTE_TAG = "mlflow.note.content"  # tag with the description of a run
 ENERGY, ESTIMATE = "total/energy_j", "total/estimated_energy_j"
@@ -56,13 +54,18 @@ PAGE_STATE = {
     "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
 }
 """The part of a page's state that is the same in all views."""
+SCATTERS = (("total/e2e_s", ENERGY), ("total/e2e_s", ESTIMATE), ("steady/data_stall_s", "steady/e2e_s"))
+BARS = ("steady/e2e_s", "steady/data_stall_s", "steady/compute_s")
+LINES = ("epoch/e2e_s", "epoch/data_stall_s", "epoch/energy_j", "epoch/train_loss", "val/accuracy")
+LINE_AXES = {"xAxisKey": "step", "lineSmoothness": 0, "scaleType": "linear", "range": {}}
 Chart = Mapping[str, object]
 
 
 def results_link(destination: Published | Store, sweep: str | None = None) -> str:
     """Return the address of the view of energy and time: of a sweep's results, or of the newest runs."""
     view = f"{SWEEP_VIEW_PREFIX}{sweep}" if sweep else ENERGY_AND_TIME
-    return f"{_base(destination)}/{_view_page(destination, view)}"
+    query = {"compareRunsMode": "CHART", "viewStateShareKey": view}
+    return f"{_base(destination)}/{_page(destination, 'runs', query)}"
 
 
 def run_link(published: Published) -> str:
@@ -70,14 +73,10 @@ def run_link(published: Published) -> str:
     return f"{_base(published)}/{_page(published, f'runs/{published.run_id}')}"
 
 
-def artifact_link(published: Published, name: str) -> str:
-    """Return the address of the page that previews an artifact."""
-    return f"{_base(published)}/{artifact_page(published, name)}"
-
-
-def artifact_page(published: Published, name: str) -> str:
-    """Return the same relative to MLflow's address, for links within its pages."""
-    return _page(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
+def artifact_link(published: Published, name: str, *, is_relative: bool = False) -> str:
+    """Return the address of the page that previews an artifact; a relative one is for links within MLflow's pages."""
+    page = _page(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
+    return page if is_relative else f"{_base(published)}/{page}"
 
 
 def save_views(store: Store, sweep: str | None = None) -> None:
@@ -108,40 +107,25 @@ def views(sweep: str | None = None) -> dict[str, str]:
 
 def charts() -> dict[str, list[Chart]]:
     """Return the charts by section; MLflow hides those without values, such as energy that no run has measured."""
-    results = ["steady/data_stall_s", "steady/e2e_s"]
+    scatters: list[Chart] = [
+        {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
+        for x, y in SCATTERS
+    ]
+    bars: dict[str, Chart] = {name: {"type": "BAR", "metricKey": name} for name in (ENERGY, ESTIMATE, *BARS)}
     # MLflow drops runs that lack an axis of parallel coordinates: further charts include energy and power limit.
+    results = ["steady/data_stall_s", "steady/e2e_s"]
     axes = [("workers", results), ("workers", [*results, ENERGY]), ("power_limit", [*results, ENERGY])]
     return {
-        "Energy and time": [
-            scatter("total/e2e_s", ENERGY), scatter("total/e2e_s", ESTIMATE),
-            scatter("steady/data_stall_s", "steady/e2e_s"), bar(ENERGY), bar(ESTIMATE)
-        ],
+        "Energy and time": [*scatters, bars[ENERGY], bars[ESTIMATE]],
         "Configuration and results": [
             {"type": "PARALLEL", "selectedParams": ["device", "batch", param], "selectedMetrics": metrics}
             for param, metrics in axes
         ],
-        "Where the time goes": [bar(f"steady/{name}") for name in ("e2e_s", "data_stall_s", "compute_s")],
+        "Where the time goes": [bars[name] for name in BARS],
         "Epoch by epoch": [
-            line(name)
-            for name in ("epoch/e2e_s", "epoch/data_stall_s", "epoch/energy_j", "epoch/train_loss", "val/accuracy")
+            {"type": "LINE", "metricKey": name, "selectedMetricKeys": [name], **LINE_AXES} for name in LINES
         ],
-    }  # fmt: skip
-
-
-def scatter(x: str, y: str) -> Chart:
-    """Return a scatter plot of two metrics."""
-    return {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-
-
-def bar(metric: str) -> Chart:
-    """Return a bar chart of a metric."""
-    return {"type": "BAR", "metricKey": metric}
-
-
-def line(metric: str) -> Chart:
-    """Return a curve of a metric over steps."""
-    axes = {"xAxisKey": "step", "lineSmoothness": 0, "scaleType": "linear", "range": {}}
-    return {"type": "LINE", "metricKey": metric, "selectedMetricKeys": [metric], **axes}
+    }
 
 
 def pack_view(name: str, query: str, columns: Sequence[str], sections: Mapping[str, Sequence[Chart]]) -> str:
@@ -168,10 +152,6 @@ def pack_view(name: str, query: str, columns: Sequence[str], sections: Mapping[s
 
 def _base(destination: Published | Store) -> str:
     return strip_credentials(destination.uri.rstrip("/")) if destination.uri.startswith("http") else UI_ADDRESS
-
-
-def _view_page(destination: Published | Store, view: str) -> str:
-    return _page(destination, "runs", {"compareRunsMode": "CHART", "viewStateShareKey": view})
 
 
 def _page(destination: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
