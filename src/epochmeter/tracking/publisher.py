@@ -46,19 +46,12 @@ class CheckedClient:
 class Tracker:
     """Follows a run, between windows only: publishes its record to MLflow and writes TensorBoard event files.
 
-    MLflow is called in a background thread that is idle during windows. Without `open_store`, nothing is published. Of
-    queued runs, only those with the same `destination` are published. An error in writing event files ends only them.
+    MLflow is called in a background thread that is idle during windows. Without a destination, nothing is published.
+    Of queued runs, only those with the same one are published. An error in writing event files ends only them.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        open_store: Callable[[], Store] | None = None,
-        destination: Destination | None = None,
-        events: Events | None = None,
-    ):
-        self._record, self._open_store = record, open_store
-        self._destination, self._events = destination, events
+    def __init__(self, record: Record, destination: Destination | None = None, events: Events | None = None):
+        self._record, self._destination, self._events = record, destination, events
         self._store: Store | None = None
         self._loaded, self._loading_limit_s = threading.Event(), LOADING_LIMIT_S
         self._ended: str | None = None
@@ -81,13 +74,13 @@ class Tracker:
     def start(self) -> None:
         """Import MLflow, create the run, end runs whose process died, and save the views, while training starts."""
         self._write_events(Events.open)
-        if self._open_store:
+        if self._destination:
             self._start_thread(self._publish_record)
 
     def flush(self, limit_s: float = 1.0) -> None:
         """Publish the record's current content, within a time limit; at most one call can reach into a window."""
         self._write_events(Events.add)
-        if self._open_store:
+        if self._destination:
             # MLflow's import and an earlier run's last call cannot be interrupted, and must not reach into a window.
             self._loaded.wait(self._loading_limit_s)
             self._loading_limit_s = 0.0
@@ -100,7 +93,7 @@ class Tracker:
         """
         self._write_events(Events.finish)
         self._ended = ended
-        outcome = self.work_within(limit_s, self._publish_record) if self._open_store else None
+        outcome = self.work_within(limit_s, self._publish_record) if self._destination else None
         if isinstance(outcome, str):
             return (
                 f"warning: not all of this run was published to MLflow: {outcome}\n"
@@ -180,8 +173,8 @@ class Tracker:
             finally:
                 self._loaded.set()
             self._check_deadline()
-            assert self._open_store  # nothing else calls this
-            store = self._open_store()
+            assert self._destination  # nothing else calls this
+            store = open_store(*self._destination)
             self._store = store._replace(client=cast("Any", CheckedClient(store.client, self._check_deadline)))
         return self._store
 
@@ -191,11 +184,8 @@ class Tracker:
 
 
 def make_tracker(record: Record, **tracking: Any) -> Tracker:
-    destination = destination_of({"experiment": EXPERIMENT, **tracking})
     events = Events(record) if tracking.get("tensorboard") else None
-    if destination is None:
-        return Tracker(record, events=events)
-    return Tracker(record, partial(open_store, *destination), destination, events)
+    return Tracker(record, destination_of({"experiment": EXPERIMENT, **tracking}), events)
 
 
 def pending_records(destination: Destination | None, multirun: Path) -> Iterator[Record]:
@@ -212,9 +202,9 @@ def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float 
     """Publish queued runs while no run is measured; return a warning if not all are published."""
     destination = destination_of(tracking)
     first = next(pending_records(destination, multirun), None)
-    if destination is None or first is None:
+    if first is None:
         return None
-    tracker = Tracker(first, partial(open_store, *destination), destination)
+    tracker = Tracker(first, destination)
     reason = tracker.work_within(limit_s, tracker.publish_pending)
     if not any(pending_records(destination, multirun)):
         return None
@@ -229,7 +219,7 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Publish
     destination = destination_of(tracking)
     if destination is None or not folders:
         return None
-    tracker = Tracker(Record(folders[0]), partial(open_store, *destination))
+    tracker = Tracker(Record(folders[0]), destination)
     outcome = tracker.work_within(CLOSE_LIMIT_S, partial(tracker.include, folders))
     if isinstance(outcome, Published):
         return outcome
