@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
@@ -12,14 +11,20 @@ from tracking.conftest import change_record, runs_of, statuses_of
 from epochmeter.shared.process_identity import this_process
 from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import queue, views
-from epochmeter.tracking.client import Store, destination_of, open_store
+from epochmeter.tracking.client import Destination, Store, destination_of
 from epochmeter.tracking.publish import publish
 from epochmeter.tracking.publisher import Tracker, make_tracker, publish_pending
 
-NOW = datetime.now().astimezone().isoformat()
-DEAD = {"pid": 2**22 + 1}
 LONG_S = 120  # time limit where the result matters and the speed does not
-OFFLINE = "http://127.0.0.1:9"
+MLFLOW = {"name": "mlflow", "experiment": "epochmeter"}
+OFFLINE = Destination("epochmeter", "http://127.0.0.1:9")
+SERVER = Destination("epochmeter", "http://tracker:5000")
+
+
+@pytest.fixture(autouse=True)
+def _uri(store, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    monkeypatch.setattr(publishers, "CATCH_UP_LIMIT_S", LONG_S)
 
 
 @pytest.fixture
@@ -29,15 +34,18 @@ def queued_folders(tmp_path):
 
 
 @pytest.fixture
-def close(store, monkeypatch):
-    """close(record) -> closes the publisher of a run, with as much time for queued runs as they need."""
-    monkeypatch.setattr(publishers, "CATCH_UP_LIMIT_S", LONG_S)
-    return lambda record: Tracker(record, lambda: store, destination_of(record.job()["tracking"])).close(LONG_S)
+def open_by(monkeypatch):
+    """open_by(function) -> all trackers open their destination by it."""
+    return lambda function: monkeypatch.setattr(publishers, "open_store", lambda *_: function())
+
+
+def close(record):
+    """Close the tracker of a run, with as much time for it and for queued runs as they need."""
+    return Tracker(record, destination_of(MLFLOW)).close(LONG_S)
 
 
 @pytest.mark.parametrize("name", ["mlflow", "none"])
-def test_trackers_can_be_started_flushed_and_closed(make_queued, queued_folders, store, monkeypatch, name):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+def test_trackers_can_be_started_flushed_and_closed(make_queued, queued_folders, store, name):
     tracker = make_tracker(make_queued(0), name=name)
     tracker.start()
     tracker.flush(limit_s=LONG_S)
@@ -51,10 +59,9 @@ def test_trackers_can_be_started_flushed_and_closed(make_queued, queued_folders,
 
 def test_end_that_could_not_be_recorded_is_the_controllers(make_queued, make_record, store, queued_folders):
     """Dead runs are ended before its first window."""
-    dead = publish(make_record(1, state=None, **DEAD), store)
+    dead = publish(make_record(1, state=None, pid=2**22 + 1), store)
     store.client.update_run(dead.run_id, status="RUNNING")
-    record = make_queued(0, state=None, started=NOW, **this_process()._asdict())
-    publisher = Tracker(record, lambda: store)
+    publisher = Tracker(make_queued(0, state=None, **this_process()._asdict()), destination_of(MLFLOW))
     publisher.start()
     publisher.flush(limit_s=LONG_S)
     assert statuses_of(store) == ["KILLED", "RUNNING"]
@@ -63,7 +70,7 @@ def test_end_that_could_not_be_recorded_is_the_controllers(make_queued, make_rec
     assert queued_folders() == ["0"], "the next command closes it"
 
 
-def test_later_run_waits_for_an_earlier_runs_last_call(make_record, store):
+def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_for_it(make_record, store, open_by):
     released, calls = threading.Event(), []
 
     def hang():
@@ -72,10 +79,16 @@ def test_later_run_waits_for_an_earlier_runs_last_call(make_record, store):
         calls.append("earlier ended")
         return store
 
-    earlier = Tracker(make_record(0), hang)
+    open_by(hang)
+    earlier = Tracker(make_record(0), SERVER)
     earlier.start()
-    assert "no answer" in earlier.close(limit_s=0.1)
-    later = Tracker(make_record(1), lambda: calls.append("later") or store)
+    started = time.monotonic()
+    for _ in range(3):
+        earlier.flush(limit_s=0.05)
+    assert "no answer within 0.1 s" in earlier.close(limit_s=0.1)
+    assert time.monotonic() - started < 3
+    open_by(lambda: calls.append("later") or store)
+    later = Tracker(make_record(1), SERVER)
     later.start()
     threading.Timer(0.3, released.set).start()
     later.flush(limit_s=20)
@@ -83,37 +96,16 @@ def test_later_run_waits_for_an_earlier_runs_last_call(make_record, store):
     assert len(runs_of(store)) == 1
 
 
-def test_hanging_call_delays_no_window_and_is_not_repeated(make_record):
-    released, opened = threading.Event(), []
-
-    def hang():
-        opened.append(1)
-        released.wait(10)
-        raise OSError("gone")
-
-    publisher = Tracker(make_record(), hang)
-    publisher.start()
-    started = time.monotonic()
-    for _ in range(3):
-        publisher.flush(limit_s=0.05)
-    assert "no answer within 0.05 s" in publisher.close(limit_s=0.05)
-    assert time.monotonic() - started < 3
-    assert opened == [1]
-    released.set()
-
-
 def test_offline_server_leaves_the_run_in_the_queue_with_a_warning(make_queued, queued_folders):
-    record = make_queued(0)
-    publisher = Tracker(record, lambda: open_store(uri=OFFLINE))
+    publisher, started = Tracker(record := make_queued(0), OFFLINE), time.monotonic()
     publisher.start()
-    publisher.flush()
+    publisher.flush(LONG_S)
+    assert time.monotonic() - started < 2
     assert re.search(f"127.0.0.1.*python src/publish.py {record.folder}$", publisher.close(), re.DOTALL)
     assert queued_folders() == ["0"]
 
 
-def test_queued_runs_of_the_same_destination_are_published_after_a_run(
-    make_record, make_queued, store, close, queued_folders
-):
+def test_queued_runs_of_the_same_destination_are_published_after_a_run(make_record, make_queued, store, queued_folders):
     make_queued(0)
     change_record(make_queued(1), {}, tracking={"name": "server", "experiment": "x", "uri": "http://b"})
     make_queued(2, state=None, **this_process()._asdict())
@@ -123,7 +115,7 @@ def test_queued_runs_of_the_same_destination_are_published_after_a_run(
     assert (folders, queued_folders()) == ({"0", "9"}, ["1", "2", "3"])
 
 
-def test_refused_record_does_not_block_others(make_record, make_queued, store, close, queued_folders, monkeypatch):
+def test_refused_record_does_not_block_others(make_record, make_queued, queued_folders, monkeypatch):
     """The step of the first record in the queue is too large for a database."""
     pending_runs = queue.pending_runs
     in_order = lambda multirun: sorted(pending_runs(multirun), key=lambda record: record.folder)  # noqa: E731
@@ -133,38 +125,32 @@ def test_refused_record_does_not_block_others(make_record, make_queued, store, c
     make_queued(1)
     close(make_record(9))
     assert queued_folders() == ["0"]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
-    queued = make_queued(2)
-    assert "too large" in publish_pending(queue.multirun_of(queued), queued.job()["tracking"], LONG_S)
+    assert "too large" in publish_pending(queue.multirun_of(make_queued(2)), MLFLOW, LONG_S)
     assert queued_folders() == ["0"]
 
 
-def test_offline_server_is_tried_once_for_all_queued_runs(make_record, make_queued, monkeypatch):
+def test_offline_server_is_tried_once_for_all_queued_runs(make_record, make_queued, monkeypatch, open_by):
     calls = []
 
     def offline(*_):
         calls.append(1)
         raise OSError("no answer")
 
-    for number in range(5):
-        make_queued(number)
-    record = make_record(9)
-    store = Store(SimpleNamespace(get_experiment=offline), "", "1")
-    publisher = Tracker(record, lambda: store, destination_of(record.job()["tracking"]))
+    (multirun,) = {queue.multirun_of(make_queued(number)) for number in range(5)}
+    open_by(lambda: Store(SimpleNamespace(get_experiment=offline), "", "1"))
     monkeypatch.setattr(publishers, "publish", offline)
-    assert publisher.publish_pending(LONG_S) == "no answer"
+    assert "yet: no answer\n" in publish_pending(multirun, MLFLOW, LONG_S)
     assert len(calls) == 2, "one record, and a check whether the server is down"
 
 
 def test_queue_is_published_when_no_run_is_measured(make_queued, store, monkeypatch, queued_folders):
-    queued = make_queued(0)
-    multirun, tracking = queue.multirun_of(queued), queued.job()["tracking"]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", OFFLINE)
-    assert re.search("127.0.0.1.*make publish$", publish_pending(multirun, tracking), re.DOTALL)
+    multirun = queue.multirun_of(make_queued(0))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", OFFLINE.uri)
+    assert re.search("127.0.0.1.*make publish$", publish_pending(multirun, MLFLOW), re.DOTALL)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
-    assert publish_pending(multirun, tracking, LONG_S) is None
-    assert queued_folders() == []
-    assert publish_pending(multirun, tracking) is None
+    for _ in range(2):
+        assert publish_pending(multirun, MLFLOW, LONG_S) is None
+        assert queued_folders() == []
 
 
 def test_measuring_waits_for_an_earlier_runs_last_call_or_has_a_note(make_record, monkeypatch):
@@ -178,8 +164,6 @@ def test_measuring_waits_for_an_earlier_runs_last_call_or_has_a_note(make_record
     assert "after 0.02 s" in note
 
 
-def test_error_is_shown_without_its_password(make_record):
-    def offline():
-        raise OSError("cannot reach http://ann:hunter2@tracker:5000/api")
-
-    assert "http://***@tracker:5000/api" in Tracker(make_record(), offline).close()
+def test_error_is_shown_without_its_password(make_record, open_by):
+    open_by(lambda: (_ for _ in ()).throw(OSError("cannot reach http://ann:hunter2@tracker:5000/api")))
+    assert "http://***@tracker:5000/api" in Tracker(make_record(), SERVER).close()

@@ -18,30 +18,18 @@ def folders(multirun):
     return sorted(str(record.folder.relative_to(multirun)) for record in queue.pending_runs(multirun))
 
 
-def test_run_is_queued_until_it_is_published_also_if_the_folder_is_moved(make_queued, multirun):
+def test_run_is_queued_until_it_has_an_end_and_is_published_also_if_it_is_archived_or_moved(make_queued, multirun):
     assert folders(multirun) == []
-    first, _ = make_queued(0), make_queued(1)
-    assert folders(multirun) == ["sweep/0", "sweep/1"]
-    queue.dequeue(first)
-    queue.dequeue(first)
-    assert folders(multirun.rename(multirun.with_name("moved"))) == ["sweep/1"]
-
-
-def test_run_without_a_recorded_end_stays(make_queued, multirun):
-    without_summary, with_summary = make_queued(0, state=None), make_queued(1)
-    (with_summary.folder / "completed.json").unlink()
-    for record in (without_summary, with_summary):
-        queue.dequeue(record)
-    assert folders(multirun) == ["sweep/0", "sweep/1"]
-
-
-def test_archived_run_is_found_and_removed(make_queued, multirun):
-    record = make_queued(0)
-    record.archive_attempt()
-    (archived,) = queue.pending_runs(multirun)
-    assert archived.folder == record.folder / "attempt1"
-    queue.dequeue(archived)
-    assert folders(multirun) == []
+    records = [make_queued(0), make_queued(1), make_queued(2, state=None), make_queued(3)]
+    (records[3].folder / "completed.json").unlink()
+    records[1].archive_attempt()
+    assert folders(multirun) == ["sweep/0", "sweep/1/attempt1", "sweep/2", "sweep/3"]
+    for _ in range(2):
+        for record in (records[0], *records[2:]):
+            queue.dequeue(record)
+    assert folders(multirun) == ["sweep/1/attempt1", "sweep/2", "sweep/3"]
+    queue.dequeue(Record(multirun / "sweep/1/attempt1"))
+    assert folders(multirun.rename(multirun.with_name("moved"))) == ["sweep/2", "sweep/3"]
 
 
 def test_entries_without_a_record_are_removed_and_an_unreadable_record_blocks_no_others(

@@ -11,7 +11,6 @@ from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import views
 from epochmeter.tracking.client import SQLITE, open_store
 from epochmeter.tracking.publish import include_reused, publish
-from epochmeter.tracking.publisher import Tracker
 from epochmeter.tracking.report_artifacts import log_report
 
 pytestmark = pytest.mark.system
@@ -34,12 +33,8 @@ def served(template, tmp_path_factory):
         yield folder, url
 
 
-def test_run_of_an_offline_server_is_published_when_it_is_back(make_record, served):
-    record = make_record()
-    offline = Tracker(record, lambda: open_store(uri="http://127.0.0.1:9"))
-    offline.start()
-    assert "its record is complete" in offline.close()
-    store = open_store("offline", uri=served[1])
+def test_run_is_published_to_a_server_once(make_record, served):
+    record, store = make_record(), open_store("by server", uri=served[1])
     for _ in range(2):
         run = store.client.get_run(publish(record, store).run_id)
     assert run.info.status == "FINISHED"

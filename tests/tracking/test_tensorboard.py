@@ -1,13 +1,12 @@
 """Event files, read back by TensorBoard's reader, have the same scalars as MLflow."""
 
 import json
-import sys
 
 import pytest
 
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import Published, publish
-from epochmeter.tracking.publisher import Tracker, make_tracker
+from epochmeter.tracking.publisher import make_tracker
 from epochmeter.tracking.run_export import EVENTS, ended_s
 from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.tensorboard import Events
@@ -36,54 +35,35 @@ def test_file_has_the_scalars_and_steps_of_mlflow(store, make_record, points):
     record = make_record()
     record.append_power([100 * 10**9 + 10**6 * ms for ms in (0, 5)], {"total": [10.0, 12.0]})
     record.append_gauges(("monotonic_ns", "cpu_utilization"), [{"monotonic_ns": 100 * 10**9, "cpu_utilization": 0.5}])
-    tensorboard.write_events(record)
+    Events(record).finish()
     shown = [(scalar.name, scalar.step, pytest.approx(scalar.value, rel=1e-6)) for scalar in scalars_of(record)]
-    assert sorted(points(publish(record, store).run_id)) == sorted(shown, key=lambda point: point[:2])
+    run_id, ended = publish(record, store).run_id, ended_s(record)
+    assert sorted(points(run_id)) == sorted(shown, key=lambda point: point[:2])
+    assert ended_s(record) == ended, "the file is not part of the record"
+    assert not [file.path for file in store.client.list_artifacts(run_id) if file.path.startswith(EVENTS)]
 
 
 def test_curves_grow_and_are_readable_during_the_run_and_end_with_what_a_resumed_run_keeps(make_record):
     record = make_record(epochs=2, state=None)
-    every = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
-    events = Events(record)
+    path = record.folder / "epochs.jsonl"
+    every, events = path.read_text().splitlines(keepends=True), Events(record)
     events.open()
-    for count in range(len(every) + 1):
-        (record.folder / "epochs.jsonl").write_text("".join(every[:count]))
-        events.add()
+    for count, writer in [*((count, events) for count in range(len(every) + 1)), (2, Events(record))]:
+        path.write_text("".join(every[:count]))
+        writer.add()
         ends = [scalar.step for scalar in scalars_of(record) if scalar.name.endswith("/e2e_s")]
         assert ends == [json.loads(line)["epoch"] for line in every[:count]]
-    (record.folder / "epochs.jsonl").write_text("".join(every[:2]))
-    resumed = Events(record)
-    resumed.add()
-    resumed.finish()
-    steps = [scalar.step for scalar in scalars_of(record) if scalar.name == "epoch/e2e_s"]
-    assert steps == [0], "a resumed run rewrites the file"
     events.finish()
 
 
-def test_file_is_not_part_of_the_record_and_not_written_of_a_running_run(store, make_record):
-    running = make_record(1, state=None, host="board-7")
-    tensorboard.write_events(running)
-    assert event_files(running) == []
-    record = make_record(state="killed")
-    ended = ended_s(record)
-    tensorboard.write_events(record)
-    assert ended_s(record) == ended
-    files = {file.path for file in store.client.list_artifacts(publish(record, store).run_id)}
-    assert not [name for name in files if name.startswith(EVENTS)]
-
-
-def test_event_files_need_the_setting_and_the_package(make_record, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "tensorboard.summary", None)
-        without = make_tracker(make_record(1), name="none")
-        without.start()
-        assert without.close() is None
-    record = make_record(2)
-    tracker = make_tracker(record, name="none", tensorboard=True)
+@pytest.mark.parametrize("is_set", [False, True])
+def test_event_files_need_the_setting_and_the_package(make_record, monkeypatch, is_set):
+    record = make_record()
+    tracker = make_tracker(record, name="none", tensorboard=is_set)
     tracker.start()
     tracker.flush()
     assert tracker.close() is None
-    assert {scalar.name for scalar in scalars_of(record)} >= {"epoch/e2e_s", "total/e2e_s"}
+    assert len(event_files(record)) == is_set
     monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"make \.venv/\.with-tensorboard or pip install tensorboard"):
         tensorboard.check_installed({"tensorboard": True})
@@ -92,7 +72,8 @@ def test_event_files_need_the_setting_and_the_package(make_record, monkeypatch):
 
 def test_full_disk_ends_only_the_file(store, make_record, monkeypatch, caplog):
     monkeypatch.setattr(Events, "add", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    tracker = Tracker(record := make_record(), lambda: store, events=Events(record))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    tracker = make_tracker(make_record(), tensorboard=True, name="mlflow")
     tracker.start()
     for _ in range(2):
         tracker.flush(60)
