@@ -39,9 +39,9 @@ def test_runs_of_a_cluster_are_published_once_reported_or_to_a_given_address(run
     make_remote(2)
     assert run_publish() == 0
     assert statuses_of(store) == ["FINISHED"]
-    assert capsys.readouterr().out.startswith("skipped 2 submitted runs")
+    assert capsys.readouterr().out.startswith("skipped 3 submitted runs")
     run_publish("--uri", store.uri)
-    assert statuses_of(store) == ["FINISHED", "FINISHED", "RUNNING"]
+    assert statuses_of(store) == ["FINISHED", "FINISHED", "RUNNING", "RUNNING"]
 
 
 def test_view_is_linked_only_if_it_has_runs_also_of_runs_without_tracking(run_publish, make_record, capsys):

@@ -21,13 +21,18 @@ def append(path, text):
         file.write(text)
 
 
-def test_only_complete_new_lines_are_read_and_the_file_is_not_kept_open(tmp_path):
+def test_only_complete_new_lines_are_read_also_of_another_file_and_the_file_is_not_kept_open(tmp_path):
     path = tmp_path / "epochs.jsonl"
     file = AppendedFile(path)
     assert file.new_lines() == ([], False)
     for text, new in (("one\ntw", ([b"one"], True)), ("", ([], False)), ("o\nthree\n", ([b"two", b"three"], False))):
         append(path, text)
         assert file.new_lines() == new
+    os.truncate(path, 4)
+    assert file.new_lines() == ([b"one"], True)
+    append(tmp_path / "new", "one\nother\nthird\n")
+    os.replace(tmp_path / "new", path)
+    assert file.new_lines() == ([b"one", b"other", b"third"], True)
     assert str(path) not in {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
 
 
@@ -40,21 +45,6 @@ def test_a_read_that_returns_less_is_continued_by_the_next(tmp_path, monkeypatch
     append(tmp_path / "epochs.jsonl", "1\n2\n34\n5\n")
     file = AppendedFile(tmp_path / "epochs.jsonl")
     assert [line for _ in range(4) for line in file.new_lines()[0]] == [b"1", b"2", b"34", b"5"]
-
-
-@pytest.mark.parametrize("replace", ["truncated", "another file"])
-def test_a_replaced_file_is_read_from_its_start(tmp_path, replace):
-    path = tmp_path / "epochs.jsonl"
-    append(path, "one\ntwo\n")
-    file = AppendedFile(path)
-    file.new_lines()
-    if replace == "truncated":
-        os.truncate(path, 4)
-        assert file.new_lines() == ([b"one"], True)
-    else:
-        (tmp_path / "new").write_text("one\nother\nthird\n")
-        os.replace(tmp_path / "new", path)
-        assert file.new_lines() == ([b"one", b"other", b"third"], True)
 
 
 def test_the_newest_part_of_a_long_file_is_read_from_its_first_complete_line(tmp_path):

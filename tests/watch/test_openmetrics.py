@@ -18,21 +18,18 @@ DASHBOARD = Path(__file__).parents[2] / "docs/grafana.json"
 def parse(text):
     """Return (metric, labels) -> value; refuse whatever the format does not allow."""
     assert text.endswith("# EOF\n")
-    samples, families, family = {}, [], None
-    for line in text.splitlines()[:-1]:
-        if line.startswith("# "):
-            keyword, name, content = line[2:].split(" ", 2)
-            if keyword == "TYPE":
-                assert name not in families, "a family is one block"
-                families.append(name)
-                family = {"name": name, "type": content}
-            assert (name, keyword in ("TYPE", "HELP")) == (family["name"], True)
-            continue
-        name, labels, value = SAMPLE.fullmatch(line).groups()
-        assert name == family["name"] + SUFFIXES.get(family["type"], "")
-        key = (name.removeprefix(PREFIX), tuple(LABEL.findall(labels or "")))
-        assert key not in samples
-        samples[key] = float(value)
+    samples, families = {}, {}
+    for block in re.split("^# TYPE ", text.removesuffix("# EOF\n"), flags=re.MULTILINE)[1:]:
+        (head, meaning, *lines), family = block.splitlines(), block.split()[0]
+        assert family not in families, "a family is one block"
+        families[family] = SUFFIXES.get(head.removeprefix(f"{family} "), "")
+        assert meaning.startswith(f"# HELP {family} ")
+        for line in lines:
+            name, labels, value = SAMPLE.fullmatch(line).groups()
+            assert name == family + families[family]
+            key = (name.removeprefix(PREFIX), tuple(LABEL.findall(labels or "")))
+            assert key not in samples
+            samples[key] = float(value)
     return samples
 
 
@@ -48,16 +45,18 @@ def test_values_equal_the_record(record):
     record.append_progress({"epoch": 2, "steps": 7, "epoch_steps": 100, "parts": {"compute_s": 1.5, "copy_s": 0.0}})
     samples = parse(to_openmetrics(Watcher(record.folder).read()))
     own = ("run", "0")
-    assert samples["bottleneck_ratio", (own, ("part", "compute"))] == 0.7
-    assert samples["current_epoch_steps", (own,)] == 7
-    assert samples["current_epoch_part_seconds", (own, ("part", "compute"))] == 1.5
+    expected = {
+        ("bottleneck_ratio", "part", "compute"): 0.7,
+        ("current_epoch_part_seconds", "part", "compute"): 1.5,
+        ("epoch_part_ratio", "part", "compute"): 0.7,
+        ("power_watts", "source", "total"): 49.0,
+        ("latency_seconds", "source", "disk_read"): 0.002,
+        ("temperature_celsius", "source", "coretemp"): 59.0,
+        ("run_state", f"{PREFIX}run_state", "training"): 1.0,
+    }
+    assert {key: samples[key[0], (own, key[1:])] for key in expected} == expected
+    assert (samples["current_epoch_steps", (own,)], samples["energy_joules_total", (own,)]) == (7, 800.0)
     assert ("current_epoch_part_seconds", (own, ("part", "overhead"))) not in samples
-    assert samples["energy_joules_total", (own,)] == 800.0
-    assert samples["epoch_part_ratio", (own, ("part", "compute"))] == 0.7
-    assert samples["power_watts", (own, ("source", "total"))] == 49.0
-    assert samples["latency_seconds", (own, ("source", "disk_read"))] == 0.002
-    assert samples["temperature_celsius", (own, ("source", "coretemp"))] == 59.0
-    assert samples["run_state", (own, (f"{PREFIX}run_state", "training"))] == 1.0
     (info,) = (dict(labels) for name, labels in samples if name == "run_info")
     assert info["name"] == r"say \"hi\"\\\n# EOF"
 

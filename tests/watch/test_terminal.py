@@ -20,7 +20,7 @@ from epochmeter.config.errors import InputError
 from epochmeter.shared.record import Record
 from epochmeter.watch import terminal, watcher
 from epochmeter.watch.appended import Series
-from epochmeter.watch.terminal import _screen, draw, show
+from epochmeter.watch.terminal import _screen, draw
 from epochmeter.watch.watcher import Watcher
 
 HOSTILE = "\x1b[31m[bold]name[/bold] \u202e\n\x07"
@@ -84,15 +84,6 @@ def test_a_terminal_that_is_too_small_shows_how_many_lines_are_hidden(tmp_path):
     assert re.search(r"(\d+) more lines", last)[1] == str(len(complete) - 7)
 
 
-def test_numbers_of_a_table_are_aligned_to_the_right():
-    rows = [("dim", ["run", "state", "time s"]), ("red", ["0", "世界", "-"]), ("", ["12", "planned", "1.5"])]
-    assert [line for (line,) in terminal._table(rows, first_number=2)] == [
-        ("run  state    time s", "dim"),
-        ("0    世界          -", "red"),
-        ("12   planned     1.5", ""),
-    ]
-
-
 @pytest.mark.parametrize(("text", "shown"), [("abcdef", "abcd…"), ("ab世界世", "ab世…"), ("abcde", "abcde")])
 def test_a_line_that_does_not_fit_ends_with_an_ellipsis_and_colors_are_the_terminals(text, shown):
     lines = [[(text[:2], "bold"), (text[2:], "green"), ("", "dim")]]
@@ -127,13 +118,19 @@ def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(t
     assert {"and 55 more", "run 5 failed: no memory"} <= set(lines)
 
 
-def test_an_ended_sweep_of_rehearsals_is_marked(tmp_path):
-    write_points(tmp_path, ["batch=8"], ["batch=16"])
-    for number, batch in enumerate((8, 16)):
-        write_ended(tmp_path, number, 4.0, 10.0, batch=batch, rehearsal=["device=nano requested"])
+def test_an_ended_sweep_of_rehearsals_is_marked_and_its_numbers_are_aligned_to_the_right(tmp_path):
+    write_points(tmp_path, ["note=8"], ["note=世界"])
+    for number, note in enumerate(("8", "世界")):
+        write_ended(tmp_path, number, 4.0 + 10 * number, 10.0, note=note, rehearsal=["device=nano requested"])
     lines = picture(tmp_path)
     assert lines[3] == "REHEARSAL: device=nano requested"
     assert lines[4].startswith("* Pareto front: ")
+    assert lines[6:] == [
+        "run  note  state      time s  stall  energy J  elapsed",
+        "0*   8     completed   4.000   25 %      10.0     40 s",
+        "1    世界  completed  14.000   25 %      10.0     40 s",
+        "",
+    ]
 
 
 def test_a_sparkline_scales_from_zero_and_is_blank_without_samples():
@@ -152,21 +149,17 @@ def test_a_damaged_record_is_drawn_as_far_as_it_is_readable(tmp_path):
     assert not [line for line in lines if line.startswith("ram")]
 
 
-def test_output_that_is_no_terminal_gets_the_state_once(tmp_path, capsys):
-    folder = write_run(tmp_path / "0", epochs(3), silent_s=40)
-    show(Watcher(folder).read, Console(width=80))
+def test_output_that_is_no_terminal_gets_the_state_once_and_may_be_closed(tmp_path, monkeypatch, capsys):
+    config = OmegaConf.load(installation.CONF / "watch.yaml")
+    config.update(folder=str(write_run(tmp_path / "0", epochs(3), silent_s=40)), hydra=None, defaults=None)
+    entry.task(config)
     out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert "stalled" in out
+    assert ("\x1b" in out, "stalled" in out) == (False, True)
 
-
-def test_closed_output_is_not_reported_as_an_error_of_the_record(tmp_path, monkeypatch):
     def write(*lines, **options):
         raise BrokenPipeError
 
     monkeypatch.setattr(terminal, "print", write, raising=False)
-    config = OmegaConf.load(installation.CONF / "watch.yaml")
-    config.update(folder=str(write_run(tmp_path / "0")), hydra=None, defaults=None)
     with pytest.raises(BrokenPipeError):
         entry.task(config)
 
