@@ -9,7 +9,7 @@ from quick_replies import Script
 from torch.utils.data import DataLoader
 
 from epochmeter import Measurement, Meter
-from epochmeter.agent import controller, hooks
+from epochmeter.agent import hooks
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
 BATCHES = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 6
@@ -132,7 +132,7 @@ def test_interrupt_of_a_request_ends_measuring_and_reaches_the_script(loop):
 
 def test_meter_without_a_controller_measures_nothing(monkeypatch):
     monkeypatch.setattr(hooks, "agent", None)
-    monkeypatch.setattr(controller, "Controller", None)
+    monkeypatch.setattr("epochmeter.agent.meter.Controller", None)
     meter = Meter()
     with meter.window("phase"):
         assert [list(meter.batches(BATCHES)) for _ in meter.epochs(2)] == [BATCHES, BATCHES]

@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from epochmeter import Meter
-from epochmeter.agent import controller, hooks, recorder
+from epochmeter.agent import hooks, recorder
 from epochmeter.agent.agent import Agent
 
 pytestmark = pytest.mark.system
@@ -127,7 +127,7 @@ def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, connect
         def wait(self):
             pass
 
-    monkeypatch.setattr(controller, "Controller", Controller)
+    monkeypatch.setattr("epochmeter.agent.meter.Controller", Controller)
     measured, callback = weights(loop, True, tmp_path)
     assert measured == plain
     assert callback is None or callback.meter.last.energy_j == 2.0

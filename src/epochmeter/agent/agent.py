@@ -84,7 +84,6 @@ class Agent:
         return self._open(0, name=name)
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
-        """Note a step of any optimizer."""
         try:
             if self.counts_steps and self.is_ready():
                 if not self._has_optimizer:
@@ -292,5 +291,4 @@ class Agent:
 
 
 def describe_error(error):
-    """Return class and text of an exception."""
     return "{}: {}".format(type(error).__name__, error)

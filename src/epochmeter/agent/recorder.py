@@ -60,7 +60,6 @@ class ScriptConnection(ControllerConnection):
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", LIMIT_S, 0))
 
     def send(self, message):
-        """Send a message that has no reply."""
         try:
             super().send(message)
         except BlockingIOError:
@@ -104,7 +103,6 @@ class WindowRecorder:
         self._unread = collections.deque()  # names of windows, and functions that wait for the replies to them
 
     def connect(self):
-        """Connect to the controller."""
         rank, ranks, self.is_first = own_rank()
         make_connection = ScriptConnection if self.is_first else UnansweredConnection
         self.connection = make_connection(self._socket, rank, self.is_first)

@@ -36,7 +36,6 @@ class OpenWindow:
         return self.is_exhausted or (self.length is not None and self.batches >= self.length)
 
     def add(self, batch):
-        """Count a batch."""
         self.batches += 1
         if self.samples is not None:
             try:

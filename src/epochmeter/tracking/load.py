@@ -56,7 +56,6 @@ def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | No
 
 
 def _download(run: Run, folder: Path, store: Store) -> Record:
-    """Download the record of a run, unless another sweep has."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     record = Record(folder / run.data.tags["epochmeter.sweep_id"] / _number(run))

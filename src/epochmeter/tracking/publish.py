@@ -138,7 +138,6 @@ def _replaced_attempts(folder: Path, record: Record, store: Store) -> list[str]:
 
 
 def _log_metadata(record: Record, store: Store, run: Run) -> None:
-    """Add the params, tags and dataset that the run lacks."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
     expected = run_export.run_tags(record)
@@ -170,7 +169,6 @@ def _log_metrics(points: Iterable[Scalar], tag: tuple[str, str], store: Store, r
 
 
 def _log_files(record: Record, store: Store, run: Run) -> None:
-    """Upload the files that the run lacks."""
     uploaded = {file.path: file.file_size for file in store.client.list_artifacts(run.info.run_id)}
     for path in complete_files(record):
         if uploaded.get(path.name) != path.stat().st_size:

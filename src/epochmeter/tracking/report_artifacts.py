@@ -35,7 +35,6 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
 
 
 def _log_files(sweep: str, paths: Mapping[str, Path], store: Store) -> str:
-    """Upload files by their names in MLflow; return the first one's address."""
     # Compared here: a name may contain quotes, which MLflow's queries cannot express.
     reports = store.client.search_runs([store.experiment_id], REPORT_FILTER)
     earlier = [report.info.run_id for report in reports if report.data.tags[REPORT_TAG] == sweep]

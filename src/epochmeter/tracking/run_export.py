@@ -115,7 +115,6 @@ def legal_name(name: str) -> str:
 
 
 def started_s(record: Record) -> float:
-    """Return the run's start as Unix time."""
     return datetime.fromisoformat(record.run()["started"]).timestamp()
 
 

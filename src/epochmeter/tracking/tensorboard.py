@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def check_installed(tracking: Mapping[str, Any]) -> None:
-    """Refuse TensorBoard without its package; raises InputError."""
     if tracking.get("tensorboard") and find_spec("tensorboard") is None:
         raise input_error(
             "`tracking.tensorboard=true` needs the package tensorboard, which is not installed",

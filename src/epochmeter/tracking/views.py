@@ -69,7 +69,6 @@ def results_link(destination: Published | Store, sweep: str | None = None) -> st
 
 
 def run_link(published: Published) -> str:
-    """Return the address of the run's page."""
     return f"{_base(published)}/{_page(published, f'runs/{published.run_id}')}"
 
 
@@ -155,7 +154,6 @@ def _base(destination: Published | Store) -> str:
 
 
 def _page(destination: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
-    """Return the address of a page relative to MLflow's."""
     # By default MLflow opens in its mode for language models, which shows no runs.
     parameters = urlencode({"workflowType": "machine_learning", **(query or {})})
     return f"#/experiments/{destination.experiment_id}/{page}?{parameters}"

@@ -291,12 +291,10 @@ def _epoch_s(windows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _unix_s(clock: Mapping[str, Any], at_ns: int) -> float:
-    """Return the Unix time of a moment of the run's monotonic clock."""
     return float(clock["wall_s"] + (at_ns - clock["monotonic_ns"]) * NANOSECOND)
 
 
 def recorded_end_s(summary: Mapping[str, Any]) -> float | None:
-    """Return the Unix time of a run's end; None if it is not recorded."""
     ended: str | None = summary.get("ended")
     return datetime.fromisoformat(ended).timestamp() if ended else None
 

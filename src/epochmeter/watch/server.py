@@ -137,7 +137,6 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The address of the page, with its token."""
         host, port = str(self.server_address[0]), self.server_address[1]
         host = platform.node() if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
         return f"http://{host}:{port}/" + (f"?{urlencode({'token': self.token})}" if self.token else "")
@@ -186,7 +185,6 @@ class Handler(BaseHTTPRequestHandler):
         return hmac.compare_digest(given.encode(errors="replace"), self.server.token.encode())
 
     def _send(self, status: int, kind: str, text: str, **headers: str) -> None:
-        """Send a text, which ends with the connection."""
         self.send_response(status)
         for name, value in {"Content-Type": kind, **HEADERS, **headers}.items():
             self.send_header(name.replace("_", "-"), value)

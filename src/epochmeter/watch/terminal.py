@@ -120,7 +120,6 @@ def _screen(snapshot: Snapshot, error: str, console: Console) -> str:
 
 
 def _rendered(lines: Sequence[Line], console: Console) -> Iterator[str]:
-    """Yield the lines with the codes of their styles, as far as they fit."""
     colors = ColorSystem.STANDARD if console.color_system and not console.no_color else None
     for line in lines:
         texts, free = [], console.width
@@ -197,7 +196,6 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
 
 
 def _split_lines(view: RunView) -> Iterator[Line]:
-    """Yield the parts of the current epoch so far, of the last recorded epoch and of the mean epoch."""
     is_estimate = view.energy_source == "estimated"
     energy_j, title = ("estimated_energy_j", "estimated J") if is_estimate else ("energy_j", "energy J")
     lines = [("dim", ["epoch", "time s", "data stall", "copy", "compute", "overhead", title, "power W"])]

@@ -203,7 +203,6 @@ def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
 
 
 def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
-    """Return the rows with those overrides only in which they differ."""
     keys = dict.fromkeys(key for row in rows for key in row.overrides)
     varied = [key for key in keys if len({row.overrides.get(key) for row in rows}) > 1]
     return [replace(row, overrides={key: row.overrides[key] for key in varied if key in row.overrides}) for row in rows]
