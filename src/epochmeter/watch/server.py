@@ -88,9 +88,8 @@ def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
     earlier = {view.folder: view for view in before.active}
     active = []
     for view in snapshot.active:
-        own = earlier.get(view.folder)
-        cut = {name: _newer(getattr(view, name), getattr(own, name, {})) for name in ("power", "gauges")}
-        active.append(replace(view, **cut))
+        own = earlier.get(view.folder, replace(view, power={}, gauges={}))
+        active.append(replace(view, power=_newer(view.power, own.power), gauges=_newer(view.gauges, own.gauges)))
     rows = {row.number: row for row in before.runs}
     return replace(snapshot, active=active, runs=[row for row in snapshot.runs if row != rows.get(row.number)])
 
