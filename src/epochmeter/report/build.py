@@ -126,22 +126,20 @@ def all_charts(ended: Sequence[Run], best: Sequence[Best] = ()) -> list[Chart]:
 
     With a quality target, the charts of costs per epoch are folded.
     """
-    runs, ranked = _with_time(ended), ranked_configurations(ended)
+    runs, ranked, palette = _with_time(ended), ranked_configurations(ended), Palette.of(group_repeats(ended))
     configurations, real = group_repeats(runs), group_repeats(without_synthetic(runs))
-    palette, scaled = Palette.of(group_repeats(ended)), scaling.analyze(runs)
-    is_to_target = bool(costs_to_target(ranked))
+    scaled, is_to_target = scaling.analyze(runs), bool(costs_to_target(ranked))
     targeted = to_target(group_repeats(without_synthetic(ended)), palette, best if is_to_target else ())
     # A chart of one point shows no comparison.
     per_epoch = energy_by_time(real, palette, () if is_to_target else best) if len(real) > 1 else []
     parts, grids = [*epoch_parts(configurations), *energy_parts(configurations)], heatmaps(ranked)
-    charts = [
+    return [
         *([*targeted, *grids, *parts] if targeted else [*per_epoch, *parts, *grids]),
         *epochs(configurations, palette),
-        power_over_time([choice.configuration for choice in best], palette),
-        efficiency(scaled.compared if scaled else [], configurations),
+        *power_over_time([choice.configuration for choice in best], palette),
+        *efficiency(scaled.compared if scaled else [], configurations),
         *[replace(chart, is_folded=True) for chart in per_epoch if targeted],
     ]
-    return [chart for chart in charts if chart]
 
 
 def _with_time(runs: Sequence[Run]) -> list[Run]:

@@ -32,17 +32,17 @@ def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
     counts = {key: len({entry.value(key) for entry in configurations}) for key in keys}
     axes = [key for key in keys if counts[key] <= MAX_VALUES and _is_axis(key, configurations)]
     axes = sorted(axes, key=lambda key: (*PREFERRED_KEYS, key).index(key))[:2]
+    others = [key for key in keys if key not in axes]
     if len(axes) < 2:
         return []
-    others = [key for key in keys if key not in axes]
     if len(others) == 1 and counts[others[0]] <= MAX_PANELS:
         axes, others = [*axes, *others], []
     of, time, energy = TO_TARGET if costs_to_target(configurations) else PER_EPOCH
-    charts = [_heatmap("grid_time", phrase(f"time_{of}"), "s", time, configurations, axes, others)]
-    for suffix, group in points.by_energy_scope(configurations):
+    charts = _heatmap("grid_time", phrase(f"time_{of}"), time, configurations, axes, others)
+    for suffix, scope, group in points.by_energy_scope(configurations):
         shown = [*group, *(entry for entry in configurations if entry.energy_scope is None)]
-        charts.append(_heatmap(f"grid_energy{suffix}", phrase(f"energy_{of}"), "J", energy, shown, axes, others))
-    return [chart for chart in charts if chart]
+        charts += _heatmap(f"grid_energy{suffix}", phrase(f"energy_{of}"), energy, shown, axes, others, scope)
+    return charts
 
 
 def _is_axis(key: str, configurations: Sequence[Configuration]) -> bool:
@@ -52,28 +52,29 @@ def _is_axis(key: str, configurations: Sequence[Configuration]) -> bool:
 
 
 def _heatmap(
-    name: str, label: str, base: str, metric: str, shown: Sequence[Configuration], keys: Sequence[str],
-    others: Sequence[str],
-) -> Chart | None:  # fmt: skip
-    candidates = [entry for entry in shown if base == "s" or entry.energy_scope]
+    name: str, label: str, metric: str, shown: Sequence[Configuration], keys: Sequence[str], others: Sequence[str],
+    scope: str = "",
+) -> list[Chart]:  # fmt: skip
+    """Draw a metric by the keys: a time, or the energy of a scope; none if a key has no two values with it."""
+    candidates = [entry for entry in shown if entry.energy_scope or not scope]
     measured = [(value, entry) for entry in candidates if (value := mean_sd(entry, metric))]
     cells: Cells = {}
     for value, entry in sorted(measured, key=lambda pair: -pair[0].mean):  # the best last
         cells[tuple(entry.value(key) for key in keys)] = value, entry
     values = [sorted({place[side] for place in cells}, key=natural_order) for side in range(len(keys))]
     if min(map(len, values[:2])) < 2:
-        return None
+        return []
     words = [key.replace("_", " ") for key in (*keys, *others)]
     hosts = ["hosts"] if on_several_hosts(shown) else []
     caption = {
         "steady_epoch": metric.startswith("steady/"),
         "empty_cells": len(cells) < math.prod(map(len, values)),
         "best_over": ", ".join([*words[len(keys) :], *hosts]) if len(cells) < len(measured) else "",
-        "without_energy": points.without_energy(shown, len(measured)) if base == "J" else None,
-        "scope": points.scopes(shown) if base == "J" else "",
+        "without_energy": points.without_energy(shown, len(measured)) if scope else None,
+        "scope": scope,
     }
     title = phrase("by_keys", label=label, first=words[0], second=words[1])
-    return Chart(name, title, _spec(label, base, cells, values, words), caption)
+    return [Chart(name, title, _spec(label, "J" if scope else "s", cells, values, words), caption)]
 
 
 def _spec(label: str, base: str, cells: Cells, values: Sequence[Sequence[str]], words: Sequence[str]) -> vega.Spec:
@@ -81,7 +82,7 @@ def _spec(label: str, base: str, cells: Cells, values: Sequence[Sequence[str]], 
     axis = vega.make_axis(label, means, base)
     rows = []
     for place, (value, entry) in sorted(cells.items(), key=lambda cell: natural_order(cell[0][-1])):
-        row: dict[str, object] = points.tooltip(entry, value=value.text(base)) | {"column": place[0], "row": place[1]}
+        row = points.tooltip(entry, value=value.text(base)) | {"column": place[0], "row": place[1]}
         row |= {"cell": axis.value(value.mean), "text": number(axis.value(value.mean), axis.value(min(means)))}
         rows.append(row | ({"panel": f"{words[2]} {place[2]}"} if len(place) > 2 else {}))
     position = {
@@ -89,18 +90,15 @@ def _spec(label: str, base: str, cells: Cells, values: Sequence[Sequence[str]], 
         "y": channel("row:O", sort=values[1][::-1], title=words[1]),
     }
     legend = {"title": axis.title, "gradientLength": 200}
-    cell = {
-        "color": channel("cell:Q", scale={"scheme": "cividis", "type": axis.scale}, legend=legend),
-        "href": channel("link:N"),
-        "tooltip": vega.tooltips("title", "value", "runs"),
-    }
-    layers = [vega.layer(None, "rect", {**position, **cell}, stroke="white", strokeWidth=1)]
+    color = channel("cell:Q", scale={"scheme": "cividis", "type": axis.scale}, legend=legend)
+    cell = {**position, "color": color, **vega.on_hover("title", "value", "runs")}
+    layers = [vega.layer(None, "rect", cell, stroke="white", strokeWidth=1)]
     if len(rows) <= MAX_TEXTS:
         low, high = axis.domain
         middle = math.sqrt(low * high) if axis.scale == "log" else (low + high) / 2
         dark_on_light = {"condition": {"test": f"datum.cell > {middle}", "value": "#1c2430"}, "value": "white"}
-        text_of = {"text": channel("text:N"), "color": dark_on_light}
-        layers.append(vega.layer(None, "text", {**position, **text_of}, fontSize=11.5, aria=False))
+        text = {**position, "text": channel("text:N"), "color": dark_on_light}
+        layers.append(vega.layer(None, "text", text, fontSize=11.5, aria=False))
     view: vega.Spec = {"layer": layers, "height": {"step": ROW_PX}}
     if len(values) > 2:
         return vega.small_multiples(view, rows, MAX_COLUMNS)

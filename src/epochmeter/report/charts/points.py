@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from epochmeter.report.charts.vega import COLORS, SHAPES
+from epochmeter.report.charts.vega import COLORS
 from epochmeter.report.formatting import quantity
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.statistics import deviation
 
-MAX_KINDS = 7  # values of a key up to which they get a color each
 SELF_EXPLAINING = ("model", "dataset", "strategy", "device")  # keys whose values need no key in a legend
 
 
@@ -44,20 +42,16 @@ class Palette:
 
     @classmethod
     def of(cls, configurations: Sequence[Configuration]) -> Palette:
-        """Choose the first key that takes two to seven values."""
+        """Choose the first key that takes two values or more, up to one for each color but the last."""
         for key in varied(configurations):
             values = {entry.value(key) for entry in configurations}
-            if 1 < len(values) <= MAX_KINDS:
+            if 1 < len(values) < len(COLORS):
                 return cls(key, [_kind(key, value) for value in sorted(values, key=natural_order)])
         return cls("", ["configurations"])
 
     @property
     def colors(self) -> dict[str, str]:
         return dict(zip(self.kinds, COLORS, strict=False))
-
-    @property
-    def shapes(self) -> list[str]:
-        return list(SHAPES[: len(self.kinds)])
 
     def kind(self, configuration: Configuration) -> str:
         return _kind(self.key, configuration.value(self.key)) if self.key else self.kinds[0]
@@ -74,11 +68,9 @@ def tooltip(configuration: Configuration, **lines: str) -> dict[str, object]:
 
 @cache  # several charts show the same
 def mean_sd(configuration: Configuration, metric: str) -> MeanSd | None:
-    """Return a metric's mean and deviation; None if a run lacks it or its value is not finite."""
+    """Return a metric's mean and deviation; None if a run lacks it."""
     values = configuration.values(metric)
-    if not values or not all(map(math.isfinite, values)):
-        return None
-    return MeanSd(statistics.fmean(values), deviation(values) if len(values) > 1 else None)
+    return MeanSd(statistics.fmean(values), deviation(values) if len(values) > 1 else None) if values else None
 
 
 def natural_order(text: str) -> tuple[bool, float, str]:
@@ -89,18 +81,13 @@ def natural_order(text: str) -> tuple[bool, float, str]:
         return True, 0.0, text
 
 
-def by_energy_scope(configurations: Iterable[Configuration]) -> list[tuple[str, list[Configuration]]]:
-    """Group configurations with comparable energy, each with the suffix of its charts' names: none if there is one."""
+def by_energy_scope(configurations: Iterable[Configuration]) -> list[tuple[str, str, list[Configuration]]]:
+    """Group configurations with comparable energy: suffix of the charts' names (none for one scope), scope, group."""
     groups: dict[str, list[Configuration]] = {}
     for configuration in configurations:
         if scope := configuration.energy_scope:
             groups.setdefault(scope, []).append(configuration)
-    return [(f"_{index}" * (len(groups) > 1), groups[scope]) for index, scope in enumerate(sorted(groups))]
-
-
-def scopes(configurations: Iterable[Configuration]) -> str:
-    """Return the scope of the energies, for a caption."""
-    return "; ".join(sorted({scope for configuration in configurations if (scope := configuration.energy_scope)}))
+    return [(f"_{index}" * (len(groups) > 1), scope, groups[scope]) for index, scope in enumerate(sorted(groups))]
 
 
 def without_energy(configurations: Sequence[Configuration], shown: int) -> tuple[int, int, NoEnergy | None] | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.bars import time_bars
-from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, scopes, tooltip, without_energy
-from epochmeter.report.charts.vega import HEIGHT_PX, Axis, Chart, Rows, channel
+from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, tooltip, without_energy
+from epochmeter.report.charts.vega import HEIGHT_PX, Axis, Caption, Chart, Rows, channel, layer
 from epochmeter.report.render import phrase, render_macro
 from epochmeter.report.runs.configuration import Configuration, QualityTarget, quality_target
 from epochmeter.report.runs.costs import PER_EPOCH, TIME_TO_TARGET, TO_TARGET, costs, costs_to_target, pareto_front
@@ -17,6 +17,7 @@ from epochmeter.report.runs.costs import PER_EPOCH, TIME_TO_TARGET, TO_TARGET, c
 if TYPE_CHECKING:
     from epochmeter.report.analyses.best import Best
 
+MAX_SVG_MARKS = 1000  # marks up to which the page draws them as SVG, with error bars; more are drawn on a canvas
 MAX_FULL_MARKS = 150  # marks up to which they have their full size
 HALO = {"style": "halo", "strokeWidth": 4, "strokeJoin": "round"}  # of a label, so that it can be read on marks
 MAX_LABELS = 8  # points of a front that get a label
@@ -24,7 +25,6 @@ NARROW_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX = 480, 14, 6.4, 12
 """Size of a narrow chart and of its labels, by which labels are kept apart."""
 LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
 """Places of a label in order of preference: right of its point or left of it, and lines below it."""
-Measured = tuple[Configuration, MeanSd, MeanSd]  # a configuration, its time and its energy
 
 
 class Box(NamedTuple):
@@ -42,8 +42,8 @@ class Box(NamedTuple):
 
 def energy_by_time(configurations: Sequence[Configuration], palette: Palette, best: Sequence[Best] = ()) -> list[Chart]:
     """Draw energy against time of a steady epoch, with labels at the best."""
-    front, title = pareto_front(costs(configurations)), phrase("energy_by_time")
-    return _scatters("energy_by_time", title, PER_EPOCH, configurations, front, palette, best, {})
+    front = pareto_front(costs(configurations))
+    return _scatters("energy_by_time", phrase("energy_by_time"), PER_EPOCH, configurations, front, palette, best)
 
 
 def to_target(configurations: Sequence[Configuration], palette: Palette, best: Sequence[Best] = ()) -> list[Chart]:
@@ -60,11 +60,14 @@ def to_target(configurations: Sequence[Configuration], palette: Palette, best: S
         name = f"target_{index}" if len(groups) > 1 else "target"
         title = render_macro("phrases.j2", "target_title", *key, is_plain=True).strip()
         reached = [result for entry in group if (result := _reached(entry))]
-        missed, partly = len(group) - len(reached), len({*reached} - {*group})
-        caption = {"never_reached": missed and (missed, len(group)), "partly_reached": partly}
+        missed = len(group) - len(reached)
+        caption = {
+            "never_reached": missed and (missed, len(group)),
+            "partly_reached": len({*reached} - {*group}),
+        }
         front = pareto_front(costs_to_target([result for result in reached if result in group]))
-        times_s = [(entry, time) for entry in reached if (time := mean_sd(entry, TIME_TO_TARGET))]
         with_energy = _scatters(name, title, TO_TARGET, reached, front, palette, best, caption)
+        times_s = [(entry, time) for entry in reached if (time := mean_sd(entry, TIME_TO_TARGET))]
         charts += with_energy or ([time_bars(name, title, times_s, palette, caption)] if times_s else [])
     return charts
 
@@ -79,47 +82,52 @@ def _reached(configuration: Configuration) -> Configuration | None:
 
 def _scatters(
     name: str, title: str, costs_of: tuple[str, str, str], shown: Sequence[Configuration],
-    on_front: Set[Configuration], palette: Palette, best: Sequence[Best], caption: vega.Caption,
+    on_front: Set[Configuration], palette: Palette, best: Sequence[Best], more: Caption | None = None,
 ) -> list[Chart]:  # fmt: skip
     """Draw one chart per energy scope, of the configurations that have both metrics."""
-    of, time, energy = costs_of
+    of, *metrics = costs_of
     charts = []
-    for suffix, group in by_energy_scope(shown):
-        values = ((entry, mean_sd(entry, time), mean_sd(entry, energy)) for entry in group)
-        if measured := [(entry, seconds, joules) for entry, seconds, joules in values if seconds and joules]:
-            own = {**caption, "without_energy": None if suffix else without_energy(shown, len(measured))}
-            charts.append(_scatter(f"{name}{suffix}", title, of, measured, palette, on_front, best, own))
+    for suffix, scope, group in by_energy_scope(shown):
+        values = {entry: [mean_sd(entry, metric) for metric in metrics] for entry in group}
+        measured = {entry: (time, energy) for entry, (time, energy) in values.items() if time and energy}
+        if not measured:
+            continue
+        front = [entry for entry in measured if entry in on_front]
+        caption = {
+            "each_mark": True,
+            "colors": palette.key.replace("_", " "),
+            "front": len(front) > 1,
+            "over_runs": any(value.sd is not None for pair in measured.values() for value in pair),
+            "scope": scope,
+            **(more or {}),
+            "without_energy": None if suffix else without_energy(shown, len(measured)),
+        }
+        spec = _scatter(of, measured, front, palette, _texts(front, best))
+        charts.append(Chart(f"{name}{suffix}", title, spec, caption))
     return charts
 
 
 def _scatter(
-    name: str, title: str, of: str, measured: Sequence[Measured], palette: Palette, on_front: Set[Configuration],
-    best: Sequence[Best], caption: vega.Caption,
-) -> Chart:  # fmt: skip
-    x = vega.make_axis(phrase(f"time_{of}"), _positive_ends(time for _, time, _ in measured), "s")
-    y = vega.make_axis(phrase(f"energy_{of}"), _positive_ends(energy for *_, energy in measured), "J", margin=0.16)
-    rows = []
-    for entry, time, energy in measured:
+    of: str, measured: Mapping[Configuration, tuple[MeanSd, MeanSd]], on_front: Sequence[Configuration],
+    palette: Palette, texts: Mapping[Configuration, Mapping[str, object]],
+) -> vega.Spec:  # fmt: skip
+    """Return the specification of the points, the front, and the labels that have a place."""
+    ends = [[end for pair in measured.values() for end in pair[side].ends if end > 0] or [0.0] for side in range(2)]
+    x = vega.make_axis(phrase(f"time_{of}"), ends[0], "s")
+    y = vega.make_axis(phrase(f"energy_{of}"), ends[1], "J", margin=0.16)
+    rows: dict[Configuration, dict[str, object]] = {}
+    for entry, (time, energy) in measured.items():
         row = {**tooltip(entry, time=time.text("s"), energy=energy.text("J")), "kind": palette.kind(entry)}
         for field, value, axis in (("x", time, x), ("y", energy, y)):
             row[field] = axis.value(value.mean)
             if value.sd:
                 low, high = map(axis.value, value.ends)
                 row |= {f"{field}_low": max(low, axis.domain[0]), f"{field}_high": high}
-        rows.append(row)
-    places = {entry: {"x": row["x"], "y": row["y"]} for row, (entry, *_) in zip(rows, measured, strict=True)}
-    front = [place for entry, place in places.items() if entry in on_front]
-    texts = _texts([entry for entry in places if entry in on_front], best)
-    labels = _placed([{**places[entry], **text} for entry, text in texts.items() if entry in places], rows, x, y)
-    caption = {
-        "each_mark": True,
-        "colors": palette.key.replace("_", " "),
-        "front": len(front) > 1,
-        "over_runs": any(value.sd is not None for _, *values in measured for value in values),
-        "scope": scopes(entry for entry, *_ in measured),
-        **caption,
-    }
-    return Chart(name, title, _spec(x, y, rows, front, labels, palette), caption)
+        rows[entry] = row
+    places = {entry: {"x": row["x"], "y": row["y"]} for entry, row in rows.items()}
+    front = [places[entry] for entry in on_front]
+    labels = _placed([{**places[entry], **text} for entry, text in texts.items() if entry in places], places, x, y)
+    return _spec(x, y, [*rows.values()], front, labels, palette)
 
 
 def _texts(front: Sequence[Configuration], best: Sequence[Best]) -> dict[Configuration, dict[str, object]]:
@@ -134,35 +142,27 @@ def _texts(front: Sequence[Configuration], best: Sequence[Best]) -> dict[Configu
     return {**titles, **{entry: {"text": text, "is_best": True} for entry, text in texts.items()}}
 
 
-def _positive_ends(values: Iterable[MeanSd]) -> list[float]:
-    return [end for value in values for end in value.ends if end > 0] or [0.0]
-
-
 def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Palette) -> vega.Spec:
-    is_large = len(rows) > vega.MAX_SVG_MARKS
-    place = {
-        name: channel(f"{name}:Q", title=axis.title, scale={"type": axis.scale, "domain": axis.domain, "nice": False})
-        for name, axis in (("x", x), ("y", y))
-    }
+    is_large = len(rows) > MAX_SVG_MARKS
+    place = {"x": x.channel("x"), "y": y.channel("y")}
     legend = {"title": None} if len(palette.kinds) > 1 else None
-    encoding = {
-        **place,
-        "color": channel("kind:N", scale={"domain": palette.kinds, "range": [*palette.colors.values()]}, legend=legend),
-        "shape": channel("kind:N", scale={"domain": palette.kinds, "range": palette.shapes}, legend=legend),
-        "href": channel("link:N"),
-        "tooltip": vega.tooltips("title", "time", "energy", "runs"),
+    looks = {"color": [*palette.colors.values()], "shape": vega.SHAPES[: len(palette.kinds)]}
+    kinds = {
+        name: channel("kind:N", scale={"domain": palette.kinds, "range": values}, legend=legend)
+        for name, values in looks.items()
     }
+    encoding = {**place, **kinds, **vega.on_hover("title", "time", "energy", "runs")}
     layers = []
     if len(front) > 1:
-        layers.append(vega.layer("front", "line", place, interpolate="step-after", strokeDash=[2, 4], style="front"))
+        layers.append(layer("front", "line", place, interpolate="step-after", strokeDash=[2, 4], style="front"))
     layers += [vega.error_bars("points", place, name) for name in place if not is_large]
     size, opacity = (24, 0.7) if len(rows) > MAX_FULL_MARKS else (95, 1)
-    layers.append(vega.layer("points", "point", encoding, filled=True, size=size, opacity=opacity, aria=not is_large))
+    layers.append(layer("points", "point", encoding, filled=True, size=size, opacity=opacity, aria=not is_large))
     if labels:
         placed = {name: {"expr": f"datum.{name}"} for name in ("align", "dx", "dy")}
-        layers.append(vega.layer("labels", "point", place, size=170, filled=False, style="front", aria=False))
+        layers.append(layer("labels", "point", place, size=170, filled=False, style="front", aria=False))
         text = {**place, "text": channel("text:N")}
-        layers += [vega.layer("labels", "text", text, **placed, **more, aria=False) for more in (HALO, {})]
+        layers += [layer("labels", "text", text, **placed, **more, aria=False) for more in (HALO, {})]
     datasets = {"points": rows, "front": front, "labels": labels}
     return vega.make_spec({"layer": layers, "height": HEIGHT_PX}, datasets, is_large=is_large)
 

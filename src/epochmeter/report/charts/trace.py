@@ -23,10 +23,8 @@ def module_bars(view: TraceView) -> list[vega.Chart]:
     if not (view.attribution and view.groups):
         return []
     steps, total_s = view.metrics["steps"], view.attribution["total_s"] / view.metrics["steps"]
-    bars = []
-    for name, phases_s in view.groups.items():
-        times_s = {phase: seconds / steps for phase, seconds in phases_s.items()}
-        bars.append(vega.Bar(name, times_s, total_s, {"module": name}))
+    times_s = {name: {phase: time_s / steps for phase, time_s in own.items()} for name, own in view.groups.items()}
+    bars = [vega.Bar(name, own_s, total_s, {"module": name}) for name, own_s in times_s.items()]
     spec = vega.stacked_bars(phrase("time_per_step"), "s", bars, COLORS, "module", "part", "value")
     on_device = view.attribution["basis"] == "device"
     caption = {"kernel_time": on_device, "thread_time": not on_device, "module_groups": True}
@@ -41,18 +39,18 @@ def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
         return []
     peak, bandwidth, intensity, hfu = (metrics[name] for name in names)
     rates = {phrase("mean_epoch"): (intensity, hfu * peak), **_operators(record, view, peak)}
-    points: Points = []
-    for name, (flop_per_byte, flop_per_s) in rates.items():
-        point = {
+    points = [
+        {
             "name": name,
             "x": flop_per_byte,
             "y": flop_per_s / GIGA,
-            "color": vega.BLUE if points else vega.VERMILION,
+            "color": vega.VERMILION if place == 0 else vega.BLUE,
+            "rate": f"{flop_per_s / GIGA:.3g} {phrase('gflop_per_s')}",
+            "of_roof": phrase("of_line", fraction=flop_per_s / min(flop_per_byte * bandwidth, peak)),
         }
-        point["rate"] = f"{flop_per_s / GIGA:.3g} {phrase('gflop_per_s')}"
-        point["of_roof"] = phrase("of_line", fraction=flop_per_s / min(flop_per_byte * bandwidth, peak))
-        points.append(point)
-    places = [peak / bandwidth, *(point["x"] for point in points)]
+        for place, (name, (flop_per_byte, flop_per_s)) in enumerate(rates.items())
+    ]
+    places = [peak / bandwidth, *(flop_per_byte for flop_per_byte, _ in rates.values())]
     ends = [min(places) / ROOM, peak / bandwidth, max(places) * ROOM]
     lines = {"roof": [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": phrase("measured_peaks")} for x in ends]}
     if sheet := metrics.get("roofline/datasheet_flop_per_s"):
@@ -63,13 +61,10 @@ def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
 
 def _roofline_spec(points: Points, lines: Mapping[str, Points]) -> vega.Spec:
     heights = [row["y"] for rows in (points, *lines.values()) for row in rows]
-    ends = {"x": (lines["roof"][0]["x"], lines["roof"][-1]["x"]), "y": (min(heights) / ROOM, ROOM * max(heights))}
-    titles = {"x": phrase("intensity"), "y": phrase("gflop_per_s")}
-    place = {
-        name: channel(f"{name}:Q", title=titles[name], scale={"type": "log", "domain": ends[name], "nice": False})
-        for name in ends
-    }
-    shown = {**place, "color": channel("color:N", scale=None), "tooltip": vega.tooltips("name", "rate", "of_roof")}
+    x = vega.Axis(phrase("intensity"), "log", (lines["roof"][0]["x"], lines["roof"][-1]["x"]))
+    y = vega.Axis(phrase("gflop_per_s"), "log", (min(heights) / ROOM, ROOM * max(heights)))
+    place = {"x": x.channel("x"), "y": y.channel("y")}
+    shown = {**place, "color": channel("color:N", scale=None), **vega.on_hover("name", "rate", "of_roof")}
     text = {**place, "text": channel("name:N")}
     layers = [layer(name, "line", place, color=vega.GRAY, strokeDash=DASHES[name]) for name in lines]
     layers += [

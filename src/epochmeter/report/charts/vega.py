@@ -1,16 +1,21 @@
-"""One Vega-Lite specification per chart, for the page, PNG and SVG."""
+"""One Vega-Lite specification per chart, for the page, PNG and SVG; a process of its own draws the images."""
 
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from epochmeter.config.installation import cache_folder
-from epochmeter.report.formatting import UNITS, Unit, percent, quantity
+from epochmeter.report.formatting import Unit, percent, quantity, readable_unit
 from epochmeter.shared.atomic_files import write_atomically
 
 Spec = dict[str, Any]  # a Vega-Lite specification, or a part of one
@@ -22,10 +27,11 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A
 """After M. Okabe and K. Ito, Color Universal Design, 2008, without the colors that vanish on white or on black."""
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GRAY, BROWN = COLORS
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "stroke")
-HEIGHT_PX, BAR_PX, BAR_STEP_PX = 360, 14, 40
+HEIGHT_PX, WIDTH_PX, BAR_PX, BAR_STEP_PX = 360, 680, 14, 40  # the width is that of images
+SCALE = 2.0  # pixels of a PNG image per pixel of the chart
 LOG_RATIO = 30  # ratio of the largest value to the smallest from which an axis is logarithmic
-MAX_SVG_MARKS = 1000  # marks up to which the page draws a chart as SVG, with error bars; more are drawn on a canvas
 FONT = "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"
+PAGE_NEEDS = ("vl_convert", "itables")  # packages of the extra `report`
 
 
 @dataclass(frozen=True)
@@ -48,14 +54,13 @@ class Bar(NamedTuple):
     lines: Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """An axis: its title with the unit, and the smallest and the largest value in that unit."""
 
     title: str
-    unit: Unit
     scale: Literal["linear", "log"]
     domain: tuple[float, float]
+    unit: Unit = Unit("", 1, 0)
 
     def value(self, value: float) -> float:
         """Convert a value from the base unit."""
@@ -67,21 +72,23 @@ class Axis:
         low, high = map(scale, self.domain)
         return (scale(value) - low) / (high - low)
 
+    def channel(self, name: str) -> Spec:
+        """Return the encoding of a field whose values are in the unit of the axis."""
+        scale = {"type": self.scale, "domain": self.domain, "nice": False}
+        return channel(f"{name}:Q", title=self.title, scale=scale)
+
 
 def make_axis(label: str, values: Sequence[float], base: str, *, zero: bool = False, margin: float = 0.08) -> Axis:
     """Return the axis for values in a base unit: logarithmic if they differ much, unless it starts at zero."""
-    units = UNITS.get(base, (Unit(base, 1, 0),))
-    largest = max(map(abs, values))
-    # Minutes only from 10 min on, so that few axes have them.
-    unit = [unit for unit in units if unit.start <= largest and (unit.name != "min" or largest >= 600)][-1]
+    unit = readable_unit(max(map(abs, values)), base)
     title = f"{label} ({unit.name})" if unit.name else label
     low, high = 0.0 if zero else min(values) / unit.size, max(values) / unit.size
     if not zero and low > 0 and high > LOG_RATIO * low:
         room = (high / low) ** margin
-        return Axis(title, unit, "log", (low / room, high * room))
+        return Axis(title, "log", (low / room, high * room), unit)
     room = margin * ((high - low) or abs(high) or 1)
     start = 0.0 if 0 <= low < 2 * room else low - room
-    return Axis(title, unit, "linear", (start, high + room))
+    return Axis(title, "linear", (start, high + room), unit)
 
 
 def make_spec(view: Spec, datasets: Mapping[str, Rows], *, is_large: bool = False, columns: Sequence[int] = ()) -> Spec:
@@ -102,8 +109,9 @@ def channel(field: str, **properties: Any) -> Spec:
     return {"field": name, "type": TYPES[letter], **properties}
 
 
-def tooltips(*fields: str) -> list[Spec]:
-    return [channel(f"{field}:N") for field in fields]
+def on_hover(*fields: str) -> Spec:
+    """Return the encodings of the tooltip with these fields, and of the link that a click opens."""
+    return {"href": channel("link:N"), "tooltip": [channel(f"{field}:N") for field in fields]}
 
 
 def error_bars(data: str, place: Spec, name: str) -> Spec:
@@ -131,12 +139,12 @@ def stacked_bars(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str
     rows: list[dict[str, object]] = []
     for place, bar in enumerate(bars):
         end = 0.0
-        for part in filter(bar.parts.__contains__, colors):
+        for part in filter(bar.parts.get, colors):
             value = bar.parts[part]
             start, end = end, end + axis.value(value)
             text = f"{quantity(value, base, math.fsum(bar.parts.values()))} ({percent(value / bar.total)})"
             rows.append({**bar.lines, "part": part, "value": text, "bar": place, "start": start, "end": end})
-    shown = [part for part in colors if any(part in bar.parts for bar in bars)]
+    shown = [part for part in colors if any(bar.parts.get(part) for bar in bars)]
     place_of = channel("bar:O", axis=None)
     scale = {"domain": shown, "range": [colors[part] for part in shown]}
     encoding = {
@@ -144,8 +152,7 @@ def stacked_bars(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str
         "x2": {"field": "end"},
         "y": place_of,
         "color": channel("part:N", scale=scale, legend={"title": None} if len(shown) > 1 else None),
-        "href": channel("link:N"),
-        "tooltip": tooltips(*fields),
+        **on_hover(*fields),
     }
     pieces = layer("parts", "bar", encoding, size=BAR_PX)
     above = {"align": "left", "baseline": "bottom", "dy": -BAR_PX / 2 - 2, "limit": {"expr": "width"}}
@@ -186,3 +193,61 @@ def javascript() -> str:
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(cached, lambda file: file.write(source))
     return source
+
+
+def missing_packages() -> list[str]:
+    """Return the packages for the page and the charts that are not installed."""
+    return [name for name in PAGE_NEEDS if find_spec(name) is None]
+
+
+def to_svg(chart: Chart) -> str:
+    """Draw a chart as SVG in the light theme, with its title and a fixed width."""
+    import vl_convert
+
+    title = {"text": chart.title, "anchor": "start", "fontSize": 14, "offset": 12}
+    spec = {**chart.spec, "title": title, "padding": 12}
+    if columns := spec["usermeta"]["columns"]:
+        spec |= {"columns": columns[0], "spec": {**spec["spec"], "width": WIDTH_PX / columns[0] - 60}}
+    else:
+        spec["width"] = WIDTH_PX
+    return vl_convert.vegalite_to_svg(spec, config=theme())
+
+
+def to_png(svg: str) -> bytes:
+    """Convert an SVG image to PNG; this is faster than drawing the chart again."""
+    import vl_convert
+
+    return vl_convert.svg_to_png(svg, scale=SCALE)
+
+
+class Artist:
+    """A process that draws charts while the report is built; it starts at once, as loading Vega takes half a second."""
+
+    def __init__(self) -> None:
+        spawning = get_context("spawn")
+        self._pipe, pipe = spawning.Pipe()
+        spawning.Process(target=_draw, args=(pipe,), daemon=True).start()
+        pipe.close()
+
+    def draw(self, charts: Sequence[Chart]) -> None:
+        self._pipe.send(charts)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the images of the charts, and return their paths; OSError if that fails."""
+        try:
+            images: dict[str, bytes] = self._pipe.recv()
+        except EOFError as error:
+            raise OSError("the charts could not be drawn") from error
+        for name, content in images.items():
+            (folder / name).write_bytes(content)
+        return [folder / name for name in images]
+
+
+def _draw(pipe: Connection) -> None:
+    """Draw the charts that are received, and send the images by file name."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the report ends, which closes the pipe
+    to_svg(Chart("", "", {"data": {"values": []}, "mark": "point", "usermeta": {"columns": []}}, {}))  # loads Vega
+    with suppress(EOFError):  # the report has ended
+        svgs = {chart.name: to_svg(chart) for chart in pipe.recv()}
+        images = {f"{name}.svg": svg.encode() for name, svg in svgs.items()}
+        pipe.send({**images, **{f"{name}.png": to_png(svg) for name, svg in svgs.items()}})
