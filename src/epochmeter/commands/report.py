@@ -7,7 +7,7 @@
     python src/report.py report.baseline=defaults             what the best configurations save
     python src/report.py 'report.prior=2026-*'                predictions, with earlier sweeps
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
-    python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
+    python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline as a file for Perfetto
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
 report.html (answers, charts, the table; it needs no network), the charts in report/, the table as
@@ -71,7 +71,7 @@ def task(config: DictConfig) -> None:
 
 def report(keys: Mapping[str, Any], console: "Console") -> int:
     """Load the runs, print the report, write its files and show it in MLflow; return the exit code."""
-    from epochmeter.report.charts.draw import Artist, missing_packages
+    from epochmeter.report.charts.vega import Artist, missing_packages
 
     artist = None if missing_packages() else Artist()  # it starts while the modules below are imported
     from epochmeter.report.analyses.gate import exit_code
@@ -82,8 +82,8 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
 
     warn = partial(print_text, console, style="yellow")
     options = report_options(keys)
-    sweep = with_addresses(load(keys, "sweep"), keys["tracking"])
-    against = load(keys, "against") if keys["against"] else None
+    sweep = with_addresses(load(keys, keys["sweep"]), keys["tracking"])
+    against = load(keys, keys["against"]) if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -99,29 +99,24 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
 
 
 def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
-    """Print the analysis of a run's trace and write its page, or open its timeline; return the exit code.
-
-    Raises:
-        ValueError: There is no such run, its trace cannot be read, or Perfetto's port is in use.
-    """
+    """Print the analysis of a run's trace and write its page, or write its timeline; return the exit code."""
     from epochmeter.report.analyses.trace import analyze, find_traced_run
-    from epochmeter.report.output.files import serve_once, write_errors, write_trace_page
+    from epochmeter.report.output.files import write_errors, write_trace_page
     from epochmeter.report.output.print import print_page, print_text
-    from epochmeter.report.render import Page
+    from epochmeter.report.render import Page, render_notes
 
     record = find_traced_run(keys["run"], MULTIRUN, needs_trace=keys["view"] == "trace")
-    warn, folder = partial(print_text, console, style="yellow"), Path(keys["out"] or record.folder).absolute()
-    if keys["view"] == "perfetto":
-        from epochmeter.trace.perfetto import write_perfetto_file
-
-        with write_errors(folder):
-            path = write_perfetto_file(record, folder)
-        serve_once(path, partial(print_text, console))
-        return 0
-    page = Page("trace", analyze(record))
-    print_page(page, console)
+    folder = Path(keys["out"] or record.folder).absolute()
     with write_errors(folder):
-        written = write_trace_page(page, f"{record.folder.parent.name}/{record.folder.name}", folder, warn, record)
+        if keys["view"] == "perfetto":
+            from epochmeter.trace.perfetto import write_perfetto_file
+
+            print_text(console, *render_notes("perfetto", write_perfetto_file(record, folder)))
+            return 0
+        page = Page("trace", analyze(record))
+        print_page(page, console)
+        warn, title = partial(print_text, console, style="yellow"), f"{record.folder.parent.name}/{record.folder.name}"
+        written = write_trace_page(page, title, folder, warn, record)
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
     return 0
 
@@ -142,18 +137,18 @@ def show_files(
         address = log_report(title, written, tracking)
     except RuntimeError as error:
         print_text(console, str(error), style="yellow")
-    else:
-        print_text(console, address or "Not shown in MLflow: tracking=none.")
-        if address and address.startswith(UI_ADDRESS):
-            print_text(console, UI_HINT)
+        return
+    print_text(console, address or "Not shown in MLflow: tracking=none.")
+    if address and address.startswith(UI_ADDRESS):
+        print_text(console, UI_HINT)
 
 
-def load(keys: Mapping[str, Any], key: str) -> "Sweep":
-    """Load the runs of the sweeps that a key names, or of the newest sweep."""
+def load(keys: Mapping[str, Any], names: Any) -> "Sweep":
+    """Load the runs of the named sweeps, or of the newest sweep."""
     from epochmeter.report.analyses.footprint import with_footprint
     from epochmeter.report.runs.load import load_published, load_sweep
 
-    sweeps = [str(name) for name in as_list(keys[key])]
+    sweeps = [str(name) for name in as_list(names)]
     if keys["source"] == "mlflow":
         sweep = load_published(sweeps, MULTIRUN, keys["tracking"]["experiment"], keys["tracking"].get("uri"))
     else:
@@ -194,18 +189,11 @@ def report_options(keys: Mapping[str, Any]) -> dict[str, Any]:
         predict=options["predict"] or bool(options["prior"]),
         next_runs=options["next"],
     )
-    prior = load({**keys, **options}, "prior") if options["prior"] else None
-    return {
-        "where": keys["where"],
-        "include": as_list(keys["include"]),
-        "criteria": criteria,
-        "bounds": bounds,
-        "prior": prior,
-    }
+    prior = load(keys, options["prior"]) if options["prior"] else None
+    own = {"criteria": criteria, "bounds": bounds, "prior": prior}
+    return {**own, "where": keys["where"], "include": as_list(keys["include"])}
 
 
 def as_list(value: Any) -> list[Any]:
     """Return one value, or none, as a list."""
-    if isinstance(value, list):
-        return value
-    return [] if value is None else [value]
+    return value if isinstance(value, list) else [] if value is None else [value]

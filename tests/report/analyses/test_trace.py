@@ -1,8 +1,5 @@
-import queue
 import re
 import shutil
-import threading
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,6 @@ from kineto import Kineto
 
 from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
-from epochmeter.report.output.files import ORIGIN, serve_once
 from epochmeter.report.render import Page, page_markdown
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
@@ -117,22 +113,3 @@ def test_modules_are_grouped_by_the_beginning_of_their_names():
     sums_s = {name: sum(phases_s.values()) for name, phases_s in group_modules(modules).items()}
     assert sums_s == {"layer1": 48, "layer2": 48, "conv": 3}
     assert group_modules([]) == {}
-
-
-def test_trace_is_served_only_to_perfetto_and_for_a_limited_time(tmp_path, monkeypatch):
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(b"trace")
-    answers, messages = queue.Queue(), []
-
-    def read(link):
-        address = link.partition("url=")[2]
-        threading.Thread(target=lambda: answers.put(urllib.request.urlopen(address))).start()
-
-    monkeypatch.setattr("webbrowser.open", read)
-    serve_once(path, messages.append, port=0)
-    assert messages[0].startswith(f"Open {ORIGIN}/#!/?url=http://127.0.0.1:")
-    assert "after 300 s" in messages[1]
-    answer = answers.get(timeout=10)
-    assert (answer.headers["Access-Control-Allow-Origin"], answer.read()) == (ORIGIN, b"trace")
-    monkeypatch.setattr("webbrowser.open", lambda link: None)
-    serve_once(path, print, port=0, wait_s=0.05)

@@ -24,7 +24,7 @@ class TraceView:
     """The analysis of a trace, as `epochmeter.trace.analysis.analyze` returns it, and further values of its page.
 
     Attributes:
-        command: The command that opens the trace in Perfetto.
+        command: The command that writes the run's timeline for Perfetto.
         groups: The longest groups of modules, and their time by phase in seconds.
         flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
     """

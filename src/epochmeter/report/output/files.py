@@ -6,18 +6,15 @@ import base64
 import gzip
 import json
 import math
-import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 from epochmeter.report.build import Report
-from epochmeter.report.charts.draw import Artist, missing_packages
 from epochmeter.report.charts.trace import module_bars, roofline
-from epochmeter.report.charts.vega import javascript, theme
+from epochmeter.report.charts.vega import Artist, javascript, missing_packages, theme
 from epochmeter.report.output import table
 from epochmeter.report.render import (
     SWEEP_PAGES,
@@ -35,9 +32,6 @@ from epochmeter.shared.record import Record
 CHARTS, TABLE = "report", "report.csv"
 FIRST_PAGES = ("answer", "gate", "comparison", "targets")  # pages directly below the first chart
 MAX_FIRST = 3  # sentences before the first chart
-ORIGIN = "https://ui.perfetto.dev"
-PORT = 9001  # the only port of this machine that Perfetto reads from
-WAIT_S = 300.0
 
 
 @contextmanager
@@ -53,21 +47,17 @@ def write_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def write_report(report: Report, folder: Path, say: Callable[[str], None], artist: Artist | None = None) -> list[Path]:
+def write_report(report: Report, folder: Path, say: Callable[[str], None], artist: Artist | None) -> list[Path]:
     """Write the files of a report, and remove those that only an earlier report had; return them, the page first.
 
-    If `artist` is given, it is drawing the charts already.
+    `artist` is drawing the charts; without it, there is no page either.
     """
     names = [f"{name}.{suffix}" for name in SWEEP_PAGES for suffix in ("json", "md", "xml")]
     pictures = [*folder.glob(f"{CHARTS}/*.png"), *folder.glob(f"{CHARTS}/*.svg")]
     # Without an earlier report, such files are of a sweep or of a person.
     earlier = {*pictures, *(folder / name for name in names)} if (folder / TABLE).exists() else set[Path]()
-    if not _lacks_packages(say) and artist is None:
-        artist = Artist()
-        artist.draw(report.charts)
-    cells = table.columns_and_rows(report.rows)
-    written = []
-    if artist:
+    cells, written = table.columns_and_rows(report.rows), []
+    if not _lacks_packages(say):
         runs = table.html(report.rows, cells) if report.rows else ""
         written.append(_write_text(folder / "report.html", report_html(report, runs)))
     markdown = f"# {escape_markdown(report.title)}\n\n{table.markdown(cells)}"
@@ -80,9 +70,7 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
             written.append(_write_text(folder / "gate.xml", xml))
     if artist:
         (folder / CHARTS).mkdir(exist_ok=True)
-        artist.write(folder / CHARTS)  # drawn while the texts were written
-        images = [f"{chart.name}.{suffix}" for chart in report.charts for suffix in ("png", "svg")]
-        written += [folder / CHARTS / image for image in images]
+        written += artist.write(folder / CHARTS)  # drawn while the texts were written
     for path in earlier - {*written}:
         path.unlink(missing_ok=True)
     return written
@@ -104,44 +92,6 @@ def write_page(folder: Path, page: Page, markdown: str) -> list[Path]:
         write_json(folder / f"{page.name}.json", _finite(values))
         paths.insert(0, folder / f"{page.name}.json")
     return paths
-
-
-def serve_once(path: Path, say: Callable[[str], None], port: int = PORT, wait_s: float = WAIT_S) -> None:
-    """Serve a file to Perfetto's page in a browser on this machine until it is read once.
-
-    Raises:
-        ValueError: The port is in use.
-    """
-    sent = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path != f"/{path.name}":
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.send_header("Access-Control-Allow-Origin", ORIGIN)
-            self.send_header("Content-Length", str(path.stat().st_size))
-            self.end_headers()
-            self.wfile.write(path.read_bytes())
-            sent.append(path)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    try:
-        server = HTTPServer(("127.0.0.1", port), Handler)
-    except OSError as error:
-        raise ValueError(f"port {port} cannot be used: {error.strerror}\n  hint: open {path} at {ORIGIN}") from error
-    with server:
-        link = f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}/{path.name}"
-        for note in render_notes("perfetto", link, path, ORIGIN, wait_s):
-            say(note)
-        webbrowser.open(link)
-        server.timeout = wait_s
-        server.handle_timeout = lambda: sent.append(path)  # type: ignore[method-assign]
-        while not sent:
-            server.handle_request()
 
 
 def report_html(report: Report, table_html: str = "") -> str:
@@ -189,10 +139,10 @@ def pack(text: str) -> str:
 
 
 def _lacks_packages(say: Callable[[str], None]) -> bool:
-    missing = missing_packages()
-    for note in render_notes("missing_packages", missing):
+    notes = render_notes("missing_packages", missing_packages())
+    for note in notes:
         say(note)
-    return bool(missing)
+    return bool(notes)
 
 
 def _finite(value: Any) -> Any:
