@@ -17,7 +17,7 @@ from epochmeter.commands.train import print_sweep
 from epochmeter.config.suggestions import entry_keys
 from epochmeter.console.console import UI_HINT
 from epochmeter.report.charts import draw
-from epochmeter.report.output.print import print_analyses
+from epochmeter.report.output.report import print_analyses
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.atomic_files import read_json
 

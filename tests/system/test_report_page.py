@@ -9,7 +9,7 @@ from system.conftest import OVERFLOWING, new_page
 
 from epochmeter.report.build import build_report
 from epochmeter.report.output import table
-from epochmeter.report.output.files import report_html
+from epochmeter.report.output.report import report_html
 from epochmeter.report.runs.run import Sweep
 
 pytestmark = pytest.mark.system

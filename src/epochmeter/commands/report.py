@@ -76,9 +76,8 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     artist = None if missing_packages() else Artist()  # it starts while the modules below are imported
     from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report
-    from epochmeter.report.output.files import write_errors, write_report
     from epochmeter.report.output.footprint_files import write_footprint_files
-    from epochmeter.report.output.print import print_report, print_text
+    from epochmeter.report.output.report import print_report, print_text, write_errors, write_report
 
     warn = partial(print_text, console, style="yellow")
     options = report_options(keys)
@@ -101,8 +100,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
 def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
     """Print the analysis of a run's trace and write its page, or write its timeline; return the exit code."""
     from epochmeter.report.analyses.trace import analyze, find_traced_run
-    from epochmeter.report.output.files import write_errors, write_trace_page
-    from epochmeter.report.output.print import print_page, print_text
+    from epochmeter.report.output.report import print_page, print_text, write_errors, write_trace_page
     from epochmeter.report.render import Page, render_notes
 
     record = find_traced_run(keys["run"], MULTIRUN, needs_trace=keys["view"] == "trace")
@@ -126,7 +124,7 @@ def show_files(
 ) -> None:
     """Print the names of the written files, and log them to MLflow if it is available."""
     from epochmeter.console.console import UI_HINT
-    from epochmeter.report.output.print import print_text
+    from epochmeter.report.output.report import print_text
     from epochmeter.tracking.report_artifacts import log_report
 
     names = [path.name for path in written if path.parent == folder]

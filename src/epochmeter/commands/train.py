@@ -144,7 +144,7 @@ def print_sweep(outcomes: "list[RunResult]", stop_reasons: Sequence[str] = (), c
     folders = {outcome.folder.parent for outcome in outcomes if outcome.of_sweep and outcome.folder}
     if not folders:
         return
-    from epochmeter.report.output.print import answer_lines, print_analyses
+    from epochmeter.report.output.report import answer_lines, print_analyses
 
     (folder,), terminal = folders, make_terminal(command)
     of_sources = any("data_source" in outcome.keys for outcome in outcomes)

@@ -10,7 +10,7 @@ import pytest
 
 from epochmeter.report.build import Report
 from epochmeter.report.charts.vega import Chart
-from epochmeter.report.output.files import pack, report_html
+from epochmeter.report.output.report import pack, report_html
 from epochmeter.report.render import Page, escape_markdown
 
 pytest.importorskip("vl_convert")

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from sweeps import ddp, reaching, row, rows, trained, write
 
-from epochmeter.report.output.print import answer_lines, print_analyses
+from epochmeter.report.output.report import answer_lines, print_analyses
 
 
 def printed(folder, width=80, **options):

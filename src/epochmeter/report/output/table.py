@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import lru_cache
@@ -49,36 +48,32 @@ def write_csv(runs: Sequence[Run], file: TextIO) -> None:
 
     Keys have their names in `conf`, metrics those of docs/metrics.md.
     """
-    layouts: dict[tuple[str, ...], tuple[str, ...]] = {}  # 10,000 runs share few; one dict per run would be 100 MB
-    lines = []
-    for run in runs:
-        columns = run_columns(run)
-        layout = tuple(columns)
-        lines.append((layouts.setdefault(layout, layout), tuple(columns.values())))
-    names = sorted(dict.fromkeys(chain.from_iterable(layouts)), key=column_order)
-    writer = csv.DictWriter(file, names, restval="", extrasaction="ignore", lineterminator="\n")
+    # The columns of all runs at a time would need 100 MB for 10,000 runs.
+    names = sorted(dict.fromkeys(chain.from_iterable(map(run_columns, runs))), key=column_order)
+    writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
     writer.writerow({name: _cell(name) for name in names})
-    for layout, values in lines:
-        cells = (value if type(value) in (float, int) else _cell(value) for value in values)
-        writer.writerow(dict(zip(layout, cells, strict=True)))
+    for run in runs:
+        cells = run_columns(run).items()
+        writer.writerow({name: value if type(value) in (float, int) else _cell(value) for name, value in cells})
 
 
 def columns_and_rows(runs: Sequence[Run]) -> Cells:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
-    keys, footprints = varied(runs), [run.job.get("footprint") or {} for run in runs]
-    currencies = {str(own["currency"]) for own in footprints if own.get("currency")}
+    keys = varied(runs)
+    currencies = {str(own["currency"]) for run in runs if (own := run.job.get("footprint") or {}).get("currency")}
     shown = [name for name in METRICS if len(currencies) == 1 or name not in COSTS]
     metrics = [name for name in shown if any(name in run.metrics for run in runs)]
     titles = [phrase(name, currency="".join(currencies)) for name in metrics]
-    columns = [[run.metrics.get(name) for run in runs] for name in metrics]
-    texts, time_s = [], 0.0
-    for name, values in zip(metrics, columns, strict=True):
-        # The third digit of the smallest number is the last one in its column.
-        smallest = min((abs(value) for value in values if value and math.isfinite(value)), default=0.0)
-        time_s = smallest if name == TIME else time_s
-        texts.append([Markup(number(value, (name in PARTS and time_s) or smallest)) for value in values])
-    cells = zip(runs, *texts, strict=True)
-    rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]
+    # The third digit of the smallest number is the last one in its column.
+    smallest = {
+        name: min((abs(value) for run in runs if (value := run.metrics.get(name))), default=0.0) for name in metrics
+    }
+    references = {name: (name in PARTS and smallest.get(TIME)) or smallest[name] for name in metrics}
+    rows = [
+        [str(run.number), *(value_of(run, key) for key in keys),
+         *(Markup(number(run.metrics.get(name), reference)) for name, reference in references.items())]
+        for run in runs
+    ]  # fmt: skip
     return Cells(["run", *keys, *titles], rows, ["run", *titles])
 
 

@@ -51,10 +51,8 @@ class Cost:
     @cached_property
     def power_w(self) -> float | None:
         """Mean power; None without energy."""
-        if self.energy_j is None:
-            return None
         watts = positive_values(self.configuration, POWER) if self.target is None else []
-        return math.fsum(watts) / len(watts) if watts else self.energy_j / self.time_s
+        return self.energy_j and (math.fsum(watts) / len(watts) if watts else self.energy_j / self.time_s)
 
 
 def costs(configurations: Sequence[Configuration]) -> list[Cost]:
@@ -96,9 +94,9 @@ def pareto_front(ranked: Sequence[Cost]) -> set[Configuration]:
 
 
 def positive_values(configuration: Configuration, name: str) -> list[float]:
-    """Return a metric's value for each run; empty unless every run has a finite and positive one."""
+    """Return a metric's value for each run; empty unless every run has a positive one."""
     values = configuration.values(name)
-    return values if all(math.isfinite(value) and value > 0 for value in values) else []
+    return values if all(value > 0 for value in values) else []
 
 
 def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-FACTS = ("number", "sweep", "state", "excluded_because", "failure", "host", "experiment", "devices",
-         "power_limited_devices", "cores", "samples", "energy_source", "energy_covers", "no_energy", "link",
-         "reused")  # fmt: skip
-"""Attributes of a run with one value each; column `run.sweep`."""
-LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
+NO_FACTS = {"job", "keys", "metrics", "epochs", "storage", "platform", "folder", "mode_clocks", "fingerprint"}
+"""Attributes of a run without a column `run.NAME`."""
 
 
 class Frame:
@@ -118,13 +115,15 @@ def load_runs(
 
 def run_columns(run: Run) -> dict[str, object]:
     """Return everything known of a run, except its epochs, by column; lists and mappings are JSON."""
-    columns = {f"run.{name}": value for name in FACTS if (value := getattr(run, name)) not in (None, "")}
-    columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
+    facts = {"number": run.number, "excluded_because": run.excluded_because, **vars(run)}
+    columns: dict[str, object] = {}
+    for name, value in facts.items():
+        if (value or value == 0) and name not in NO_FACTS:
+            columns[f"run.{name}"] = value if isinstance(value, str | int) else json.dumps(value)
     columns["run.overrides"] = json.dumps(run.keys)
     for key, value in {**({"run.storage": run.storage} if run.storage else {}), **run.job}.items():
         columns |= _leaves(value, key) if isinstance(value, dict | list) else {key: value}
-    columns |= run.metrics
-    return columns | {f"host.{name}": value for name, value in run.platform.items()}
+    return {**columns, **run.metrics, **{f"host.{name}": value for name, value in run.platform.items()}}
 
 
 @cached_by_identity

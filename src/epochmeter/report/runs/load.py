@@ -138,7 +138,7 @@ def load_run(folder: Path) -> Run:
     if record is None:
         raise ValueError(f"it reuses {reference['run']}, which is gone: the sweep's command measures it again")
     own, sweep = reference["overrides"], folder.absolute().parent.name
-    run = replace(_load_record(record.folder), **_typed(own), number=int(folder.name), sweep=sweep)
+    run = replace(_load_record(record.folder), **_overridden(own), number=int(folder.name), sweep=sweep)
     return replace(run, reused=reference["run"])
 
 
@@ -185,20 +185,19 @@ def _load_each(folders: Sequence[Path]) -> list[Run | str]:
 
 def _load_record(folder: Path) -> Run:
     """Load a record; a metric that is not a finite number is absent, and a read error."""
-    description = _parse(_bytes(f"{folder}/job.json"))
+    description = _parse(_content(f"{folder}/job.json"))
     if (schema := description.get("schema", SCHEMA)) != SCHEMA:
         raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
     job, run = {key: _share(value) for key, value in description["job"].items()}, description["run"]
-    host = _host(folder)
+    host = _parse_host(_content(f"{folder}/host.json"))
     epochs, broken_lines = _epochs(folder)
     summary = _summary(folder, run)
     metrics = _finite(summary["metrics"])
-    measured = [name for name, value in summary["metrics"].items() if value is not None]
-    errors = [f"{name}: not finite" for name in measured if name not in metrics]
+    errors = [f"{name}: not finite" for name, value in summary["metrics"].items() if value and name not in metrics]
     energy = run.get("energy") or {}
     is_metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
     return Run(
-        **_typed(run["overrides"]),
+        **_overridden(run["overrides"]),
         **_power_modes(host),
         number=int(run["number"]),
         job=job,
@@ -226,12 +225,10 @@ def _load_record(folder: Path) -> Run:
     )
 
 
-def _typed(overrides: Sequence[str]) -> dict[str, Any]:
+def _overridden(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the attributes of a run that follow from its overrides."""
-    keys, added = (
-        typed_keys(overrides),
-        [override.partition("=")[0] for override in overrides if override.startswith("+")],
-    )
+    keys = typed_keys(overrides)
+    added = [override.partition("=")[0] for override in overrides if override.startswith("+")]
     return {"keys": keys, "experiment": keys.get("experiment"), "added": added}
 
 
@@ -247,10 +244,7 @@ def _power_modes(host: Mapping[str, Any]) -> dict[str, Any]:
     return {"board": board, "mode": names[current], "mode_clocks": _share(clocks)}
 
 
-def _finite(metrics: Mapping[str, float | None]) -> Mapping[str, float]:
-    with suppress(TypeError):  # some are None
-        if math.isfinite(sum(metrics.values())):  # type: ignore[arg-type]
-            return metrics  # type: ignore[return-value]
+def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)}
 
 
@@ -266,46 +260,42 @@ def _parse(text: bytes | str) -> Any:
     return json.loads(text)
 
 
-def _bytes(path: str) -> bytes:
-    with FileIO(path) as file:
-        return file.readall()
-
-
-def _host(folder: Path) -> Mapping[str, Any]:
-    """Return the description of the host; empty if it is lost, which costs the run nothing else."""
-    with suppress(OSError, ValueError):
-        return _parse_host(_bytes(f"{folder}/host.json"))
-    return {}
+def _content(path: str) -> bytes:
+    """Return the content of a file; empty if there is none."""
+    try:
+        with FileIO(path) as file:
+            return file.readall()
+    except FileNotFoundError:
+        return b""
 
 
 @lru_cache(maxsize=16)  # most runs of a sweep have the same, byte for byte
 def _parse_host(content: bytes) -> Mapping[str, Any]:
-    host = _parse(content)
-    return host if isinstance(host, dict) else {}
+    """Return the description of a host; empty if it is lost, which costs the run nothing else."""
+    with suppress(ValueError):
+        host = _parse(content)
+        return host if isinstance(host, dict) else {}
+    return {}
 
 
 def _summary(folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the summary; a `completed` run without its completed.json is `unfinished`."""
-    try:
-        summary: dict[str, Any] = _parse(_bytes(f"{folder}/summary.json"))
-    except FileNotFoundError:
+    if not (content := _content(f"{folder}/summary.json")):
         process = recorded_process(run)
         is_running = process.host == platform.node() and is_alive(process)  # not known of other hosts
         return {"metrics": {}, "state": RUNNING if is_running else UNFINISHED}
+    summary: dict[str, Any] = _parse(content)
     if summary["state"] == COMPLETED:
         identity = None
         with suppress(OSError, ValueError):
-            identity = _parse(_bytes(f"{folder}/completed.json"))["identity"]
+            identity = _parse(_content(f"{folder}/completed.json"))["identity"]
         summary["state"] = COMPLETED if identity == run["identity"] else UNFINISHED
     return summary
 
 
 def _epochs(folder: Path) -> tuple[dict[int, Mapping[str, float]], int]:
     """Return the metrics of the representative epochs, and the number of damaged lines, without an incomplete last."""
-    try:
-        *lines, _ = _bytes(f"{folder}/epochs.jsonl").decode("utf-8", errors="replace").split("\n")
-    except OSError:
-        return {}, 0
+    *lines, _ = _content(f"{folder}/epochs.jsonl").decode("utf-8", errors="replace").split("\n")
     windows = [_parse_window(line) for line in lines if '"window": "val"' not in line]
     epochs = {}
     for window in windows:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from epochmeter.config.validation import format_value
+from epochmeter.report.formatting import join_or_more
 
 Value = TypeVar("Value")
 COMPLETED = "completed"
@@ -173,6 +174,5 @@ class Sweep:
     @property
     def title(self) -> str:
         """The name of the sweep, or the names of the first of several."""
-        names = list(dict.fromkeys(run.sweep for run in self.runs if run.sweep)) or [self.folder.name]
-        more = len(names) - MAX_TITLE_SWEEPS
-        return ", ".join([*names[:MAX_TITLE_SWEEPS], *([f"and {more} more"] if more > 0 else [])])
+        names = dict.fromkeys(run.sweep for run in self.runs if run.sweep) or [self.folder.name]
+        return join_or_more(names, MAX_TITLE_SWEEPS)

@@ -1,4 +1,4 @@
-"""Write the files of a report: HTML page, charts, table, and the texts and numbers of the analyses."""
+"""Print reports and the analyses of a sweep, and write their files: page, charts, table, texts and numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from epochmeter.report.build import Report
+from epochmeter.config.installation import display_path, with_own_commands
+from epochmeter.report.analyses.best import find_best
+from epochmeter.report.build import Report, ranked_configurations, run_analyses
 from epochmeter.report.charts.trace import module_bars, roofline
 from epochmeter.report.charts.vega import Artist, javascript, missing_packages, theme
 from epochmeter.report.output import table
@@ -21,17 +23,88 @@ from epochmeter.report.render import (
     Page,
     escape_markdown,
     page_file,
+    page_markdown,
     page_part,
     phrase,
+    print_markdown,
     render_html,
+    render_macro,
     render_notes,
 )
+from epochmeter.report.runs.filter import select_any
+from epochmeter.report.runs.load import read
 from epochmeter.shared.atomic_files import write_atomically, write_json
 from epochmeter.shared.record import Record
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 CHARTS, TABLE = "report", "report.csv"
 FIRST_PAGES = ("answer", "gate", "comparison", "targets")  # pages directly below the first chart
 MAX_FIRST = 3  # sentences before the first chart
+REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
+"""Pages about the whole report. If it has no others, the terminal lists its runs."""
+MAX_PRINTED = 40  # runs up to which the terminal lists them
+
+
+def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
+    """Return the configurations of a sweep with the least time and the least energy, and the command of its report."""
+    configurations = ranked_configurations(select_any(read(folder)).ended)
+    if not configurations:
+        return []
+    choices = find_best(configurations)[:2] if is_choice and len(configurations) > 1 else []
+    answer = " ".join(render_macro("answer.md.j2", "choice", choice, is_plain=True).strip() for choice in choices)
+    return [
+        *([f"Answer:  {answer}"] if answer else []),
+        f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
+    ]
+
+
+def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) -> None:
+    """Print the analyses of a sweep, write them to its folder, and print which runs are left out.
+
+    Stalls are analyzed only for a sweep of data sources. If runs are missing, a hint is printed.
+    """
+    selection = select_any(read(folder))
+    pages = [page for page in run_analyses(selection, folder) if of_sources or page.name != "stalls"]
+    if not pages and not of_sources:
+        return
+    console.print()
+    if not pages:
+        print_markdown(render_macro("stalls.md.j2", "body", (), is_plain=not console.is_terminal), console)
+    banner, notes = (render_notes(name, selection) for name in ("warnings", "left_out"))
+    print_text(console, *banner, style="bold yellow")
+    for page in pages:
+        print_page(page, console)
+        write_page(folder, page, page_file(page, folder.name, banner, notes))
+        print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
+    print_text(console, *notes, style="yellow")
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the texts of a report, its runs if it has no analyses, and notes on the runs that it leaves out."""
+    print_text(console, *report.banner, style="bold yellow")
+    for page in report.pages:
+        print_page(page, console)
+    if 0 < len(report.rows) <= MAX_PRINTED and all(page.name in REPORT_PAGES for page in report.pages):
+        cells = table.columns_and_rows(report.rows)
+        print_markdown(table.markdown(cells, is_plain=not console.is_terminal), console)
+        console.print()
+    print_text(console, *report.notes, style="yellow")
+
+
+def print_text(console: Console, *texts: str, style: str = "") -> None:
+    """Print texts, wrapped in a terminal unless they contain a link."""
+    from rich.markup import escape
+
+    for text in texts:
+        is_wrapped = console.is_terminal and "://" not in text
+        console.print(escape(with_own_commands(text)), style=style, soft_wrap=not is_wrapped)
+
+
+def print_page(page: Page, console: Console) -> None:
+    """Print the text of an analysis under its title."""
+    print_markdown(f"## {phrase(page.name)}\n\n{page_markdown(page, is_plain=not console.is_terminal)}", console)
 
 
 @contextmanager
@@ -47,7 +120,7 @@ def write_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def write_report(report: Report, folder: Path, say: Callable[[str], None], artist: Artist | None) -> list[Path]:
+def write_report(report: Report, folder: Path, say: Callable[..., None], artist: Artist | None) -> list[Path]:
     """Write the files of a report, and remove those that only an earlier report had; return them, the page first.
 
     `artist` is drawing the charts; without it, there is no page either.
@@ -57,7 +130,8 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
     # Without an earlier report, such files are of a sweep or of a person.
     earlier = {*pictures, *(folder / name for name in names)} if (folder / TABLE).exists() else set[Path]()
     cells, written = table.columns_and_rows(report.rows), []
-    if not _lacks_packages(say):
+    say(*(missing := render_notes("missing_packages", missing_packages())))
+    if not missing:
         runs = table.html(report.rows, cells) if report.rows else ""
         written.append(_write_text(folder / "report.html", report_html(report, runs)))
     markdown = f"# {escape_markdown(report.title)}\n\n{table.markdown(cells)}"
@@ -76,10 +150,11 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
     return written
 
 
-def write_trace_page(page: Page, title: str, folder: Path, say: Callable[[str], None], record: Record) -> list[Path]:
+def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., None], record: Record) -> list[Path]:
     """Write the text of a run's trace, and its page with charts if the packages are installed; return the files."""
     written = [_write_text(folder / f"{page.name}.md", page_file(page, title))]
-    if _lacks_packages(say):
+    say(*(missing := render_notes("missing_packages", missing_packages())))
+    if missing:
         return written
     report = Report(title, (), [page], [*module_bars(page.results), *roofline(record, page.results)], (), ())
     return [_write_text(folder / f"{page.name}.html", report_html(report)), *written]
@@ -98,8 +173,7 @@ def report_html(report: Report, table_html: str = "") -> str:
     """Render the HTML page, one file that needs no network; everything is escaped, except the table of runs."""
     pages, charts = report.pages, report.charts
     first_pages = [page for page in pages if page.name in FIRST_PAGES]
-    last_pages = [page for page in pages if page.name == "failures"]  # below the table of runs
-    other_pages = [page for page in pages if page not in (*first_pages, *last_pages)]
+    other_pages = [page for page in pages if page not in first_pages]
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
         "themes": {"light": theme(), "dark": theme(is_dark=True)},
@@ -108,11 +182,8 @@ def report_html(report: Report, table_html: str = "") -> str:
         "report.html.j2",
         report=report,
         summary=_first_sentences(pages),
-        headings={page.name: phrase(page.name) for page in pages} | {chart.name: chart.title for chart in charts},
         part=page_part,
         sections=[*charts[:1], *first_pages, *charts[1:], *other_pages],
-        last_sections=last_pages,
-        all_runs=phrase("all_runs"),
         table=pack(table_html) if table_html else "",
         vega=pack(javascript()) if charts else "",
         specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
@@ -136,13 +207,6 @@ def _first_sentences(pages: Sequence[Page]) -> str:
 def pack(text: str) -> str:
     """Compress a text for the page to unpack; the result has no characters that mean anything in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-
-
-def _lacks_packages(say: Callable[[str], None]) -> bool:
-    notes = render_notes("missing_packages", missing_packages())
-    for note in notes:
-        say(note)
-    return bool(notes)
 
 
 def _finite(value: Any) -> Any:
