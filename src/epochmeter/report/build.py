@@ -152,20 +152,19 @@ def _pages(results: Mapping[str, Any]) -> list[Page]:
 
 def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list[str]:
     """Return notes on runs that are left out or disturbed, and on differences between hosts and software."""
-    on_synthetic = len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs)))
-    chosen = {key: texts_of(values) for key, values in where.items()}
     platforms = {id(run.platform): run.platform for run in selection.ended}.values()  # most runs of a sweep share one
     kinds = dict.fromkeys(kind for platform in platforms for kind in platform)
     if len({run.value("power_limit") for run in selection.ended}) > 1:
         kinds.pop("power mode", None)  # a key of these runs
-    differing = [kind for kind in kinds if len({platform.get(kind) for platform in platforms}) > 1]
-    return [
-        *render_notes("on_synthetic_batches", on_synthetic),
-        *render_notes("chosen", chosen, selection.count - len(sweep.unreadable), len(sweep.runs)),
-        *render_notes("left_out", selection),
-        *render_notes("disturbed", DISTURBED, selection.ended),
-        *render_notes("platforms", differing),
-    ]
+    return render_notes(
+        "notes",
+        selection,
+        len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs))),
+        {key: texts_of(values) for key, values in where.items()},
+        (selection.count - len(sweep.unreadable), len(sweep.runs)),
+        DISTURBED,
+        [kind for kind in kinds if len({platform.get(kind) for platform in platforms}) > 1],
+    )
 
 
 def _with_comparison(
