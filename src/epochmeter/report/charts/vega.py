@@ -230,7 +230,8 @@ class Artist:
         pipe.close()
 
     def draw(self, charts: Sequence[Chart]) -> None:
-        self._pipe.send(charts)
+        with suppress(BrokenPipeError):  # `write` reports that the process has ended
+            self._pipe.send(charts)
 
     def write(self, folder: Path) -> list[Path]:
         """Write the images of the charts, and return their paths; OSError if that fails."""

@@ -29,7 +29,7 @@ QUALITIES = {0.10: "high", 0.25: "medium", 0.50: "low"}
 GIGA = 1e9
 
 
-def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[[str], None]) -> list[Path]:
+def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[..., None]) -> list[Path]:
     """Write the SCI of all runs with a carbon footprint, and a BoAmps report per run; return the files."""
     scores, written = [], []
     for run in runs:

@@ -1,0 +1,243 @@
+"""Reports and analyses of a sweep: which are printed, which files are written, replaced and removed, and the page."""
+
+import base64
+import csv
+import gzip
+import io
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from sweeps import ddp, reaching, row, rows, trained
+from sweeps import write as write_run
+
+from epochmeter.report.build import Report, build_report
+from epochmeter.report.charts import vega
+from epochmeter.report.output import report as output
+from epochmeter.report.render import Page, escape_markdown
+from epochmeter.report.runs.run import Sweep
+
+EVIL = "<script>alert(1)</script> & $x_1$"
+CHARTS = [
+    vega.Chart(name, f"Title of {name}", {"datasets": {"x": [EVIL]}}, {"scope": EVIL}, name == "third")
+    for name in ("first", "second", "third")
+]
+
+
+def report(*runs):
+    return build_report(Sweep(Path("multirun/2026-11-20_12-00-00-aa"), runs, {}))
+
+
+def batches(*speeds):
+    """Runs of a sweep whose epoch times are divided into all parts."""
+    steady = {"data_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
+    return [replace(trained(n, speed, steady=steady, batch=8 * 2**n, typed={"batch": str(8 * 2**n)}), sweep="some")
+            for n, speed in enumerate(speeds)]  # fmt: skip
+
+
+def write(content, folder, artist=None):
+    """Write a report, and return its files and the messages."""
+    messages = []
+    folder.mkdir(exist_ok=True)
+    written = output.write_report(content, folder, lambda *texts: messages.extend(texts), artist)
+    return [path.relative_to(folder).as_posix() for path in written], messages
+
+
+def drawing(content):
+    pytest.importorskip("vl_convert")
+    artist = vega.Artist()
+    artist.draw(content.charts)
+    return artist
+
+
+def test_report_has_a_page_charts_and_a_table_and_replaces_charts_of_an_earlier_one_only(tmp_path):
+    folder, content = tmp_path / "made", report(*batches(100.0, 200.0))
+    (folder / "report").mkdir(parents=True)
+    (folder / "report/mine.png").touch()
+    written, messages = write(content, folder, drawing(content))
+    assert (messages, written[0]) == ([], "report.html")
+    assert {"report.csv", "report.md", "report/epoch_parts.png", "report/epoch_parts.svg"} <= set(written)
+    assert all((folder / name).stat().st_size for name in written)
+    with open(folder / "report.csv", newline="") as file:
+        assert [line["batch"] for line in csv.DictReader(file)] == ["8", "16"]
+    assert (folder / "report.md").read_text().startswith("# some\n")
+    assert (folder / "report/mine.png").exists(), "there was no earlier report"
+    (folder / "report/old.svg").touch()
+    assert set(write(content, folder, drawing(content))[0]) == set(written)
+    assert not (folder / "report/old.svg").exists()
+
+
+def test_pages_of_an_earlier_report_are_removed_and_other_files_kept_also_without_the_packages(tmp_path, monkeypatch):
+    monkeypatch.setattr(vega, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
+    for name in ("comparison.md", "scaling.json", "notes.md"):
+        (tmp_path / name).write_text("written by a sweep or a person")
+    write(report(trained(0, 100.0), ddp(1, 190.0)), tmp_path)
+    assert (tmp_path / "comparison.md").exists(), "there was no earlier report"
+    assert (tmp_path / "questions.md").exists()
+    written, (message,) = write(report(*batches(100.0, 200.0)), tmp_path)
+    assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
+    assert "vl_convert, itables" in message
+    there = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".json")}
+    assert there == {"answer.md", "answer.json", "report.md", "notes.md"}
+
+
+def test_charts_that_cannot_be_drawn_are_an_error_that_names_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("multiprocessing.spawn._python_exe", b"/bin/false")
+    content = report(*batches(100.0, 200.0))
+    with pytest.raises(ValueError, match=f"to {tmp_path}"), output.write_errors(tmp_path):
+        write(content, tmp_path, drawing(content))
+
+
+@pytest.mark.parametrize("in_the_way", ["", "report.md/", "report.csv/"])
+def test_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path, in_the_way):
+    """There is a file in place of a folder, or a folder in place of a file."""
+    path = (folder := tmp_path / "made") / in_the_way
+    if in_the_way:
+        (path / "some").mkdir(parents=True)
+    else:
+        path.write_text("in the way")
+    with pytest.raises(ValueError, match=rf"{folder}: .*{path.name}.*\n.*hint: .*out="), output.write_errors(folder):
+        write(report(*batches(100.0, 200.0)), folder)
+
+
+def printed(folder, runs=(), width=80, **options):
+    """Write runs into a folder, and return the printed analyses and the names of the files."""
+    for run in runs:
+        energy = {"source": "counter", "covers": run.energy_covers, "reason": None} if run.energy_covers else None
+        write_run(folder, run, rehearsal=run.rehearsal, state=run.state, energy=energy)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, highlight=False)
+    output.print_analyses(folder, console, **options)
+    return " ".join(console.file.getvalue().split()), sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def test_answer_and_report_command_are_one_line_each(tmp_path):
+    energy = {"source": "counter", "covers": "gpu0", "reason": None}
+    for number, (e2e_s, joules) in enumerate([(2.0, 30.0), (1.0, 40.0), (4.0, 20.0)]):
+        keys = {"batch": 8 * (number + 1)}
+        run = row(number, "storage", e2e_s, steady={"energy_j": joules}, job_keys=keys, typed=keys)
+        write_run(tmp_path / "sweep", run, energy=energy)
+    answer, command = output.answer_lines(tmp_path / "sweep")
+    assert "Fastest: " in answer
+    assert answer.index("batch 16") < answer.index("Least energy: ") < answer.index("batch 24")
+    assert command.startswith("Report:  python src/report.py sweep=sweep  ->  ")
+    assert output.answer_lines(tmp_path / "sweep", is_choice=False) == [command]
+    assert output.answer_lines(tmp_path / "empty") == []
+
+
+def test_runs_on_several_devices_have_scaling_and_questions_without_failed_ones(tmp_path):
+    runs = [trained(0, 100.0), ddp(1, 190.0), replace(ddp(2, 999.0), state="failed")]
+    text, written = printed(tmp_path, runs, width=40)
+    assert "resnet152 on jpeg ddp x 2 64 weak 190 1.90" in text, "numbers are complete in a narrow terminal"
+    page = (tmp_path / "scaling.md").read_text()
+    for content in (text, page):
+        assert "Left out: 1 of 3 runs: not completed (failed)." in content
+    assert [part for part in ("999", "experiment=stalls") if part in text] == []
+    assert written == ["questions.json", "questions.md", "scaling.json", "scaling.md"]
+    (values,) = json.loads((tmp_path / "scaling.json").read_text())["compared"]
+    assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
+    assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on")
+
+
+def test_runs_with_a_target_have_time_and_energy_to_it_and_rehearsals_a_banner(tmp_path):
+    why = "strategy.ranks=2 asked for, this machine has 1 GPU"
+    runs = [reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128)]
+    text, written = printed(tmp_path, [replace(run, rehearsal=[why]) for run in runs])
+    assert text.startswith(f"REHEARSAL, not a result of the requested configuration: {why}.")
+    assert "jpeg, accuracy of at least 0.9: Fastest: batch 128: 60.0 s, 1.00 kJ" in text
+    assert (tmp_path / "targets.md").read_text().splitlines()[2].startswith("**REHEARSAL, not a result")
+    assert written == ["targets.json", "targets.md"]
+    (values,) = json.loads((tmp_path / "targets.json").read_text())
+    assert [point["on_front"] for point in values["points"]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("runs", "of_sources", "written"),
+    [
+        (rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]), "fetch-bound", ["stalls.json", "stalls.md"]),
+        ([trained(0, 100.0), trained(1, 110.0, batch=128)], "experiment=stalls", []),
+        ([], "", []),
+    ],
+)
+def test_other_sweeps_have_only_the_stall_analysis_of_their_data_sources(tmp_path, runs, of_sources, written):
+    assert printed(tmp_path, runs)[0] == ""
+    text, files = printed(tmp_path, of_sources=True)
+    assert (of_sources in text, files) == (True, written)
+
+
+def test_each_link_of_the_contents_leads_to_one_place(tmp_path):
+    pytest.importorskip("vl_convert")
+    write(report(trained(0, 100.0), ddp(1, 190.0)), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    links, ids = re.findall(r'href="#([^"]+)"', page), re.findall(r' id="([^"]+)"', page)
+    assert {"efficiency", "scaling", "all-runs"} <= {*links} <= {*ids}
+    assert (len(links), len(ids)) == (len({*links}), len({*ids}))
+
+
+@pytest.fixture
+def html_of(monkeypatch):
+    """Render a page from the texts of analyses by name: all have an `opening` and a `body`, some a `summary`."""
+    pytest.importorskip("vl_convert")
+
+    def render(template, macro, results, **_):
+        texts = ("body", "summary") if template in ("answer.md.j2", "failures.md.j2") else ("body", "opening")
+        return f"{macro}: {escape_markdown(results)}" if macro in texts else ""
+
+    monkeypatch.setattr("epochmeter.report.render.render_macro", render)
+
+    def html_of(charts=CHARTS, table="", texts=(), title="a sweep", **analyses):
+        pages = [Page(name, text) for name, text in analyses.items()]
+        return output.report_html(Report(title, (), pages, charts, texts, texts), table)
+
+    return html_of
+
+
+def unpacked(html, name):
+    (letters,) = re.findall(rf'id="{name}">([^<]*)<', html)
+    return gzip.decompress(base64.b64decode(letters)).decode()
+
+
+def test_page_is_one_file_in_which_names_stay_text_and_parts_are_in_order(html_of):
+    html = html_of(CHARTS, "<p>the table</p>", [EVIL], EVIL, failures="no", scaling="1.9 times", answer=EVIL)
+    packed = json.loads(unpacked(html, "specs"))
+    assert packed["specs"] == {chart.name: chart.spec for chart in CHARTS}
+    assert packed["themes"].keys() == {"light", "dark"}
+    assert ("vegaEmbed" in unpacked(html, "vega"), unpacked(html, "runs-packed")) == (True, "<p>the table</p>")
+    assert not re.findall(r'(?:src|href)="(?!#)', html), "nothing is fetched"
+    assert "default-src 'none'" in html
+    assert "alert(1)</script>" not in html
+    assert unescape(html).count(EVIL) >= 8
+    parts = ['role="alert"', "opening: 1.9 times", "summary: ", 'figure id="first"', 'section id="answer"',
+             'figure id="second"', "<details>", 'figure id="third"', "</details>", 'section id="scaling"',
+             'id="all-runs"', 'section id="failures"', 'id="notes"']  # fmt: skip
+    places = [html.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_page_starts_with_three_sentences_at_most(html_of):
+    for analyses, first, absent in (
+        ({"stalls": 1, "scaling": 2, "comparison": 3, "answer": 4}, [f"opening: {n}" for n in (1, 2, 3)], "summary: 4"),
+        ({"answer": "batch 8", "targets": "batch 16"}, ["opening: batch 16"], "summary: batch 8"),
+        ({"failures": "out of memory"}, ["summary: out of memory"], "opening"),
+        ({"answer": "batch 8", "failures": "out of memory"}, ["summary: batch 8"], "summary: out of memory"),
+    ):
+        html = html_of(**analyses)
+        summary = html[html.index('class="summary"') :].partition("</section>")[0]
+        assert re.findall(r"<p>(.*)</p>", summary) == first
+        assert absent not in html
+
+
+def test_absent_parts_have_no_place(html_of):
+    html = html_of([])
+    parts = ("<figure", "All runs", 'id="vega"', 'id="notes"', 'class="summary"')
+    assert [part for part in parts if part in html] == []
+    assert output.pack("text") == output.pack("text"), "equal pages are equal files"
+
+
+@pytest.mark.parametrize("run", [row(0, "storage", None), trained(0, 100.0, steady={"e2e_s": None})])
+def test_single_run_has_a_report_even_without_metrics(tmp_path, run):
+    written, _ = write(report(run), tmp_path)
+    assert {"report.csv", "report.md"} <= set(written)
