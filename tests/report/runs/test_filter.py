@@ -12,61 +12,46 @@ from epochmeter.report.runs.filter import AN_ESTIMATE, select, select_any
 from epochmeter.report.runs.run import Sweep
 
 
-def sweep(*rows, unreadable=None):
-    return Sweep(Path("multirun/some"), rows, unreadable or {})
+def sweep(*runs, unreadable=None):
+    return Sweep(Path("multirun/some"), runs, unreadable or {})
 
 
-def numbers(rows):
-    return [each.number for each in rows]
+def numbers(runs):
+    return [run.number for run in runs]
 
 
 def failed(time_s):
     return replace(row(1, "storage", time_s), state="failed")
 
 
-def estimated(number, **more):
-    told = row(number, "storage", 1.0, steady={"estimated_energy_j": 40.0, "estimated_power_w": 4.0}, **more)
-    return replace(told, energy_source="estimated")
-
-
-def mixed():
-    return sweep(
-        row(0, "storage", 1.0),
-        failed(1.0),
-        row(2, "storage", 1.0, rehearsal=["rehearse=true"]),
-        estimated(3),
-        row(4, "storage", None),
-        unreadable={"5": "JSONDecodeError: half of it"},
-    )
-
-
-def test_runs_without_results_are_excluded_and_counted_by_reason():
-    found = select(mixed())
-    assert (numbers(found.runs), numbers(found.ended), found.count) == ([0], [0, 4], 6)
-    said = render_notes("left_out", found)
-    reasons = ("not completed (failed)", "rehearsal (rehearse=true)", "estimated energy (no meter here)",
-               "whose records cannot be read: 5 (JSONDecodeError: half of it)")  # fmt: skip
-    assert all(reason in "".join(said) for reason in reasons)
-    assert len(said) == 4
-    assert render_notes("warnings", found) == []
+REHEARSED = row(2, "storage", 1.0, rehearsal=["rehearse=true"])
+ESTIMATED = replace(row(3, "storage", 1.0, steady={"estimated_energy_j": 40.0}), energy_source="estimated")
+MIXED = sweep(row(0, "storage", 1.0), failed(1.0), REHEARSED, ESTIMATED, row(4, "storage", None),
+              unreadable={"5": "JSONDecodeError: half of it"})  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("include", "numbered", "banner"),
     [
-        ("rehearsals", 2, "REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."),
-        ("estimates", 3, "ESTIMATE, no energy was measured (run 3): no meter here."),
-        ("failures", 1, "NOT COMPLETED (run 1): failed."),
+        ([], [], []),
+        (["rehearsals"], [2], ["REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."]),
+        (["estimates"], [3], ["ESTIMATE, no energy was measured (run 3): no meter here."]),
+        (["failures"], [1], ["NOT COMPLETED (run 1): failed."]),
     ],
 )
-def test_included_kinds_have_a_banner(include, numbered, banner):
-    found = select(mixed(), include=[include])
-    assert numbers(found.runs) == [0, numbered]
-    assert render_notes("warnings", found) == [banner]
+def test_runs_without_results_are_counted_by_reason_unless_they_are_included(include, numbered, banner):
+    found = select(MIXED, include=include)
+    assert (numbers(found.runs), numbers(found.ended), found.count) == ([0, *numbered], [0, *numbered, 4], 6)
+    reasons = {1: "not completed (failed)", 2: "rehearsal (rehearse=true)", 3: "estimated energy (no meter here)"}
+    assert render_notes("left_out", found) == [
+        *(f"Left out: 1 of 6 runs: {reason}." for number, reason in reasons.items() if number not in numbered),
+        "Left out: 1 of 6 runs, whose records cannot be read: 5 (JSONDecodeError: half of it).",
+    ]
+    assert render_notes("warnings", found) == banner
 
 
 def test_run_with_two_reasons_needs_both_to_be_included():
-    twice = sweep(row(0, "storage", 1.0), estimated(1, rehearsal=["rehearse=true"]))
+    twice = sweep(row(0, "storage", 1.0), replace(ESTIMATED, rehearsal=["rehearse=true"]))
     assert numbers(select(twice, include=["rehearsals"]).runs) == [0]
     _, included = select(twice, include=["rehearsals", "estimates"]).runs
     assert (included.steady("energy_j"), included.energy_covers) == (40.0, AN_ESTIMATE), "it replaces measured energy"
@@ -83,24 +68,21 @@ def test_failure_without_epochs_is_not_included_and_read_errors_of_reported_runs
 
 
 def test_rehearsals_are_selected_if_there_is_nothing_else():
-    rehearsed = row(0, "storage", 1.0, rehearsal=["rehearse=true"])
-    assert numbers(select(sweep(rehearsed, failed(1.0))).runs) == []
-    found = select_any(sweep(rehearsed, failed(1.0)))
-    assert numbers(found.runs) == [0]
+    assert numbers(select(sweep(REHEARSED, failed(1.0))).runs) == []
+    found = select_any(sweep(REHEARSED, failed(1.0)))
+    assert numbers(found.runs) == [2]
     assert render_notes("warnings", found) == ["REHEARSAL, not a result of the requested configuration: rehearse=true."]
-    assert numbers(select_any(sweep(rehearsed, row(2, "storage", 1.0))).runs) == [2]
+    assert numbers(select_any(sweep(REHEARSED, row(0, "storage", 1.0))).runs) == [0]
 
 
-def typed(number, **typed_keys):
-    keys = {key.replace("__", "."): str(value) for key, value in typed_keys.items()}
-    return trained(number, 100.0, batch=int(keys.get("batch", 64)), typed=keys, power_limit=100.0 if number else None)
-
-
-RUNS = sweep(*(typed(number, batch=batch, optimizer__lr="1e-3") for number, batch in enumerate([8, 16, 32])))
+RUNS = sweep(*(
+    trained(n, 100.0, batch=batch, typed={"batch": str(batch), "optimizer.lr": "1e-3"}, power_limit=100.0 if n else None)
+    for n, batch in enumerate([8, 16, 32])
+))  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "expected"),
     [
         ({"batch": 8}, [0]),
         ({"batch": [8, 32]}, [0, 2]),
@@ -112,8 +94,8 @@ RUNS = sweep(*(typed(number, batch=batch, optimizer__lr="1e-3") for number, batc
         ({"state": "completed"}, [0, 1, 2]),
     ],
 )
-def test_runs_are_selected_by_keys(where, told):
-    assert numbers(select(RUNS, where).runs) == told
+def test_runs_are_selected_by_keys(where, expected):
+    assert numbers(select(RUNS, where).runs) == expected
 
 
 @pytest.mark.parametrize(

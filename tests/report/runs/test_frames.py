@@ -57,6 +57,12 @@ def test_frames_have_one_row_per_run_epoch_step_and_power_sample(sweep):
         assert {name: list(table[name]) for name in columns} == columns
     assert runs.to_pandas()["steady/e2e_s"].isna().tolist() == [False, False, True]
     assert runs[:1].power.to_pandas()["total_w"].isna().tolist() == [False, True]
+    record = Record(sweep / "1")
+    record.append_steps(array("f", range(8)))
+    with open(record.folder / "power.csv", "a") as file:
+        file.write("3000")
+    growing = epochmeter.load_runs(sweep / "1")
+    assert (len(growing.steps.to_pandas()), len(growing.power.to_pandas())) == (4, 2), "of its closed epochs"
 
 
 def test_several_folders_and_patterns_are_loaded_once_and_damaged_records_are_named(sweep):
@@ -85,13 +91,3 @@ def test_polars_frames_have_the_same_values(sweep, monkeypatch):
 def test_importing_the_package_imports_no_module_of_it():
     code = "import sys, epochmeter; sys.exit(any(name.startswith('epochmeter.') for name in sys.modules))"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(epochmeter.__file__).parents[1])
-
-
-def test_record_that_grows_has_frames_of_its_closed_epochs(sweep):
-    record = Record(sweep / "1")
-    record.append_steps(array("f", range(8)))
-    with open(record.folder / "power.csv", "a") as file:
-        file.write("3000")
-    runs = epochmeter.load_runs(sweep / "1")
-    assert len(runs.steps.to_pandas()) == 4
-    assert len(runs.power.to_pandas()) == 2
