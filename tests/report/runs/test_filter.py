@@ -75,9 +75,10 @@ def test_rehearsals_are_selected_if_there_is_nothing_else():
     assert numbers(select_any(sweep(REHEARSED, row(0, "storage", 1.0))).runs) == [0]
 
 
+LIMITS = {8: None, 16: 100.0, 32: 100.0}
 RUNS = sweep(*(
-    trained(n, 100.0, batch=batch, typed={"batch": str(batch), "optimizer.lr": "1e-3"}, power_limit=100.0 if n else None)
-    for n, batch in enumerate([8, 16, 32])
+    trained(number, 100.0, batch=batch, typed={"batch": str(batch), "optimizer.lr": "1e-3"}, power_limit=limit)
+    for number, (batch, limit) in enumerate(LIMITS.items())
 ))  # fmt: skip
 
 

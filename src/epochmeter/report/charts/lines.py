@@ -71,8 +71,8 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
     links = {number: {"link": entry.link} for entry in configurations for number in entry.numbers if entry.link}
     lines: dict[str, list[Scaling]] = {}
     for result in sorted(results, key=lambda result: result.devices):
-        values = {"title": result.title, "strategy": result.strategy, "kind": result.kind}
-        lines.setdefault(phrase("scaling_line", **values, batch=result.device_batch), []).append(result)
+        words = {"title": result.title, "strategy": result.strategy, "kind": result.kind}
+        lines.setdefault(phrase("scaling_line", **words, batch=result.device_batch), []).append(result)
     rows = []
     for name, result in [(line, result) for line in sorted(lines)[:MAX_LINES] for result in lines[line]]:
         percentage = result.efficiency.scaled(100)
@@ -82,8 +82,8 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
             "speedup": interval(result.speedup, "times"),
             "runs": ", ".join(map(str, result.numbers)),
         }
-        place = {"devices": result.devices, "y": percentage.value, "y_low": percentage.low, "y_high": percentage.high}
-        rows.append({**texts, **place, "line": name, **links.get(result.numbers[0], {})})
+        values = {"devices": result.devices, "y": percentage.value, "y_low": percentage.low, "y_high": percentage.high}
+        rows.append({**texts, **values, "line": name, **links.get(result.numbers[0], {})})
     place = {
         "x": channel("devices:O", title=phrase("devices"), axis={"labelAngle": 0}),
         "y": channel("y:Q", title=phrase("efficiency_percent")),

@@ -125,9 +125,9 @@ def _scatter(
                 row |= {f"{field}_low": max(low, axis.domain[0]), f"{field}_high": high}
         rows[entry] = row
     places = {entry: {"x": row["x"], "y": row["y"]} for entry, row in rows.items()}
-    front = [places[entry] for entry in on_front]
-    labels = _placed([{**places[entry], **text} for entry, text in texts.items() if entry in places], places, x, y)
-    return _spec(x, y, [*rows.values()], front, labels, palette)
+    points, front = [*rows.values()], [places[entry] for entry in on_front]
+    labels = _placed([{**places[entry], **text} for entry, text in texts.items() if entry in places], points, x, y)
+    return _spec(x, y, points, front, labels, palette)
 
 
 def _texts(front: Sequence[Configuration], best: Sequence[Best]) -> dict[Configuration, dict[str, object]]:

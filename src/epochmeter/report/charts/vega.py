@@ -110,8 +110,9 @@ def channel(field: str, **properties: Any) -> Spec:
 
 
 def on_hover(*fields: str) -> Spec:
-    """Return the encodings of the tooltip with these fields, and of the link that a click opens."""
-    return {"href": channel("link:N"), "tooltip": [channel(f"{field}:N") for field in fields]}
+    """Return the encodings of the tooltip with these fields, and of the link that a click opens, if a row has one."""
+    link = {"condition": {"test": "isValid(datum.link)", **channel("link:N")}}
+    return {"href": link, "tooltip": [channel(f"{field}:N") for field in fields]}
 
 
 def error_bars(data: str, place: Spec, name: str) -> Spec:

@@ -297,7 +297,7 @@ def _epochs(folder: Path) -> tuple[dict[int, Mapping[str, float]], int]:
     """Return the metrics of the representative epochs, and the number of damaged lines, without an incomplete last."""
     *lines, _ = _content(f"{folder}/epochs.jsonl").decode("utf-8", errors="replace").split("\n")
     windows = [_parse_window(line) for line in lines if '"window": "val"' not in line]
-    epochs = {}
+    epochs: dict[int, Mapping[str, float]] = {}
     for window in windows:
         if window and window["window"] == "epoch" and is_steady(window):
             metrics = window["metrics"]
