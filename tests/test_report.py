@@ -16,7 +16,7 @@ from epochmeter.commands import report as entry
 from epochmeter.commands.train import print_sweep
 from epochmeter.config.suggestions import entry_keys
 from epochmeter.console.console import UI_HINT
-from epochmeter.report.charts import draw
+from epochmeter.report.charts import vega
 from epochmeter.report.output.report import print_analyses
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.atomic_files import read_json
@@ -65,7 +65,7 @@ def report(tmp_path, monkeypatch, capsys):
 @pytest.fixture
 def texts_only(monkeypatch):
     """Reports without a page and charts, which take longer than the rest."""
-    monkeypatch.setattr(draw, "find_spec", lambda name: None)
+    monkeypatch.setattr(vega, "find_spec", lambda name: None)
 
 
 def test_exit_code_is_that_of_the_gate(report, texts_only, tmp_path):

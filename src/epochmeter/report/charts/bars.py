@@ -83,8 +83,8 @@ def _activities(configuration: Configuration, metrics: Mapping[str, str]) -> dic
 def _known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
     """Return the means of metrics by part; empty unless all are known."""
     means = {name: configuration.mean(f"steady/{metric}") for name, metric in metrics.items()}
-    known = {name: mean for name, mean in means.items() if mean is not None}
-    return known if len(known) == len(metrics) else {}
+    measured = {name: mean for name, mean in means.items() if mean is not None}
+    return measured if len(measured) == len(metrics) else {}
 
 
 def _stacked(
