@@ -17,6 +17,7 @@ DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 @contextmanager
 def folder_lock(folder: Path, say: Notify) -> Iterator[None]:
     """Lock the creation of `folder`, waiting for other processes; the kernel releases the lock if this process dies."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with open(_sibling(folder, "lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,10 +47,9 @@ def create_atomically(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def synced(folder: Path) -> Iterator[None]:
-    """Flush everything written below `folder` to disk at the end.
+    """Flush everything written below `folder` to disk at the end; OSError for errors since the start (from Linux 5.8).
 
-    One syncfs(2) for all: an fsync for each of thousands of files takes minutes on an SD card. Raises OSError for
-    errors since the descriptor was opened (Linux 5.8 and newer; before, write-back errors of the disk are lost).
+    One syncfs(2) for all: an fsync for each of thousands of files takes minutes on an SD card.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -62,17 +62,14 @@ def synced(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def explain_write_errors(folder: Path, content: str) -> Iterator[None]:
-    """Create `folder`, and turn errors of writing `content` to it into a RuntimeError with a remedy."""
+def explain_errors(action: str) -> Iterator[None]:
+    """Turn an OSError of an action, such as `read FOLDER`, into a RuntimeError with a remedy."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        is_full = error.errno in DISK_FULL_ERRORS
-        remedy = "Free disk space" if is_full else "Check that its disk is writable and healthy"
-        raise RuntimeError(
-            f"cannot write {content} to {folder}: {error}. {remedy}, or set another dataset.root= or storage.root=."
-        ) from error
+        remedy = "Free disk space" if error.errno in DISK_FULL_ERRORS else "Check its permissions and its disk"
+        folder = "set another folder: dataset.root= or storage.root="
+        raise RuntimeError(f"cannot {action}: {error}. {remedy}, or {folder}.") from error
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -16,6 +16,7 @@ from os.path import join
 from pathlib import Path
 from typing import NamedTuple
 
+from epochmeter.machine.page_cache import walk
 from epochmeter.shared.units import IMAGE_SUFFIXES
 
 MANIFEST_NAME = "manifest.json"
@@ -36,36 +37,32 @@ class Checksum(NamedTuple):
     digest: int = 0
 
     def add(self, other: Checksum) -> Checksum:
-        """Return the totals of both."""
         return Checksum(self.files + other.files, self.bytes + other.bytes, (self.digest + other.digest) % MODULUS)
 
     @property
     def hexdigest(self) -> str:
-        """The checksum in 64 hexadecimal digits."""
         return f"{self.digest:064x}"
-
-
-FileTask = Callable[[Path, str], Checksum]
-"""Processes a file, given the top folder and its path below, and returns its totals."""
 
 
 def iter_files(top: Path, images: bool = False) -> Iterator[str]:
     """Yield the path of each file relative to `top`, following links; with `images` only the images to train on."""
     splits = [split for split in ("train", "val") if images and (top / split).is_dir()]
     for split in splits if "train" in splits else [""]:  # other folders next to train/ and val/ are not used
-        for folder, folders, names in os.walk(top / split, onerror=_raise, followlinks=True):
-            visible = [name for name in folders if not (images and name.startswith("."))]
-            folders[:] = sorted(name for name in visible if not _is_loop(Path(folder, name)))
+        for folder, folders, names in walk(top / split, onerror=_raise):
+            folders[:] = [name for name in folders if not (images and name.startswith("."))]
             below = folder[len(str(top)) + 1 :]
-            for name in sorted(names):  # about the order on disk
+            for name in names:
                 if _is_sample(name) if images else below or name != MANIFEST_NAME:
                     yield join(below, name)
 
 
 def sum_files(
-    top: Path, task: FileTask, images: bool = False, report: Callable[[Checksum], object] = lambda _: None
+    top: Path,
+    task: Callable[[Path, str], Checksum],
+    images: bool = False,
+    report: Callable[[Checksum], object] = lambda _: None,
 ) -> Checksum:
-    """Return the sum of `task` over all files below `top`; `report` receives the totals so far."""
+    """Return the sum of `task` over all files, by `top` and the path below; `report` receives the totals so far."""
     total, paths = Checksum(), iter_files(top, images)
     with ThreadPoolExecutor(THREADS) as pool:
         while batch := list(islice(paths, FILES_PER_BATCH)):
@@ -75,36 +72,26 @@ def sum_files(
 
 
 def hash_name_and_size(top: Path, path: str) -> Checksum:
-    """Return the totals of a file by its name and size, without reading its contents."""
-    size = os.stat(join(top, path)).st_size
-    return _file_checksum(size, _start_digest(path, size))
+    """Return the totals of a file without reading its contents."""
+    return _checksum(path, os.stat(join(top, path)).st_size, iter(()))
 
 
 def hash_contents(top: Path, path: str) -> Checksum:
     """Return the totals of a file by its name, size and contents."""
     with open(join(top, path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        sha256 = _start_digest(path, size)
-        while chunk := file.read(min(size + 1, CHUNK_BYTES)):
-            sha256.update(chunk)
-    return _file_checksum(size, sha256)
+        return _checksum(path, size, iter(partial(file.read, min(size + 1, CHUNK_BYTES)), b""))
 
 
-def _start_digest(path: str, size: int) -> hashlib._Hash:
-    return hashlib.sha256(b"%s\0%d\0" % (os.fsencode(path), size))
-
-
-def _file_checksum(size: int, sha256: hashlib._Hash) -> Checksum:
+def _checksum(path: str, size: int, chunks: Iterator[bytes]) -> Checksum:
+    sha256 = hashlib.sha256(b"%s\0%d\0" % (os.fsencode(path), size))
+    for chunk in chunks:
+        sha256.update(chunk)
     return Checksum(1, size, int.from_bytes(sha256.digest(), "big"))
 
 
 def _is_sample(name: str) -> bool:
     return name.lower().endswith(SAMPLE_SUFFIXES) and not name.startswith(".")
-
-
-def _is_loop(folder: Path) -> bool:
-    """Return whether a folder is a link to one of the folders above it."""
-    return folder.is_symlink() and folder.resolve() in {above.resolve() for above in folder.parents}
 
 
 def _raise(error: OSError) -> None:

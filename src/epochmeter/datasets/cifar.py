@@ -1,14 +1,16 @@
 """CIFAR-10 and CIFAR-100 from their archives: unpacked for torchvision, or one PNG per sample."""
 
+import gzip
 import pickle
+import tarfile
+import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy
 
-from epochmeter.datasets.fetch import fetch, unpack
-from epochmeter.datasets.image_writer import write_images
+from epochmeter.datasets.fetch import fetch, write_images
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
 
@@ -16,6 +18,10 @@ SHAPE = (-1, 3, 32, 32)
 """Shape of the rows of a batch: channels first."""
 BATCHES = {"train": ("data_batch_*", "train"), "val": ("test_batch", "test")}
 """Files of CIFAR-10 and of CIFAR-100 by split."""
+DAMAGE = (
+    tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError,
+    pickle.UnpicklingError, LookupError, TypeError, AttributeError, ValueError,
+)  # fmt: skip
 
 
 def make(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> Facts:
@@ -24,11 +30,13 @@ def make(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> F
     fetch(url, archive, md5, say)
     with TemporaryDirectory(dir=folder, prefix=".") as unpacked:
         say(f"unpacking {archive}")
-        unpack(archive, Path(unpacked))
         try:
+            with tarfile.open(archive) as tar:
+                tar.extraction_filter = getattr(tarfile, "data_filter", None)  # default from Python 3.14 on
+                tar.extractall(unpacked)  # noqa: S202 (the filter is set)
             (batches,) = Path(unpacked).iterdir()
             classes, splits = _read(batches, folder if layout == "files" else None, say)
-        except (pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError, ValueError, OSError) as error:
+        except DAMAGE as error:
             raise ValueError(
                 f"{archive} is not the archive of CIFAR's Python version: {error}. Delete it to download it again, or "
                 f"replace it by the one from {url}."

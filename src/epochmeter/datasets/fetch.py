@@ -1,12 +1,13 @@
-"""Download files, verified by checksum, and unpack tar archives."""
+"""Published datasets: their files, verified by checksum, and their samples as images."""
 
-import gzip
 import hashlib
-import tarfile
 import urllib.request
-import zlib
+from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
+
+from numpy import ndarray
+from PIL import Image
 
 from epochmeter.datasets.atomic_folder import DISK_FULL_ERRORS, folder_lock
 from epochmeter.datasets.progress import MB, Notify, Progress
@@ -20,11 +21,11 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
     partial = path.with_name(f".{path.name}.partial")
     with folder_lock(path, say):
         if path.exists():
-            verify(path, md5, "Delete it to download it again, replace it", say, key)
+            verify(path, md5, "Delete it to download it again, replace it", key)
             return
         try:
             _download(url, partial, say)
-            verify(partial, md5, f"{url} returned another file: try again", say, key)
+            verify(partial, md5, f"{url} returned another file: try again", key)
             partial.rename(path)
         except (OSError, HTTPException) as error:
             if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
@@ -37,33 +38,13 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
             partial.unlink(missing_ok=True)
 
 
-def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md5") -> None:
+def verify(file: Path, md5: str | None, remedy: str, key: str) -> None:
     """Raise ValueError if a file does not have this MD5, the value of `dataset.make.<key>`; None skips the check."""
-    if md5 is None:
-        return
-    checksum = hashlib.md5(usedforsecurity=False)
-    progress = Progress(f"verifying {file}", say, file.stat().st_size, MB)
-    with open(file, "rb") as chunks:
-        while chunk := chunks.read(CHUNK_BYTES):
-            checksum.update(chunk)
-            progress.update(chunks.tell())
-    if checksum.hexdigest() != md5:
+    if md5 and md5 != (actual := hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()):
         raise ValueError(
-            f"{file} has the MD5 {checksum.hexdigest()} instead of {md5}. {remedy}, or set "
-            f"dataset.make.{key}= to the checksum of your own file."
+            f"{file} has the MD5 {actual} instead of {md5}. {remedy}, or set dataset.make.{key}= to the checksum of "
+            "your own file."
         )
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive; ValueError if it is damaged, or has files that belong outside of the folder."""
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # default from Python 3.14 on
-            tar.extractall(folder)  # noqa: S202 (the filter is set)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(
-            f"{archive} is not a complete tar archive: {error}. Delete it to download it again, or replace it."
-        ) from error
 
 
 def _download(url: str, partial: Path, say: Notify) -> None:
@@ -77,3 +58,14 @@ def _download(url: str, partial: Path, say: Notify) -> None:
             progress.update(file.tell())
         if total is not None and file.tell() < total:
             raise ConnectionError(f"the connection broke after {file.tell()} of {total} bytes")
+
+
+def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: Path, say: Notify) -> None:
+    """Write `<folder>/<class>/<index>.png`, classes zero-padded; images are (count, rows, columns[, 3]), 8 bits."""
+    progress = Progress(f"writing {folder.name}", say, len(labels), "images")
+    names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
+    for name in names:
+        (folder / name).mkdir(parents=True)
+    for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+        Image.fromarray(image).save(folder / names[label] / f"{index:05}.png")
+        progress.update(index + 1)

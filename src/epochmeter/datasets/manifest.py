@@ -6,14 +6,14 @@ manifest is a file elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from epochmeter.config.schema import Dataset
 from epochmeter.config.secrets import redact_tree
+from epochmeter.datasets.atomic_folder import explain_errors
 from epochmeter.datasets.checksum import (
     MANIFEST_NAME,
     Checksum,
@@ -43,34 +43,23 @@ class Facts(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """State of a complete dataset.
-
-    Attributes:
-        maker: Specification of the function that made or inspected it, without secrets.
-        count: Samples of all splits.
-        files: Number of files.
-        bytes: Their size.
-        digest: Their checksum, see `checksum`.
-        digest_of: Data covered by the checksum: contents, names and sizes, or the specification of generated data.
-        quick: Checksum of the names and sizes of the files, or of a sample of them.
-        staged_from: Home of a staged copy.
-    """
+    """State of a complete dataset."""
 
     name: str
     version: int = 1
-    maker: Mapping[str, Any] | None = None
-    count: int
+    maker: Mapping[str, Any] | None = None  # specification of the function that made or inspected it, without secrets
+    count: int  # samples of all splits
     splits: Mapping[str, int]
     classes: int | None = None
     channels: int | None = None
     source: str | None = None
     layout: str
-    files: int
-    bytes: int
-    digest: str
-    digest_of: str
-    quick: str | None = None
-    staged_from: str | None = None
+    files: int  # their number
+    bytes: int  # their size
+    digest: str  # their checksum, see `checksum`
+    digest_of: str  # data covered by it: contents, names and sizes, or the specification of generated data
+    quick: str | None = None  # checksum of the names and sizes of the files, or of a sample of them
+    staged_from: str | None = None  # home of a staged copy
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields that have a value."""
@@ -118,7 +107,7 @@ def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None
     `user_manifest` is the path of the manifest of a user's folder. Raises RuntimeError if another folder has no
     manifest or does not match it; the user has to clear it.
     """
-    with explain_read_errors(folder):
+    with explain_errors(f"read dataset folder {folder}"):
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return None
         manifest = try_read_manifest(user_manifest or folder / MANIFEST_NAME)
@@ -135,18 +124,6 @@ def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None
         if difference := _difference(folder, manifest):
             raise RuntimeError(f"dataset folder {folder} {difference}. {REMEDY}")
     return manifest
-
-
-@contextmanager
-def explain_read_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of reading a dataset's folder into a RuntimeError with a remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise RuntimeError(
-            f"cannot read dataset folder {folder}: {error}. Check its permissions and its storage, or "
-            "set dataset.root= to another folder."
-        ) from error
 
 
 def _difference(folder: Path, manifest: Manifest) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy
 
-from epochmeter.datasets.fetch import fetch
-from epochmeter.datasets.image_writer import write_images
+from epochmeter.datasets.fetch import fetch, write_images
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
 
@@ -26,35 +25,29 @@ RAW_FOLDER = Path("MNIST", "raw")
 
 def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> Facts:
     """Prepare MNIST from the archives next to `folder`: unpacked for torchvision (`memory`), or as PNG (`files`)."""
-    contents = {}
+    arrays = {}
     for part, name in FILES.items():
         path = folder.parent / f"{name}.gz"
         fetch(f"{url.rstrip('/')}/{path.name}", path, md5[part], say, key=f"md5.{part}")
-        contents[part] = _unpack(path)
+        arrays[part] = _read(path, folder / RAW_FOLDER / name if layout == "memory" else None)
     splits = {}
     for split in ("train", "val"):
-        images, labels = (_read_idx(contents[f"{split}_{part}"]) for part in ("images", "labels"))
+        images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
         if layout == "files":
             write_images(images, labels.tolist(), CLASSES, folder / split, say)
         splits[split] = len(labels)
-    if layout == "memory":
-        (folder / RAW_FOLDER).mkdir(parents=True)
-        for part, content in contents.items():
-            (folder / RAW_FOLDER / FILES[part]).write_bytes(content)
     return {"splits": splits, "classes": CLASSES, "channels": 1, "source": url}
 
 
-def _unpack(path: Path) -> bytes:
+def _read(path: Path, unpacked: Path | None) -> numpy.ndarray:
+    """Return the array of an IDX file: the fourth byte is the number of dimensions, their sizes follow."""
     try:
-        return gzip.decompress(path.read_bytes())
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(
-            f"{path} is not a complete gzip file: {error}. Delete it to download it again, or replace it."
-        ) from error
-
-
-def _read_idx(content: bytes) -> numpy.ndarray:
-    """Return the array of an IDX file of bytes: the fourth byte is the number of dimensions, their sizes follow."""
-    dimensions = content[3]
-    shape = struct.unpack_from(f">{dimensions}I", content, 4)
-    return numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * dimensions).reshape(shape)
+        content = gzip.decompress(path.read_bytes())
+        shape = struct.unpack_from(f">{content[3]}I", content, 4)
+        array = numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * len(shape)).reshape(shape)
+    except (EOFError, zlib.error, gzip.BadGzipFile, LookupError, struct.error, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}. Delete it to download it again, or replace it.") from error
+    if unpacked:
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        unpacked.write_bytes(content)
+    return array

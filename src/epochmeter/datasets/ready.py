@@ -19,7 +19,7 @@ from epochmeter.config.schema import Dataset, Storage
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.validation import format_value
 from epochmeter.datasets import manifest
-from epochmeter.datasets.atomic_folder import create_atomically, explain_write_errors, folder_lock
+from epochmeter.datasets.atomic_folder import create_atomically, explain_errors, folder_lock
 from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, Manifest
 from epochmeter.datasets.progress import Notify
 from epochmeter.datasets.stage import existing_copy, stage
@@ -137,7 +137,7 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
         )
     if folder.is_mount():
         raise ValueError(f"dataset.root={folder} is a mount point: set a folder on it, as {folder / dataset.name}.")
-    with explain_write_errors(folder.parent, f"dataset {dataset.name}"), folder_lock(folder, say):
+    with explain_errors(f"write dataset {dataset.name} to {folder.parent}"), folder_lock(folder, say):
         if existing := manifest.load_valid(folder, dataset):
             return existing
         say(f"preparing dataset {dataset.name} in {folder}")
@@ -150,11 +150,12 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
 
 def adopt(dataset: Dataset, folder: Path, user_manifest: Path, say: Notify) -> Manifest:
     """Inspect a user's folder by the function named by `dataset.adopt`, without changing it, and write its manifest."""
-    with manifest.explain_read_errors(folder):
+    with explain_errors(f"read dataset folder {folder}"):
         say(f"inspecting dataset {dataset.name} in {folder}")
         facts = _get_facts(dataset, "adopt", folder, say)
         description = manifest.describe_folder(folder, dataset, facts, "adopt")
-    with explain_write_errors(user_manifest.parent, f"the manifest of dataset {dataset.name}"):
+    with explain_errors(f"write {user_manifest}"):
+        user_manifest.parent.mkdir(parents=True, exist_ok=True)
         description.write(user_manifest)
     return description
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from epochmeter.config.schema import Dataset
 from epochmeter.datasets import checksum, manifest
-from epochmeter.datasets.atomic_folder import create_atomically, explain_write_errors, folder_lock
+from epochmeter.datasets.atomic_folder import create_atomically, explain_errors, folder_lock
 from epochmeter.datasets.checksum import MANIFEST_NAME, Checksum
 from epochmeter.datasets.manifest import Manifest
 from epochmeter.datasets.progress import MB, Notify, Progress
@@ -20,8 +20,8 @@ from epochmeter.datasets.progress import MB, Notify, Progress
 
 def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: Notify) -> None:
     """Copy the dataset to `folder`, unless another process just did; RuntimeError if the copy differs from `home`."""
-    content, activity = f"dataset {dataset.name}", f"staging dataset {dataset.name}"
-    with explain_write_errors(folder.parent, content), folder_lock(folder, say):
+    activity = f"staging dataset {dataset.name}"
+    with explain_errors(f"write dataset {dataset.name} to {folder.parent}"), folder_lock(folder, say):
         if existing_copy(folder, dataset, home, original) is not None:
             return
         with create_atomically(folder) as copy:

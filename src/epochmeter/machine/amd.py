@@ -1,7 +1,6 @@
 """AMD GPUs in ROCm's order, read from the files of their driver, amdgpu, and by ROCm's amdsmi.
 
-amdsmi is used directly rather than through zeus: zeus identifies a GPU by its HIP index only, which environment
-variables change.
+zeus is not used: it identifies a GPU by its HIP index only, which environment variables change.
 """
 
 import re
@@ -12,13 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from epochmeter.machine.sysfs import read_text
+from epochmeter.machine.sysfs import match_group, read_text
 from epochmeter.shared.units import NANOSECOND
 
 DUAL_DIE_IDS = ("0x7408", "0x740c")
-"""The device IDs of MI250X and MI250: two GPUs to ROCm, but one board, whose first die measures and limits the power
-of both."""
-
+"""Device IDs of MI250X and MI250: two GPUs on a board, whose first die measures and limits the power of both."""
 ACTIVITIES = {"gpu_gfx_active_fraction": "gfx_activity_acc", "gpu_dram_active_fraction": "mem_activity_acc"}
 """Metric -> counter of 32 bits to which the firmware adds the utilization in percent, once per cycle."""
 LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_bytes_per_s": "xgmi_write_data_acc"}
@@ -42,13 +39,12 @@ def find_cards(root: Path) -> list[Card]:
     """List the GPUs of amdgpu in PCI order."""
     folders = {}
     for file in root.glob("sys/class/drm/card*/device/uevent"):
-        properties = dict(line.partition("=")[::2] for line in read_text(file).splitlines())
-        if properties.get("DRIVER") == "amdgpu":
-            folders[properties.get("PCI_SLOT_NAME", "")] = file.parent
+        if match_group("^(DRIVER=amdgpu)$", uevent := read_text(file)):
+            folders[match_group("^PCI_SLOT_NAME=(.*)", uevent)] = file.parent
     cards = []
     for number, (bus, folder) in enumerate(sorted(folders.items())):
-        is_dual_die = read_text(folder / "device") in DUAL_DIE_IDS
-        cards.append(Card(number, bus, folder, f"GPU-{read_text(folder / 'unique_id')}", is_dual_die))
+        uuid, device = (read_text(folder / name) for name in ("unique_id", "device"))
+        cards.append(Card(number, bus, folder, f"GPU-{uuid}", device in DUAL_DIE_IDS))
     return cards
 
 
@@ -105,40 +101,32 @@ class AmdCounters(AmdSmiGpu):
             raise OSError(f"GPU {bus}: its firmware does not accumulate its utilization, as of Instinct GPUs")
 
     def start(self) -> None:
-        """Read the counters before a window."""
         self._before = self.call("amdsmi_get_gpu_metrics_info")
 
     def end(self) -> dict[str, float]:
-        """Read the counters after a window, and return its metrics; OSError if the utilization is impossible."""
-        metrics = counter_means(self._before, self.call("amdsmi_get_gpu_metrics_info"))
-        for name in ACTIVITIES:
-            if metrics.get(name, 0.0) > MAX_FRACTION:
-                raise OSError(f"GPU {self.bus}: the counter {ACTIVITIES[name]} has an unknown unit")
-        return metrics
+        """Read the counters after a window, and return its metrics; OSError if the utilization is impossible.
 
+        The firmware counts the cycles from gpu_metrics 1.6 on; before, a cycle is a millisecond
+        (`amdsmi_get_utilization_count` in amdsmi.h). A counter that the GPU lacks is `N/A` or missing.
+        """
+        borders = self._before, self.call("amdsmi_get_gpu_metrics_info")
 
-def counter_means(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
-    """Return the means between two results of `amdsmi_get_gpu_metrics_info`; a counter that the GPU lacks is absent.
+        def increases(name: str) -> list[int]:
+            readings = (border.get(name) for border in borders)
+            first, last = (reading if isinstance(reading, list) else [reading] for reading in readings)
+            pairs = zip(first, last, strict=True)
+            return [end - start for start, end in pairs if isinstance(start, int) and isinstance(end, int)]
 
-    The firmware adds the utilization in percent to its counters once per cycle. It counts the cycles from gpu_metrics
-    1.6 on; before, a cycle is a millisecond (`amdsmi_get_utilization_count` in amdsmi.h).
-    """
-
-    def increases(name: str) -> list[int]:
-        """Return the increases of a counter; none if it is not a number, but amdsmi's `N/A`."""
-        readings = (reading.get(name) for reading in (before, after))
-        first, last = (reading if isinstance(reading, list) else [reading] for reading in readings)
-        pairs = zip(first, last, strict=True)
-        return [end - start for start, end in pairs if isinstance(start, int) and isinstance(end, int)]
-
-    seconds = sum(increases("system_clock_counter")) * NANOSECOND
-    if seconds <= 0:
-        return {}
-    cycles = sum(increases("accumulation_counter")) or seconds / CYCLE_S
-    percents = {metric: increases(name) for metric, name in ACTIVITIES.items()}
-    kibibytes = {metric: increases(name) for metric, name in LINKS.items()}
-    metrics = {metric: values[0] % (1 << 32) * PERCENT / cycles for metric, values in percents.items() if values}
-    return metrics | {metric: sum(values) * KIBIBYTE / seconds for metric, values in kibibytes.items() if values}
+        seconds = sum(increases("system_clock_counter")) * NANOSECOND
+        if seconds <= 0:
+            return {}
+        cycles = sum(increases("accumulation_counter")) or seconds / CYCLE_S
+        percents = {metric: increases(name) for metric, name in ACTIVITIES.items()}
+        metrics = {metric: values[0] % (1 << 32) * PERCENT / cycles for metric, values in percents.items() if values}
+        if any(fraction > MAX_FRACTION for fraction in metrics.values()):
+            raise OSError(f"GPU {self.bus}: the counters {', '.join(ACTIVITIES.values())} have an unknown unit")
+        kibibytes = {metric: increases(name) for metric, name in LINKS.items()}
+        return metrics | {metric: sum(values) * KIBIBYTE / seconds for metric, values in kibibytes.items() if values}
 
 
 @cache

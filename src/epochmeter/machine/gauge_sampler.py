@@ -45,14 +45,6 @@ UNAVAILABLE_REASONS = {
 """Why a quantity has no gauge, and a remedy if there is one."""
 
 
-class Unavailable(NamedTuple):
-    """A quantity that is not available, with the reason and a remedy (empty if there is none)."""
-
-    quantity: str
-    why: str
-    remedy: str
-
-
 class Sample(NamedTuple):
     """The readings of all gauges, by quantity."""
 
@@ -97,7 +89,7 @@ class Gauges:
             self._thread.now()
 
     def now(self, quantity: str) -> float | None:
-        """The present value of a quantity, over all its instruments; None if it cannot be read."""
+        """Return the present value of a quantity, over all its instruments; None if it cannot be read."""
         self.mark()
         values = self._samples[-1].readings.get(quantity) if self._samples else None
         return AGGREGATES[quantity](values) if values else None
@@ -128,24 +120,27 @@ class Gauges:
         return metrics
 
     def throttled(self, opened_ns: int, closed_ns: int) -> list[str]:
-        """The throttling in a window: one text per device and cause, with the number of samples."""
+        """Return the throttling in a window: one text per device and cause, with the number of samples."""
         samples = self._around(opened_ns, closed_ns)[1:]  # the first sample covers the time before the window
         counts = Counter(text for sample in samples for text in set(chain(*sample.slowed().values())))
         return [f"{text} in {count} of {len(samples)} samples" for text, count in sorted(counts.items())]
 
     def discard_before(self, before_ns: int) -> None:
         """Discard the samples before a moment except the last of them."""
-        older = bisect_right(self._samples, before_ns, key=_moment)
-        del self._samples[: max(0, older - 1)]
+        del self._samples[: max(0, bisect_right(self._samples, before_ns, key=_moment) - 1)]
 
     def sources(self) -> list[tuple[str, str]]:
         self.mark()
         return list(dict.fromkeys(self._sources))
 
-    def unavailable(self) -> list[Unavailable]:
+    def unavailable(self) -> dict[str, tuple[str, str]]:
+        """Return the reason and a remedy (empty if there is none) of each quantity that is not available."""
         available = dict(self.sources())
-        absent = ((quantity, *texts) for quantity, texts in UNAVAILABLE_REASONS.items() if quantity not in available)
-        return [Unavailable(quantity, self._reasons.get(quantity, why), remedy) for quantity, why, remedy in absent]
+        return {
+            quantity: (self._reasons.get(quantity, why), remedy)
+            for quantity, (why, remedy) in UNAVAILABLE_REASONS.items()
+            if quantity not in available
+        }
 
     def close(self) -> None:
         if self._thread.close():
@@ -165,9 +160,8 @@ class Gauges:
             sources.append((gauge.quantity, gauge.source))
             if column:
                 levels[column] = value
-        sample = Sample(at_ns, dict(readings))
+        sample, self._sources = Sample(at_ns, dict(readings)), sources
         self._samples.append(sample)
-        self._sources = sources
         if self.series:
             counters = ChainMap(*readings["cpu_utilization"], *readings["network_bytes"])
             slowed = chain(*sample.slowed().values()) if readings["throttling"] else None

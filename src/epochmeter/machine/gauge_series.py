@@ -40,20 +40,15 @@ RATES: dict[str, dict[str, tuple[int, float, int]]] = {
 """Counters -> their columns: index of the counter, its unit, and index of the divisor."""
 
 Row = Mapping[str, float | str | None]  # cells by column; None for a cell without a reading
-Counters = Mapping[str, Sequence[float]]
-"""Busy ticks and all ticks of each core, counters of the disk, bytes received and sent."""
+Counters = Mapping[str, Sequence[float]]  # of each core, the disk and the network
 
 
 class GaugeSeries:
-    """Rows of gauges, about one per `period_s`; `devices` are the disks of the dataset.
-
-    Attributes:
-        columns: The columns of the first row.
-    """
+    """Rows of gauges, about one per `period_s`; `devices` are the disks of the dataset."""
 
     def __init__(self, root: Path, period_s: float, devices: Sequence[str] = ()) -> None:
         self.period_s = period_s
-        self.columns: tuple[str, ...] = ()
+        self.columns: tuple[str, ...] = ()  # of the first row
         self._disks = [root / "sys/class/block" / device / "stat" for device in devices]
         self._rows: list[Row] = []
         self._due_ns = 0

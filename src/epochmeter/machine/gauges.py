@@ -1,5 +1,6 @@
 """Gauges, in kernel files and of NVML: memory, temperatures, a GPU's utilization and clock, and throttling."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,9 +20,18 @@ JETSON_LOADS = (
 )
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower")
 CONSTANT_ZONES = ("PMIC-Die",)  # thermal zones that always read 100 degrees
-PLAUSIBLE_C = range(-40, 127)
+CELSIUS = (1000, -40, 127)  # millidegrees, and the lowest and highest plausible temperature
 THROTTLE_PATTERN = r"(throttle|balanced|cpufreq|devfreq)"  # cooling devices that lower clocks, unlike fans
 OTHER_CAUSE = "elsewhere"  # cause for lowered clocks of a device that does not train: a note, but no metric
+
+AMD_FILES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    ("gpu_utilization", "gpu_busy_percent", (100, 0, 1)),
+    ("gpu_dram_active_fraction", "mem_busy_percent", (100, 0, 1)),
+    ("gpu_memory_bytes", "mem_info_vram_used", ()),
+    ("temperature_max_c", "hwmon/hwmon*/temp*_input", CELSIUS),
+    ("gpu_clock_mean_hz", "hwmon/hwmon*/freq1_input", ()),
+)
+"""Quantity, file of the driver, and arguments of `read_number`."""
 
 ThrottleCauses = Mapping[str, Sequence[str]]
 """Cause -> texts about slowed devices; an empty list for a cause that is not active, no entry for an unknown one."""
@@ -30,13 +40,9 @@ ThrottleCauses = Mapping[str, Sequence[str]]
 class Gauge(NamedTuple):
     """An instrument of one quantity; `read` raises OSError or ValueError.
 
-    It returns a number in the unit of the quantity's name, except for three quantities:
-
-    - `cpu_utilization`: busy ticks and all ticks since boot, of all cores together (`cpu`) and of each
-    - `network_bytes`: bytes received and sent since boot, as `network`
-    - `throttling`: causes that are active, or were active since the last reading
-
-    `device` names the device in the columns of `gauge_series`.
+    It returns a number in the unit of the quantity's name, a pair of counters by name (`cpu_utilization`,
+    `network_bytes`), or the causes of `throttling` that were active since the last reading. `device` names the device
+    in the columns of `gauge_series`.
     """
 
     quantity: str
@@ -53,7 +59,9 @@ def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
     yield from _temperatures(root)
     cards = find_cards(root)
     for card in filter(None, (find_card(gpu, cards) for gpu in gpus)):
-        yield from _amd(card.folder, f"gpu{card.number}")
+        for quantity, pattern, scale in AMD_FILES:
+            for file in sorted(card.folder.glob(pattern)):
+                yield Gauge(quantity, "amdgpu", partial(read_number, file, *scale), f"gpu{card.number}")
     yield from _jetson(root)
     yield from _throttling(root, OTHER_CAUSE if gpus else THERMAL)
 
@@ -61,43 +69,31 @@ def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
 def _temperatures(root: Path) -> Iterator[Gauge]:
     for zone in sorted(root.glob("sys/class/thermal/thermal_zone*")):
         if (kind := read_text(zone / "type")) not in CONSTANT_ZONES:
-            read = partial(read_celsius, zone / "temp")
+            read = partial(read_number, zone / "temp", *CELSIUS)
             yield Gauge("temperature_max_c", f"thermal zone {kind}", read, re.sub(r"\W+", "_", kind))
     for name in sorted(root.glob("sys/class/hwmon/hwmon*/name")):
         if (chip := read_text(name)) in CPU_SENSORS:
-            read = partial(read_celsius, name.with_name("temp1_input"))
+            read = partial(read_number, name.with_name("temp1_input"), *CELSIUS)
             yield Gauge("temperature_max_c", f"sensor {chip}", read, chip)
 
 
 def _jetson(root: Path) -> Iterator[Gauge]:
     loads = (path for pattern in JETSON_LOADS for path in sorted(root.glob(pattern)))
     if load := next(loads, None):
-        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(read_fraction, load, 1000), "gpu0")
+        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(read_number, load, 1000, 0, 1), "gpu0")
     for devfreq in gpu_devfreqs(root)[:1]:
         yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(read_number, devfreq / "cur_freq"), "gpu0")
 
 
-def _amd(folder: Path, device: str) -> Iterator[Gauge]:
-    yield Gauge("gpu_utilization", "amdgpu", partial(read_fraction, folder / "gpu_busy_percent", 100), device)
-    yield Gauge("gpu_dram_active_fraction", "amdgpu", partial(read_fraction, folder / "mem_busy_percent", 100), device)
-    yield Gauge("gpu_memory_bytes", "amdgpu", partial(read_number, folder / "mem_info_vram_used"), device)
-    for sensor in sorted(folder.glob("hwmon/hwmon*/temp*_input")):
-        yield Gauge("temperature_max_c", "amdgpu", partial(read_celsius, sensor), device)
-    for clock in sorted(folder.glob("hwmon/hwmon*/freq1_input")):
-        yield Gauge("gpu_clock_mean_hz", "amdgpu", partial(read_number, clock), device)
-
-
 def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
     """List the throttling gauges of a board or a CPU; `by_heat` is the cause for thermal throttling."""
-    packages: dict[str, Path] = {}
-    for count in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count")):
-        packages.setdefault(read_text(count.parents[1] / "topology/physical_package_id"), count)
-    for package, count in packages.items():
+    counts = sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count"))
+    packages = {read_text(count.parents[1] / "topology/physical_package_id"): count for count in reversed(counts)}
+    for package, count in sorted(packages.items()):
         label = f"CPU package {package} thermal throttling"
         yield Gauge("throttling", "thermal_throttle", counter_increased(count, by_heat, label))
     for count in sorted(root.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
-        name = count.name.partition("_")[0]
-        label = f"board over-current throttling ({name})"
+        label = f"board over-current throttling ({count.name.partition('_')[0]})"
         yield Gauge("throttling", "over-current events", counter_increased(count, POWER_CAPPED, label))
     for kind in sorted(root.glob("sys/class/thermal/cooling_device*/type")):
         if match_group(THROTTLE_PATTERN, read_text(kind)):
@@ -115,28 +111,16 @@ def nvml_gauges(gpu: NvmlGpu) -> Iterator[Gauge]:
     yield Gauge("throttling", source, gpu.throttle_reasons)
 
 
-def read_number(path: Path) -> float:
-    return float(path.read_text())
-
-
-def read_fraction(path: Path, full_load: float) -> float:
-    """A utilization as a fraction (0 to 1) of the file's value for full load; ValueError if it is out of range."""
-    busy = read_number(path) / full_load
-    if not 0 <= busy <= 1:
-        raise ValueError(f"{path} has an impossible load of {busy:.0%}.")
-    return busy
-
-
-def read_celsius(path: Path) -> float:
-    """A temperature in degrees Celsius from a file of millidegrees; ValueError if it is implausible."""
-    degrees = read_number(path) / 1000
-    if round(degrees) not in PLAUSIBLE_C:
-        raise ValueError(f"{path} has an implausible temperature of {degrees:g} C.")
-    return degrees
+def read_number(path: Path, per_unit: float = 1, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return a file's number, divided by its steps per unit; ValueError if it is out of range."""
+    value = float(path.read_text()) / per_unit
+    if not low <= value <= high:
+        raise ValueError(f"{path} has an implausible value of {value:g}.")
+    return value
 
 
 def used_bytes(meminfo: Path) -> float:
-    """Memory in use: the part that is not available without swapping."""
+    """Return the memory that is not available without swapping."""
     listing = meminfo.read_text()
     total, available = (int(match_group(rf"^{name}:\s*(\d+) kB", listing)) for name in ("MemTotal", "MemAvailable"))
     return (total - available) * 1024

@@ -14,21 +14,6 @@ from epochmeter.machine import nvml
 from epochmeter.machine.amd import AmdCounters
 from epochmeter.machine.gpus import Gpu
 
-PERCENT, MEBIBYTE = 0.01, float(1 << 20)
-GPM = {
-    "gpu_sm_active_fraction": ("SM_UTIL", PERCENT),
-    "gpu_sm_occupancy_fraction": ("SM_OCCUPANCY", PERCENT),
-    "gpu_tensor_active_fraction": ("ANY_TENSOR_UTIL", PERCENT),
-    "gpu_fp64_active_fraction": ("FP64_UTIL", PERCENT),
-    "gpu_fp32_active_fraction": ("FP32_UTIL", PERCENT),
-    "gpu_fp16_active_fraction": ("FP16_UTIL", PERCENT),
-    "gpu_dram_active_fraction": ("DRAM_BW_UTIL", PERCENT),
-    "gpu_pcie_sent_bytes_per_s": ("PCIE_TX_PER_SEC", MEBIBYTE),
-    "gpu_pcie_received_bytes_per_s": ("PCIE_RX_PER_SEC", MEBIBYTE),
-    "gpu_nvlink_sent_bytes_per_s": ("NVLINK_TOTAL_TX_PER_SEC", MEBIBYTE),
-    "gpu_nvlink_received_bytes_per_s": ("NVLINK_TOTAL_RX_PER_SEC", MEBIBYTE),
-}
-"""Metric -> name of the counter in NVML, and its unit."""
 PROFILING_OPTION = "NVreg_RestrictProfilingToAdminUsers=0"
 """Option of the driver's kernel module with which every user may read performance counters."""
 REMEDIES = {
@@ -38,23 +23,6 @@ REMEDIES = {
 }
 """Kind of error -> its remedy."""
 RESTRICTED = f"the driver may restrict performance counters to administrators; {REMEDIES[PermissionError]}"
-
-
-class GpmCounters:
-    """Counters of an NVIDIA GPU."""
-
-    def __init__(self, gpu: nvml.NvmlGpu) -> None:
-        self._gpu = gpu
-
-    def start(self) -> None:
-        """Read the counters before a window."""
-        self._gpu.read_gpm(0)
-
-    def end(self) -> dict[str, float]:
-        """Read the counters after a window, and return its metrics."""
-        self._gpu.read_gpm(1)
-        values = self._gpu.gpm_values([name for name, _ in GPM.values()])
-        return {metric: unit * values[name] for metric, (name, unit) in GPM.items() if name in values}
 
 
 class GpuCounters:
@@ -69,7 +37,7 @@ class GpuCounters:
     """
 
     def __init__(self) -> None:
-        self.gpus: Sequence[GpmCounters | AmdCounters] = ()
+        self.gpus: Sequence[nvml.GpmCounters | AmdCounters] = ()
         self.metrics: dict[str, float] = {}
         self.reason = ""
         self.remedy: str | None = None
@@ -84,7 +52,6 @@ class GpuCounters:
             self.remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), None)
 
     def start(self) -> None:
-        """Read the counters before a window."""
         with self.disabled_on_error():
             for gpu in self.gpus:
                 gpu.start()
@@ -108,17 +75,8 @@ def open_counters(names: Sequence[str]) -> Iterator[GpuCounters]:
     counters = GpuCounters()
     with ExitStack() as opened:
         with counters.disabled_on_error():
-            counters.gpus = [_open_gpu(name, opened) for name in names]
+            counters.gpus = [AmdCounters(name) if is_amd(name) else nvml.GpmCounters(name, opened) for name in names]
         yield counters
-
-
-def _open_gpu(name: str, opened: ExitStack) -> GpmCounters | AmdCounters:
-    if is_amd(name):
-        return AmdCounters(name)
-    opened.callback(nvml.start())  # calls are nested
-    gpu = nvml.open_gpu(name)
-    opened.callback(gpu.open_gpm())
-    return GpmCounters(gpu)
 
 
 def counter_ids(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> list[str]:

@@ -5,11 +5,11 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache, cached_property, partial
-from itertools import chain
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 SUPERCHIPS = ("GH200", "Grace Hopper")
+FACTS = {"model": "nvmlDeviceGetName", "minor": "nvmlDeviceGetMinorNumber", "uuid": "nvmlDeviceGetUUID"}
 POWER_LIMIT_REASON = "power-capped"
 """Name of the clocks-event reason of a power limit, which is not a fault: a job may set the limit."""
 POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
@@ -18,6 +18,21 @@ THROTTLE_REASONS = {
     THERMAL: {"SwThermalSlowdown": "thermal throttling", "HwThermalSlowdown": "HW thermal throttling"},
 }
 """Metric of a cause of lowered clocks -> NVML's clocks-event reasons, with their names."""
+PERCENT, MEBIBYTE = 0.01, float(1 << 20)
+GPM = {
+    "gpu_sm_active_fraction": ("SM_UTIL", PERCENT),
+    "gpu_sm_occupancy_fraction": ("SM_OCCUPANCY", PERCENT),
+    "gpu_tensor_active_fraction": ("ANY_TENSOR_UTIL", PERCENT),
+    "gpu_fp64_active_fraction": ("FP64_UTIL", PERCENT),
+    "gpu_fp32_active_fraction": ("FP32_UTIL", PERCENT),
+    "gpu_fp16_active_fraction": ("FP16_UTIL", PERCENT),
+    "gpu_dram_active_fraction": ("DRAM_BW_UTIL", PERCENT),
+    "gpu_pcie_sent_bytes_per_s": ("PCIE_TX_PER_SEC", MEBIBYTE),
+    "gpu_pcie_received_bytes_per_s": ("PCIE_RX_PER_SEC", MEBIBYTE),
+    "gpu_nvlink_sent_bytes_per_s": ("NVLINK_TOTAL_TX_PER_SEC", MEBIBYTE),
+    "gpu_nvlink_received_bytes_per_s": ("NVLINK_TOTAL_RX_PER_SEC", MEBIBYTE),
+}
+"""Metric -> name of the performance counter in NVML, and its unit."""
 
 
 class NotSupportedError(OSError):
@@ -34,149 +49,139 @@ class NvmlGpu:
     def __init__(self, handle: Any, name: str = "a GPU") -> None:
         import pynvml
 
-        self._handle, self._nvml = handle, pynvml
-        self._is_slice = name.startswith("MIG-")
-        self.name = name
-        self.name = f"gpu{self.index()}"  # `gpu` and the index in PCI order
-
-    def index(self) -> int:
-        return int(self._call("nvmlDeviceGetIndex"))
-
-    def uuid(self) -> str:
-        return str(self._call("nvmlDeviceGetUUID"))
-
-    def model(self) -> str:
-        return str(self._call("nvmlDeviceGetName"))
-
-    def bus(self) -> str:
-        """PCI address as the kernel writes it, with four digits of the domain instead of NVML's eight."""
-        return str(self._call("nvmlDeviceGetPciInfo").busId.lower().removeprefix("0000"))
-
-    def minor(self) -> str:
-        return str(self._call("nvmlDeviceGetMinorNumber"))
+        self.handle, self.name, self._nvml = handle, name, pynvml
+        self.index = int(self.call("nvmlDeviceGetIndex"))  # in PCI order
+        self.name = f"gpu{self.index}"
 
     def compute_capability(self) -> tuple[int, int]:
-        major, minor = self._call("nvmlDeviceGetCudaComputeCapability")
+        major, minor = self.call("nvmlDeviceGetCudaComputeCapability")
         return major, minor
 
     def is_in_mig_mode(self) -> bool:
         """Whether the GPU is partitioned; False if the GPU or its driver does not support it."""
         with suppress(OSError):
-            return bool(self._call("nvmlDeviceGetMigMode")[0] == self._nvml.NVML_DEVICE_MIG_ENABLE)
+            return bool(self.call("nvmlDeviceGetMigMode")[0] == self._nvml.NVML_DEVICE_MIG_ENABLE)
         return False
 
     @cached_property
     def has_c2c_link(self) -> bool:
         """Whether NVLink-C2C connects GPU and CPU to one module."""
         with suppress(OSError):
-            return bool(self._call("nvmlDeviceGetC2cModeInfoV").isC2cEnabled)
+            return bool(self.call("nvmlDeviceGetC2cModeInfoV").isC2cEnabled)
         return False
 
     def is_superchip(self) -> bool:
         """Whether counter and instantaneous power cover GPU and CPU, as of Grace Hopper: by its link or its name."""
         with suppress(OSError):
-            return self.has_c2c_link or any(name in self.model() for name in SUPERCHIPS)
+            return self.has_c2c_link or any(name in self.call("nvmlDeviceGetName") for name in SUPERCHIPS)
         return False
 
     def energy_j(self) -> float:
         """Joules since the driver was loaded."""
-        return float(self._call("nvmlDeviceGetTotalEnergyConsumption")) / 1000
+        return float(self.call("nvmlDeviceGetTotalEnergyConsumption")) / 1000
 
     def power_w(self) -> float:
         """Power in watts: the instantaneous power, or its mean over a second, depending on the architecture."""
-        return float(self._call("nvmlDeviceGetPowerUsage")) / 1000
+        return float(self.call("nvmlDeviceGetPowerUsage")) / 1000
 
     def instant_power_w(self) -> float:
         """Instantaneous power in watts, of the module of a superchip."""
         scope = self._nvml.NVML_POWER_SCOPE_MODULE if self.has_c2c_link else self._nvml.NVML_POWER_SCOPE_GPU
-        (field,) = self._call("nvmlDeviceGetFieldValues", [(self._nvml.NVML_FI_DEV_POWER_INSTANT, scope)])
+        (field,) = self.call("nvmlDeviceGetFieldValues", [(self._nvml.NVML_FI_DEV_POWER_INSTANT, scope)])
         if field.nvmlReturn != self._nvml.NVML_SUCCESS:
             raise OSError(f"instantaneous power of {self.name}: {self._nvml.NVMLError(field.nvmlReturn)}")
         return float(field.value.uiVal) / 1000
 
     def power_limit_w(self) -> float:
-        return float(self._call("nvmlDeviceGetPowerManagementLimit")) / 1000
+        return float(self.call("nvmlDeviceGetPowerManagementLimit")) / 1000
 
     def power_limit_range_w(self) -> tuple[float, float]:
-        low_mw, high_mw = self._call("nvmlDeviceGetPowerManagementLimitConstraints")
+        low_mw, high_mw = self.call("nvmlDeviceGetPowerManagementLimitConstraints")
         return low_mw / 1000, high_mw / 1000
 
     def set_power_limit_w(self, watts: float) -> None:
         """Set the power limit; PermissionError without CAP_SYS_ADMIN."""
-        self._call("nvmlDeviceSetPowerManagementLimit", round(watts * 1000))
+        self.call("nvmlDeviceSetPowerManagementLimit", round(watts * 1000))
 
     def utilization(self) -> float:
         """Fraction of time in which a kernel was running."""
-        return float(self._call("nvmlDeviceGetUtilizationRates").gpu) / 100
+        return float(self.call("nvmlDeviceGetUtilizationRates").gpu) / 100
 
     def clock_hz(self) -> float:
         """Clock of the streaming multiprocessors."""
-        return float(self._call("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)) * 1e6
+        return float(self.call("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)) * 1e6
 
     def memory_used_bytes(self) -> float:
-        return float(self._call("nvmlDeviceGetMemoryInfo").used)
+        return float(self.call("nvmlDeviceGetMemoryInfo").used)
 
     def temperature_c(self) -> float:
-        return float(self._call("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU))
+        return float(self.call("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU))
 
     def throttle_reasons(self) -> dict[str, list[str]]:
         """Texts about the reasons that lower the clocks now, by the metric of their cause."""
-        active = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
-        bits = {
-            name: getattr(self._nvml, f"nvmlClocksThrottleReason{name}") for name in chain(*THROTTLE_REASONS.values())
-        }
+        active = self.call("nvmlDeviceGetCurrentClocksThrottleReasons")
+
+        def is_active(name: str) -> bool:
+            return bool(active & getattr(self._nvml, f"nvmlClocksThrottleReason{name}"))
+
         return {
-            cause: [f"{self.name} {text}" for name, text in reasons.items() if active & bits[name]]
+            cause: [f"{self.name} {text}" for name, text in reasons.items() if is_active(name)]
             for cause, reasons in THROTTLE_REASONS.items()
-        }
-
-    def open_gpm(self) -> Callable[[], None]:
-        """Prepare two readings of performance counters; return the function that frees them.
-
-        NotSupportedError if the GPU is older than Hopper, or in MIG mode, in which its slices have counters.
-        """
-        gpu, self._read_gpm = self._handle, partial(self._call, "nvmlGpmSampleGet")
-        if self._is_slice:
-            gpu = self._call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
-            instance = self._call("nvmlDeviceGetGpuInstanceId")
-            self._read_gpm = partial(_call, self.name, "nvmlGpmMigSampleGet", gpu, instance)
-        elif self.is_in_mig_mode():
-            raise NotSupportedError(f"GPM of {self.name}: the run does not use a slice of this GPU in MIG mode")
-        if not _call(self.name, "nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
-            raise NotSupportedError(f"GPM of {self.name}: the GPU is older than Hopper")
-        self._gpm_samples = [_call(self.name, "nvmlGpmSampleAlloc") for _ in range(2)]
-
-        def free() -> None:
-            for sample in self._gpm_samples:
-                with suppress(OSError):  # the GPU may be lost
-                    _call(self.name, "nvmlGpmSampleFree", sample)
-
-        return free
-
-    def read_gpm(self, border: int) -> None:
-        """Read the performance counters at the start (0) or end (1) of a window."""
-        self._read_gpm(self._gpm_samples[border])
-
-    def gpm_values(self, names: Sequence[str]) -> dict[str, float]:
-        """Return means between the two readings by the names of NVML's metrics; without those that the GPU lacks."""
-        nvml = self._nvml
-        request = nvml.c_nvmlGpmMetricsGet_t(version=nvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(names))
-        request.sample1, request.sample2 = self._gpm_samples
-        for metric, name in zip(request.metrics, names, strict=False):
-            metric.metricId = getattr(nvml, f"NVML_GPM_METRIC_{name}")
-        _call(self.name, "nvmlGpmMetricsGet", request)
-        return {
-            name: metric.value
-            for metric, name in zip(request.metrics, names, strict=False)
-            if metric.nvmlReturn == nvml.NVML_SUCCESS and math.isfinite(metric.value)
         }
 
     def compute_processes(self) -> list[tuple[int, int | None]]:
         """Process ID and memory in bytes (None: unknown) of each process with a compute context."""
-        return [(process.pid, process.usedGpuMemory) for process in self._call("nvmlDeviceGetComputeRunningProcesses")]
+        return [(process.pid, process.usedGpuMemory) for process in self.call("nvmlDeviceGetComputeRunningProcesses")]
 
-    def _call(self, function: str, *arguments: Any) -> Any:
-        return _call(self.name, function, self._handle, *arguments)
+    def call(self, function: str, *arguments: Any) -> Any:
+        return _call(self.name, function, self.handle, *arguments)
+
+
+class GpmCounters:
+    """Performance counters of an NVIDIA GPU or MIG slice, by UUID; the means between two readings are exact.
+
+    Raises NotSupportedError if the GPU is older than Hopper, or in MIG mode, in which its slices have counters.
+    """
+
+    def __init__(self, uuid: str, opened: ExitStack) -> None:
+        opened.callback(start())
+        gpu = open_gpu(uuid)
+        self._call = partial(_call, gpu.name)
+        device, self._read = gpu.handle, partial(gpu.call, "nvmlGpmSampleGet")
+        if uuid.startswith("MIG-"):
+            device = gpu.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
+            self._read = partial(self._call, "nvmlGpmMigSampleGet", device, gpu.call("nvmlDeviceGetGpuInstanceId"))
+        elif gpu.is_in_mig_mode():
+            raise NotSupportedError(f"GPM of {gpu.name}: the run does not use a slice of this GPU in MIG mode")
+        if not self._call("nvmlGpmQueryDeviceSupport", device).isSupportedDevice:
+            raise NotSupportedError(f"GPM of {gpu.name}: the GPU is older than Hopper")
+        self._samples = [self._call("nvmlGpmSampleAlloc") for _ in range(2)]
+        opened.callback(self._free)
+
+    def _free(self) -> None:
+        for sample in self._samples:
+            with suppress(OSError):  # the GPU may be lost
+                self._call("nvmlGpmSampleFree", sample)
+
+    def start(self) -> None:
+        """Read the counters before a window."""
+        self._read(self._samples[0])
+
+    def end(self) -> dict[str, float]:
+        """Read the counters after a window, and return its metrics, without those that the GPU lacks."""
+        import pynvml
+
+        self._read(self._samples[1])
+        request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(GPM))
+        request.sample1, request.sample2 = self._samples
+        for counter, (name, _) in zip(request.metrics, GPM.values(), strict=False):
+            counter.metricId = getattr(pynvml, f"NVML_GPM_METRIC_{name}")
+        self._call("nvmlGpmMetricsGet", request)
+        return {
+            metric: unit * counter.value
+            for counter, (metric, (_, unit)) in zip(request.metrics, GPM.items(), strict=False)
+            if counter.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(counter.value)
+        }
 
 
 def start() -> Callable[[], None]:
@@ -208,9 +213,11 @@ def list_gpus() -> Sequence[dict[str, str]]:
         for index in range(_call("this machine", "nvmlDeviceGetCount")):
             gpu = NvmlGpu(_call(f"gpu{index}", "nvmlDeviceGetHandleByIndex", index))
             gpus.append({"vendor": "nvidia"})
-            for key, read in {"model": gpu.model, "bus": gpu.bus, "minor": gpu.minor, "uuid": gpu.uuid}.items():
+            for key, function in FACTS.items():
                 with suppress(OSError):
-                    gpus[-1][key] = read()
+                    gpus[-1][key] = str(gpu.call(function))
+            with suppress(OSError):  # the kernel's addresses have four digits of the domain, NVML's eight
+                gpus[-1]["bus"] = gpu.call("nvmlDeviceGetPciInfo").busId.lower().removeprefix("0000")
     return gpus
 
 

@@ -8,10 +8,11 @@ The kernel's interfaces, as tested:
 """
 
 import ctypes
+import heapq
 import mmap
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,8 +32,9 @@ class Residency:
     """The fraction of a dataset's training files in the page cache; `reason` is why it is unknown."""
 
     def __init__(self, folder: Path) -> None:
-        train = folder / "train"
-        self._sample = sample_paths(iter_files(train if train.is_dir() else folder), MAX_FILES)
+        train, chance = folder / "train", random.Random(0)
+        files = iter_files(train if train.is_dir() else folder)
+        self._sample = heapq.nsmallest(MAX_FILES, files, key=lambda _: chance.random())
         self.reason: str | None = None
 
     def fraction(self) -> float | None:
@@ -71,34 +73,23 @@ def residency_warning(expected: str | None, fraction: float | None, medium: str 
     return []
 
 
-def iter_files(top: Path) -> Iterator[str]:
-    """Iterate over all files below a folder, or yield a file itself, following links; no folder is visited twice.
+def walk(top: Path, onerror: Callable[[OSError], object] | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk over a folder like `os.walk`, sorted, and following links except those to folders above them."""
+    for folder, folders, names in os.walk(top, onerror=onerror, followlinks=True):
+        folders[:] = sorted(name for name in folders if not _is_loop(Path(folder, name)))
+        yield folder, folders, sorted(names)
 
-    Unreadable folders, such as lost+found, are skipped.
-    """
+
+def _is_loop(folder: Path) -> bool:
+    return folder.is_symlink() and folder.resolve() in {above.resolve() for above in folder.parents}
+
+
+def iter_files(top: Path) -> Iterator[str]:
+    """Iterate over all files below a folder, or yield a file itself; unreadable folders are skipped."""
     if os.path.isfile(top):
         yield str(top)
-    visited: set[tuple[int, int]] = set()
-    for folder, folders, names in os.walk(top, followlinks=True):
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in visited:
-            folders.clear()  # a circular link
-            continue
-        visited.add((status.st_dev, status.st_ino))
-        paths = (os.path.join(folder, name) for name in names)
-        yield from filter(os.path.isfile, paths)  # a pipe would block
-
-
-def sample_paths(paths: Iterable[str], most: int) -> list[str]:
-    """Draw a uniform random sample of at most `most` paths (reservoir sampling with a fixed seed)."""
-    chance = random.Random(0)
-    chosen: list[str] = []
-    for count, path in enumerate(paths):
-        if count < most:
-            chosen.append(path)
-        elif (index := chance.randrange(count + 1)) < most:
-            chosen[index] = path
-    return chosen
+    for folder, _, names in walk(top):
+        yield from filter(os.path.isfile, (os.path.join(folder, name) for name in names))  # a pipe would block
 
 
 def evict(paths: Iterable[str]) -> None:

@@ -151,10 +151,11 @@ def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row
 def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
     """Yield utilization, clock, memory, temperature and throttling."""
     with closing(Gauges(gpus=gpus, root=root)) as opened:
-        sources, missing = opened.sources(), {absent.quantity: absent for absent in opened.unavailable()}
+        sources, missing = opened.sources(), opened.unavailable()
     for quantity, name in QUANTITIES.items():
-        if absent := missing.get(quantity):
-            yield Row(name, False, why=absent.why, remedy=absent.remedy or None)
+        if quantity in missing:
+            why, remedy = missing[quantity]
+            yield Row(name, False, why=why, remedy=remedy or None)
         else:
             own = ", ".join(source for measured, source in sources if measured == quantity)
             yield Row(name, True, own, PERIOD_S)

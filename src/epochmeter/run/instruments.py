@@ -201,10 +201,10 @@ def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
         while temperature_c is not None and temperature_c >= below_c and time.monotonic() - began_s < most_s:
             time.sleep(TEMPERATURE_PERIOD_S)
             temperature_c = gauges.now(TEMPERATURE_KEY)
-        missing = {gauge.quantity: gauge.why for gauge in gauges.unavailable()}
+        missing = gauges.unavailable()
     waited_s = round(time.monotonic() - began_s, 3)
     if temperature_c is None:
-        reason = missing.get(TEMPERATURE_KEY, "no sensor was read in time")
+        reason, _ = missing.get(TEMPERATURE_KEY, ("no sensor was read in time", ""))
         plan.describe(rest={"waited_s": waited_s, "reason": reason})
         outcome.notes.append(f"sweep.cool_below_c={below_c:g} has no effect: {reason}.")
         return

@@ -35,7 +35,7 @@ def gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
         failure = f"cannot set the power limit of GPU {uuid} to {watts:g} W"
         try:
             if any(name in os.environ for name in ZEUSD_VARIABLES):
-                set_by_zeusd(gpu.index(), watts)
+                set_by_zeusd(gpu.index, watts)
             else:
                 gpu.set_power_limit_w(watts)
         except OSError as error:
