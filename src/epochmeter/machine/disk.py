@@ -1,13 +1,10 @@
 """The storage device of a folder: the block devices that count its reads, and the type of the device.
 
-The file system is found in the mount table and its block device in sysfs. Partitions, LVM, LUKS and RAID are followed
-to the physical disks, overlays to their own storage.
+Partitions, LVM, LUKS and RAID are followed to the physical disks, overlays to their own storage.
 """
 
 import os
 import re
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,9 +29,9 @@ SATISFYING_MEDIA = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd
 
 
 class Mount(NamedTuple):
-    """A line of the mount table; `number` is the device number, `major:minor`."""
+    """A line of the mount table."""
 
-    number: str
+    number: str  # of the device, `major:minor`
     point: str
     filesystem: str
     source: str
@@ -85,7 +82,7 @@ def disk_of_device(number: str, folder: Path, root: Path) -> Disk:
         return Disk((), "unknown", filesystem, f"{filesystem} has no block device")
     name = link.resolve().name
     devices = _btrfs_devices(name, root) if filesystem == "btrfs" else (name,)
-    media = {_medium(path) for device in devices for path in _physical_disks(_block_device(device, root))}
+    media = {_medium(path) for device in devices for path in _physical_disks(device, root)}
     return Disk(devices, media.pop() if len(media) == 1 else "unknown", filesystem)
 
 
@@ -111,37 +108,31 @@ def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
     info: dict[str, Any] = {"medium": disk.medium, "filesystem": disk.filesystem}
     if disk.reason:
         return {**info, "reason": disk.reason}
-    blocks = (_block_device(device, Path(root)) for device in disk.devices)
-    physical = sorted({path for block in blocks for path in _physical_disks(block)})
+    physical = sorted({path for device in disk.devices for path in _physical_disks(device, Path(root))})
     properties = {
+        "devices": list(disk.devices),
+        "disks": [path.name for path in physical],
         "model": _texts(physical, "device/model") or _texts(physical, "device/name"),
         "scheduler": [re.sub(r".*\[(.*)\].*", r"\1", text) for text in _texts(physical, "queue/scheduler")],
         "read_ahead_kb": list(map(int, _texts(physical, "queue/read_ahead_kb"))),
         "size_bytes": [512 * int(text) for text in _texts(physical, "size")],
     }
-    devices = {"devices": list(disk.devices), "disks": [path.name for path in physical]}
-    return {**info, **devices, **drop_empty(properties)}
+    return {**info, **drop_empty(properties)}
 
 
 def _overlay_disk(mount: Mount, folder: Path, root: Path) -> Disk:
-    """The storage of the overlay layer that contains the folder."""
-    upper = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
-    lower = [
-        re.split(r"(?<!\\):", option.partition("=")[2]) for option in mount.options if option.startswith("lowerdir")
-    ]
-    for layer in chain(upper, *lower):
+    """Return the storage of the overlay layer that contains the folder: the upper one, or the first of the lower."""
+    options = sorted(mount.options, key=lambda option: not option.startswith("upperdir="))
+    layers = [option.partition("=")[2] for option in options if option.startswith(("upperdir=", "lowerdir"))]
+    for layer in (layer for text in layers for layer in re.split(r"(?<!\\):", text)):
         candidate = Path(layer.replace("\\:", ":")) / folder.relative_to(mount.point)
         if layer and os.path.isdir(candidate):
             return disk_of(candidate, root)
     return Disk((), "unknown", "overlay", "the layers of the overlay are not visible here")
 
 
-def _block_device(name: str, root: Path) -> Path:
-    return (root / "sys/class/block" / name).resolve()
-
-
 def _btrfs_devices(name: str, root: Path) -> tuple[str, ...]:
-    """All devices of the btrfs file system that a device belongs to."""
+    """Return all devices of the btrfs file system that a device belongs to."""
     for devices in (root / "sys/fs/btrfs").glob("*/devices"):
         names = sorted(path.name for path in devices.iterdir())
         if name in names:
@@ -149,12 +140,11 @@ def _btrfs_devices(name: str, root: Path) -> tuple[str, ...]:
     return (name,)
 
 
-def _physical_disks(block: Path) -> list[Path]:
-    """The physical disks, in sysfs, of a partition, a mapped device or an array."""
-    if (block / "partition").exists():
-        return _physical_disks(block.parent)
-    slaves = sorted((block / "slaves").iterdir()) if (block / "slaves").is_dir() else []
-    return [path for slave in slaves for path in _physical_disks(slave.resolve())] or [block]
+def _physical_disks(name: str, root: Path) -> list[Path]:
+    """Return the physical disks, in sysfs, of a partition, a mapped device or an array."""
+    block = (root / "sys/class/block" / name).resolve()
+    disk = block.parent if (block / "partition").exists() else block
+    return [path for slave in sorted(disk.glob("slaves/*")) for path in _physical_disks(slave.name, root)] or [disk]
 
 
 def _medium(block: Path) -> str:

@@ -20,27 +20,19 @@ GIB = 2**30
 
 
 class GpuProcessMonitor:
-    """Monitors processes of other programs that compute on a run's GPUs, by UUID; those that NVML lacks are left out.
-
-    A poll takes a few milliseconds at most.
-
-    Attributes:
-        own_pids: Processes of this run; they and their descendants are not reported.
-    """
+    """Monitors processes of other programs that compute on a run's GPUs, by UUID; those that NVML lacks are left out."""
 
     def __init__(self, uuids: Sequence[str]) -> None:
-        self.own_pids: set[int] = {os.getpid()}
+        self.own_pids: set[int] = {os.getpid()}  # they and their descendants are not reported
         self._gpus: list[nvml.NvmlGpu] = []
         self._seen: dict[tuple[str, int], str] = {}
         self._warned: set[tuple[str, int]] = set()
-        self._opened = ExitStack()
+        opened = ExitStack()
+        self.close = opened.close
         for uuid in uuids:
             with suppress(OSError):
-                self._opened.callback(nvml.start())
+                opened.callback(nvml.start())
                 self._gpus.append(nvml.open_gpu(uuid))
-
-    def close(self) -> None:
-        self._opened.close()
 
     def poll(self) -> None:
         """Note the processes that compute on the GPUs now; log a warning for each new one."""
@@ -70,7 +62,7 @@ class GpuProcessMonitor:
         return {(gpu.name, 0): text} if more > 0 else {}
 
 
-NO_GPUS = GpuProcessMonitor([])  # monitors no GPUs
+NO_GPUS = GpuProcessMonitor([])
 
 
 def _describe(gpu: str, pid: int, name: str, memory_bytes: int | None) -> str:

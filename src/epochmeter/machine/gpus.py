@@ -81,11 +81,9 @@ def meter_id(gpu: Gpu) -> str | None:
 
 
 def matches_uuid(uuid: str, name: str) -> bool:
-    """Whether a UUID from torch matches a GPU; True for a GPU that is named by its PCI address.
-
-    ROCm's UUIDs have 16 digits, of which torch reports the bytes of the text.
-    """
+    """Whether a UUID from torch matches a GPU; True for a GPU that is named by its PCI address."""
     if not name.startswith("GPU-"):
         return True
     digits = name.removeprefix("GPU-").replace("-", "")
+    # ROCm's UUIDs have 16 digits, of which torch reports the bytes of the text.
     return uuid.removeprefix("GPU-").replace("-", "") in (digits, digits.encode().hex())

@@ -1,7 +1,4 @@
-"""Description of the host, read below a root: `/`, or the recorded files of another board.
-
-Properties that cannot be read are left out.
-"""
+"""Description of the host, read below a root: `/`, or the recorded files of another board."""
 
 import platform
 import re
@@ -31,7 +28,7 @@ ARM_CORES = {
 
 
 def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, object]:
-    """Describe the host, for `host.json`, with the git commit of a project."""
+    """Describe the host, for `host.json`, with the git commit of a project, without properties that cannot be read."""
     root = Path(root)
     return drop_empty(
         {
@@ -108,12 +105,11 @@ def _governors(root: Path) -> list[str]:
 
 
 def _power_limits_w(root: Path) -> dict[str, float]:
-    """The long-term power limit of each CPU package in watts, from RAPL; empty if it has none."""
-    try:
+    """Return the long-term power limit of each CPU package in watts, from RAPL."""
+    with suppress(OSError):
         limits = {read_text(limit.with_name("name")): read_text(limit) for limit in long_term_limits(root)}
-    except OSError:
-        return {}
-    return {name: int(uw) / 1e6 for name, uw in limits.items() if uw.isdigit()}
+        return {name: int(uw) / 1e6 for name, uw in limits.items() if uw.isdigit()}
+    return {}
 
 
 def long_term_limits(root: Path) -> list[Path]:
@@ -121,11 +117,11 @@ def long_term_limits(root: Path) -> list[Path]:
 
     The limit of the whole platform (psys) and the second interface to the packages (mmio) are left out.
     """
-    names = sorted(root.glob("sys/class/powercap/intel-rapl:*/name"))
-    packages = [name.parent for name in names if re.match(r"package-\d", name.read_text())]
-    constraints = (name for package in packages for name in sorted(package.glob("constraint_*_name")))
-    terms = (name for name in constraints if name.read_text().strip() == "long_term")
-    limits = (name.with_name(name.name.replace("name", "power_limit_uw")) for name in terms)
+    limits = []
+    for term in sorted(root.glob("sys/class/powercap/intel-rapl:*/constraint_*_name")):
+        is_of_package = re.match(r"package-\d", term.with_name("name").read_text())
+        if is_of_package and term.read_text().strip() == "long_term":
+            limits.append(term.with_name(term.name.replace("name", "power_limit_uw")))
     return [limit for limit in limits if limit.exists()]
 
 

@@ -12,8 +12,8 @@ MAX_CPU_FRACTION = 0.01
 class PeriodicThread:
     """Run a callback about every `period_s` seconds, with jitter, so that sampling does not alias with a periodic load.
 
-    The callback runs only in this thread. If it hangs, the first request waits for `patience_s`, and later ones do not
-    wait. `mean_interval_s` is the present mean period, longer than `period_s` if the callback is expensive.
+    If it hangs, the first request waits for `patience_s`, and later ones do not wait. `mean_interval_s` is the present
+    mean period, longer than `period_s` if the callback is expensive.
     """
 
     def __init__(self, callback: Callable[[], None], *, period_s: float, patience_s: float, name: str) -> None:

@@ -68,8 +68,8 @@ def end_at_once(code: int) -> None:
 class SignalDeferral:
     """Defers the signals that would stop this process while `is_deferring` is set; otherwise passes them on.
 
-    Masking the signals is not enough: the kernel would deliver them to another thread, and Python's main thread would
-    handle them. Setting `is_deferring` is a single assignment, which no signal can interrupt.
+    Masked signals would reach another thread, and Python's main thread would handle them. Setting `is_deferring` is a
+    single assignment, which no signal can interrupt.
     """
 
     def __init__(self, end: CodeType | None = None) -> None:
@@ -79,7 +79,6 @@ class SignalDeferral:
         self._handlers: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Install this handler before the current ones."""
         for number in STOP_SIGNALS:
             handler = signal.getsignal(number)
             if handler not in (signal.SIG_IGN, None):
@@ -127,11 +126,7 @@ def uninterruptible() -> Iterator[None]:
 
 @contextmanager
 def prefer_stop() -> Iterator[None]:
-    """Raise a stop rather than an error that occurred while it was handled.
-
-    The stop's exception may be raised anywhere, so that the interrupted code may fail in its cleanup. For example, a
-    lock that was released for a wait cannot be released again.
-    """
+    """Raise a stop rather than an error that occurred while it was handled: interrupted code may fail in its cleanup."""
     try:
         yield
     except Exception as error:
