@@ -12,10 +12,9 @@ SHARED_LOCK_DIR = Path("/run/lock")
 
 @contextmanager
 def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Lock devices for the duration of a `with` block; waits while another process holds one.
+    """Lock devices, waiting while another process holds one; the kernel releases the locks of a process that ends.
 
-    The kernel releases the locks when the process ends, however it ends. `holder` describes this process in the message
-    of a process that waits. Without `folder`, all users of this machine share the lock files.
+    `holder` describes this process to processes that wait. Without `folder`, all users share the lock files.
     """
     lock_dir = Path(folder) if folder else _default_lock_dir()
     with ExitStack() as locks:
@@ -37,12 +36,9 @@ def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: C
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, which all users share.
-
-    It is created only if missing: in sticky folders, a protecting kernel refuses O_CREAT for another user's file.
-    """
+    """Open the lock file, which all users share."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    try:  # in sticky folders, a protecting kernel refuses O_CREAT for another user's file
         return os.open(path, os.O_RDWR)
     except FileNotFoundError:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -5,6 +5,7 @@ Partitions, LVM, LUKS and RAID are followed to the physical disks, overlays to t
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ def disk_of_device(number: str, folder: Path, root: Path) -> Disk:
 
 
 def satisfies(medium: str, disk: Disk) -> bool:
-    """Whether a disk satisfies the medium that `storage=` configures."""
+    """Return whether a disk satisfies the medium that `storage=` configures."""
     return disk.medium in SATISFYING_MEDIA.get(medium, {medium})
 
 
@@ -191,5 +192,4 @@ def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
 
 
 def _unescape(text: str) -> str:
-    """Decode a path, in which the kernel writes blanks and similar characters as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)  # the kernel writes a blank as \040

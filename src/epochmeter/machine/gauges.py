@@ -127,25 +127,20 @@ def used_bytes(meminfo: Path) -> float:
 
 
 def core_ticks(stat: Path) -> dict[str, tuple[int, int]]:
-    """Busy ticks and all ticks since boot, of all cores together (`cpu`) and of each, such as `cpu0`.
-
-    Waiting for disks counts as idle, time of other virtual machines (steal) as not busy; guests are part of `user`.
-    """
+    """Return busy ticks and all ticks since boot, of all cores together (`cpu`) and of each, such as `cpu0`."""
     ticks_of = {}
     for core, *counts in (line.split() for line in stat.read_text().splitlines() if line.startswith("cpu")):
         user, nice, system, idle, iowait, irq, softirq, steal = map(int, counts[:8])
-        busy = user + nice + system + irq + softirq
+        busy = user + nice + system + irq + softirq  # `user` has the guests; `steal` is of other virtual machines
         ticks_of[core] = (busy, busy + idle + iowait + steal)
     return ticks_of
 
 
 def network_bytes(root: Path) -> dict[str, tuple[int, int]]:
-    """Bytes received and sent since boot by all interfaces except loopback, as `network`.
-
-    On a machine with physical interfaces only these count: bridges would count their traffic a second time.
-    """
+    """Return the bytes received and sent since boot by all interfaces except loopback, as `network`."""
     lines = (line.partition(":") for line in (root / "proc/net/dev").read_text().splitlines()[2:])
     interfaces = {name.strip(): fields.split() for name, _, fields in lines if name.strip() != "lo"}
+    # If there are physical interfaces, only these count: bridges would count their traffic a second time.
     counted = [name for name in interfaces if (root / "sys/class/net" / name / "device").exists()] or [*interfaces]
     received, sent = (sum(int(interfaces[name][column]) for name in counted) for column in (0, 8))
     return {"network": (received, sent)}

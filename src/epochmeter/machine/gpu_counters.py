@@ -1,7 +1,6 @@
 """Performance counters of GPUs: NVML's GPU performance monitoring (GPM) on NVIDIA from Hopper on, and amdsmi on AMD.
 
-They are read at the borders of windows only, and the mean between the two readings is exact. Neither needs root, replay
-or a daemon. DCGM and GPM share the hardware, so GPM fails while DCGM profiles the GPU.
+They are read at the borders of windows only, and the mean between the two readings is exact.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from epochmeter.machine import nvml
 from epochmeter.machine.amd import AmdCounters
 from epochmeter.machine.gpus import Gpu
 
-PROFILING_OPTION = "NVreg_RestrictProfilingToAdminUsers=0"
-"""Option of the driver's kernel module with which every user may read performance counters."""
+PROFILING_OPTION = "NVreg_RestrictProfilingToAdminUsers=0"  # with it, every user may read performance counters
 REMEDIES = {
     nvml.NotSupportedError: "for GPUs before Hopper: `profiler=ncu`; in MIG mode: CUDA_VISIBLE_DEVICES=MIG-...",
     nvml.InUseError: "DCGM uses the counters; pause it: dcgmi profile --pause",
@@ -26,20 +24,12 @@ RESTRICTED = f"the driver may restrict performance counters to administrators; {
 
 
 class GpuCounters:
-    """The counters of the GPUs used, between `start` and `end`.
-
-    Attributes:
-        gpus: The counters of each GPU; empty if there are none, or after an error.
-        metrics: Of the last window: fractions are means over the GPUs, rates are sums. A counter that a GPU lacks is
-            absent.
-        reason: Why there are no counters; empty if there are.
-        remedy: A fix for the reason; None if there is none.
-    """
+    """The counters of the GPUs used, between `start` and `end`."""
 
     def __init__(self) -> None:
-        self.gpus: Sequence[nvml.GpmCounters | AmdCounters] = ()
-        self.metrics: dict[str, float] = {}
-        self.reason = ""
+        self.gpus: Sequence[nvml.GpmCounters | AmdCounters] = ()  # empty after an error
+        self.metrics: dict[str, float] = {}  # of the last window, if all GPUs have the counter: means, sums of rates
+        self.reason = ""  # why there are no counters
         self.remedy: str | None = None
 
     @contextmanager

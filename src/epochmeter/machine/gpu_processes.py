@@ -20,7 +20,7 @@ GIB = 2**30
 
 
 class GpuProcessMonitor:
-    """Monitors processes of other programs that compute on a run's GPUs, by UUID; those that NVML lacks are left out."""
+    """Monitors processes of other programs that compute on a run's GPUs, by UUID, as far as NVML lists these."""
 
     def __init__(self, uuids: Sequence[str]) -> None:
         self.own_pids: set[int] = {os.getpid()}  # they and their descendants are not reported

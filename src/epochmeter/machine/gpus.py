@@ -18,17 +18,15 @@ NVIDIA_FACTS = {
 
 
 def find_gpus(root: Path) -> list[Gpu]:
-    """List NVIDIA GPUs in PCI order, then AMD GPUs in the driver's order, which is ROCm's.
-
-    If the driver lists no NVIDIA GPU below /proc, as under WSL2, NVML is used; never for a recorded machine.
-    """
+    """List NVIDIA GPUs in PCI order, then AMD GPUs in the driver's order, which is ROCm's."""
     nvidia = [
         {"vendor": "nvidia", "bus": file.parent.name}
         | {key: match_group(pattern, read_text(file)) for key, pattern in NVIDIA_FACTS.items()}
         for file in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     ]
     names = read_text(root / "sys/firmware/devicetree/base/compatible")
-    if not nvidia and root == Path("/") and "nvidia,tegra" not in names:  # NVML lists a Jetson's built-in GPU
+    # Under WSL2, only NVML lists the GPUs. On a Jetson it would list the built-in one.
+    if not nvidia and root == Path("/") and "nvidia,tegra" not in names:
         nvidia = [*nvml.list_gpus()]
     return [drop_empty(gpu) for gpu in (*nvidia, *amd.list_gpus(root))]
 

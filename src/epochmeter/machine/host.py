@@ -15,6 +15,8 @@ from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 PACKAGES = ("epochmeter", "hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5
+MATCH_PRIORITY = ("board", "tegra", "gpu")  # the facts that a device is detected by, the most specific first
+GOVERNORS = "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"
 NVIDIA_DRIVER = r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)"
 ARM_CORES = {
     ("0x41", "0xd07"): "Cortex-A57",
@@ -39,7 +41,7 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
             "memory_bytes": int(match_group(r"^MemTotal:\s*(\d+) kB", read_text(root / "proc/meminfo")) or 0) * 1024,
             "gpus": find_gpus(root),
             "driver": match_group(NVIDIA_DRIVER, read_text(root / "proc/driver/nvidia/version")),
-            "governors": _governors(root),
+            "governors": sorted({read_text(file) for file in root.glob(GOVERNORS)} - {""}),
             "clocks": jetson.clocks(root),
             "power_mode": jetson.power_mode(root),
             "power_modes": jetson.power_modes(root),
@@ -52,9 +54,6 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
             "git": _git(project) if project else None,
         }
     )
-
-
-MATCH_PRIORITY = ("board", "tegra", "gpu")  # the facts that a device is detected by, the most specific first
 
 
 def device_facts(root: str | Path = "/") -> dict[str, str | None]:
@@ -74,13 +73,11 @@ def is_match(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -
 
 
 def detect_device(devices: Mapping[str, Mapping[str, str] | None], facts: Mapping[str, str | None]) -> str:
-    """Select the device that matches best: by its board, else by its GPU, else the one without conditions.
-
-    The board comes first, since a Jetson may also have the files of a desktop's NVIDIA driver.
-    """
+    """Select the device that matches best: by its board, else by its GPU, else the one without conditions."""
     matching = [name for name, match in devices.items() if is_match(match, facts)]
     if not matching:
         raise ValueError(f"device=auto: no device matches {dict(facts)}\nhint: name one: device={'|'.join(devices)}")
+    # The board comes first, since a Jetson may also have the files of a desktop's NVIDIA driver.
     return max(matching, key=lambda name: [key in (devices[name] or {}) for key in MATCH_PRIORITY])
 
 
@@ -99,11 +96,6 @@ def _cpu(root: Path) -> dict[str, str | int]:
     return drop_empty({"model": model, "cores": cores})
 
 
-def _governors(root: Path) -> list[str]:
-    files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
-    return sorted({read_text(file) for file in files} - {""})
-
-
 def _power_limits_w(root: Path) -> dict[str, float]:
     """Return the long-term power limit of each CPU package in watts, from RAPL."""
     with suppress(OSError):
@@ -113,11 +105,8 @@ def _power_limits_w(root: Path) -> dict[str, float]:
 
 
 def long_term_limits(root: Path) -> list[Path]:
-    """List the files of each CPU package's long-term power limit, in microwatts; OSError if RAPL cannot be read.
-
-    The limit of the whole platform (psys) and the second interface to the packages (mmio) are left out.
-    """
-    limits = []
+    """List the files of each CPU package's long-term power limit, in microwatts; OSError if RAPL cannot be read."""
+    limits = []  # without those of the platform (psys), and of the second interface to the packages (mmio)
     for term in sorted(root.glob("sys/class/powercap/intel-rapl:*/constraint_*_name")):
         is_of_package = re.match(r"package-\d", term.with_name("name").read_text())
         if is_of_package and term.read_text().strip() == "long_term":

@@ -25,15 +25,12 @@ MEMORY_MHZ = {
 
 
 class Mode(NamedTuple):
-    """A power mode; `gating` has masks of the GPU's parts without power, which only a reboot can change.
-
-    A clock of zero is not limited by the mode.
-    """
+    """A power mode; a clock of zero is not limited by the mode."""
 
     number: int
     name: str
     cores: int
-    gating: frozenset[tuple[str, str]]
+    gating: frozenset[tuple[str, str]]  # masks of the GPU's parts without power, which only a reboot can change
     cpu_hz: int = 0
     gpu_hz: int = 0
     emc_hz: int = 0
@@ -82,7 +79,7 @@ def current_mode(root: Path) -> int | None:
 
 
 def l4t(root: Path) -> str:
-    """The release of Linux for Tegra, such as 36.4.3."""
+    """Return the release of Linux for Tegra, such as 36.4.3."""
     release = re.search(r"R(\d+) \(release\), REVISION: ([\d.]+)", read_text(root / "etc/nv_tegra_release"))
     return ".".join(release.groups()) if release else ""
 
@@ -97,10 +94,7 @@ def power_mode(root: Path) -> dict[str, str | int]:
 
 
 def power_modes(root: Path) -> list[dict[str, str | int]]:
-    """Return the power modes that can be set without a reboot, with the cores and the highest clocks that are known.
-
-    Empty if the current mode is unknown.
-    """
+    """Return the power modes that can be set without a reboot, with their cores and highest clocks, if available."""
     available, _ = read_modes(read_text(root / CONF_FILE))
     current = available.get(-1 if (number := current_mode(root)) is None else number)
     if current is None:

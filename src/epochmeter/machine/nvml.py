@@ -138,10 +138,7 @@ class NvmlGpu:
 
 
 class GpmCounters:
-    """Performance counters of an NVIDIA GPU or MIG slice, by UUID; the means between two readings are exact.
-
-    Raises NotSupportedError if the GPU is older than Hopper, or in MIG mode, in which its slices have counters.
-    """
+    """Performance counters (GPM) of an NVIDIA GPU or MIG slice, by UUID."""
 
     def __init__(self, uuid: str, opened: ExitStack) -> None:
         opened.callback(start())
@@ -164,7 +161,6 @@ class GpmCounters:
                 self._call("nvmlGpmSampleFree", sample)
 
     def start(self) -> None:
-        """Read the counters before a window."""
         self._read(self._samples[0])
 
     def end(self) -> dict[str, float]:

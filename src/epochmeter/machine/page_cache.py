@@ -19,10 +19,8 @@ from pathlib import Path
 from epochmeter.machine import privilege
 
 CHUNK_BYTES = 1 << 20
-MAX_FILES = 20_000
-"""Largest number of files to examine, a random sample of the dataset: one takes about 15 us, twice per epoch."""
-MAX_COLD_FRACTION, MIN_WARM_FRACTION = 0.01, 0.99
-"""Largest cached fraction of a cold dataset and smallest of a warm one without a note."""
+MAX_FILES = 20_000  # largest random sample of the dataset's files: one takes about 15 us, twice per epoch
+MAX_COLD_FRACTION, MIN_WARM_FRACTION = 0.01, 0.99  # limits of the cached fraction without a note
 DROP_CACHES_FILE = Path("/proc/sys/vm/drop_caches")
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
@@ -93,10 +91,7 @@ def iter_files(top: Path) -> Iterator[str]:
 
 
 def evict(paths: Iterable[str]) -> None:
-    """Evict files from the page cache; pages that a process has mapped stay.
-
-    It needs read permission only; files that cannot be opened are skipped.
-    """
+    """Evict files from the page cache; files that cannot be opened are skipped."""
     os.sync()  # dirty pages would stay; one call for all, since fsync would flush the disk once per file
     for path in paths:
         with suppress(OSError), open(path, "rb", buffering=0) as file:

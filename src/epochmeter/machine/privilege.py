@@ -15,8 +15,7 @@ from epochmeter.machine.signals import STOP_SIGNALS
 from epochmeter.machine.sysfs import match_group, read_text
 
 LIMIT_S = 60
-SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Folders in which sudo searches for programs."""
+SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # in which sudo searches for programs
 SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
 CAP_SYS_ADMIN = 21
 TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
@@ -64,9 +63,9 @@ def run_program(*command: str, stdin: str | None = None) -> str:
 
 
 def run_as_root(*command: str, stdin: str | None = None, allow: str | None = None) -> str:
-    """Run a program that needs root, directly or by `sudo -n`; RuntimeError if this user may not.
+    """Run a program that needs root, directly or by `sudo -n`; RuntimeError with a hint if this user may not.
 
-    Its hint is `allow`, by default a sudoers rule for exactly this command.
+    The hint is `allow`, by default a sudoers rule for exactly this command.
     """
     if os.geteuid() == 0:
         return run_program(*command, stdin=stdin)
@@ -116,10 +115,9 @@ def may_write(file: Path) -> bool:
     """
     if can_open_for_writing(file):
         return True
-    try:
+    with suppress(OSError, RuntimeError):
         return file.stat().st_dev == SYSFS.stat().st_dev and not TEE_ERROR.search(run_as_root("tee", str(file)))
-    except (OSError, RuntimeError):
-        return False
+    return False
 
 
 def is_administrator() -> bool:

@@ -56,12 +56,10 @@ class Stop:
 
 
 def end_at_once(code: int) -> None:
-    """Let a further signal end this process at once with its exit code: all contexts have been closed.
-
-    Ctrl-C is ignored, as a hasty person presses it several times, and Python's own end would reset another handler.
-    """
+    """Let a further signal end this process at once with its exit code: all contexts have been closed."""
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
+            # Ctrl-C is ignored, as a hasty person presses it several times; Python's own end would reset a handler.
             signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else lambda *_: os._exit(code))
 
 
@@ -126,7 +124,7 @@ def uninterruptible() -> Iterator[None]:
 
 @contextmanager
 def prefer_stop() -> Iterator[None]:
-    """Raise a stop rather than an error that occurred while it was handled: interrupted code may fail in its cleanup."""
+    """Raise a stop rather than an error that followed from it, as in the cleanup of interrupted code."""
     try:
         yield
     except Exception as error:
