@@ -54,22 +54,15 @@ def waiting(tmp_path):
 
 
 @pytest.mark.parametrize("end", [lambda holder: holder.stdin.close(), subprocess.Popen.kill], ids=["ends", "killed"])
-def test_second_run_names_the_holder_and_waits_for_it(tmp_path, waiting, end):
-    with another_process_holds(tmp_path, "cpu") as holder:
-        messages, waits, locked = waiting("cpu")
+def test_second_run_names_the_holder_and_waits_for_it_with_devices_in_sorted_order(tmp_path, waiting, end):
+    with another_process_holds(tmp_path, "a") as holder:
+        messages, waits, locked = waiting("b", "a")
         assert waits.wait(10)
-        assert messages == ["Waiting for cpu, in use by pid 7 since noon: python train.py."]
-        assert not locked.wait(0.1)
+        assert messages == ["Waiting for a, in use by pid 7 since noon: python train.py."]
+        assert waiting("b")[2].wait(10), "b is still free, so that there is no deadlock"
+        assert not locked.is_set()
         end(holder)
         assert locked.wait(10)
-
-
-def test_devices_are_locked_in_sorted_order_to_avoid_deadlock(tmp_path, waiting):
-    with another_process_holds(tmp_path, "a"):
-        messages, waits, _ = waiting("b", "a")
-        assert waits.wait(10)
-        assert messages[0].startswith("Waiting for a,")
-        assert waiting("b")[2].wait(10)  # b is still free: who wants both takes a first
 
 
 def test_lock_file_is_writable_by_all_users(tmp_path):

@@ -90,19 +90,12 @@ def test_medium_is_detected_by_sysfs(tree, path, facts, medium):
     assert tree.find("8:0") == Disk((Path(path).name,), medium, "ext4")
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "medium"), [(NVME, "nvme0n1p2", "nvme"), (CARD, "mmcblk0p1", "sd"), (SATA, "sda1", "ssd")]
-)
-def test_partition_counts_its_own_reads_and_has_the_medium_of_its_disk(tree, path, name, medium):
-    tree.disk(path, rotational=0, device__type="SD").disk(f"{path}/{name}", "8:2", partition="2")
-    assert tree.mount("8:2", "/", "ext4").find("8:2") == Disk((name,), medium, "ext4")
-
-
-def test_lvm_on_luks_has_the_medium_of_the_physical_disk(tree):
+def test_partition_and_lvm_on_luks_count_their_own_reads_and_have_the_medium_of_the_physical_disk(tree):
     crypt = MAPPED.replace("dm-0", "dm-1")
-    tree.disk(SATA, rotational=0).disk(f"{SATA}/sda3", partition="3")
+    tree.disk(SATA, rotational=0).disk(f"{SATA}/sda3", "8:3", partition="3")
     tree.disk(crypt, slaves=[f"{SATA}/sda3"]).disk(MAPPED, "253:0", slaves=[crypt])
-    tree.mount("253:0", "/", "xfs", "/dev/mapper/vg-data")
+    tree.mount("8:3", "/boot", "ext4").mount("253:0", "/", "xfs", "/dev/mapper/vg-data")
+    assert tree.find("8:3", "/boot") == Disk(("sda3",), "ssd", "ext4")
     assert tree.find("253:0") == Disk(("dm-0",), "ssd", "xfs")
 
 
@@ -167,24 +160,17 @@ def test_description_has_the_properties_of_the_physical_disks(tree):
 
 
 def test_reads_are_summed_over_all_devices_and_absent_unless_all_have_counters(monkeypatch):
-    def unreadable(**_):
-        raise NotImplementedError("no /proc/diskstats")
-
     counts = {"sda": (3, 100), "sda1": (2, 60), "sdb": (4, 1000)}
-    counters = {name: SimpleNamespace(read_count=count, read_bytes=size) for name, (count, size) in counts.items()}
-    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: counters)
-    assert read_counters(Disk(("sda1",), "hdd", "ext4")) == ReadCounters(2, 60)
-    assert read_counters(Disk(("sda", "sdb"), "hdd", "btrfs")) == ReadCounters(7, 1100)
-    assert read_counters(Disk(("sda", "sdc"), "hdd", "btrfs")) is None, "sdc was removed"
-    assert read_counters(Disk((), "ram", "tmpfs", "tmpfs is in memory")) is None
-    monkeypatch.setattr(psutil, "disk_io_counters", unreadable)
+    read = {name: SimpleNamespace(read_count=count, read_bytes=size) for name, (count, size) in counts.items()}
+
+    def counters(perdisk, nowrap):
+        assert not nowrap, "psutil would add the counts from before a disk was attached again"
+        if not read:
+            raise NotImplementedError("no /proc/diskstats")
+        return read
+
+    monkeypatch.setattr(psutil, "disk_io_counters", counters)
+    expected = {("sda1",): ReadCounters(2, 60), ("sda", "sdb"): ReadCounters(7, 1100), ("sda", "sdc"): None, (): None}
+    assert {devices: read_counters(Disk(devices, "hdd", "btrfs")) for devices in expected} == expected
+    read.clear()
     assert read_counters(Disk(("sda",), "hdd", "ext4")) is None
-
-
-def test_counters_of_a_disk_that_was_attached_again_start_at_zero(monkeypatch):
-    """By default psutil would add the counts from before."""
-    counts = []
-    for count in (100, 3):
-        monkeypatch.setattr(psutil._psplatform, "disk_io_counters", lambda reads=count, **_: {"sda": (reads,) * 9})
-        counts.append(read_counters(Disk(("sda",), "hdd", "ext4")).count)
-    assert counts == [100, 3]

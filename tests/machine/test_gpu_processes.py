@@ -32,27 +32,22 @@ def looks(nvml, other_process, monkeypatch):
 
 
 def test_other_process_is_reported_and_warned_of_once(looks, other_process, caplog):
-    first, second = looks(f"{OWN}:1000", f"{other_process.pid}:500", f"{OTHER}:3072")
-    (text,) = first
+    (text,), second = looks(f"{OWN}:1000", f"{other_process.pid}:500", f"{OTHER}:3072")
     assert text.startswith(f"process {OTHER} (")
     assert text.endswith("also computes on gpu0: 3.0 GiB")
-    assert second == first
+    assert second == [text]
     (warning,) = caplog.messages
     assert warning.startswith(f"warning: {text}\n")
 
 
-def test_no_process_is_reported_on_an_unshared_gpu(looks, other_process):
+def test_own_processes_the_mps_service_and_a_driver_without_a_list_are_not_reported(looks, other_process, monkeypatch):
     assert looks(f"{OWN}:1000", f"{other_process.pid}:500") == looks() == [[], []]
-
-
-def test_mps_service_itself_computes_nothing(looks, monkeypatch):
-    monkeypatch.setattr(gpu_processes, "command_name", lambda pid: "nvidia-cuda-mps-server")
-    assert looks(f"{OWN}:1000", f"{OTHER}:3072") == [[], []]
-
-
-def test_unreported_memory_is_unknown(looks):
+    for stub in ("unsupported", "silent"):
+        assert looks(f"{OTHER}:3072", stub=stub) == [[], []]
     (text,), _ = looks(f"{OTHER}:-1")
     assert text.endswith("memory unknown")
+    monkeypatch.setattr(gpu_processes, "command_name", lambda pid: "nvidia-cuda-mps-server")
+    assert looks(f"{OWN}:1000", f"{OTHER}:3072") == [[], []]
 
 
 def test_processes_with_hidden_ids_are_counted_and_named_if_the_ids_are_the_hosts(looks):
@@ -62,8 +57,3 @@ def test_processes_with_hidden_ids_are_counted_and_named_if_the_ids_are_the_host
     assert hidden == ["3 processes compute on gpu0, 2 more than this run's own; their IDs are hidden"]
     (text,), _ = looks(f"{OWN}:10", f"{OTHER}:10", host=False)
     assert text.startswith(f"process {OTHER} (")
-
-
-@pytest.mark.parametrize("stub", ["unsupported", "silent"])
-def test_driver_without_a_process_list_is_no_error(looks, stub):
-    assert looks(f"{OTHER}:3072", stub=stub) == [[], []]

@@ -15,7 +15,6 @@ from epochmeter.machine.page_cache import (
     read_into_cache,
     residency_warning,
     resident_fraction,
-    sample_paths,
 )
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -37,28 +36,16 @@ def share(folder):
     return resident_fraction(iter_files(folder))
 
 
-def test_links_are_followed_once_and_pipes_are_skipped(tmp_path):
-    elsewhere = tmp_path / "elsewhere"
+def test_links_are_followed_without_loops_and_pipes_are_skipped(tmp_path):
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "dataset"
     elsewhere.mkdir()
-    (elsewhere / "a").touch()
-    folder = tmp_path / "dataset"
     folder.mkdir()
-    (folder / "train").symlink_to(elsewhere)
-    (folder / "b").symlink_to(elsewhere / "a")
-    (folder / "back").symlink_to(folder)
-    (folder / "nowhere").symlink_to(folder / "nothing")
-    (folder / "itself").symlink_to(folder / "itself")
+    (elsewhere / "a").touch()
+    links = {"train": elsewhere, "b": elsewhere / "a", "back": folder, "nowhere": "nothing", "itself": "itself"}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
     os.mkfifo(folder / "pipe")
     assert sorted(iter_files(folder)) == [str(folder / "b"), str(folder / "train/a")]
-
-
-def test_written_files_are_cached_until_they_are_evicted_and_again_once_read(folder):
-    paths = [str(folder / "gone"), *iter_files(folder)]  # a missing file is skipped
-    assert share(folder) == 1
-    evict(paths)
-    assert share(folder) == 0, "also dirty pages are evicted"
-    read_into_cache(paths)
-    assert share(folder) == 1
 
 
 @pytest.mark.parametrize(
@@ -71,8 +58,9 @@ def test_written_files_are_cached_until_they_are_evicted_and_again_once_read(fol
     ],
 )
 def test_cache_is_prepared_before_each_epoch(folder, cache, cached, states):
+    assert share(folder) == 1, "just written"
     if cache == "warm":
-        evict(iter_files(folder))
+        evict([str(folder / "gone"), *iter_files(folder)])  # a missing file is skipped
     for epoch in (0, 1):
         assert prepare_cache(cache, folder, epoch) == states[epoch]
         assert share(folder) == cached[epoch]
@@ -113,15 +101,6 @@ def test_unexpected_or_unknown_cache_state_has_a_note(expected, share, medium, n
     assert [note in text for text in notes] == ([True] if note else [])
 
 
-def test_sample_of_many_files_is_uniform_and_reproducible():
-    paths = [str(number) for number in range(100_000)]
-    chosen = sample_paths(iter(paths), 2000)
-    assert len(set(chosen)) == 2000
-    assert sample_paths(iter(paths), 2000) == chosen, "the same ones in every epoch"
-    tenths = [sum(int(path) // 10_000 == tenth for path in chosen) for tenth in range(10)]
-    assert all(140 <= count <= 260 for count in tenths), tenths  # 200 each, four and a half standard deviations
-
-
 def test_refused_drop_caches_is_an_error_with_the_option(monkeypatch):
     def refuse(file, text):
         raise RuntimeError(f"`tee {file}` needs root\nhint: a rule")
@@ -153,10 +132,13 @@ def test_fraction_of_files_that_change_meanwhile_is_unknown_with_the_reason(fold
     assert residency.fraction() is None
 
 
-def test_cached_fraction_is_that_of_the_training_files(folder):
+def test_cached_fraction_is_that_of_a_sample_of_the_training_files(folder, monkeypatch):
     (folder / "train").mkdir()
-    (folder / "train/d").write_bytes(b"x" * PAGE)
-    evict([str(folder / "train/d")])
-    assert Residency(folder).fraction() == 0, "the other files are cached"
-    read_into_cache(iter_files(folder))
-    assert Residency(folder).fraction() == 1
+    for number in range(300):
+        (folder / f"train/{number}").write_bytes(b"x" * PAGE)
+    evict(str(folder / f"train/{number}") for number in range(150))
+    assert Residency(folder).fraction() == 0.5, "the other files are cached"
+    monkeypatch.setattr(page_cache, "MAX_FILES", 100)
+    fraction = Residency(folder).fraction()
+    assert fraction == Residency(folder).fraction() == pytest.approx(0.5, abs=0.2)
+    assert 100 * fraction == round(100 * fraction)

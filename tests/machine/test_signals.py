@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -23,23 +24,14 @@ def as_in_a_run():
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_signal_is_deferred_to_the_end_of_the_block(number):
-    done = []
-
-    def act():
-        with uninterruptible():
-            os.kill(os.getpid(), number)
-            done.append("all of it")
-
-    with pytest.raises(SystemExit, match=f"^{128 + number}$"):
-        act()
-    assert done == ["all of it"]
-
-
-def test_ignored_signal_stays_ignored():
+def test_signal_is_deferred_to_the_end_of_the_block_and_an_ignored_one_stays_ignored(number):
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
-    with uninterruptible():
-        os.kill(os.getpid(), signal.SIGHUP)
+    done = []
+    ends = nullcontext() if number == signal.SIGHUP else pytest.raises(SystemExit, match=f"^{128 + number}$")
+    with ends, uninterruptible():
+        os.kill(os.getpid(), number)
+        done.append("all of it")
+    assert done == ["all of it"]
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
@@ -74,46 +66,30 @@ def test_stop_is_found_in_the_exception_chain():
         fail()
 
 
-IGNORED = """
-import os, signal, time
-from epochmeter.machine.signals import Stop
-Stop().install()
-class Interrupted:
-    def __del__(self):
-        os.kill(os.getpid(), signal.{name})
-        time.sleep(0.1)
-Interrupted()  # Python ignores exceptions of destructors
-try:
-    time.sleep(10)
-except BaseException as stop:
-    print(repr(stop))
-"""
-
-
-@pytest.mark.parametrize(("name", "stop"), [("SIGINT", "KeyboardInterrupt()"), ("SIGTERM", "SystemExit(143)")])
-def test_stop_that_python_ignored_is_raised_again(name, stop):
-    done = subprocess.run(
-        [sys.executable, "-c", IGNORED.format(name=name)], cwd=ROOT / "src", capture_output=True, text=True, timeout=30
-    )
-    assert (done.stdout.strip(), done.stderr) == (stop, "")
-
-
 STARTED = """
 import os, signal, sys, time, types
 from epochmeter.__main__ import start
 
+class Interrupted:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.1)
+
 def main():
     try:
-        os.kill(os.getpid(), signal.SIGTERM)
+        Interrupted()  # Python ignores exceptions of destructors
         time.sleep(10)
-    finally:
-        print("closed")
+    except BaseException as stop:
+        print(repr(stop))
+        sys.exit(getattr(stop, "code", 130))
 
 sys.modules["epochmeter.commands.endless"] = types.SimpleNamespace(main=main)
 start("endless")
 """
 
 
-def test_every_command_closes_its_contexts_when_it_is_stopped():
-    done = subprocess.run([sys.executable, "-c", STARTED], cwd=ROOT / "src", capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "closed\n", "")
+@pytest.mark.parametrize(("name", "stop"), [("SIGINT", "KeyboardInterrupt()"), ("SIGTERM", "SystemExit(143)")])
+def test_stop_that_python_ignored_is_raised_again_and_ends_a_command(name, stop):
+    command = [sys.executable, "-c", STARTED.format(name=name)]
+    done = subprocess.run(command, cwd=ROOT / "src", capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + getattr(signal, name), f"{stop}\n", "")
