@@ -61,11 +61,8 @@ def test_amd_gpus_are_in_the_drivers_order(tree):
 
 def test_uuid_of_torch_matches_cuda_and_rocm_formats():
     nvidia, amd = "6d5a4f3e-0000-1111-2222-333344445555", "63313235-6536-6661-3338-666463396531"
-    for name, matching in {
-        f"GPU-{nvidia}": [nvidia],
-        "GPU-c125e6fa38fdc9e1": [amd],
-        "0000:c1:00.0": [nvidia, amd],
-    }.items():
+    expected = {f"GPU-{nvidia}": [nvidia], "GPU-c125e6fa38fdc9e1": [amd], "0000:c1:00.0": [nvidia, amd]}
+    for name, matching in expected.items():
         assert [uuid for uuid in (nvidia, amd) if matches_uuid(uuid, name)] == matching
 
 

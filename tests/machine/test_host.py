@@ -24,6 +24,10 @@ MODULES = {
     "thor": ["nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"],
 }
 """The names in the device trees of boards, by device."""
+MEMORY_MHZ = {
+    "nano": 1600, "nx": 1866, "agx": 2133, "agx-industrial": 2133, "orin_nano-devkit": 2133, "orin_nano-4gb": 2133,
+    "orin_nano-super": 3199, "orin_nx-16gb": 3199, "agx_orin": 3199, "thor": 4266,
+}  # fmt: skip
 NVIDIA = "Model: \t\t NVIDIA RTX A4000\nIRQ: \t\t 66\nGPU UUID: \t GPU-6d5a4f3e-0000-1111-2222-333344445555\n"
 
 
@@ -42,24 +46,16 @@ def governed(governor, least_khz, most_khz, core=0):
 @pytest.mark.parametrize("name", MODULES)
 def test_every_board_is_detected_also_with_files_of_a_desktop_gpu(board, name):
     for files in ({}, {"proc/driver/nvidia/gpus/0000:01:00.0/information": NVIDIA}):
-        assert detect_device(DEVICES, device_facts(board(MODULES[name], **files))) == name.partition("-")[0]
-
-
-@pytest.mark.parametrize(
-    ("names", "tegra"), [(MODULES["thor"], True), (["raspberrypi,4-model-b", "brcm,bcm2711"], False)]
-)
-def test_only_a_jetson_has_the_fact_tegra(board, names, tegra):
-    found = device_facts(board(names))
-    assert found["board"] == " ".join(names)
-    assert found["tegra"] == (" ".join(names) if tegra else None)
+        assert detect_device(DEVICES, facts := device_facts(board(MODULES[name], **files))) == name.partition("-")[0]
+        assert facts["board"] == facts["tegra"] == " ".join(MODULES[name])
+    facts = device_facts(board(["raspberrypi,4-model-b", "brcm,bcm2711"]))
+    assert (facts["board"], facts["tegra"]) == ("raspberrypi,4-model-b brcm,bcm2711", None)
 
 
 def test_all_facts_of_a_match_are_required():
     here = {"board": "nvidia,p3701-0000 nvidia,tegra234", "gpu": "nvidia"}
-    assert is_match({}, here)
-    assert is_match({"board": "p3701", "gpu": "nvidia"}, here)
-    assert not is_match({"board": "p3701", "gpu": "amd"}, here)
-    assert not is_match({"board": "p3450"}, {"board": None, "gpu": None})
+    matches = [{}, {"board": "p3701", "gpu": "nvidia"}, {"board": "p3701", "gpu": "amd"}, {"tegra": "x"}, None]
+    assert [is_match(match, here) for match in matches] == [True, True, False, False, False]
 
 
 def test_recorded_board_is_described_completely(board):
@@ -139,27 +135,17 @@ def test_modes_have_their_clocks_or_else_those_of_the_hardware(board):
     assert "power_modes" not in describe(board(MODULES["agx_orin"], **{"var/lib/nvpmodel/status": ""}))
 
 
-@pytest.mark.parametrize(
-    ("name", "mhz"),
-    [("nano", 1600), ("nx", 1866), ("agx", 2133), ("agx-industrial", 2133), ("orin_nano-devkit", 2133),
-     ("orin_nano-4gb", 2133), ("orin_nano-super", 3199), ("orin_nx-16gb", 3199), ("agx_orin", 3199), ("thor", 4266)],
-)  # fmt: skip
-def test_highest_memory_clock_is_that_of_the_module(board, name, mhz):
-    files = {"etc/nvpmodel.conf": NVPMODEL_CONF, "var/lib/nvpmodel/status": "pmode:0000"}
-    modes = describe(board(MODULES[name], **files))["power_modes"]
-    assert modes[0] == {"id": 0, "name": "MAXN", "cores": 2, "emc_hz": mhz * 1_000_000}
+def test_highest_memory_clock_is_that_of_the_module(board):
+    for name, mhz in MEMORY_MHZ.items():
+        files = {"etc/nvpmodel.conf": NVPMODEL_CONF, "var/lib/nvpmodel/status": "pmode:0000"}
+        modes = describe(board(MODULES[name], **files))["power_modes"]
+        assert modes[0] == {"id": 0, "name": "MAXN", "cores": 2, "emc_hz": mhz * 1_000_000}
 
 
-@pytest.mark.parametrize(
-    ("cores", "model"),
-    [
-        ([("0x4e", "0x003")] * 2 + [("0x41", "0xd07")] * 4, "Denver 2 + Cortex-A57"),
-        ([("0x99", "0x001")] * 2, "ARM core 0x99:0x001"),
-    ],
-)
-def test_arm_cores_are_named_by_implementer_and_part(tree, cores, model):
+def test_arm_cores_are_named_by_implementer_and_part(tree):
+    cores = [("0x4e", "0x003")] * 2 + [("0x41", "0xd07")] * 4 + [("0x99", "0x001")]
     root = tree(**{"proc/cpuinfo": cpuinfo("ARMv8 Processor rev 0 (v8l)", cores)})
-    assert describe(root)["cpu"] == {"model": model, "cores": len(cores)}
+    assert describe(root)["cpu"] == {"model": "Denver 2 + Cortex-A57 + ARM core 0x99:0x001", "cores": 7}
 
 
 def test_clocks_are_locked_if_all_minima_equal_the_maxima(tree):
@@ -175,13 +161,10 @@ def test_clocks_are_locked_if_all_minima_equal_the_maxima(tree):
         assert describe(tree(**files))["clocks"] == clocks
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat", "NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Rel"],
-)
-def test_driver_version_is_read(tree, module):
-    driver = f"NVRM version: {module}\nGCC version:  gcc version 12.2.0\n"
-    assert describe(tree(**{"proc/driver/nvidia/version": driver}))["driver"] == "535.104.05"
+def test_driver_version_is_read(tree):
+    for module in ("Kernel Module  535.104.05  Sat", "Open Kernel Module for x86_64  535.104.05  Release Build"):
+        driver = f"NVRM version: NVIDIA UNIX {module}\nGCC version:  gcc version 12.2.0\n"
+        assert describe(tree(**{"proc/driver/nvidia/version": driver}))["driver"] == "535.104.05"
 
 
 def git(folder, *command):
