@@ -1,3 +1,5 @@
+from functools import reduce
+
 import pytest
 
 from epochmeter.datasets import checksum
@@ -12,16 +14,9 @@ def test_checksum_is_the_sum_over_all_files_in_several_batches(tmp_path, monkeyp
         path.write_bytes(bytes([number % 256]) * (number % 100))
     reported = []
     total = sum_files(tmp_path, hash_contents, report=reported.append)
-    assert total == sum_of(hash_contents(tmp_path, path) for path in iter_files(tmp_path))
+    assert total == reduce(Checksum.add, (hash_contents(tmp_path, path) for path in iter_files(tmp_path)))
     assert (total.files, total.bytes) == (300, 3 * 4950)
     assert [done.files for done in reported] == [100, 200, 300]
-
-
-def sum_of(checksums):
-    total = Checksum()
-    for part in checksums:
-        total = total.add(part)
-    return total
 
 
 def test_checksum_covers_names_sizes_and_contents(tmp_path):

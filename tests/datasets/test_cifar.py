@@ -91,30 +91,43 @@ def test_cifar100_has_100_fine_labels_in_either_layout(prepare, folder):
     assert [label for _, label in ImageFiles(str(folder), "train", numpy.asarray)] == [0, 9, 99]
 
 
-def test_pickle_with_calls_is_rejected_without_calling(prepare, tmp_path):
-    class Open:
-        """Opens a file for writing when it is unpickled."""
+class Open:
+    """Opens a file for writing when it is unpickled."""
 
-        def __reduce__(self):
-            return open, (str(tmp_path / "called"), "w")
-
-    with pytest.raises(ValueError, match=r"is not the archive of CIFAR's .*: it refers to \w+.open"):
-        prepare("cifar10", data_batch_5={**batch(4), "call": Open()})
-    assert not (tmp_path / "called").exists()
+    def __reduce__(self):
+        return open, ("called", "w")
 
 
 @pytest.mark.parametrize(
-    ("parts", "error"),
+    ("content", "error"),
     [
-        ({"data_batch_3": "no batch"}, "'str' object has no attribute|string indices"),
-        ({"data_batch_3": {"data": batch(3)["data"]}}, "'fine_labels'"),
-        ({"data_batch_3": {**batch(3), "data": batch(3)["data"][:, 1:]}}, "all the input array dimensions"),
-        ({"data_batch_3": {**batch(3), "labels": [0, 1]}}, r"zip\(\) argument 2 is shorter"),
+        ("no batch", "'str' object has no attribute|string indices"),
+        ({"data": batch(3)["data"]}, "'fine_labels'"),
+        ({**batch(3), "data": batch(3)["data"][:, 1:]}, "all the input array dimensions"),
+        ({**batch(3), "labels": [0, 1]}, r"zip\(\) argument 2 is shorter"),
+        ({**batch(3), "call": Open()}, r"it refers to \w+.open"),
     ],
 )
-def test_batches_with_invalid_contents_are_rejected(prepare, parts, error):
+def test_batches_with_invalid_contents_are_rejected_and_calls_in_pickles_not_made(
+    prepare, tmp_path, monkeypatch, content, error
+):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"is not the archive of CIFAR's Python version: {error}"):
-        prepare("cifar10", "dataset.layout=files", **parts)
+        prepare("cifar10", "dataset.layout=files", data_batch_3=content)
+    assert not (tmp_path / "called").exists()
+
+
+def test_damaged_archive_and_one_with_files_outside_are_rejected(tmp_path, folder):
+    archive = tmp_path / "cifar.tar.gz"
+    pack(archive, {"top/a": bytes(1000)})
+    for content in (archive.read_bytes()[:60], b"no archive"):
+        archive.write_bytes(content)
+        with pytest.raises(ValueError, match=f"{archive} is not the archive of CIFAR's Python version"):
+            cifar.make(folder, "memory", f"http://127.0.0.1:9/{archive.name}", None, print)
+    pack(archive, {"../outside": b""})
+    with pytest.raises(ValueError, match="outside"):
+        cifar.make(folder, "memory", f"http://127.0.0.1:9/{archive.name}", None, print)
+    assert {path.name for path in tmp_path.iterdir()} == {archive.name, f".{archive.name}.lock", folder.name}
 
 
 @pytest.mark.parametrize(("name", "called"), [("mnist", "MNIST"), ("cifar10", "CIFAR10"), ("cifar100", "CIFAR100")])

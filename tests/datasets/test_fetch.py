@@ -1,13 +1,10 @@
 import hashlib
-import io
-import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tiny import pack
 
-from epochmeter.datasets.fetch import fetch, unpack
+from epochmeter.datasets.fetch import fetch
 
 CONTENTS = bytes(range(256)) * 10_000
 HALF = len(CONTENTS) // 2
@@ -71,23 +68,3 @@ def test_failed_request_names_the_target_path(host, tmp_path):
     for url, reason in ((f"{host}/missing", "HTTP Error 404"), ("http://127.0.0.1:9/file", "refused")):
         with pytest.raises(RuntimeError, match=rf"cannot download {url}: .*{reason}.* file at {tmp_path}/file,"):
             fetch(url, tmp_path / "file", MD5, print)
-
-
-@pytest.mark.parametrize("name", ["archive.tar", "archive.tar.gz"])
-def test_archive_is_unpacked_and_a_damaged_one_is_an_error(tmp_path, name):
-    path, files = tmp_path / name, {"top/a": b"first" * 200, "top/below/b": b""}
-    pack(path, files)
-    unpack(path, tmp_path / "out")
-    assert {file: (tmp_path / "out" / file).read_bytes() for file in files} == files
-    for content in (path.read_bytes()[:60], b"no archive"):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{path} is not a complete tar archive"):
-            unpack(path, tmp_path / "out")
-
-
-def test_member_outside_of_the_folder_is_not_written(tmp_path):
-    with tarfile.open(tmp_path / "archive.tar", "w") as tar:
-        tar.addfile(tarfile.TarInfo("../outside"), io.BytesIO(b""))
-    with pytest.raises(ValueError, match="outside"):
-        unpack(tmp_path / "archive.tar", tmp_path / "out")
-    assert not (tmp_path / "outside").exists()

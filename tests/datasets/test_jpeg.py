@@ -79,10 +79,7 @@ def test_spectrum_is_that_of_photographs():
 @pytest.mark.parametrize(
     ("keys", "error"),
     [
-        (
-            {"file_bytes": 10**6},
-            r"file_bytes=1000000 is impossible: files of 128 x 128 pixels have \d+ to \d+ b",
-        ),
+        ({"file_bytes": 10**6}, r"file_bytes=1000000 is impossible: files of 128 x 128 pixels have \d+ to \d+ b"),
         ({"file_bytes": 10}, r"dataset.file_bytes=10 is impossible: files of 128 x 128"),
         ({"count": 49}, r"dataset.count=49: give 5 for each class, 50"),
     ],

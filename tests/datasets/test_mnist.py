@@ -55,9 +55,9 @@ def test_files_layout_has_one_png_per_sample_in_class_folders(prepare, tmp_path)
 
 
 def test_damaged_file_is_rejected(prepare, tmp_path):
-    with pytest.raises(ValueError, match="cannot reshape array of size 9407"):
-        prepare("memory", train_images=idx(IMAGES[:12])[:-1])
     path = tmp_path / NAMES["train_images"]
+    with pytest.raises(ValueError, match=f"{path} is damaged: cannot reshape array of size 9407"):
+        prepare("memory", train_images=idx(IMAGES[:12])[:-1])
     path.write_bytes(gzip.compress(idx(IMAGES))[:-20])
-    with pytest.raises(ValueError, match=f"{path} is not a complete gzip file: .* ended before"):
+    with pytest.raises(ValueError, match=f"{path} is damaged: .* ended before .* Delete it to download it again"):
         make(tmp_path / "new", "memory", "http://127.0.0.1:9", dict.fromkeys(NAMES), print)

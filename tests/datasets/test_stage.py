@@ -127,30 +127,18 @@ run_stage(*map(Path, sys.argv[1:]))
 """
 
 
-@pytest.fixture
-def half_done(original, copy):
-    """A process that is slow after some files."""
+@pytest.mark.parametrize(("number", "leftovers"), [(signal.SIGKILL, {LOCK, ".tiny.partial"}), (signal.SIGTERM, {LOCK})])
+def test_killed_process_leaves_no_valid_copy_and_a_terminated_one_cleans_up(original, copy, number, leftovers):
     start = [sys.executable, "-c", SLOW, str(original), str(copy)]
     path = os.pathsep.join([python_path(), str(Path(__file__).parent), str(Path(__file__).parents[1])])
     with subprocess.Popen(start, env={"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True) as process:
         assert any("half done" in line for line in process.stdout)
-        yield process
-
-
-def test_killed_process_leaves_no_valid_copy(original, copy, half_done):
-    half_done.send_signal(signal.SIGKILL)
-    half_done.wait(timeout=20)
-    assert not copy.exists()
-    assert ".tiny.partial" in entries(copy)
+        process.send_signal(number)
+        assert process.wait(timeout=20) == (-number if number == signal.SIGKILL else 128 + number)
+    assert entries(copy) == leftovers
     run_stage(original, copy)
     assert contents(copy) == contents(original)
     assert entries(copy) == {COPY, LOCK}
-
-
-def test_terminated_process_cleans_up(copy, half_done):
-    half_done.send_signal(signal.SIGTERM)
-    assert half_done.wait(timeout=20) == 128 + signal.SIGTERM
-    assert entries(copy) == {LOCK}
 
 
 def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, copy):
