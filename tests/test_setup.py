@@ -2,17 +2,16 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
+from project import ROOT
 
-ROOT = Path(__file__).parents[1]
 LOCKS = [ROOT / f"requirements{name}.lock" for name in ("-dev", "", "-board")]
 
 
-def locked(lock: Path) -> dict[str, list[str]]:
+def locked(lock):
     """The versions that a lock holds of each package, one for each kind of machine that needs its own."""
-    versions: dict[str, list[str]] = {}
+    versions = {}
     for name, version in re.findall(r"^([a-z0-9-]+)==(\S+)", lock.read_text(), re.MULTILINE):
         versions.setdefault(name, []).append(version)
     return versions
@@ -34,12 +33,6 @@ def test_locks_agree_and_have_the_packages_of_the_tests_of_training_and_of_the_c
     assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "tensorboard"} & training.keys()
 
 
-def dry_run(*goals: str, jetson: bool) -> str:
-    """What make would do for these goals, on a Jetson or elsewhere."""
-    where = f"JETSON={'/etc/nv_tegra_release' if jetson else ''}"
-    return subprocess.check_output(["make", "-C", str(ROOT), "--dry-run", "--always-make", where, *goals], text=True)
-
-
 @pytest.mark.parametrize(
     ("goal", "extra", "extra_of_jetson"),
     [("test", "--all-extras", "--extra dev"), ("optuna", "--extra optuna", "--extra optuna"), ("train", None, None),
@@ -47,7 +40,9 @@ def dry_run(*goals: str, jetson: bool) -> str:
 )  # fmt: skip
 @pytest.mark.parametrize("jetson", [True, False])
 def test_a_target_installs_one_lock_and_its_extra_at_the_locked_versions(goal, extra, extra_of_jetson, jetson):
-    steps = dry_run(goal, jetson=jetson).replace("\\\n", "")
+    where = f"JETSON={'/etc/nv_tegra_release' if jetson else ''}"
+    steps = subprocess.check_output(["make", "-C", ROOT, "--dry-run", "--always-make", where, goal], text=True)
+    steps = steps.replace("\\\n", "")
     assert f"--compile-bytecode {'requirements-board.lock' if jetson else 'requirements.lock'}" in steps
     install = r"pip install .*--require-hashes .*--constraint requirements-dev\.lock .*(--(?:all-extras|extra \w+))"
     assert re.findall(install, steps) == [name for name in [extra_of_jetson if jetson else extra] if name]

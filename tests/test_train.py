@@ -34,24 +34,28 @@ def test_completed_run_exits_with_0_and_ends_with_its_table_and_links(completed)
         assert re.search(f"^{line}", completed.done.stdout, re.MULTILINE)
 
 
-def test_record_is_completed_and_has_all_files_and_no_partial_ones(completed):
+def test_record_is_completed_and_has_every_file_sample_and_step(completed):
     record = completed.record()
     assert record.is_completed(record.run()["identity"])
     assert record.summary()["failure"] is None
-    names = {path.name for path in record.folder.iterdir()}
     files = {"job.json", "host.json", "epochs.jsonl", "steps.bin", "losses.bin", "summary.json", "completed.json"}
     traced = {"memory.json", "trace.json.gz", "trace_analysis.json"}
+    names = {path.name for path in record.folder.iterdir()}
     assert names == {*files, *traced, "gauges.csv", "weights.pt", "worker.log"}
-
-
-def test_every_sample_and_step_is_recorded_and_the_parts_of_an_epoch_add_up_to_a_thousandth(completed):
-    record = completed.record()
     assert [(m["epoch/steps"], m["epoch/samples"]) for m in epochs(record)] == [(STEPS, SAMPLES)] * 2
     assert len(record.steps()) == 2 * STEPS * len(INTERVALS)
-    for metrics in epochs(completed.record()):
+    with gzip.open(record.folder / "trace.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    assert len({event["name"] for event in events if event["name"].startswith("ProfilerStep#")}) == 5
+
+
+def test_parts_of_an_epoch_add_up_to_a_thousandth_and_the_loss_decreases(completed):
+    first, last = epochs(completed.record())
+    for metrics in (first, last):
         names = ("data_stall_s", "copy_s", "compute_s", "overhead_s", "clock_residual_s")
         assert sum(metrics[f"epoch/{name}"] for name in names) == pytest.approx(metrics["epoch/e2e_s"])
         assert abs(metrics["epoch/clock_residual_s"]) <= 0.001 * metrics["epoch/e2e_s"]
+    assert 0 < last["epoch/train_loss"] < first["epoch/train_loss"]
 
 
 def test_utilization_is_relative_to_the_measured_peak(completed):
@@ -60,14 +64,6 @@ def test_utilization_is_relative_to_the_measured_peak(completed):
     flop_per_s = metrics["model/flops_per_sample"] * SAMPLES / metrics["steady/e2e_s"]
     assert metrics["steady/mfu"] == pytest.approx(flop_per_s / json.loads(path.read_text())["flop_per_s"])
     assert "MFU: " in completed.done.stdout
-
-
-def test_loss_decreases_and_the_trace_has_its_steps(completed):
-    first, last = (metrics["epoch/train_loss"] for metrics in epochs(completed.record()))
-    assert 0 < last < first
-    with gzip.open(completed.record().folder / "trace.json.gz") as file:
-        events = json.load(file)["traceEvents"]
-    assert len({event["name"] for event in events if event["name"].startswith("ProfilerStep#")}) == 5
 
 
 def test_mlflow_shows_the_finished_run_with_params_and_metrics(completed):

@@ -11,25 +11,6 @@ import pytest
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture
-def small(project):
-    """small(path, size) -> the folder, as a file system of this many bytes."""
-    mounted = []
-
-    def mount(path, size):
-        path.mkdir(parents=True, exist_ok=True)
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], capture_output=True)
-        if made.returncode:
-            pytest.skip(f"needs the right to mount: {made.stderr.decode().strip()}")
-        mounted.append(path)
-        return path
-
-    yield mount
-    project.clear()
-    for path in mounted:
-        subprocess.run(["umount", str(path)], check=True)
-
-
 @pytest.mark.alone
 def test_locked_database_delays_no_epoch(project):
     database = sqlite3.connect(project.root / "mlflow.db", isolation_level=None)
@@ -47,8 +28,19 @@ def test_locked_database_delays_no_epoch(project):
     assert all(after["opened_ns"] - before["closed_ns"] < 2e9 for before, after in pairwise(windows))
 
 
-def test_storage_that_fills_up_fails_the_run_and_keeps_its_epochs(project, small):
-    multirun = small(project.root / "multirun", 524_288)
+@pytest.fixture
+def multirun(project):
+    """The folder of runs, as a file system of half a megabyte."""
+    (multirun := project.root / "multirun").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=524288", "tmpfs", multirun]
+    if (made := subprocess.run(mount, capture_output=True, text=True)).returncode:
+        pytest.skip(f"needs the right to mount: {made.stderr.strip()}")
+    yield multirun
+    project.clear()
+    subprocess.run(["umount", multirun], check=True)
+
+
+def test_storage_that_fills_up_fails_the_run_and_keeps_its_epochs(project, multirun):
     process = project.start("train", *project.long_stubbed())
     record = project.until_in_training()
     subprocess.run(["dd", "if=/dev/zero", f"of={multirun / 'filler'}", "bs=4096"], stderr=subprocess.DEVNULL)
