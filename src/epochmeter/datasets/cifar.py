@@ -14,8 +14,7 @@ from epochmeter.datasets.fetch import fetch, write_images
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
 
-SHAPE = (-1, 3, 32, 32)
-"""Shape of the rows of a batch: channels first."""
+SHAPE = (-1, 3, 32, 32)  # of the rows of a batch: channels first
 BATCHES = {"train": ("data_batch_*", "train"), "val": ("test_batch", "test")}
 """Files of CIFAR-10 and of CIFAR-100 by split."""
 DAMAGE = (

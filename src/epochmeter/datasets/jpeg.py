@@ -17,22 +17,14 @@ from PIL import Image
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify, Progress
 
-VAL_EVERY = 5
-"""Every fifth sample of a class is for validation."""
-FIELDS = 6
-"""Distinct noise fields; each sample combines random crops of four of them."""
-FIELD_SIDE = 512
-"""Period of the fields in pixels; the repetition is seamless."""
-NOISE, GRATING, TINT, BRIGHTNESS = 45, 20, 25, 16
-"""Standard deviation of the noise and amplitudes of the others, of 255."""
-WAVES = 12
-"""Periods of a grating per image side."""
-FINE_BITS = 4
-"""Levels are summed in sixteenths."""
-COLOR_BITS = 2
-"""A field's strength in color is a fourth of that in luma."""
-PROBE_IMAGES = 16
-"""Images encoded to find the quality for the requested file size."""
+VAL_EVERY = 5  # every fifth sample of a class is for validation
+FIELDS = 6  # distinct noise fields; each sample combines random crops of four of them
+FIELD_SIDE = 512  # period of the fields in pixels; the repetition is seamless
+NOISE, GRATING, TINT, BRIGHTNESS = 45, 20, 25, 16  # standard deviation and amplitudes, of 255
+WAVES = 12  # periods of a grating per image side
+FINE_BITS = 4  # levels are summed in sixteenths
+COLOR_BITS = 2  # a field's strength in color is a fourth of that in luma
+PROBE_IMAGES = 16  # images encoded to find the quality for the requested file size
 QUALITY = 90
 
 

@@ -19,8 +19,7 @@ FILES = {
 }
 """File names of the publisher, by the keys of `md5`."""
 CLASSES = 10
-RAW_FOLDER = Path("MNIST", "raw")
-"""Folder in which torchvision looks for the files."""
+RAW_FOLDER = Path("MNIST", "raw")  # in which torchvision looks for the files
 
 
 def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> Facts:

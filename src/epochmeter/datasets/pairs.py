@@ -13,13 +13,10 @@ from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
 
 SPLITS = ("train", "val")
-VAL_EVERY = 5
-"""Every fifth pair is for validation."""
-SPECIAL_TOKENS = 4
-"""Special words of a vocabulary, which no sentence contains: padding, start, end and unknown."""
+VAL_EVERY = 5  # every fifth pair is for validation
+SPECIAL_TOKENS = 4  # words of a vocabulary that no sentence contains: padding, start, end and unknown
 COMMA = ","
 MAX_CLAUSE_WORDS = 4
-"""Most words of a clause."""
 CONSONANTS, VOWELS = {"source": "bdfgklmn", "target": "prstvwxz"}, "aeiou"
 
 

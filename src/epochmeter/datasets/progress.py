@@ -3,12 +3,9 @@
 import time
 from collections.abc import Callable
 
-Notify = Callable[[str], object]
-"""Receives one message."""
-INTERVAL_S = 2.0
-"""Shortest time between two messages."""
-MB = "MB"
-"""Unit of amounts in bytes."""
+Notify = Callable[[str], object]  # receives one message
+INTERVAL_S = 2.0  # shortest time between two messages
+MB = "MB"  # unit of amounts in bytes
 
 
 class Progress:
@@ -20,7 +17,6 @@ class Progress:
         self._start_s = self._reported_s = time.monotonic()
 
     def update(self, done: int) -> None:
-        """Report that this amount of the work is done."""
         now_s = time.monotonic()
         if now_s - self._reported_s < INTERVAL_S:
             return

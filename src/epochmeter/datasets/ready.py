@@ -1,7 +1,6 @@
-"""Prepare a dataset before a run: create it in its home folder, or inspect a user's folder, and stage it.
+"""Prepare a dataset before a run: create it in its home folder, or inspect a user's folder.
 
-The home is where the dataset is created, or a user's own folder. If the storage is elsewhere, the dataset is copied
-(staged) there.
+If the storage is elsewhere, the dataset is copied (staged) there.
 """
 
 from __future__ import annotations
@@ -26,20 +25,15 @@ from epochmeter.datasets.stage import existing_copy, stage
 from epochmeter.shared.instantiate import instantiate_spec, target_arguments
 
 SHARED_MEMORY = Path("/dev/shm")
-USER_MANIFESTS = "data/.manifests"
-"""Folder for the manifests of users' own folders."""
-ORIGIN_KEYS = ("url", "md5")
-"""Arguments of makers that affect where files come from but not their content."""
+USER_MANIFESTS = "data/.manifests"  # folder for the manifests of users' own folders
+ORIGIN_KEYS = ("url", "md5")  # arguments of makers that affect where files come from but not their content
 
 
 def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify) -> Mapping[str, object]:
     """Prepare the dataset: check it quickly if it exists, otherwise create, inspect or stage it.
 
-    Returns its manifest, with the `folder` to train from and the `home`; both are None for generated data.
-
-    Raises:
-        ValueError: The configuration is wrong.
-        RuntimeError: The dataset is damaged or cannot be prepared.
+    Returns its manifest, with the `folder` to train from and the `home`; both are None for generated data. Raises
+    ValueError if the configuration is wrong, RuntimeError if the dataset is damaged or cannot be prepared.
     """
     if _is_generated(dataset):
         return {**_generated_manifest(dataset).to_dict(), "folder": None, "home": None}

@@ -18,8 +18,7 @@ NETWORK_FILESYSTEMS = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p", "virtiofs", "glusterfs", "beegfs", "gpfs",
     "afs", "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone",
 }  # fmt: skip
-VIRTUAL_DISK = re.compile(r"/(virtio\d+|vbd-\d+|VMBUS:\d+|vmbus_\d+)/|/(vd|xvd)[a-z]+$")
-"""sysfs paths of the disks of virtual machines, whose `rotational` flag means nothing."""
+VIRTUAL_DISK = re.compile(r"/(virtio\d+|vbd-\d+|VMBUS:\d+|vmbus_\d+)/|/(vd|xvd)[a-z]+$")  # in sysfs
 HYPERVISORS = {"QEMU", "VMware", "Msft", "VBOX", "Google"}
 VIRTUAL_NVME = re.compile(r"Elastic Block Stor|QEMU|VMware|VBOX|nvme_card-pd|NVMe Accelerator")
 """Models of virtual NVMe disks: of AWS and Alibaba, QEMU, VMware, VirtualBox, Google and Azure. The local NVMe disks of

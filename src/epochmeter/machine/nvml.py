@@ -10,8 +10,7 @@ from typing import Any
 LIBRARY = "libnvidia-ml.so.1"
 SUPERCHIPS = ("GH200", "Grace Hopper")
 FACTS = {"model": "nvmlDeviceGetName", "minor": "nvmlDeviceGetMinorNumber", "uuid": "nvmlDeviceGetUUID"}
-POWER_LIMIT_REASON = "power-capped"
-"""Name of the clocks-event reason of a power limit, which is not a fault: a job may set the limit."""
+POWER_LIMIT_REASON = "power-capped"  # not a fault: a job may set the limit
 POWER_CAPPED, THERMAL = "power_capped_fraction", "thermal_throttled_fraction"
 THROTTLE_REASONS = {
     POWER_CAPPED: {"SwPowerCap": POWER_LIMIT_REASON, "HwPowerBrakeSlowdown": "HW power brake"},

@@ -5,8 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-MAX_CPU_FRACTION = 0.01
-"""Largest fraction of a core that the callback may use, not counting wake-ups; on a slow board the period is longer."""
+MAX_CPU_FRACTION = 0.01  # of a core that the callback may use; on a slow board the period is longer
 
 
 class PeriodicThread:

@@ -25,7 +25,7 @@ REFUSAL = re.compile(
     r"|not in the sudoers|may not run sudo|command not found).*$",
     re.MULTILINE,
 )
-"""sudo's messages when it does not run a program; other messages, such as an unknown host, are only warnings."""
+"""Messages of sudo if it does not run a program; others, such as of an unknown host, are warnings."""
 
 
 def run_program(*command: str, stdin: str | None = None) -> str:
