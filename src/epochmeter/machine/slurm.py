@@ -13,8 +13,7 @@ PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DE
 RUNNING_STATES = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 UNUSABLE_STATES = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
 """Beginnings of the states of a node that does not accept jobs."""
-GONE = "GONE"
-"""State of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm."""
+GONE = "GONE"  # state of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm
 
 
 class SlurmJob(NamedTuple):
@@ -98,12 +97,9 @@ def run_command(program: str, *arguments: str) -> str:
 
 def matching_nodes(constraint: str | int | None, nodes: Sequence[SlurmNode]) -> list[SlurmNode]:
     """The nodes with any feature of a constraint in Slurm's syntax; at least those that Slurm would select."""
-    return [node for node in nodes if not constraint or node.features.intersection(constraint_features(constraint))]
-
-
-def constraint_features(constraint: str | int) -> list[str]:
-    """The features in a constraint, such as `nano`, `80gb` or `3090` (which Hydra parses as a number)."""
-    return re.findall(r"[^\s&|,()\[\]]+", re.sub(r"\*\d+", "", str(constraint)))
+    # A feature such as `3090` is a number to Hydra.
+    features = re.findall(r"[^\s&|,()\[\]]+", re.sub(r"\*\d+", "", str(constraint or "")))
+    return [node for node in nodes if not features or node.features.intersection(features)]
 
 
 def sharing_reason(environment: Mapping[str, str] = os.environ) -> str | None:
