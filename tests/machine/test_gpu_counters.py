@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.machine.gpu_counters import GPM, PROFILING_OPTION, counter_ids, open_counters
+from epochmeter.machine.gpu_counters import PROFILING_OPTION, counter_ids, open_counters
+from epochmeter.machine.nvml import GPM
 
 MEBIBYTE = 1 << 20
 SOURCE = Path(__file__).parents[2] / "src"
@@ -115,7 +116,7 @@ def test_firmware_of_amd_gpus_accumulates_utilization_and_traffic(amd_counters, 
     ("stub", "bus", "why"),
     [
         ("other", "0000:c1:00.0", "does not accumulate its utilization"),
-        ("percent", "0000:c1:00.0", "gfx_activity_acc has an unknown unit"),
+        ("percent", "0000:c1:00.0", "gfx_activity_acc, mem_activity_acc have an unknown unit"),
         ("unsupported", "0000:c1:00.0", "AMDSMI_STATUS_NOT_SUPPORTED"),
         ("silent", "0000:c1:00.0", "AMDSMI_STATUS_DRIVER_NOT_LOADED"),
         ("", "0000:c6:00.0", "GPU 0000:c6:00.0: not known to ROCm"),
