@@ -81,25 +81,25 @@ MUTANTS = [
     Mutant("power/meter.py", "joules.pop(name, None)  #", "pass  #", "power/test_meter.py power/meters/test_meters.py"),
     Mutant("power/meters/rapl.py", "self._range_uj if now_uj < self._last_uj else 0", "0"),
     Mutant("power/meters/rapl.py", 'package_domain.replace("cpu", "dram")', "package_domain"),
-    Mutant("power/meters/rails.py", "partial(_watts, files, 1e-6)", "partial(_watts, files, 1e-3)"),
+    Mutant("power/meters/rails.py", "[millivolts, milliamperes], 1e-6", "[millivolts, milliamperes], 1e-3"),
     Mutant(
         "machine/nvml.py", 'TotalEnergyConsumption")) / 1000', 'TotalEnergyConsumption"))', "power/meters/test_nvml.py"
     ),
     # Device settings: journal before change, restoration, other people's changes
     Mutant("power/knobs/knob.py", "failures = self.restore_all()", "failures = []"),
     Mutant("power/knobs/knob.py", "in reversed(self._saved_settings.items())", "in self._saved_settings.items()"),
-    Mutant("power/knobs/knob.py", "elif knob.is_equal(now, entry.ours):", "elif True:"),
+    Mutant("power/knobs/knob.py", "elif knob.is_equal(now, entry.applied):", "elif True:"),
     Mutant(
         "power/knobs/restore_journal.py",
-        "if entry.boot_id != self.boot_id:\n            return False",
-        "if entry.boot_id != self.boot_id:\n            return True",
+        "return is_alive(process) and process != this_process()",
+        "return process != this_process()",
         "power/knobs/test_restore_journal.py faults/test_killed_controller.py",
     ),
     Mutant(
-        "power/knobs/file_limits.py",
+        "power/knobs/watt_limit.py",
         "str(round(watts * 1e6))),",
         "str(round(watts * 1e3))),",
-        "power/knobs/test_file_limits.py",
+        "power/knobs/test_watt_limit.py",
     ),
     # Files: durable, atomic, complete or absent
     Mutant(

@@ -33,7 +33,7 @@ ONLY_IN = {
     "omegaconf": (COMMANDS, "hydra_plugins/", *inside("config/", "sweep/compose.py", "run/preflight.py")),
     "optuna": "epochmeter/sweep/",
     "submitit": "epochmeter/cluster/submit.py",
-    "zeus": "epochmeter/power/knobs/nvml_limit.py",
+    "zeus": "epochmeter/power/knobs/watt_limit.py",
     "pynvml": "epochmeter/machine/nvml.py",
     "amdsmi": "epochmeter/machine/amd.py",
     "jtop": "epochmeter/power/meters/jtop.py",

@@ -19,7 +19,7 @@ STOPPED = """
 import os, signal, sys, threading, time
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.knobs.knob import AppliedSettings
-from epochmeter.power.knobs.file_limits import open_rapl_limit
+from epochmeter.power.knobs.watt_limit import open_rapl_limit
 
 def stop(number, frame):
     sys.exit(128 + number)
@@ -28,7 +28,7 @@ def hold():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, stop)
     threading.Thread(target=time.sleep, args=(10,), daemon=True).start()
-    journal = RestoreJournal(root + "/state", root=root, boot_id="this", command="stopped")
+    journal = RestoreJournal(root + "/state", root=root, command="stopped")
     with AppliedSettings([(knob, knob.target_for(65))], journal, print):
         os.write(write, b".")
         while True:
@@ -50,7 +50,7 @@ for attempt in range(0, 80, 2):
         pass
     os.kill(child, signal.SIGTERM)
     os.waitpid(child, 0)
-    if knob.get() != "95 W" or os.listdir(RestoreJournal(root + "/state", root=root, boot_id="", command="").folder):
+    if knob.get() != "95 W" or os.listdir(RestoreJournal(root + "/state", root=root, command="").folder):
         print("not restored after signals", attempt * 5, "us apart")
         break
 """
@@ -61,7 +61,7 @@ import os, signal, sys
 from epochmeter.machine import privilege
 from epochmeter.power.knobs import restore_journal
 from epochmeter.power.knobs.knob import AppliedSettings
-from epochmeter.power.knobs.file_limits import open_rapl_limit
+from epochmeter.power.knobs.watt_limit import open_rapl_limit
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -73,8 +73,8 @@ if instant == "before the change":
 if instant == "within the change":
     privilege.write_file = lambda file, text: (write(file, text), die())
 if instant == "before the change is journaled":
-    restore_journal.RestoreJournal.update = lambda self, entry: die() if entry.ours else keep(self, entry)
-journal = restore_journal.RestoreJournal(root + "/state", root=root, boot_id="this", command="the killed run")
+    restore_journal.RestoreJournal.update = lambda self, entry: die() if entry.applied else keep(self, entry)
+journal = restore_journal.RestoreJournal(root + "/state", root=root, command="the killed run")
 knob = open_rapl_limit(root)
 with AppliedSettings([(knob, knob.target_for(65))], journal, print):
     die()
@@ -88,7 +88,7 @@ def board(tmp_path):
 
 @pytest.fixture
 def journal(board):
-    return RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="the next run")
+    return RestoreJournal(str(board.root / "state"), root=str(board.root), command="the next run")
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def run_python(board):
 
 
 @pytest.mark.parametrize(
-    ("instant", "left_at", "ours"),
+    ("instant", "left_at", "applied"),
     [
         ("before the change", (95, 95), None),
         ("within the change", (65, 95), None),
@@ -114,12 +114,12 @@ def run_python(board):
     ],
 )
 def test_next_start_restores_settings_of_a_controller_killed_at_any_instant(
-    board, journal, run_python, instant, left_at, ours
+    board, journal, run_python, instant, left_at, applied
 ):
     assert run_python(DIES, instant) == (-signal.SIGKILL, "")
     assert [board.read(limit) for limit in LIMITS] == [f"{watts}000000" for watts in left_at]
     (entry,) = journal.unrestored()
-    assert (entry.was, entry.ours) == ("95 W", ours)
+    assert (entry.original, entry.applied) == ("95 W", applied)
     messages = []
     assert restore_after_kill(journal, messages.append) == []
     assert [board.read(limit) for limit in LIMITS] == ["95000000"] * 2

@@ -168,9 +168,10 @@ def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):
 
 def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path, examined):
     tree = boards.write(tmp_path / "board", "nano")
-    where, command = {"root": str(tree.root), "boot_id": "the start before"}, "train.py device=nano"
-    journal = RestoreJournal(str(tmp_path / "state"), **where, command=command)
-    journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
+    command = "train.py device=nano"
+    journal = RestoreJournal(str(tmp_path / "state"), root=str(tree.root), command=command)
+    entry = journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")
+    journal.update(entry._replace(applied="5W (id:1)", boot_id="the boot before"))
     left = examined(f"machine.root={tree.root}", "device=nano", "meter=none")["not restored: nvpmodel"]
     assert left["why"].startswith("a killed run left it at 5W (id:1)")
     assert command in left["why"]

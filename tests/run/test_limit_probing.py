@@ -63,7 +63,7 @@ class SimulatedRun:
     def __init__(self, gpu, folder, epochs=4, meter=None, **auto):
         self.gpu, self.epochs = gpu, epochs
         self.run, self.texts = {}, []
-        journal = RestoreJournal(str(folder), root="/", boot_id="boot", command="train")
+        journal = RestoreJournal(str(folder), root="/", command="train")
         target = SettingTarget(gpu.get(), gpu.limit_w)
         self.settings = AppliedSettings([(gpu, target)], journal, self.texts.append)
         plan = SimpleNamespace(

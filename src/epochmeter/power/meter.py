@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response, part_time_j
@@ -26,8 +26,7 @@ Joules = Mapping[str, float]  # joules by domain: since an arbitrary moment in a
 SOURCES = ("counter", "sampled", "estimated")
 """Kinds of energy measurement, the most accurate first: a sum is as accurate as its worst part."""
 
-MIN_TICKS = 10
-"""Shortest window that a counter can measure, in renewal periods of the counter: the error is 10 % at most."""
+MIN_TICKS = 10  # shortest window that a counter can measure, in its renewal periods: the error is 10 % at most
 MIN_MEMORY_SPANS = 2
 """The same for sampled power, in multiples of the sensor's memory: most readings contain only power of the window."""
 
@@ -58,10 +57,10 @@ class EnergyInfo(EnergyScope, total=False):
 
 
 class Instrument(NamedTuple):
-    """An energy counter or a power sensor; `read` returns joules or watts, or raises OSError or ValueError."""
+    """An energy counter or a power sensor."""
 
     domain: Domain
-    read: Callable[[], float]
+    read: Callable[[], float]  # returns joules or watts; raises OSError or ValueError
 
 
 class Meter:
@@ -99,7 +98,7 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """Read the joules of each domain since an arbitrary moment."""
-        joules = self._powers.joules(fresh=self._samples_count) if self._powers else {}
+        joules = self._powers.read(fresh=self._samples_count) if self._powers else {}
         for name, counter in self._counters.items():
             joules.pop(name, None)  # integrated samples start at another moment, so they cannot replace a counter
             try:
@@ -116,10 +115,8 @@ class Meter:
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
         """Sampling statistics between two moments (monotonic clock, ns); None if nothing is sampled."""
-        if not self._powers:
-            return None
-        sampling = self._powers.sampling(opened_ns, closed_ns)
-        return sampling._replace(peak_w=None) if self._in_part else sampling
+        sampling = self._powers.sampling(opened_ns, closed_ns) if self._powers else None
+        return sampling._replace(peak_w=None) if sampling and self._in_part else sampling
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
         """Half-width of the 95 % confidence interval of the total, in joules."""
@@ -128,8 +125,8 @@ class Meter:
         # A counter's reading is up to a period old at either end, where power may be at its peak.
         peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
         over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
-        ages_s = {name: domain.period_s + domain.response.lag_s for name, domain in counted.items()}
-        stale_j = sum(joules[name] / seconds * over_mean * age_s for name, age_s in ages_s.items())
+        aged_j = (joules[name] * (domain.period_s + domain.response.lag_s) for name, domain in counted.items())
+        stale_j = sum(aged_j) / seconds * over_mean
         steps_j = sum(domain.step for domain in counted.values())
         sampled_j = sampling.half_width_j if sampling and len(counted) < len(self._total) else 0.0
         # The age of a reading is independent of the power that the sensor missed within the window.
@@ -144,9 +141,8 @@ class Meter:
         counted = self._counted().items()
         part_time = {name: part for name, part in counted if part.response.averaging_s != 0 and part.response.unsampled}
         sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
-        counted_s = {part.response.averaging_s for part in part_time.values()}
-        is_same_sensor = {part.response.averaging_s for part in sampled} == counted_s
-        if part_time and is_same_sensor and sampling and sampling.samples > 1:
+        counted_s, sampled_s = ({part.response.averaging_s for part in of} for of in (part_time.values(), sampled))
+        if part_time and sampled_s == counted_s and sampling and sampling.samples > 1:
             return sampling.structure_j
         missed_j = 0.0
         for name, domain in part_time.items():
@@ -180,8 +176,7 @@ def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | P
     If the machine does not have it, it is an estimate or a `NullMeter`, with the reason.
     """
     instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
-    meter: Meter = instantiate_spec(instrument, gpus=gpus, root=Path(root))
-    return meter
+    return cast(Meter, instantiate_spec(instrument, gpus=gpus, root=Path(root)))
 
 
 def shortest_s(domain: Domain) -> float:

@@ -9,14 +9,17 @@ import math
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from epochmeter.power.uncertainty import RENEWAL_S, Response, border_j, correction_j, interior_j, renewal_s, slowest
 from epochmeter.shared.units import NANOSECOND
+
+if TYPE_CHECKING:
+    from epochmeter.power.meter import Domain
 
 CONTEXT_S = 10.0  # length of a window's context: earlier samples that show the possible structure of its power
 NO_SAMPLE = "no sample was taken"  # why power since the last sample is unknown if no read has failed since
@@ -91,25 +94,12 @@ class PowerSeries:
     """Thread-safe samples of several domains, added by one thread and read by another.
 
     Power between two good samples is interpolated linearly. A gap longer than `bridge_s` has unknown power.
-
-    Args:
-        steps_w: The resolution of each domain's readings, in watts.
     """
 
-    def __init__(
-        self,
-        domains: Iterable[str],
-        *,
-        total: Sequence[str],
-        bridge_s: float,
-        steps_w: Mapping[str, float] | None = None,
-        responses: Mapping[str, Response] | None = None,
-    ) -> None:
-        self.bridge_s = bridge_s
+    def __init__(self, domains: Mapping[str, Domain], *, total: Sequence[str], bridge_s: float) -> None:
+        self.domains, self.bridge_s = domains, bridge_s
         self._integrators = {name: EnergyIntegrator() for name in domains}
         self._total = tuple(total)
-        self._step_w = sum((steps_w or {}).get(name, 0.0) for name in total)
-        self._responses = {name: (responses or {}).get(name, Response()) for name in self._integrators}
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
         self._read_at_ns = array("q")  # times of energy readings, until which the last power was extrapolated
@@ -124,7 +114,7 @@ class PowerSeries:
         return self._total_response().settled_s
 
     def _total_response(self) -> Response:
-        return slowest([self._responses[name].resolved(self._renewal_s) for name in self._total])
+        return slowest([self.domains[name].response.resolved(self._renewal_s) for name in self._total])
 
     def add(self, at_ns: int, watts: Mapping[str, float], failed: Mapping[str, str] | None = None) -> None:
         """Add a sample; `failed` has the error of each domain that could not be read."""
@@ -157,7 +147,7 @@ class PowerSeries:
         return {name: joules for name, joules in energy.items() if joules is not None}
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """Sampling statistics of a window, from the samples that are still kept."""
+        """Sampling statistics of a window (monotonic clock, ns), from the samples that are still kept."""
         with self._lock:
             around = slice(bisect_left(self._times_ns, opened_ns - round(CONTEXT_S / NANOSECOND)), None)
             times_ns = np.array(self._times_ns[around])
@@ -166,7 +156,12 @@ class PowerSeries:
                 name: integrator.unavailable(opened_ns, closed_ns, self._bridge_ns)
                 for name, integrator in self._integrators.items()
             }
-            read_s = [at_ns * NANOSECOND for at_ns in self._read_times(opened_ns, closed_ns)]
+            opening, closing = bisect_right(self._read_at_ns, opened_ns), bisect_left(self._read_at_ns, closed_ns)
+            # The energy readings at both borders are just outside the window; if there is none, the border itself.
+            read_s = [
+                NANOSECOND * (self._read_at_ns[opening - 1] if opening else opened_ns),
+                NANOSECOND * (self._read_at_ns[closing] if closing < len(self._read_at_ns) else closed_ns),
+            ]
         within = (times_ns >= opened_ns) & (times_ns <= closed_ns)
         per_domain = {name: int(np.isfinite(values[within]).sum()) for name, values in watts.items()}
         total_w = np.sum([watts[name] for name in self._total], axis=0)
@@ -188,8 +183,8 @@ class PowerSeries:
         )
 
     def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
-        """The longest estimated renewal period of the sensors with an unknown one; None if none can be estimated."""
-        unknown = (watts[name] for name, response in self._responses.items() if response.renewal_s is None)
+        """The longest renewal period of the sensors with an unknown one; None if none can be estimated."""
+        unknown = (watts[name] for name, domain in self.domains.items() if domain.response.renewal_s is None)
         estimates = (renewal_s(times_s[np.isfinite(values)], values[np.isfinite(values)]) for values in unknown)
         return max(filter(None, estimates), default=None)
 
@@ -205,22 +200,15 @@ class PowerSeries:
         # The last power of a sensor that failed was extrapolated.
         unread_j = max(0.0, closed_s - float(times_s[-1])) * float(np.ptp(total_w)) if len(times_s) else 0.0
         random_j = math.hypot(interior, *borders_j, unread_j)
+        step_w = sum(self.domains[name].step for name in self._total)
         # A sensor may always round in the same direction.
-        return random_j + self._step_w / 2 * (closed_s - opened_s), structure_j
-
-    def _read_times(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
-        """Times of the energy readings at both borders, just outside the window; the border itself if there is none."""
-        opening, closing = bisect_right(self._read_at_ns, opened_ns) - 1, bisect_left(self._read_at_ns, closed_ns)
-        return (
-            self._read_at_ns[opening] if opening >= 0 else opened_ns,
-            self._read_at_ns[closing] if closing < len(self._read_at_ns) else closed_ns,
-        )
+        return random_j + step_w / 2 * (closed_s - opened_s), structure_j
 
     def _moved_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float) -> float:
         good = np.isfinite(watts)
         if not good.any():
             return 0.0
-        samples, delay_s = (times_s[good], watts[good]), self._responses[name].resolved(self._renewal_s).delay_s
+        samples, delay_s = (times_s[good], watts[good]), self.domains[name].response.resolved(self._renewal_s).delay_s
         return correction_j(*samples, closed_s, delay_s) - correction_j(*samples, opened_s, delay_s)
 
     def drain(self, before_ns: int) -> PowerSamples:
@@ -237,7 +225,7 @@ class PowerSeries:
             for integrator in self._integrators.values():
                 integrator.gaps = [gap for gap in integrator.gaps if gap[1] > before_ns]
         total_w = array("d", map(sum, zip(*(watts[name] for name in self._total), strict=True)))
-        response, *others = {self._responses[name] for name in self._total}
+        response, *others = {self.domains[name].response for name in self._total}
         is_stated = not others and None not in response and response != Response()
         return PowerSamples(times_ns, watts, total_w, response if is_stated else None)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.power.meter import Instrument
-from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
+from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ READ_LIMIT_S = 0.8
 """Longest wait of a border for its sample, in seconds, so that a sensor that hangs does not block the run."""
 
 
-class Sampler:
+class Sampler(PowerSeries):
     """Sample power sensors about every `period_s` seconds, and at once on request; power is integrated to joules.
 
     If the samples only check a counter (`checks`), no window waits for a delayed reading.
@@ -30,15 +30,9 @@ class Sampler:
     def __init__(
         self, powers: Mapping[str, Instrument], *, total: Sequence[str], period_s: float, checks: bool = False
     ) -> None:
-        self.domains = {name: power.domain for name, power in powers.items()}
+        domains = {name: power.domain for name, power in powers.items()}
+        super().__init__(domains, total=total, bridge_s=max_gap_s(period_s))
         self._powers, self._checks = powers, checks
-        self._series = PowerSeries(
-            powers,
-            total=total,
-            bridge_s=max_gap_s(period_s),
-            steps_w={name: domain.step for name, domain in self.domains.items()},
-            responses={name: domain.response for name, domain in self.domains.items()},
-        )
         self._reported: set[str] = set()
         self._thread = PeriodicThread(self._take, period_s=period_s, patience_s=READ_LIMIT_S, name="sampler")
         self._watch = PeriodicThread(
@@ -46,22 +40,18 @@ class Sampler:
         )
         self._thread.now()  # on a busy machine a border that takes no sample itself might find none at all
 
-    def joules(self, *, fresh: bool = True) -> dict[str, float]:
+    def read(self, *, fresh: bool = True) -> dict[str, float]:
         """Joules of each domain up to now; domains that cannot be read are missing. `fresh`: take a sample first."""
         if fresh:
             self._thread.now()
-        return self._series.joules(time.monotonic_ns())
+        return self.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
         """Sampling statistics of a window, after the sensors have reported all power up to its end."""
-        if not self._checks and (settled_s := self._series.settled_s):
+        if not self._checks and (settled_s := self.settled_s):
             wait_s = settled_s + SLACK * self._thread.mean_interval_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
             time.sleep(max(0.0, wait_s))
-        return self._series.sampling(opened_ns, closed_ns)
-
-    def drain(self, before_ns: int) -> PowerSamples:
-        """Return the samples before a moment and discard them."""
-        return self._series.drain(before_ns)
+        return super().sampling(opened_ns, closed_ns)
 
     def close(self) -> bool:
         """Stop the threads; False if a read hangs."""
@@ -80,12 +70,12 @@ class Sampler:
         ended_ns = time.monotonic_ns()
         if (took_s := (ended_ns - begun_ns) * NANOSECOND) > MAX_SILENCE_S:  # the time of the reading is unknown
             watts, failed = {}, dict.fromkeys(self._powers, f"a reading took {took_s:.1f} s")
-        self._series.add((begun_ns + ended_ns) // 2, watts, failed)
+        self.add((begun_ns + ended_ns) // 2, watts, failed)
 
     def _watch_health(self) -> None:
         """Warn once of each domain that is unavailable. It has its own thread, since the sampling thread may hang."""
-        self._series.bridge_s = max_gap_s(self._thread.mean_interval_s)
-        unavailable = self._series.unavailable(time.monotonic_ns())
+        self.bridge_s = max_gap_s(self._thread.mean_interval_s)
+        unavailable = self.unavailable(time.monotonic_ns())
         for name in unavailable.keys() - self._reported:
             log.warning("the power of %s is no longer available: %s", name, unavailable[name])
         self._reported = set(unavailable)

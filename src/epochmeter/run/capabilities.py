@@ -28,7 +28,6 @@ from epochmeter.power.meter import Domain, Meter, open_meter, shortest_s
 from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.run.launch import check_interpreter
 from epochmeter.run.preflight import trains_on_gpu
-from epochmeter.shared.process_identity import boot_id
 from epochmeter.shared.units import NANOSECOND
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
@@ -68,7 +67,7 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     on_gpu = trains_on_gpu(local, facts)
     gpus = select_gpus(find_gpus(Path(root)), os.environ) if on_gpu else []
     names = [name for gpu in gpus if (name := meter_id(gpu))]
-    journal = RestoreJournal(config.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
+    journal = RestoreJournal(config.machine.state_dir, root=root, command="doctor")
     if here:
         models = [str(gpu.get("model", gpu["vendor"])) for gpu in gpus]
         title = " with ".join(filter(None, (device.title, ", ".join(models))))
@@ -79,8 +78,8 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     for number, text in enumerate(journal.damaged(), 1):
         yield unavailable(f"not restored ({number})", text)
     for entry in journal.unrestored():  # by a killed run
-        why = f"a killed run left it at {entry.ours or 'an unknown setting'} ({entry.when}: {entry.command})"
-        remedy = f"the next run restores {entry.was}; to restore it now: {entry.by_hand}"
+        why = f"a killed run left it at {entry.applied or 'an unknown setting'} ({entry.when}: {entry.command})"
+        remedy = f"the next run restores {entry.original}; to restore it now: {entry.by_hand}"
         yield Row(f"not restored: {entry.knob}", False, why=why, remedy=remedy)
     with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
         yield from energy_rows(meter, config.meter.name)

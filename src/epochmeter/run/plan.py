@@ -25,7 +25,6 @@ from epochmeter.results.summary import collect_flags
 from epochmeter.run.nodes import Node
 from epochmeter.run.preflight import trains_on_gpu
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.process_identity import boot_id
 from epochmeter.shared.record import CHECKPOINT, TIME_SERIES, Record
 from epochmeter.sweep.sweep_folder import reuses_none
 from epochmeter.tracking import queue
@@ -182,7 +181,7 @@ def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> Resum
 def open_restore_journal(request: RunRequest) -> RestoreJournal:
     """Return the journal that keeps the original values of device settings while they are changed."""
     machine = request.job.machine
-    return RestoreJournal(machine.state_dir, root=machine.root, boot_id=boot_id(), command=command_line())
+    return RestoreJournal(machine.state_dir, root=machine.root, command=command_line())
 
 
 def write_error(error: OSError) -> str:

@@ -1,9 +1,15 @@
-"""Power mode, clocks and fan of a Jetson."""
+"""Power mode, clocks and fan of a Jetson.
+
+They need root: an ordinary user's changes are made by jtop's service, which runs as root and serves the members of its
+group, or else by sudo. The service may apply a setting late or not at all, so it is read back.
+"""
 
 import math
+import os
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,15 +27,30 @@ from epochmeter.machine.jetson import (
     read_modes,
 )
 from epochmeter.machine.sysfs import match_group
-from epochmeter.power.knobs import jtop_control
-from epochmeter.power.knobs.jtop_control import JOIN_JTOP, run_by_jtop_or_sudo
 from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set
+from epochmeter.power.meters.jtop import connect_client
 
+JTOP_INTERVAL_S = 0.5
+JOIN_JTOP = "sudo usermod -aG jtop $USER, then log in again: jtop's service sets it for its group"
 QUERY_COMMAND = ("nvpmodel", "-q")
 STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"  # the original clocks if jtop's service locked them
 MAX_DUTY = 255
 MANUAL, KERNEL = "manual", "temp_control"
 SERVICE = "nvfancontrol"
+
+
+def run_by_jtop_or_sudo(by_jtop: Callable[[], None], by_sudo: Callable[[], str]) -> str:
+    """Change a setting that needs root: directly as root, else by jtop's service, else by sudo; returns the output."""
+    if os.geteuid() == 0:
+        return by_sudo()
+    try:
+        by_jtop()
+        return ""
+    except RuntimeError as no_jtop:
+        try:
+            return by_sudo()
+        except RuntimeError as no_sudo:
+            raise RuntimeError(f"{no_sudo}\nhint: jtop's service could do it too, but failed: {no_jtop}") from no_sudo
 
 
 class Nvpmodel(Knob):
@@ -45,15 +66,14 @@ class Nvpmodel(Knob):
         watts = [mode.watts for mode in self._modes.values()]
         # Unknown if a mode has no limit in its name, such as MAXN.
         self._max_w = None if None in watts else max(filter(None, watts), default=None)
-        written = (root / path for path in re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE))
-        self.files = [file for file in written if file.exists()]
+        paths = re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE)
+        self.files = [root / path for path in paths if (root / path).exists()]
         self.commands = [QUERY_COMMAND, *(("nvpmodel", "-m", str(number)) for number in self._modes)]
 
     def get(self) -> str:
         return str(self._current())
 
     def set(self, setting: str) -> None:
-        """Change the power mode: as root, by jtop's service for its group, or by sudo."""
         mode = self._mode_of(setting)
         if mode == self._current() and not self.pending:
             return
@@ -63,7 +83,7 @@ class Nvpmodel(Knob):
                 "hint: sudo jetson_clocks --restore"
             )
         output = run_by_jtop_or_sudo(
-            lambda: jtop_control.set_mode(mode.number, mode.name),
+            lambda: request_mode(mode.number, mode.name),
             # Its prompt for a reboot gets no input, so it never reboots.
             lambda: privilege.run_as_root("nvpmodel", "-m", str(mode.number)),
         )
@@ -136,10 +156,18 @@ class Nvpmodel(Knob):
         return self._mode_by_number(number)
 
     def _mode_of(self, setting: str) -> Mode:
-        return self._mode_by_number(int(setting.rpartition("id:")[2].rstrip(")")))
+        return self._mode_by_number(int(setting.rpartition("id:")[2].removesuffix(")")))
 
     def _mode_by_number(self, number: int) -> Mode:
         return self._modes.get(number) or Mode(number, "unknown", 0, frozenset())
+
+
+def request_mode(number: int, name: str) -> None:
+    """Request a power mode; RuntimeError if jtop, which counts the modes itself, has another number for it."""
+    with connect_client(JTOP_INTERVAL_S) as client:
+        if client.nvpmodel is None or client.nvpmodel.models[number : number + 1] != [name]:
+            raise RuntimeError(f"jtop has no power mode {number} named {name}")
+        client.nvpmodel.set_nvpmodel_id(number)
 
 
 def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
@@ -157,18 +185,9 @@ class JetsonClocks(Knob):
         self._root = root
         self._stored = folder / "l4t_dfs.conf"
         """The original clocks in the program's format; the file exists while this tool has locked them by it."""
-        self._requested = False
+        self.pending = self._stored.exists()  # `get` may read free although some clocks are locked
         lowest = [*root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq")]
         self.files = [*lowest, *(gpu / "min_freq" for gpu in gpu_devfreqs(root))]
-
-    @property
-    def pending(self) -> bool:
-        """Whether the clocks may be locked although `get` reads free: some of them, or later by jtop's service."""
-        return self._requested or self._stored.exists()
-
-    @pending.setter
-    def pending(self, requested: bool) -> None:
-        self._requested = requested
 
     def get(self) -> str:
         if state := clocks(self._root):
@@ -176,20 +195,21 @@ class JetsonClocks(Knob):
         raise RuntimeError(f"cannot read any clock below {self._root / 'sys/devices/system/cpu'}")
 
     def set(self, setting: str) -> None:
-        """Store the clocks and lock them, or restore them: as root, by jtop's service, or by sudo."""
+        """Store the clocks and lock them, or restore them."""
         if setting == self.get() and (setting == LOCKED or not self.pending):
             return
         output = ""
         if setting == LOCKED:
             self._stored.unlink(missing_ok=True)  # otherwise the program prompts before it overwrites the file
-            output = run_by_jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
+            output = run_by_jtop_or_sudo(lambda: request_clocks(True), self._lock)
         elif self._stored.exists():
             output = privilege.run_as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
         else:
-            jtop_control.lock_clocks(False)
+            request_clocks(False)
         wait_until_set(self, setting, output)
         if setting == UNLOCKED:
             self._stored.unlink(missing_ok=True)
+        self.pending = self._stored.exists()
 
     def choices(self) -> str:
         return LOCKED
@@ -205,7 +225,16 @@ class JetsonClocks(Knob):
         output = privilege.run_as_root("jetson_clocks", "--store", str(self._stored), allow=JOIN_JTOP)
         if not self._stored.exists():
             raise RuntimeError(f"jetson_clocks did not store the original clocks: {' '.join(output.split())}")
+        self.pending = True
         return privilege.run_as_root("jetson_clocks", allow=JOIN_JTOP)
+
+
+def request_clocks(on: bool) -> None:
+    """Request jetson_clocks, or the clocks from before jtop switched it on."""
+    with connect_client(JTOP_INTERVAL_S) as client:
+        if client.jetson_clocks is None:
+            raise RuntimeError("jtop does not find jetson_clocks")
+        client.jetson_clocks = on
 
 
 def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:
@@ -234,17 +263,16 @@ class Fan(Knob):
         return f"{self._profile()} {self._duty.read_text().strip()}"
 
     def set(self, setting: str) -> None:
-        """Set a fixed duty, or return control to a profile: as root, by jtop's service, or by sudo."""
+        """Set a fixed duty, or return control to a profile."""
         profile, duty = setting.split()
         output = run_by_jtop_or_sudo(
-            lambda: jtop_control.set_fan(profile, 100 * int(duty) / MAX_DUTY), lambda: self._by_sudo(profile, duty)
+            lambda: request_fan(profile, 100 * int(duty) / MAX_DUTY), lambda: self._by_sudo(profile, duty)
         )
         wait_until_set(self, setting, output)
 
     def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings have the same profile and, for `manual`, the same duty."""
-        profile, duty = setting.split()
-        other_profile, other_duty = other.split()
+        (profile, duty), (other_profile, other_duty) = setting.split(), other.split()
         return profile == other_profile and (profile != MANUAL or abs(int(duty) - int(other_duty)) <= 1)
 
     def choices(self) -> str:
@@ -277,6 +305,17 @@ class Fan(Knob):
             return KERNEL if self._kernel.read_text().strip() == "1" else MANUAL
         state = privilege.run_program("systemctl", "is-active", SERVICE) if shutil.which("systemctl") else ""
         return (default_fan_profile(self._root) or SERVICE) if state.strip() == "active" else MANUAL
+
+
+def request_fan(profile: str, percent: float) -> None:
+    """Request a fan profile, such as quiet, and the speed in percent if the profile is manual."""
+    with connect_client(JTOP_INTERVAL_S) as client:
+        name = next(iter(client.fan), None)
+        if name is None:
+            raise RuntimeError("jtop does not find a fan")
+        client.fan.set_profile(name, profile)
+        if profile == MANUAL:
+            client.fan.set_speed(name, percent)
 
 
 def open_fan(root: str | Path) -> Fan | None:

@@ -1,7 +1,6 @@
 """Knobs: device settings that a run changes and that are restored however the run ends.
 
-The original value is written to the journal (`RestoreJournal`) before a setting is changed, so that a later start can
-restore it after a kill.
+The original is in the journal (`RestoreJournal`) before a setting is changed: a later start restores it after a kill.
 """
 
 from __future__ import annotations
@@ -69,9 +68,8 @@ class AppliedSettings:
     """Change device settings for the duration of a `with` block and restore them in reverse order.
 
     A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
-    restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start, and
-    raises RuntimeError at exit unless another exception ends the block. It is no generator, which a signal may end
-    before its `finally` block.
+    restoration are delivered after it. A setting that cannot be restored stays in the journal, and raises RuntimeError
+    unless another exception ends the block. This is no generator, which a signal may end before its `finally` block.
     """
 
     def __init__(self, targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify) -> None:
@@ -104,28 +102,27 @@ class AppliedSettings:
         """Change a setting, first or again; its original value is in the journal before. RuntimeError if it fails."""
         saved = self._saved_settings
         with uninterruptible():
-            was = knob.get()
+            before = knob.get()
             if knob.name in saved:
-                saved[knob.name] = self._journal.update(saved[knob.name]._replace(ours=None))
-            elif was != setting:
-                saved[knob.name] = self._journal.note(knob.name, knob.devices, was, knob.by_hand(was))
+                saved[knob.name] = self._journal.update(saved[knob.name]._replace(applied=None))
+            elif before != setting:
+                saved[knob.name] = self._journal.note(knob.name, knob.devices, before, knob.by_hand(before))
             if knob.name in saved:
                 knob.set(setting)
             now = self.applied[knob.name] = knob.get()
             if entry := saved.get(knob.name):
-                saved[knob.name] = self._journal.update(entry._replace(ours=now, by_hand=knob.by_hand(entry.was)))
+                by_hand = knob.by_hand(entry.original)
+                saved[knob.name] = self._journal.update(entry._replace(applied=now, by_hand=by_hand))
 
     def drift_messages(self) -> list[str]:
         """One message per setting that was changed by someone else during the run, or cannot be read."""
         messages = []
         for name, applied in self.applied.items():
             try:
-                now = self._knobs[name].get()
+                if not self._knobs[name].is_equal(now := self._knobs[name].get(), applied):
+                    messages.append(f"{name} was set to {applied}, but something changed it to {now}.")
             except (OSError, RuntimeError) as error:
                 messages.append(f"cannot read {name}, which was set to {applied}: {error}")
-            else:
-                if not self._knobs[name].is_equal(now, applied):
-                    messages.append(f"{name} was set to {applied}, but something changed it to {now}.")
         return messages
 
     def restore_all(self) -> list[str]:
@@ -146,31 +143,30 @@ def restore_setting(knob: Knob, entry: SavedSetting, journal: RestoreJournal) ->
     """Restore a setting and delete its journal entry; returns a message if someone else's change is kept instead."""
     now = knob.get()
     message = None
-    if entry.ours is None:
-        undo_incomplete(knob, entry.was)
-    elif knob.is_equal(now, entry.ours):
-        knob.set(entry.was)
-    elif not knob.is_equal(now, entry.was):
+    if entry.applied is None:
+        _undo_incomplete(knob, entry.original)
+    elif knob.is_equal(now, entry.applied):
+        knob.set(entry.original)
+    elif not knob.is_equal(now, entry.original):
         message = (
-            f"{knob.name} is not restored to {entry.was}: the run set it to {entry.ours}, but something changed it to "
-            f"{now}, which is kept."
+            f"{knob.name} is not restored to {entry.original}: the run set it to {entry.applied}, but something "
+            f"changed it to {now}, which is kept."
         )
     journal.remove(entry)
     return message
 
 
-def undo_incomplete(knob: Knob, was: str) -> None:
+def _undo_incomplete(knob: Knob, original: str) -> None:
     """Restore a setting whose change did not complete, in this process or in one that was killed.
 
     The original is written even if it can be read already, since the requested change may take effect late. If that
     write is refused as well, the device still has its original setting and there is nothing to restore.
     """
-    requested = knob.pending
-    knob.pending = True
+    requested, knob.pending = knob.pending, True
     try:
-        knob.set(was)
+        knob.set(original)
     except (OSError, RuntimeError):
-        if (requested and knob.pending) or not knob.is_equal(knob.get(), was):
+        if (requested and knob.pending) or not knob.is_equal(knob.get(), original):
             raise
 
 
@@ -194,5 +190,4 @@ def poll_until(reached: Callable[[], bool]) -> bool:
 
 
 def restore_error(entry: SavedSetting, error: BaseException, journal: RestoreJournal) -> str:
-    """The message for a setting that cannot be restored, with the command that does it by hand."""
-    return f"cannot restore {entry.knob} to {entry.was}: {error}\nhint: {journal.by_hand(entry)}"
+    return f"cannot restore {entry.knob} to {entry.original}: {error}\nhint: {journal.by_hand(entry)}"

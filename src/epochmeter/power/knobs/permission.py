@@ -5,10 +5,9 @@ import shutil
 from importlib.util import find_spec
 
 from epochmeter.machine import privilege
-from epochmeter.power.knobs.jetson import QUERY_COMMAND
-from epochmeter.power.knobs.jtop_control import JOIN_JTOP
+from epochmeter.power.knobs.jetson import JOIN_JTOP, QUERY_COMMAND
 from epochmeter.power.knobs.knob import Knob
-from epochmeter.power.knobs.nvml_limit import ZEUSD_HINT, ZEUSD_VARIABLES
+from epochmeter.power.knobs.watt_limit import ZEUSD_HINT, ZEUSD_VARIABLES
 
 HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks", "--show")}
 """Commands that show whether sudo runs a program; sudo's own list includes commands that need a password."""
@@ -36,7 +35,6 @@ def permission(knob: Knob) -> tuple[str, str | None]:
 
 
 def driver_permission() -> tuple[str, str | None]:
-    """The permission to set the limit of an NVIDIA GPU."""
     if any(name in os.environ for name in ZEUSD_VARIABLES):
         return "by zeusd", None
     if privilege.is_administrator():

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.machine.signals import uninterruptible
-from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.knob import Knob, Notify, SettingTarget, restore_error, restore_setting
-from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
+from epochmeter.power.knobs.watt_limit import open_amd_cap, open_nvml_limit, open_rapl_limit
+from epochmeter.shared.process_identity import boot_id
 
 AUTO = "auto"  # the value of `power_limit` with which the best limit is searched during training
 PERSISTENT_KNOBS = ("nvpmodel", "fan")
@@ -127,32 +127,32 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
 
 
 def refuse_unrestored(knobs: Sequence[Knob], journal: RestoreJournal) -> None:
-    """Refuse to change a setting that an earlier run left changed; RuntimeError, with the command that restores it.
+    """Refuse to change a setting that an earlier run left changed: another change would lose the original value.
 
-    Call it after `restore_after_kill`. Another change would lose the original value.
+    Call it after `restore_after_kill`. Raises RuntimeError with the command that restores the setting.
     """
     for knob in knobs:
         if entry := journal.blocking(knob.name, knob.devices):
             raise RuntimeError(
                 f"cannot set {knob.name}: an earlier run ({entry.when}: {entry.command}) changed it, and it could not "
-                f"be restored to {entry.was}\nhint: {journal.by_hand(entry)}"
+                f"be restored to {entry.original}\nhint: {journal.by_hand(entry)}"
             )
 
 
 def restore_one(entry: SavedSetting, journal: RestoreJournal) -> str:
     """Restore the setting of a journal entry and delete the entry; returns a message."""
-    rebooted = entry.boot_id != journal.boot_id and entry.knob not in PERSISTENT_KNOBS
+    rebooted = entry.boot_id != boot_id() and entry.knob not in PERSISTENT_KNOBS
     if not rebooted:
         refuse_replay(entry.root)
     knob = None if rebooted else reopen_knob(entry, journal)
-    setting = entry.ours or "another setting"
+    setting = entry.applied or "another setting"
     if knob is None:
         journal.remove(entry)
         reason = "a reboot has reset it" if rebooted else "the device no longer exists"
         return f"{entry.knob} needs no restoring: a killed run left it at {setting}, and {reason}"
     run = f"a killed run (pid {entry.pid}, {entry.when}: {entry.command})"
     kept = restore_setting(knob, entry, journal)
-    return kept or f"restored {entry.knob} to {entry.was}: {run} left it at {setting}"
+    return kept or f"restored {entry.knob} to {entry.original}: {run} left it at {setting}"
 
 
 def reopen_knob(entry: SavedSetting, journal: RestoreJournal) -> Knob | None:
@@ -165,6 +165,4 @@ def reopen_knob(entry: SavedSetting, journal: RestoreJournal) -> Knob | None:
         "amdgpu": lambda: open_amd_cap(entry.devices, entry.root),
         "RAPL": lambda: open_rapl_limit(entry.root),
     }
-    if entry.knob not in openers:
-        raise RuntimeError(f"unknown device setting {entry.knob}")
     return openers[entry.knob]()

@@ -15,46 +15,45 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.shared.atomic_files import fsync_folder, lock_folder, read_json, write_json
-from epochmeter.shared.process_identity import Process, is_alive, this_process
+from epochmeter.shared.process_identity import is_alive, recorded_process, this_process
 
 
 class SavedSetting(NamedTuple):
-    """A journal entry: an original setting, the applied one, and the process that changed it."""
+    """A journal entry: a setting, and from `host` on the identity of the process that changed it."""
 
     knob: str
     devices: list[str]
     root: str
-    was: str  # the original setting
-    ours: str | None  # the applied setting; None while it is being changed
-    by_hand: str  # the shell command that restores it
-    pid: int
-    start_ticks: str | None  # start time of that process, which distinguishes it from a later one with the same pid
-    boot_id: str
+    original: str
+    applied: str | None  # None while it is being changed
+    by_hand: str  # the shell command that restores the original
     when: str
     command: str
-    pid_namespace: str | None = None
-    """PID namespace of `pid`, as `pid_namespace` returns it: in another one, `pid` means another process."""
+    host: str
+    pid: int
+    boot_id: str | None
+    start_ticks: str | None
+    pid_namespace: str | None
 
 
 class RestoreJournal:
     """The journal of one user on one machine, in `state_dir` or else in the user's XDG state folder."""
 
-    def __init__(self, state_dir: str | None, *, root: str, boot_id: str, command: str) -> None:
+    def __init__(self, state_dir: str | None, *, root: str, command: str) -> None:
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
         self.folder = (Path(state_dir) if state_dir else Path(home, "epochmeter")) / platform.node()
-        self.root, self.boot_id, self.command = root, boot_id, command
+        self.root, self.command = root, command
 
-    def note(self, knob: str, devices: Sequence[str], was: str, by_hand: str) -> SavedSetting:
-        """Record an original setting before it is changed; RuntimeError if another process has changed it already."""
-        me, when = this_process(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        by = (me.pid, me.start_ticks, self.boot_id, when, self.command, me.pid_namespace)
-        entry = SavedSetting(knob, list(devices), self.root, was, None, by_hand, *by)
+    def note(self, knob: str, devices: Sequence[str], original: str, by_hand: str) -> SavedSetting:
+        """Record a setting before it is changed; RuntimeError if another process has changed it already."""
         if earlier := self._read(self._file(knob, devices)):
             raise RuntimeError(
                 f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}\n"
-                f"hint: wait for that run; if it no longer exists, restore {earlier.was}: {self.by_hand(earlier)}"
+                f"hint: wait for that run; if it no longer exists, restore {earlier.original}: {self.by_hand(earlier)}"
             )
-        return self.update(entry)
+        when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        setting = (knob, list(devices), self.root, original, None, by_hand, when, self.command)
+        return self.update(SavedSetting(*setting, **this_process()._asdict()))
 
     def update(self, entry: SavedSetting) -> SavedSetting:
         """Write an entry durably."""
@@ -70,7 +69,6 @@ class RestoreJournal:
         return entry
 
     def remove(self, entry: SavedSetting) -> None:
-        """Delete an entry."""
         self._file(entry.knob, entry.devices).unlink(missing_ok=True)
 
     def by_hand(self, entry: SavedSetting) -> str:
@@ -79,22 +77,12 @@ class RestoreJournal:
 
     def unrestored(self) -> list[SavedSetting]:
         """The entries of runs that ended without restoring a setting, the newest first; damaged ones are left out."""
-        abandoned = (entry for entry in self._read_all()[0] if not self._is_in_use(entry))
+        abandoned = (entry for entry in self._read_all()[0] if not _is_in_use(entry))
         return sorted(abandoned, key=lambda entry: entry.when, reverse=True)
 
     def damaged(self) -> list[str]:
         """A message for each entry that cannot be read."""
         return self._read_all()[1]
-
-    def _read_all(self) -> tuple[list[SavedSetting], list[str]]:
-        """All entries, and a message for each one that cannot be read."""
-        entries, messages = [], []
-        for file in sorted(self.folder.glob("*.json")):
-            try:
-                entries.append(self._read(file))
-            except RuntimeError as error:
-                messages.append(str(error))
-        return [entry for entry in entries if entry], messages
 
     def blocking(self, knob: str, devices: Sequence[str]) -> SavedSetting | None:
         """The entry of an ended run for this setting of any of these devices; RuntimeError if it cannot be read."""
@@ -117,17 +105,20 @@ class RestoreJournal:
         finally:
             os.close(descriptor)
 
-    def _is_in_use(self, entry: SavedSetting) -> bool:
-        """Whether the process of an entry may still be running; this process holds none when it calls this."""
-        if entry.boot_id != self.boot_id:
-            return False
-        process = Process(platform.node(), entry.pid, None, entry.start_ticks, entry.pid_namespace)
-        return is_alive(process) and process != this_process()._replace(boot_id=None)
-
     def _file(self, knob: str, devices: Sequence[str]) -> Path:
         # Devices are hashed, since their names together may exceed the length of a file name.
         digest = hashlib.sha256(" ".join(devices).encode()).hexdigest()[:12]
         return self.folder / f"{knob}-{digest}.json"
+
+    def _read_all(self) -> tuple[list[SavedSetting], list[str]]:
+        """All entries, and a message for each one that cannot be read."""
+        entries, messages = [], []
+        for file in sorted(self.folder.glob("*.json")):
+            try:
+                entries.append(self._read(file))
+            except RuntimeError as error:
+                messages.append(str(error))
+        return [entry for entry in entries if entry], messages
 
     def _read(self, file: Path) -> SavedSetting | None:
         """Read an entry; None if another process has just deleted it."""
@@ -140,3 +131,9 @@ class RestoreJournal:
                 f"cannot read {file}, the original value of a setting that an earlier run changed: {error}\n"
                 f"hint: check the settings with `make doctor`, then delete the entry: rm {file}"
             ) from error
+
+
+def _is_in_use(entry: SavedSetting) -> bool:
+    """Whether the process of an entry may still be running; this process holds none when it calls this."""
+    process = recorded_process(entry._asdict())
+    return is_alive(process) and process != this_process()

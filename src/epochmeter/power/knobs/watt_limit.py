@@ -1,15 +1,28 @@
-"""A power limit in watts of one or several devices: the knob that NVML, RAPL and amdgpu have in common."""
+"""Power limits in watts: of NVIDIA GPUs (NVML), CPU packages (RAPL) and AMD GPUs (amdgpu).
 
-from collections.abc import Callable, Mapping
+NVML's limit is set through zeus's privileged service zeusd if one is configured. The others are files of the kernel, in
+microwatts.
+"""
+
+import os
+import shlex
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from epochmeter.machine import nvml, privilege
+from epochmeter.machine.amd import board_card, find_cards
+from epochmeter.machine.host import long_term_limits
 from epochmeter.power.knobs.knob import Knob, SettingTarget, poll_until
 
 TOLERANCE = 0.01  # largest relative rounding of a limit by the device
 LIMITS, ROUND_W = 8, 5.0
 """Steps between the lowest and the highest limit of a search, and the watts of which each step is a multiple."""
 LOWEST_FRACTION = 0.4  # lowest limit of a search, as a fraction of the highest, if the device does not report it
+ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")  # the environment variables that name zeus's service
+ZEUSD_HINT = f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD_VARIABLES)}"
 
 
 class DeviceLimit(NamedTuple):
@@ -21,7 +34,7 @@ class DeviceLimit(NamedTuple):
     write: Callable[[float], None]
     by_hand: Callable[[float], str]  # returns the shell command that sets a limit
     file: Path | None = None  # the kernel's file of the limit, if there is one
-    check: Callable[[], None] = lambda: None  # raises RuntimeError if a limit would have no effect
+    switch: Path | None = None  # the kernel's file that switches the limit off, if it contains 0
 
 
 class WattLimit(Knob):
@@ -66,9 +79,12 @@ class WattLimit(Knob):
         return all(map(is_close, self._limits(setting), self._limits(other)))
 
     def choices(self) -> str:
-        """The range of limits; RuntimeError if no limit would have an effect."""
-        for limit in self._device_limits:
-            limit.check()
+        """The range of limits; RuntimeError if a limit is switched off, since setting it would have no effect."""
+        for switch in filter(None, (limit.switch for limit in self._device_limits)):
+            if switch.exists() and privilege.read_file(switch) == "0":
+                raise RuntimeError(
+                    f"the CPU's power limit is switched off: {switch} is 0\nhint: echo 1 | sudo tee {switch}"
+                )
         low_w, high_w = self._low_w, self._high_w
         if low_w is None:
             return f"{f'up to {high_w:g} W' if high_w else 'watts'} (lowest limit unknown)"
@@ -114,3 +130,108 @@ def is_close(watts: float, requested_w: float) -> bool:
 def format_watts(watts: float) -> str:
     """Format watts with microwatt resolution, so that the original value is restored exactly."""
     return f"{watts:.6f}".rstrip("0").rstrip(".") + " W"
+
+
+def open_rapl_limit(root: str | Path) -> WattLimit | None:
+    """Open the power limit of all CPU packages, RAPL's long-term constraint; None if the kernel has no limit."""
+    try:
+        files = long_term_limits(Path(root))
+    except OSError as error:
+        raise privilege.unreadable_error(error) from error
+    packages = {}
+    for file in files:
+        low, high = (file.with_name(file.name.replace("power_limit", name)) for name in ("min_power", "max_power"))
+        packages[file.parent.name] = _file_limit(file, low, high)._replace(switch=file.with_name("enabled"))
+    return WattLimit("RAPL", packages) if packages else None
+
+
+def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
+    """Open the power limit of GPUs, one per board; None unless each GPU has one."""
+    cards = find_cards(Path(root))
+    try:
+        boards = {board_card(bus, cards) for bus in buses}
+    except OSError:
+        return None
+    limits = {
+        board.bus: _file_limit(cap, cap.with_name("power1_cap_min"), cap.with_name("power1_cap_max"))
+        for board in sorted(boards)
+        for cap in sorted(board.folder.glob("hwmon/hwmon*/power1_cap"))
+    }
+    return WattLimit("amdgpu", limits) if len(limits) == len(boards) and limits else None
+
+
+def _file_limit(file: Path, low: Path, high: Path) -> DeviceLimit:
+    """The power limit in a file, with its bounds in two others; a bound that is missing, no number or 0 is unknown."""
+
+    def read(file: Path) -> float:
+        try:
+            return int(file.read_text()) / 1e6
+        except ValueError as error:
+            raise RuntimeError(f"{file} is not a number: {error}") from error
+
+    def bound_w(file: Path) -> float | None:
+        try:
+            return read(file) or None
+        except (OSError, RuntimeError):
+            return None
+
+    return DeviceLimit(
+        bound_w(low),
+        bound_w(high),
+        partial(read, file),
+        lambda watts: privilege.write_file(file, str(round(watts * 1e6))),
+        lambda watts: f"echo {round(watts * 1e6)} | sudo tee {shlex.quote(str(file))}",
+        file,
+    )
+
+
+def open_nvml_limit(uuids: Sequence[str]) -> WattLimit | None:
+    """Open the power limit of GPUs; None if a GPU has none, as some laptops.
+
+    NVML stays initialized until this process ends: without persistence mode, a limit is reset as soon as no process
+    uses the driver.
+    """
+    try:
+        nvml.start()
+        limits = {uuid: _gpu_limit(uuid, nvml.open_gpu(uuid)) for uuid in uuids}
+    except nvml.NotSupportedError:
+        return None
+    except OSError as error:
+        raise RuntimeError(f"cannot read the power limit of {', '.join(uuids)}: {error}") from error
+    return WattLimit("NVML", limits) if limits else None
+
+
+def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
+    """The limit of one GPU; NotSupportedError if it has none."""
+
+    def write(watts: float) -> None:
+        try:
+            if any(name in os.environ for name in ZEUSD_VARIABLES):
+                _set_by_zeusd(gpu.index, watts)
+            else:
+                gpu.set_power_limit_w(watts)
+        except OSError as error:
+            hint = f"\nhint: run as root (in a container also with --cap-add SYS_ADMIN), or {ZEUSD_HINT}"
+            failure = f"cannot set the power limit of GPU {uuid} to {watts:g} W: {error}"
+            raise RuntimeError(f"{failure}{hint if isinstance(error, PermissionError) else ''}") from error
+
+    by_hand = f"sudo nvidia-smi -i {uuid} -pl {{:g}}".format
+    return DeviceLimit(*gpu.power_limit_range_w(), gpu.power_limit_w, write, by_hand)
+
+
+def _set_by_zeusd(index: int, watts: float) -> None:
+    """Set the limit of a GPU, by its index in PCI order, through zeusd; OSError if that fails."""
+    try:
+        from httpx import HTTPError
+        from zeus.device.gpu.nvidia import ZeusdNVIDIAGPU
+        from zeus.exception import ZeusBaseError
+        from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
+    except ImportError as error:
+        raise OSError(f"cannot import zeus ({error})\nhint: pip install 'zeus>=0.16'") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its warning about root is part of the error
+            # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
+            ZeusdNVIDIAGPU(index, ZeusdClient(ZeusdConfig.from_env())).set_power_management_limit(round(watts * 1000))
+    except (ZeusBaseError, HTTPError) as error:
+        raise OSError(f"zeusd: {error}") from error

@@ -20,18 +20,18 @@ class GpuInstruments(NamedTuple):
 
 def open_gpu(name: str, counter: Callable[[], Instrument], power: Callable[[], Instrument]) -> GpuInstruments:
     """Open the instruments of a GPU; OSError if neither `counter` nor `power` can be opened."""
-    opened: list[Instrument | None] = []
-    errors = []
-    for open_instrument in (counter, power):
-        try:
-            opened.append(open_instrument())
-        except OSError as error:
-            opened.append(None)
-            errors.append(str(error))
-    if len(errors) == len(opened):
-        raise OSError(". ".join(errors))
-    reason = None if opened[0] else f"{errors[0]}. Its power is sampled instead."
-    return GpuInstruments(name, opened[0], opened[1], reason)
+    (counted, no_counter), (sampled, no_power) = _opened(counter), _opened(power)
+    if not counted and not sampled:
+        raise OSError(f"{no_counter}. {no_power}")
+    return GpuInstruments(name, counted, sampled, None if counted else f"{no_counter}. Its power is sampled instead.")
+
+
+def _opened(open_instrument: Callable[[], Instrument]) -> tuple[Instrument | None, str]:
+    """The instrument, or the reason why it cannot be opened."""
+    try:
+        return open_instrument(), ""
+    except OSError as error:
+        return None, str(error)
 
 
 def gpu_meter(

@@ -22,19 +22,16 @@ from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, Sensors, response_of
 
 SHUNT_STEP_V = 40e-6  # resolution of the INA3221's shunt voltage, and thus of the current: 40 uV
-INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2
-"""The conversion times that an INA3221 can be set to, for a channel's shunt and its bus voltage (its datasheet)."""
-INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
-"""The same for an INA238: its bus voltage, its shunt and its temperature (its datasheet)."""
-READS_PER_SAMPLE = 10
-"""Number of reads of each sample of the service: a reading is a sample that was taken up to one period ago."""
+INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2  # a channel's shunt and its bus voltage
+INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3  # its bus voltage, its shunt and its temperature
+"""The conversion times that a chip can be set to (their datasheets)."""
+READS_PER_SAMPLE = 10  # of the service: a reading is a sample that was taken up to one period ago
 MAX_AGE_PERIODS = 1.5  # number of periods without a new sample after which the power is unavailable
 MODULE = "module"
 INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
 """NVIDIA's names of the rails that feed all others, with their scope, for boards without a rail table."""
 
-Rails = Iterator[tuple[str, Instrument]]
-"""Power rails by name. A rail's scope is not known yet."""
+Rails = Iterator[tuple[str, Instrument]]  # power rails by name; their scope is set later
 
 
 class RailTable(TypedDict, total=False):
@@ -76,8 +73,8 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
     try:
         client = opened.enter_context(connect_client(period_s))
         domain = Domain("sampled", client.interval, "", response=Response(None, renewal_s=client.interval))
-        service = ServiceReader(client)
-        powers = {name: Instrument(domain, partial(service.watts, name)) for name in rail_watts(client.power)}
+        watts = service_reader(client)
+        powers = {name: Instrument(domain, partial(watts, name)) for name in rail_watts(client.power)}
         if not powers:
             raise ValueError("jtop's service finds no power sensor on this board.")
         return rails_meter(powers, rails, client.interval / READS_PER_SAMPLE, close=opened.close)
@@ -93,38 +90,35 @@ def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
     return {name: rail["power"] / 1000 for name, rail in rails.items()}
 
 
-class ServiceReader:
-    """Reads the service's last sample, as long as new ones arrive."""
+def service_reader(client: Any) -> Callable[[str], float]:
+    """Return a function that reads a rail's last power; OSError if the service has ended or sends no new samples."""
+    uptime, renewed_s = client.uptime, time.monotonic()
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._uptime, self._renewed_s = client.uptime, time.monotonic()
-
-    def watts(self, rail: str) -> float:
-        """Return the last power of a rail; OSError if the service has ended or sends no samples any more."""
+    def watts(rail: str) -> float:
+        nonlocal uptime, renewed_s
         try:
-            self._client.ok(spin=True)  # without `spin` it would wait, and disconnect after a timeout
-            watts, uptime = rail_watts(self._client.power)[rail], self._client.uptime
+            client.ok(spin=True)  # without `spin` it would wait, and disconnect after a timeout
+            power_w, last_uptime = rail_watts(client.power)[rail], client.uptime
         except Exception as error:  # the service may end or send anything; the run continues without it
             raise OSError(service_error(error)) from error
-        if uptime != self._uptime:
-            self._uptime, self._renewed_s = uptime, time.monotonic()
-        elif time.monotonic() - self._renewed_s > MAX_AGE_PERIODS * self._client.interval:
+        if last_uptime != uptime:
+            uptime, renewed_s = last_uptime, time.monotonic()
+        elif time.monotonic() - renewed_s > MAX_AGE_PERIODS * client.interval:
             raise OSError("jtop's service sends no new sample")
-        return watts
+        return power_w
+
+    return watts
 
 
 def rails_meter(
-    powers: Mapping[str, Instrument],
-    table: RailTable | None,
-    period_s: float,
-    close: Callable[[], None] = lambda: None,
+    powers: Mapping[str, Instrument], table: RailTable | None, period_s: float, close: Callable[[], None] = lambda: None
 ) -> Meter:
     """Build the meter of a board's rails; ValueError if the board's table names a missing one."""
-    total, covers, reason = total_of(list(powers), table or RailTable())
+    table = table or RailTable()
+    total, covers, reason = total_of(list(powers), table)
     scoped = {}
     for name, power in powers.items():
-        listed = ", ".join(part for part, rail in (table or {}).items() if rail == name)
+        listed = ", ".join(part for part, rail in table.items() if rail == name)
         scope = listed or ("part of the module" if name in total else "within the module")
         scoped[name] = power._replace(domain=power.domain._replace(covers=covers if [name] == total else scope))
     sampler = Sampler(scoped, total=total, period_s=period_s)
@@ -134,8 +128,7 @@ def rails_meter(
 def total_of(available: Sequence[str], table: RailTable) -> tuple[list[str], str, str | None]:
     """Select the rails of the total: from the board's table (ValueError if one is missing), the input rail, or all.
 
-    Returns:
-        The rails, their scope, and the assumption that was made, if any.
+    Returns them with their scope and the assumption that was made, if any.
     """
     if rails := list(table.get("total", ())):
         if missing := sorted(set(rails) - set(available)):
@@ -159,48 +152,42 @@ def find_rails(
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = read_text(sensor / "name")
         domain = Domain("sampled", period_s, "", response=response_of(sensors, kind))
-        hwmons = sorted(sensor.glob("hwmon/hwmon*"))
-        if kind.startswith("ina3221"):
-            for folder in sorted(sensor.glob("iio:device*")):
-                yield from _iio_rails(folder, shunt_ohm, domain)
-            for folder in hwmons:
-                yield from _hwmon_rails(folder, domain)
-        elif kind.startswith("ina238"):
-            yield from (_carrier_rail(folder, domain) for folder in hwmons)
+        for folder in sorted([*sensor.glob("iio:device*"), *sensor.glob("hwmon/hwmon*")]):
+            if kind.startswith("ina238"):  # the input rail of Thor's carrier board
+                shown = _shown_response(folder, INA238_US, 1) or domain.response
+                name = read_text(folder / "in1_label") or "VIN"
+                yield from _rail(name, [folder / "power1_input"], 1e-6, domain._replace(response=shown))
+            elif kind.startswith("ina3221"):
+                yield from (_iio_rails if "iio" in folder.name else _hwmon_rails)(folder, shunt_ohm, domain)
 
 
 def _iio_rails(folder: Path, shunt_ohm: float | None, domain: Domain) -> Rails:
     """Rails of an IIO device (JetPack 4): channels 0 to 2, in milliwatts."""
     for channel in range(3):
-        name = read_text(folder / f"rail_name_{channel}")
-        milliwatts = str(folder / f"in_power{channel}_input")
-        if name and name != "NC" and os.path.exists(milliwatts):
-            step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
-            yield name, Instrument(domain._replace(step=step_w), partial(_watts, (milliwatts,), 1e-3))
+        step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
+        name, milliwatts = read_text(folder / f"rail_name_{channel}"), folder / f"in_power{channel}_input"
+        yield from _rail(name, [milliwatts], 1e-3, domain._replace(step=step_w))
 
 
-def _hwmon_rails(folder: Path, domain: Domain) -> Rails:
+def _hwmon_rails(folder: Path, shunt_ohm: float | None, domain: Domain) -> Rails:
     """Rails of a hwmon device (JetPack 5 and later): channels 1 to 3, in millivolts and milliamperes."""
     enabled = [channel for channel in range(1, 4) if read_text(folder / f"in{channel}_enable") != "0"]
     response = _shown_response(folder, INA3221_US, len(enabled)) or domain.response
     for channel in enabled:
-        name = read_text(folder / f"in{channel}_label")
-        if name and name != "NC":
-            files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
-            step_w = _step_w(folder / f"in{channel}_input", _number_or_0(folder / f"shunt{channel}_resistor") / 1e6)
-            yield name, Instrument(domain._replace(step=step_w, response=response), partial(_watts, files, 1e-6))
+        millivolts, milliamperes = folder / f"in{channel}_input", folder / f"curr{channel}_input"
+        step_w = _step_w(millivolts, _number_or_0(folder / f"shunt{channel}_resistor") / 1e6)
+        name, shown = read_text(folder / f"in{channel}_label"), domain._replace(step=step_w, response=response)
+        yield from _rail(name, [millivolts, milliamperes], 1e-6, shown)
 
 
-def _carrier_rail(folder: Path, domain: Domain) -> tuple[str, Instrument]:
-    """The input rail of Thor's carrier board, in microwatts."""
-    read = partial(_watts, (str(folder / "power1_input"),), 1e-6)
-    shown = _shown_response(folder, INA238_US, 1) or domain.response
-    return read_text(folder / "in1_label") or "VIN", Instrument(domain._replace(response=shown), read)
+def _rail(name: str, files: Sequence[Path], unit_w: float, domain: Domain) -> Rails:
+    """The rail whose power is the product of the files' numbers, times a unit in watts; none if it is not connected."""
+    if name and name != "NC":
+        yield name, Instrument(domain, partial(_watts, [str(file) for file in files], unit_w))
 
 
-def _watts(files: Sequence[str], unit: float) -> float:
-    """Power as the product of the files' numbers, times a unit in watts."""
-    return prod(map(_number, files)) * unit
+def _watts(files: Sequence[str], unit_w: float) -> float:
+    return prod(map(_number, files)) * unit_w
 
 
 def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
