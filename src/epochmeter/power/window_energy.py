@@ -70,8 +70,8 @@ def energy_of_window(
     unavailable = sampling.unavailable.items() if sampling else ()
     # A counter needs no samples, even if power is sampled under the same name.
     failed = {name: f"{why}." for name, why in unavailable if meter.domains[name].source == "sampled"}
-    short = {name: why for name in meter.domains if (why := too_short_reason(name, meter, seconds, sampling))}
-    used = energy_between(before.joules, after.joules, meter.domains, sampling.correction_j if sampling else {})
+    short = {name: why for name in meter.domains if (why := _too_short_reason(name, meter, seconds, sampling))}
+    used = _energy_between(before.joules, after.joules, meter, sampling)
     available = {name: used[name] for name in sorted(used) if name not in failed}
     joules = {name: value for name, value in available.items() if name not in short}
     # A counter may not advance in a short window; it then counts that energy in the next one.
@@ -89,28 +89,26 @@ def energy_of_window(
     notes = _notes(reasons)
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
-    failures = {} if has_total else {name: reasons[name] for name in missing if name in failed or name not in short}
+    failures = {} if has_total else {name: why for name, why in reasons.items() if why != short.get(name)}
     return WindowEnergy(available, metrics, notes, failures, _term(summable, total, seconds, meter, sampling))
 
 
-def energy_between(
-    before: Joules, after: Joules, domains: Mapping[str, Domain], correction_j: Joules
-) -> dict[str, float]:
+def _energy_between(before: Joules, after: Joules, meter: Meter, sampling: Sampling | None) -> dict[str, float]:
     """Joules of each domain between two readings, with the corrections of sampled domains added.
 
     A counter that ran backwards was reset, and one that did not advance is slower than the window: both are left out.
     """
     used = {}
-    for name in domains.keys() & before.keys() & after.keys():
+    for name in meter.domains.keys() & before.keys() & after.keys():
         increase_j = after[name] - before[name]
-        if domains[name].source == "sampled":
-            used[name] = increase_j + correction_j.get(name, 0.0)
+        if meter.domains[name].source == "sampled":
+            used[name] = increase_j + (sampling.correction_j.get(name, 0.0) if sampling else 0.0)
         elif increase_j > 0:
             used[name] = increase_j
     return used
 
 
-def too_short_reason(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
+def _too_short_reason(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
     """Why a window is too short for a domain's instrument; None if it is long enough."""
     domain = meter.domains[name]
     if seconds < (least_s := shortest_s(domain)):

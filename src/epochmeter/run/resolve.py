@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from epochmeter.datasets.ready import check_storage, dataset_checksum, training_
 from epochmeter.machine import host
 from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.gpus import find_gpus, select_gpus
-from epochmeter.power.knobs.requests import SettingRequest, refuse_unrestored, requested_settings, resolve_targets
+from epochmeter.power.knobs.knob import Knob
+from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, refuse_unrestored, requested_knobs, target_of
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identities, now, open_restore_journal
 from epochmeter.run.preflight import check_accelerator, check_capacity, usable_cores, validate_job, worker_count
@@ -88,18 +89,18 @@ def claim(plan: Plan) -> Plan:
 
 def settings(plan: Plan) -> Plan:
     """Step 5: find the device settings to change, or the reasons why the run is a rehearsal and changes none."""
-    job, requests = plan.job, None
+    job, knobs = plan.job, None
     if plan.is_requested_device and job.rehearse is not True:
-        requests = requested_settings(
+        knobs = requested_knobs(
             job.device_settings,
             trains_on_gpu=plan.on_gpu,
             gpus=plan.used_gpus,
             root=job.machine.root,
             journal=plan.journal,
         )
-    rehearsal = rehearsal_reasons(plan, requests)
-    requested = requests if requests and not rehearsal else []
-    targets = dict(zip((setting.key for setting in requested), resolve_targets(requested), strict=True))
+    rehearsal = rehearsal_reasons(plan, knobs)
+    changed = {key: knob for key, knob in (knobs or {}).items() if knob and not rehearsal}
+    targets = {key: (knob, target_of(knob, job.device_settings[key])) for key, knob in changed.items()}
     if targets and not job.measure.lock:
         raise input_error(f"`measure.lock=false` does not allow `{next(iter(targets))}=`", "omit one of the two")
     refuse_unrestored([knob for knob, _ in targets.values()], plan.journal)
@@ -108,17 +109,18 @@ def settings(plan: Plan) -> Plan:
     return plan
 
 
-def rehearsal_reasons(plan: Plan, requests: Sequence[SettingRequest] | None) -> list[str]:
+def rehearsal_reasons(plan: Plan, knobs: Mapping[str, Knob | None] | None) -> list[str]:
     """Return why a run is a rehearsal: it requests another machine, or hardware that this machine lacks.
 
-    `requests` are the requested device settings; None: none may be changed. ValueError with `rehearse=false`.
+    `knobs` are the requested device settings by key; None: none may be changed. ValueError with `rehearse=false`.
     """
     job, choices = plan.job, plan.request.choices
     other_device = f"device={choices['device']} requested, this machine is device={plan.detected}"
-    missing = {setting.key: setting.missing_message for setting in requests or [] if setting.missing_message}
+    missing = [key for key, knob in (knobs or {}).items() if not knob]
     reasons = [*([] if plan.is_requested_device else [other_device]), *_storage_mismatch(job, choices["storage"])]
-    reasons += [*_missing_gpus(plan), *missing.values()]
-    if reasons or requests is None:
+    reasons += _missing_gpus(plan)
+    reasons += [f"{key}={job.device_settings[key]}: this machine has {NO_KNOB_MESSAGES[key]}" for key in missing]
+    if reasons or knobs is None:
         unapplied = {key: value for key, value in job.device_settings.items() if key not in missing}
         reasons += [f"{key}={value} requested, not applied" for key, value in unapplied.items()]
     if reasons and job.rehearse is False:

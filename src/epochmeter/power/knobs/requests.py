@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
@@ -21,28 +20,15 @@ JETSON_FILES = ("/etc/nv_tegra_release", JTOP_SOCKET)
 NO_KNOB_MESSAGES = {"power_limit": "no power limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
 
 
-class SettingRequest(NamedTuple):
-    """A device setting that a job requests by `key`; `knob` is None if this machine does not have it."""
-
-    key: str
-    requested: str | float
-    knob: Knob | None
-
-    @property
-    def missing_message(self) -> str | None:
-        """Why the setting cannot be changed here, which makes the run a rehearsal; None if it can."""
-        return None if self.knob else f"{self.key}={self.requested}: this machine has {NO_KNOB_MESSAGES[self.key]}"
-
-
-def requested_settings(
+def requested_knobs(
     values: Mapping[str, str | float],
     *,
     trains_on_gpu: bool,
     gpus: Sequence[Mapping[str, str]],
     root: str,
     journal: RestoreJournal,
-) -> list[SettingRequest]:
-    """List the requested device settings, given by key, in the order in which they are changed."""
+) -> dict[str, Knob | None]:
+    """List the requested device settings by key, in the order in which they are changed; None: not on this machine."""
     if values:
         refuse_replay(root)
     openers: Mapping[str, Callable[[], Knob | None]] = {
@@ -50,7 +36,7 @@ def requested_settings(
         "clocks": lambda: open_jetson_clocks(root, journal.folder),
         "fan": lambda: open_fan(root),
     }
-    return [SettingRequest(key, values[key], opener()) for key, opener in openers.items() if key in values]
+    return {key: opener() for key, opener in openers.items() if key in values}
 
 
 def refuse_replay(root: str) -> None:
@@ -81,17 +67,10 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
     )
 
 
-def resolve_targets(requests: Sequence[SettingRequest]) -> list[tuple[Knob, SettingTarget]]:
-    """Return the setting to apply to each knob that this machine has."""
-    return [
-        (knob, limit_in_use(knob) if request.requested == AUTO else knob.target_for(request.requested))
-        for request in requests
-        if (knob := request.knob)
-    ]
-
-
-def limit_in_use(knob: Knob) -> SettingTarget:
-    """Return the current power limit; RuntimeError if the devices have different ones."""
+def target_of(knob: Knob, requested: str | float) -> SettingTarget:
+    """Return the setting to apply; for `auto` the current limit, RuntimeError if the devices have different ones."""
+    if requested != AUTO:
+        return knob.target_for(requested)
     now = knob.get()
     for target in knob.limits():
         if knob.is_equal(target.setting, now):
