@@ -15,7 +15,7 @@ import pytest
 from controls import Board
 
 from epochmeter.machine import nvml as nvml_client
-from epochmeter.power.knobs import jtop_control
+from epochmeter.power.knobs import jetson
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
@@ -31,7 +31,7 @@ class ScriptedPowers:
         self._samples = samples
         self.sampling = lambda opened_ns, closed_ns: sampling
 
-    def joules(self, *, fresh: bool = True) -> dict[str, float]:
+    def read(self, *, fresh: bool = True) -> dict[str, float]:
         return dict.fromkeys(self.domains, 100.0)
 
     def drain(self, before_ns: int) -> PowerSamples:
@@ -145,7 +145,7 @@ def other_process() -> Iterator[subprocess.Popen]:
 
 @pytest.fixture
 def journal(tmp_path) -> RestoreJournal:
-    return RestoreJournal(str(tmp_path / "state"), root=str(tmp_path), boot_id="this boot", command="train.py")
+    return RestoreJournal(str(tmp_path / "state"), root=str(tmp_path), command="train.py")
 
 
 @pytest.fixture
@@ -173,5 +173,5 @@ def no_jtop(monkeypatch):
         raise RuntimeError("the jtop service is not active.")
         yield
 
-    monkeypatch.setattr(jtop_control, "connect_client", connected)
+    monkeypatch.setattr(jetson, "connect_client", connected)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

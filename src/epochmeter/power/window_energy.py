@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from epochmeter.power.meter import Domain, Joules, Meter, shortest_s
+from epochmeter.power.meter import Joules, Meter, shortest_s
 from epochmeter.power.power_series import Sampling
 from epochmeter.shared.units import NANOSECOND
 

@@ -13,9 +13,9 @@ from controls import Board
 from epochmeter.machine import privilege
 from epochmeter.machine.privilege import sudoers_rule
 from epochmeter.power.knobs import permission as permissions
-from epochmeter.power.knobs.file_limits import open_rapl_limit
 from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.permission import permission
+from epochmeter.power.knobs.watt_limit import open_rapl_limit
 
 NVML = SimpleNamespace(name="NVML", files=[], commands=[])
 OPENED = {
@@ -79,24 +79,18 @@ def test_gpu_limit_needs_cap_sys_admin_of_the_host(board, monkeypatch, tmp_path,
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_root_of_a_container_may_not_change_read_only_settings(knob, monkeypatch, name):
+def test_user_without_sudo_or_service_gets_a_remedy_and_root_of_a_container_too(knob, user, monkeypatch, name):
+    opened = knob(name)
+    how, remedy = permission(opened)
+    assert (how, "usermod -aG jtop" in remedy, "NOPASSWD" in remedy) == ("", name != "RAPL", name != "jetson_clocks")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(privilege, "can_open_for_writing", lambda file: False)
-    how, remedy = permission(knob(name))
-    assert how == ""
-    assert "read-only here" in remedy
-    assert "sudo" not in remedy
+    how, remedy = permission(opened)
+    assert (how, "read-only here" in remedy, "sudo" in remedy) == ("", True, False)
 
 
-@pytest.mark.parametrize("name", OPENED)
-def test_user_without_sudo_or_service_gets_a_remedy(knob, user, name):
-    how, remedy = permission(knob(name))
-    assert how == ""
-    assert ("usermod -aG jtop" in remedy) == (name != "RAPL")
-    assert ("NOPASSWD" in remedy) == (name != "jetson_clocks")
-
-
-def test_all_files_of_a_limit_must_be_allowed_and_none_is_written(knob, board, user):
+def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_outside_sysfs(
+    knob, board, user, monkeypatch
+):
     files = [board.root / LIMIT.format(package) for package in (0, 1)]
     limits = knob("RAPL")
     user(("tee", files[0]))
@@ -104,6 +98,10 @@ def test_all_files_of_a_limit_must_be_allowed_and_none_is_written(knob, board, u
     user(*(("tee", file) for file in files))
     assert permission(limits) == ("by sudo", None)
     assert [file.read_text() for file in files] == ["95000000\n", "95000000\n"]
+    (board.root / "asked").unlink()
+    monkeypatch.setattr(privilege, "SYSFS", Path("/proc"))
+    assert permission(limits)[0] == ""
+    assert not (board.root / "asked").exists()
 
 
 def test_programs_write_their_messages_in_english(monkeypatch):
@@ -111,26 +109,17 @@ def test_programs_write_their_messages_in_english(monkeypatch):
     assert privilege.run_program("sh", "-c", "echo $LC_ALL") == "C\n"
 
 
-def test_file_outside_sysfs_is_never_opened_by_tee(knob, board, user, monkeypatch):
-    monkeypatch.setattr(privilege, "SYSFS", Path("/proc"))
-    user(*(("tee", board.root / LIMIT.format(package)) for package in (0, 1)))
-    assert permission(knob("RAPL"))[0] == ""
-    assert not (board.root / "asked").exists()
-
-
 @pytest.mark.parametrize("name", permissions.ZEUSD_VARIABLES)
-def test_zeusd_sets_the_limit_of_an_nvidia_gpu(knob, user, monkeypatch, name):
+def test_zeusd_sets_the_limit_of_an_nvidia_gpu(user, monkeypatch, name):
     monkeypatch.setenv(name, "/run/zeusd/zeusd.sock")
     assert permission(NVML) == ("by zeusd", None)
-    assert permission(knob("RAPL"))[0] == ""
 
 
-def test_jtop_service_is_used_if_its_socket_is_accessible(knob, user, tmp_path, monkeypatch):
+def test_jtop_service_is_used_for_its_settings_if_its_socket_is_accessible(knob, user, tmp_path, monkeypatch):
     monkeypatch.setattr(permissions, "find_spec", lambda name: object())
     assert permission(knob("fan"))[0] == ""
     (tmp_path / "jtop.sock").touch()
-    assert permission(knob("fan")) == ("by jtop's service", None)
-    assert permission(knob("RAPL"))[0] == ""
+    assert [permission(knob(name))[0] for name in ("fan", "RAPL")] == ["by jtop's service", ""]
 
 
 @pytest.mark.parametrize("name", ["RAPL", "fan", "nvpmodel"])
@@ -148,8 +137,8 @@ def test_suggested_rule_allows_exactly_the_commands_that_are_run(knob, name, tmp
 
 @pytest.mark.parametrize(("setting", "refused"), [("locked", "--store"), ("free", "--restore")])
 def test_no_rule_is_suggested_for_commands_that_can_write_any_file(knob, board, user, setting, refused):
-    clocks = knob("jetson_clocks")
     if setting == "free":
         board.put(**{"state/l4t_dfs.conf": ""})
+    clocks = knob("jetson_clocks")
     with pytest.raises(RuntimeError, match=rf"(?s)\A(?!.*NOPASSWD).*{refused}.*usermod -aG jtop"):
         clocks.set(setting)

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from epochmeter.power.knobs import requests, restore_journal
-from epochmeter.power.knobs.requests import requested_settings, resolve_targets, restore_after_kill
+from epochmeter.power.knobs.requests import requested_knobs, restore_after_kill, target_of
 
 NVIDIA = {"vendor": "nvidia", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
 AMD = {"vendor": "amd", "bus": "0000:03:00.0"}
@@ -13,34 +13,23 @@ AMD = {"vendor": "amd", "bus": "0000:03:00.0"}
 
 @pytest.fixture
 def requested(board, journal):
-    """Function of (trains_on_gpu, gpus, values): the device settings that these values request on the board."""
+    """Function of (trains_on_gpu, gpus, values): the knobs that these values request on the board."""
 
     def of(trains_on_gpu=False, gpus=(), **values):
-        return requested_settings(values, trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), journal=journal)
+        return requested_knobs(values, trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), journal=journal)
 
     return of
-
-
-def test_jetson_changes_power_mode_before_clocks_before_fan(board, requested):
-    board.with_modes("nano").with_clocks().with_kernel_fan()
-    turns = resolve_targets(requested(power_limit=5, clocks="locked", fan="max"))
-    assert [(knob.name, wish.setting) for knob, wish in turns] == [
-        ("nvpmodel", "5W (id:1)"),
-        ("jetson_clocks", "locked"),
-        ("fan", "manual 255"),
-    ]
 
 
 def test_power_limit_is_that_of_the_gpu_vendor_and_of_a_jetson_its_power_mode(board, requested, nvml):
     """A container may hide the GPUs; the CPU's limit must not be used instead."""
     board.with_rapl().with_amdgpu()
     for gpus, name in (([NVIDIA], "NVML"), ([AMD], "amdgpu"), ([], None)):
-        (demand,) = requested(True, gpus, power_limit=150)
-        assert (demand.knob and demand.knob.name) == name
+        knob = requested(True, gpus, power_limit=150)["power_limit"]
+        assert (knob and knob.name) == name
     board.with_modes("nano")
     for trains_on_gpu, gpus in product((True, False), ([], [NVIDIA])):
-        (demand,) = requested(trains_on_gpu, gpus, power_limit=5)
-        assert demand.knob.name == "nvpmodel"
+        assert requested(trains_on_gpu, gpus, power_limit=5)["power_limit"].name == "nvpmodel"
 
 
 @pytest.mark.parametrize("gpus", [[{"vendor": "nvidia"}], [NVIDIA, AMD]])
@@ -50,23 +39,28 @@ def test_power_limit_of_gpus_without_identifiers_is_refused(board, requested, gp
         requested(True, gpus, power_limit=65)
 
 
-def test_settings_left_by_a_killed_run_are_restored_newest_first(board, requested, journal, no_jtop):
+def test_jetson_changes_power_mode_then_clocks_then_fan_and_the_newest_is_restored_first(
+    board, requested, journal, no_jtop
+):
     """The power mode cannot change while the clocks are locked, so the clocks are restored first."""
-    board.with_modes("nx").with_clocks()
-    for knob, wish in resolve_targets(requested(True, power_limit="id:0", clocks="locked")):
+    board.with_modes("nx").with_clocks().with_kernel_fan()
+    values, changed = {"fan": "max", "clocks": "locked", "power_limit": "id:0"}, []
+    for key, knob in requested(True, **values).items():
         entry = journal.note(knob.name, knob.devices, knob.get(), knob.by_hand(knob.get()))
-        knob.set(wish.setting)
-        journal.update(entry._replace(ours=wish.setting, start_ticks="0"))
+        target = target_of(knob, values[key])
+        knob.set(target.setting)
+        journal.update(entry._replace(applied=target.setting, start_ticks="0"))
+        changed.append((knob.name, target.setting))
+    assert changed == [("nvpmodel", "MODE_15W_2CORE (id:0)"), ("jetson_clocks", "locked"), ("fan", "manual 255")]
     messages = []
     restore_after_kill(journal, messages.append)
-    assert [text.split()[:2] for text in messages] == [["restored", "jetson_clocks"], ["restored", "nvpmodel"]]
-    assert board.mode() == 5
-    assert journal.unrestored() == []
+    assert [text.split()[:2] for text in messages] == [["restored", name] for name, _ in reversed(changed)]
+    assert (board.mode(), journal.unrestored()) == (5, [])
 
 
 def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(journal):
     entry = journal.note("NVML", ["GPU-gone"], "250 W", "nvidia-smi -pl 250")
-    journal.update(entry._replace(ours="150 W", boot_id="the boot before"))
+    journal.update(entry._replace(applied="150 W", boot_id="the boot before"))
     messages = []
     assert restore_after_kill(journal, messages.append) == []
     assert "a reboot has reset it" in messages[0]
@@ -97,4 +91,4 @@ def test_jetson_that_replays_another_board_keeps_its_own_settings(board, request
     (entry,) = restore_after_kill(journal, messages.append)
     assert (entry.knob, board.mode()) == ("nvpmodel", 0)
     assert "is a recorded board" in messages[0]
-    assert requested() == []
+    assert requested() == {}

@@ -11,7 +11,7 @@ from epochmeter.shared.process_identity import start_ticks
 def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path):
     journal.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
-    assert RestoreJournal(str(tmp_path / "state"), root="/", boot_id="", command="").unrestored() == []
+    assert RestoreJournal(str(tmp_path / "state"), root="/", command="").unrestored() == []
 
 
 @pytest.mark.parametrize("changes", [{"start_ticks": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
@@ -20,8 +20,7 @@ def test_only_the_entry_of_an_ended_process_is_pending(journal, other_process, c
     pid = other_process.pid
     entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(pid=pid, start_ticks=start_ticks(pid)))
     assert journal.unrestored() == []
-    left = journal.update(entry._replace(**changes))
-    assert journal.unrestored() == [left]
+    assert journal.unrestored() == [journal.update(entry._replace(**changes))]
 
 
 def test_original_setting_is_never_overwritten(journal):
@@ -29,12 +28,12 @@ def test_original_setting_is_never_overwritten(journal):
     with pytest.raises(RuntimeError, match=rf"(?s)pid {os.getpid()} .*restore 95 W: echo 95000000 && rm "):
         journal.note("RAPL", [], "65 W", "echo 65000000")
     (entry,) = journal.unrestored()
-    assert entry.was == "95 W"
+    assert entry.original == "95 W"
 
 
 def test_no_setting_is_changed_without_a_journal(tmp_path):
     (tmp_path / "file").touch()
-    journal = RestoreJournal(str(tmp_path / "file"), root="/", boot_id="", command="")
+    journal = RestoreJournal(str(tmp_path / "file"), root="/", command="")
     with pytest.raises(RuntimeError, match=r"(?s)cannot write the journal.*machine\.state_dir="):
         journal.note("RAPL", [], "95 W", "by hand")
 
@@ -73,5 +72,4 @@ def test_entry_of_another_container_is_pending_after_a_reboot(journal):
     entry = journal.note("RAPL", [], "95 W", "by hand")
     inside = journal.update(entry._replace(pid=2**22 + 1, start_ticks="0", pid_namespace="pid:[1]"))
     assert journal.unrestored() == []
-    journal.boot_id = "the next boot"
-    assert journal.unrestored() == [inside]
+    assert journal.unrestored() == [journal.update(inside._replace(boot_id="the boot before"))]
