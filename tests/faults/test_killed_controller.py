@@ -124,7 +124,7 @@ def test_next_start_restores_settings_of_a_controller_killed_at_any_instant(
     assert restore_after_kill(journal, messages.append) == []
     assert [board.read(limit) for limit in LIMITS] == ["95000000"] * 2
     assert journal.unrestored() == []
-    if ours:
+    if applied:
         (message,) = messages
         assert re.match("restored RAPL to 95 W.*the killed run.*left it at 65 W$", message)
 

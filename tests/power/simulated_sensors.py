@@ -213,9 +213,8 @@ def sample_times(case: Case, borders_s: Sequence[float], until_s: float, chance:
 def measure(case: Case, load: Load, windows_s: Sequence[tuple[float, float]], chance: Random) -> list[dict[str, float]]:
     """The measured energy of each window and its stated half-width in joules, as a term of their sum."""
     stated = case.stated or case.cross_check or case.response
-    power = PowerSeries(
-        ["rail"], total=["rail"], bridge_s=MAX_SILENCE_S, steps_w={"rail": STEP_W}, responses={"rail": stated}
-    )
+    rail = Domain("sampled", case.period_s, "rail", STEP_W, stated)
+    power = PowerSeries({"rail": rail}, total=["rail"], bridge_s=MAX_SILENCE_S)
     reader, read_j = Reader(load, case.cross_check or case.response, chance), {}
     borders_s = [at_s for window in windows_s for at_s in window]
     for at_s in sample_times(case, borders_s, borders_s[-1] + power.settled_s + 1.5 * case.period_s, chance):

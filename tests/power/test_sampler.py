@@ -59,9 +59,9 @@ def until(condition) -> None:
 def test_border_takes_its_own_sample(rail):
     with sampling(LONG_PERIOD_S, VDD_IN=rail) as sampler_:
         before_ns = time.monotonic_ns()
-        sampler_.joules()
+        sampler_.read()
         rail.watts = 20.0
-        sampler_.joules()
+        sampler_.read()
         after_ns = time.monotonic_ns()
         powers = sampler_.drain(after_ns)
         assert list(powers.total_w)[-2:] == [10.0, 20.0]
@@ -72,23 +72,23 @@ def test_first_reading_waits_for_the_first_sample_of_a_slow_sensor(rail):
     rail.free.clear()
     threading.Timer(0.05, rail.free.set).start()  # the sensor is slow
     with sampling(LONG_PERIOD_S, VDD_IN=rail) as sampler_:
-        assert sampler_.joules(fresh=False).keys() == {"VDD_IN"}
+        assert sampler_.read(fresh=False).keys() == {"VDD_IN"}
 
 
 @pytest.mark.parametrize("error", [OSError("No such device"), ValueError("in1_input holds '', no number")], ids=repr)
 def test_unavailable_sensor_is_logged_once_and_other_domains_continue(quick, rail, error, caplog):
     with sampling(0.005, VDD_IN=rail, VDD_SOC=Rail(1.0)) as sampler_:
-        sampler_.joules()
+        sampler_.read()
         opened_ns = time.monotonic_ns()
         rail.error = error
         until(lambda: caplog.records)
         assert time.monotonic_ns() - opened_ns < S
         reads = rail.reads
         until(lambda: rail.reads > reads + 3)
-        assert sampler_.joules().keys() == {"VDD_SOC"}
+        assert sampler_.read().keys() == {"VDD_SOC"}
         assert str(error) in sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"]
         rail.error = None
-        assert sampler_.joules().keys() == {"VDD_IN", "VDD_SOC"}
+        assert sampler_.read().keys() == {"VDD_IN", "VDD_SOC"}
     (message,) = caplog.messages
     assert message.endswith(f"VDD_IN is no longer available: {error}")
 
@@ -120,7 +120,7 @@ def test_sensor_with_expensive_reads_is_read_rarely_and_stays_available(rail, mo
 
 def test_sensor_that_hangs_delays_one_border_and_not_the_end(quick, rail):
     with sampling(0.005, VDD_IN=rail) as sampler_:
-        sampler_.joules()
+        sampler_.read()
         opened_ns = time.monotonic_ns()
         rail.free.clear()
         reads = rail.reads
@@ -128,9 +128,9 @@ def test_sensor_that_hangs_delays_one_border_and_not_the_end(quick, rail):
         waits_s = []
         for _ in range(3):
             begun_s = time.monotonic()
-            sampler_.joules()
+            sampler_.read()
             waits_s.append(time.monotonic() - begun_s)
-        until(lambda: sampler_.joules() == {})
+        until(lambda: sampler_.read() == {})
         assert waits_s[0] >= sampler.READ_LIMIT_S > 2 * max(waits_s[1:])
         assert sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"].endswith("no sample was taken")
         closing_s = time.monotonic()
@@ -139,10 +139,10 @@ def test_sensor_that_hangs_delays_one_border_and_not_the_end(quick, rail):
 
 def test_slow_reading_counts_as_failed(quick, rail):
     with sampling(LONG_PERIOD_S, VDD_IN=rail) as slow:
-        slow.joules()
+        slow.read()
         rail.free.clear()
         opened_ns = time.monotonic_ns()
-        slow.joules()
+        slow.read()
         time.sleep(sampler.MAX_SILENCE_S)
         rail.free.set()
         until(lambda: slow.sampling(opened_ns, time.monotonic_ns()).failed)
