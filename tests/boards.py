@@ -62,93 +62,68 @@ class Board(NamedTuple):
         return sum(watts[label] for label in self.total)
 
 
-ORIN = (Rail("VDD_IN", 8.0), Rail("VDD_CPU_GPU_CV", 3.0), Rail("VDD_SOC", 1.5))
-ORIN_MODES = ("15W", "25W", "MAXN_SUPER")
+RELEASES = {"iio": "R32 (release), REVISION: 7.4", "hwmon": "R35 (release), REVISION: 4.1"}
+ORIN_RELEASE = {"hwmon": "R36 (release), REVISION: 4.3"}
+
+
+def _chip(address: str, rails: str, volts: float = 5.0, shunt_mohm: int = 5, name: str = "ina3221") -> Chip:
+    """A chip with `label watts` of each channel, or `label watts volts` if its voltage is another."""
+    words = (rail.split() for rail in rails.split(", "))
+    return Chip(address, tuple(Rail(of[0], float(of[1]), float([*of, volts][2]), shunt_mohm) for of in words), name)
+
+
+def _board(
+    model: str, compatible: str, *chips: Chip, total: str, releases: Mapping[str, str], modes: str = "MAXN"
+) -> Board:
+    return Board(model, tuple(compatible.split()), chips, tuple(total.split()), releases, tuple(modes.split()))
+
+
+ORIN = "VDD_IN 8, VDD_CPU_GPU_CV 3, VDD_SOC 1.5"
 BOARDS = {
-    "nano": Board(
+    "nano": _board(
         "NVIDIA Jetson Nano Developer Kit",
-        ("nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano", "nvidia,tegra210"),
-        (Chip("6-0040", (Rail("POM_5V_IN", 5.0), Rail("POM_5V_GPU", 2.0), Rail("POM_5V_CPU", 1.2))),),
-        ("POM_5V_IN",),
-        {"iio": "R32 (release), REVISION: 7.4"},
-        ("MAXN", "5W"),
+        "nvidia,p3449-0000-b00+p3448-0000-b00 nvidia,jetson-nano nvidia,tegra210",
+        _chip("6-0040", "POM_5V_IN 5, POM_5V_GPU 2, POM_5V_CPU 1.2"),
+        total="POM_5V_IN", releases={"iio": RELEASES["iio"]}, modes="MAXN 5W",
     ),
-    "nx": Board(
-        "NVIDIA Jetson Xavier NX Developer Kit",
-        ("nvidia,p3509-0000+p3668-0000", "nvidia,tegra194"),
-        (Chip("7-0040", ORIN),),
-        ("VDD_IN",),
-        {"iio": "R32 (release), REVISION: 7.4", "hwmon": "R35 (release), REVISION: 4.1"},
-        ("MODE_15W_2CORE", "MODE_15W_4CORE", "MODE_15W_6CORE"),
+    "nx": _board(
+        "NVIDIA Jetson Xavier NX Developer Kit", "nvidia,p3509-0000+p3668-0000 nvidia,tegra194", _chip("7-0040", ORIN),
+        total="VDD_IN", releases=RELEASES, modes="MODE_15W_2CORE MODE_15W_4CORE MODE_15W_6CORE",
     ),
-    "agx": Board(
-        "Jetson-AGX",
-        ("nvidia,p2822-0000+p2888-0001", "nvidia,jetson-xavier", "nvidia,tegra194"),
-        (
-            Chip("1-0040", (Rail("GPU", 6.0, 19.0), Rail("CPU", 3.0, 19.0), Rail("SOC", 2.5, 19.0))),
-            Chip("1-0041", (Rail("CV", 0.5, 19.0), Rail("VDDRQ", 1.5, 19.0), Rail("SYS5V", 3.0, 5.0))),
-        ),
-        ("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"),
-        {"iio": "R32 (release), REVISION: 7.4", "hwmon": "R35 (release), REVISION: 4.1"},
-        ("MAXN", "MODE_10W", "MODE_15W", "MODE_30W_ALL"),
+    "agx": _board(
+        "Jetson-AGX", "nvidia,p2822-0000+p2888-0001 nvidia,jetson-xavier nvidia,tegra194",
+        _chip("1-0040", "GPU 6, CPU 3, SOC 2.5", 19.0), _chip("1-0041", "CV 0.5, VDDRQ 1.5, SYS5V 3 5", 19.0),
+        total="GPU CPU SOC CV VDDRQ SYS5V", releases=RELEASES,
     ),
-    "orin_nano": Board(
+    "orin_nano": _board(
         "NVIDIA Jetson Orin Nano Developer Kit Super",
-        ("nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005", "nvidia,tegra234"),
-        (Chip("1-0040", ORIN),),
-        ("VDD_IN",),
-        {"hwmon": "R36 (release), REVISION: 4.3"},
-        ORIN_MODES,
+        "nvidia,p3768-0000+p3767-0005-super nvidia,p3767-0005 nvidia,tegra234", _chip("1-0040", ORIN),
+        total="VDD_IN", releases=ORIN_RELEASE, modes="15W 25W MAXN_SUPER",
     ),
-    "orin_nx": Board(
+    "orin_nx": _board(
         "NVIDIA Jetson Orin NX Engineering Reference Developer Kit",
-        ("nvidia,p3768-0000+p3767-0000", "nvidia,p3767-0000", "nvidia,tegra234"),
-        (Chip("1-0040", ORIN),),
-        ("VDD_IN",),
-        {"hwmon": "R36 (release), REVISION: 4.3"},
-        ("MAXN", "10W", "15W", "25W"),
+        "nvidia,p3768-0000+p3767-0000 nvidia,p3767-0000 nvidia,tegra234", _chip("1-0040", ORIN),
+        total="VDD_IN", releases=ORIN_RELEASE,
     ),
-    "agx_orin": Board(
-        "NVIDIA Jetson AGX Orin Developer Kit",
-        ("nvidia,p3737-0000+p3701-0005", "nvidia,p3701-0005", "nvidia,tegra234"),
-        (
-            Chip(
-                "1-0040",
-                (Rail("VDD_GPU_SOC", 9.0, 20.0, 2), Rail("VDD_CPU_CV", 4.0, 20.0, 2), Rail("VIN_SYS_5V0", 5.0, 5.0, 2)),
-            ),
-            Chip("1-0041", (Rail("NC", 0.2), Rail("VDDQ_VDD2_1V8AO", 1.1, 5.0, 2), Rail("NC", 0.3))),
-        ),
-        ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"),
-        {"hwmon": "R36 (release), REVISION: 4.3"},
-        ("MAXN", "MODE_15W", "MODE_30W", "MODE_50W"),
+    "agx_orin": _board(
+        "NVIDIA Jetson AGX Orin Developer Kit", "nvidia,p3737-0000+p3701-0005 nvidia,p3701-0005 nvidia,tegra234",
+        _chip("1-0040", "VDD_GPU_SOC 9, VDD_CPU_CV 4, VIN_SYS_5V0 5 5", 20.0, 2),
+        _chip("1-0041", "NC 0.2, VDDQ_VDD2_1V8AO 1.1, NC 0.3", shunt_mohm=2),
+        total="VDD_GPU_SOC VDD_CPU_CV VIN_SYS_5V0", releases=ORIN_RELEASE, modes="MAXN MODE_15W MODE_30W MODE_50W",
     ),
-    "thor": Board(
-        "NVIDIA Jetson AGX Thor Developer Kit",
-        ("nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"),
-        (
-            Chip("2-0044", (Rail("VIN", 45.0, 20.0, 2),), name="ina238"),
-            Chip(
-                "2-0040",
-                (Rail("VDD_GPU", 20.0, 12.0, 2), Rail("VDD_CPU_SOC_MSS", 9.0, 12.0, 2), Rail("VIN_SYS_5V0", 8.0)),
-            ),
-        ),
-        ("VIN",),
-        {"hwmon": "R38 (release), REVISION: 2.0"},
-        ("MAXN", "120W", "90W", "70W"),
+    "thor": _board(
+        "NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p4071-0000+p3834-0008 nvidia,p3834-0008 nvidia,tegra264",
+        _chip("2-0044", "VIN 45", 20.0, 2, "ina238"),
+        _chip("2-0040", "VDD_GPU 20, VDD_CPU_SOC_MSS 9, VIN_SYS_5V0 8 5", 12.0, 2),
+        total="VIN", releases={"hwmon": "R38 (release), REVISION: 2.0"},
     ),
-    # A board without a table in conf/device.
-    "tx2": Board(
-        "quill",
-        ("nvidia,p2597-0000+p3310-1000", "nvidia,quill", "nvidia,tegra186"),
-        (
-            Chip("0-0040", (Rail("VDD_SYS_GPU", 2.0), Rail("VDD_SYS_SOC", 1.0), Rail("VDD_4V0_WIFI", 0.2))),
-            Chip("0-0041", (Rail("VDD_IN", 7.0), Rail("VDD_SYS_CPU", 1.5), Rail("VDD_SYS_DDR", 0.8))),
-        ),
-        ("VDD_IN",),
-        {"iio": "R32 (release), REVISION: 7.4"},
-        ("MAXN", "MAXQ"),
+    "tx2": _board(  # a board without a table in conf/device
+        "quill", "nvidia,p2597-0000+p3310-1000 nvidia,quill nvidia,tegra186",
+        _chip("0-0040", "VDD_SYS_GPU 2, VDD_SYS_SOC 1, VDD_4V0_WIFI 0.2"),
+        _chip("0-0041", "VDD_IN 7, VDD_SYS_CPU 1.5, VDD_SYS_DDR 0.8"),
+        total="VDD_IN", releases={"iio": RELEASES["iio"]},
     ),
-}
+}  # fmt: skip
 LAYOUTS = [(name, layout) for name, board in BOARDS.items() for layout in board.releases]
 """Every board in each of its layouts."""
 

@@ -6,6 +6,7 @@ jtop's meter is tested in its own file, since its service and client need separa
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from boards import write
@@ -19,60 +20,45 @@ from epochmeter.power.meters.rails import open_rails
 from epochmeter.power.meters.rapl import open_estimate, open_rapl
 from epochmeter.power.meters.sum import SumMeter
 
-METERS: dict[str, Callable[..., Meter]] = {}
-WHERE = {"gpus": []}
+RAIL_TABLE = {"total": ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]}
 
 
-def meter_of(make: Callable[..., Meter]) -> Callable[..., Meter]:
-    METERS[make.__name__] = make
-    return make
-
-
-@meter_of
-def absent(machine) -> Meter:
-    return NullMeter("there is none")
-
-
-@meter_of
 def counters(machine) -> Meter:
     ticks = count(1)
     return scripted_counters(gpu0=lambda: float(next(ticks)), gpu1=lambda: float(next(ticks)))
 
 
-@meter_of
 def rapl(machine) -> Meter:
     machine.zone("intel-rapl:0", "package-0", 100.0)
     machine.zone("intel-rapl:0:0", "dram", 20.0)
-    return open_rapl(root=machine.root, period_s=0.005, **WHERE)
+    return open_rapl(gpus=[], root=machine.root, period_s=0.005)
 
 
-@meter_of
 def estimate(machine) -> Meter:
     machine.ticks(busy=1000, idle=3000)
-    return open_estimate(root=machine.root, tdp_w=65, **WHERE)
+    return open_estimate(gpus=[], root=machine.root, tdp_w=65)
 
 
-@meter_of
 def rails(machine) -> Meter:
     write(machine.root, "agx_orin")
-    table = {"total": ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]}
-    return open_rails(root=machine.root, period_s=0.005, rails=table, **WHERE)
+    return open_rails(gpus=[], root=machine.root, period_s=0.005, rails=RAIL_TABLE)
 
 
-@meter_of
-def nvml(machine) -> Meter:
-    return open_nvml(root="/", period_s=0.01, gpus=["GPU-aaaa"])
-
-
-@meter_of
 def amd(machine) -> Meter:
     Board(machine.root).with_amdgpu(power1_average=90_000_000)
-    return open_amd(root=machine.root, period_s=0.01, gpus=["0000:03:00.0"])
+    return open_amd(gpus=["0000:03:00.0"], root=machine.root, period_s=0.01)
 
 
-@meter_of
-def sum_of_two(machine) -> Meter:
-    return SumMeter([rails(machine), counters(machine)])
+METERS: dict[str, Callable[..., Meter]] = {
+    "absent": lambda machine: NullMeter("there is none"),
+    "counters": counters,
+    "rapl": rapl,
+    "estimate": estimate,
+    "rails": rails,
+    "nvml": lambda machine: open_nvml(gpus=["GPU-aaaa"], root=Path("/"), period_s=0.01),
+    "amd": amd,
+    "sum of two": lambda machine: SumMeter([rails(machine), counters(machine)]),
+}
 
 
 @pytest.fixture(params=METERS)
@@ -102,9 +88,8 @@ def test_meter_describes_its_total_and_domains(request, meter, parts):
     assert energy["reason"] if is_absent else energy["covers"]
     for domain in meter.domains.values():
         assert domain.source in SOURCES
-        assert domain.period_s > 0
         assert domain.covers
-        assert domain.step >= 0
+        assert domain.period_s > 0 <= domain.step
         assert all(value is None or value >= 0 for value in domain.response)
 
 
@@ -134,8 +119,7 @@ def test_samples_have_statistics_and_are_drained_once(meter):
     sampling, powers = meter.sampling(opened_ns, closed_ns), meter.drain(closed_ns + 1)
     assert (sampling is not None) == bool(powers.times_ns)
     assert powers.watts.keys() <= meter.domains.keys()
-    assert {len(values) for values in powers.watts.values()} <= {len(powers.times_ns)}
-    assert len(powers.total_w) == len(powers.times_ns)
+    assert {len(values) for values in (*powers.watts.values(), powers.total_w)} == {len(powers.times_ns)}
     assert list(powers.times_ns) == sorted(powers.times_ns)
     if sampling:
         assert sampling.samples >= 2  # one per reading
