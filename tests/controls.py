@@ -1,12 +1,11 @@
-"""What can be set on a machine, as files below a root, and the programs that set it, as a board has them.
+"""Simulated settings of a machine: files below a root, and the programs of a board that change them.
 
-The programs act on the files below the root; those that take root act for `sudo` alone, or for root itself.
+The programs act on the files below the root; those that need root require `sudo` or root.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,51 +26,36 @@ class Table(NamedTuple):
     """A board's power modes, as NVIDIA ships them."""
 
     default: int
-    modes: Sequence[Mode]
+    modes: list[Mode]
 
 
 def table(default: int, text: str) -> Table:
-    """`id name cores mask`, a line a mode."""
-    rows = [line.split() for line in text.strip().splitlines()]
+    """A table from `id name cores mask` of each mode."""
+    rows = [row.split() for row in text.split(", ")]
     return Table(default, [Mode(int(row[0]), row[1], int(row[2]), *map(int, row[3:])) for row in rows])
 
 
 TABLES = {
-    "nano": table(0, "0 MAXN 4\n1 5W 2"),
+    "nano": table(0, "0 MAXN 4, 1 5W 2"),
     "nx": table(
         5,
-        """0 MODE_15W_2CORE 2 1
-        1 MODE_15W_4CORE 4 1
-        2 MODE_15W_6CORE 6 1
-        3 MODE_10W_2CORE 2 1
-        4 MODE_10W_4CORE 4 1
-        5 MODE_10W_DESKTOP 4 1
-        6 MODE_20W_2CORE 2 1
-        7 MODE_20W_4CORE 4 1
-        8 MODE_20W_6CORE 6 1""",
+        "0 MODE_15W_2CORE 2 1, 1 MODE_15W_4CORE 4 1, 2 MODE_15W_6CORE 6 1, 3 MODE_10W_2CORE 2 1, 4 MODE_10W_4CORE 4 1, "
+        "5 MODE_10W_DESKTOP 4 1, 6 MODE_20W_2CORE 2 1, 7 MODE_20W_4CORE 4 1, 8 MODE_20W_6CORE 6 1",
     ),
     "agx": table(
         7,
-        """0 MAXN 8 0
-        1 MODE_10W 2 5
-        2 MODE_15W 4 0
-        3 MODE_30W_ALL 8 0
-        4 MODE_30W_6CORE 6 0
-        5 MODE_30W_4CORE 4 0
-        6 MODE_30W_2CORE 2 0
-        7 MODE_15W_DESKTOP 4 0""",
+        "0 MAXN 8 0, 1 MODE_10W 2 5, 2 MODE_15W 4 0, 3 MODE_30W_ALL 8 0, 4 MODE_30W_6CORE 6 0, 5 MODE_30W_4CORE 4 0, "
+        "6 MODE_30W_2CORE 2 0, 7 MODE_15W_DESKTOP 4 0",
     ),
-    "orin_nano": table(1, "0 15W 6 240\n1 25W 6 240\n2 MAXN_SUPER 6 240\n3 7W 4 252"),
-    "orin_nx": table(4, "0 MAXN_SUPER 8 240\n1 10W 4 252\n2 15W 4 252\n3 25W 8 240\n4 40W 8 240"),
-    "agx_orin": table(2, "0 MAXN 12 0\n1 MODE_15W 4 248\n2 MODE_30W 8 240\n3 MODE_50W 12 0"),
-    "thor": table(1, "0 MAXN 14 0\n1 120W 14 0\n2 90W 12 3\n3 70W 12 7"),
-    # As a vendor of carrier boards may write it: numbers left out, and a mode that is named for no watts.
-    "gaps": table(5, "2 QUIET 2 0\n5 MODE_15W 4 0\n9 MODE_20W_AI 4 0"),
+    "orin_nano": table(1, "0 15W 6 240, 1 25W 6 240, 2 MAXN_SUPER 6 240, 3 7W 4 252"),
+    "agx_orin": table(2, "0 MAXN 12 0, 1 MODE_15W 4 248, 2 MODE_30W 8 240, 3 MODE_50W 12 0"),
+    # As a vendor of carrier boards may write it: with gaps in the numbers, and a mode without watts in its name.
+    "gaps": table(5, "2 QUIET 2 0, 5 MODE_15W 4 0, 9 MODE_20W_AI 4 0"),
 }
 
 
 def nvpmodel_conf(name: str) -> str:
-    """The board's nvpmodel.conf: what can be set and where, the modes, and which is the default."""
+    """The board's nvpmodel.conf: the settings with their files, the modes and the default."""
     default, modes = TABLES[name]
     cores = max(mode.cores for mode in modes)
     lines = ["# Power modes", "", "< PARAM TYPE=FILE NAME=CPU_ONLINE >"]
@@ -158,7 +142,7 @@ class Board:
         return (self.root / path).read_text().strip()
 
     def program(self, name: str, script: str) -> None:
-        """A program of that name; its shell function `root_only` ends it unless sudo or AS_ROOT makes the user root."""
+        """Write a program; its shell function `root_only` ends it unless sudo or AS_ROOT makes the user root."""
         guard = '[ -n "$AS_ROOT" ] || { echo "Error: root only"; exit 1; }'
         self.programs.mkdir(parents=True, exist_ok=True)
         executable(self.programs / name, f"#!/bin/sh\nROOT='{self.root}'\nroot_only() {{ {guard}; }}\n{script}")
@@ -166,9 +150,9 @@ class Board:
     def with_modes(self, name: str, current: int | None = None) -> Board:
         """A board's power modes, at its default or another, and nvpmodel."""
         default, modes = TABLES[name]
-        self.put(**{"etc/nvpmodel.conf": nvpmodel_conf(name)})
-        self.put(**{"nvpmodel/modes": "\n".join(f"{mode.number} {mode.name} {mode.mask}" for mode in modes)})
-        self.put(**{"nvpmodel/status": f"pmode:{default if current is None else current:04}"})
+        listed = "\n".join(f"{mode.number} {mode.name} {mode.mask}" for mode in modes)
+        status = f"pmode:{default if current is None else current:04}"
+        self.put(**{"etc/nvpmodel.conf": nvpmodel_conf(name), "nvpmodel/modes": listed, "nvpmodel/status": status})
         (self.root / "var/lib").mkdir(parents=True, exist_ok=True)
         (self.root / "var/lib/nvpmodel").symlink_to(self.root / "nvpmodel")
         self.program("nvpmodel", NVPMODEL)
@@ -201,7 +185,7 @@ class Board:
         return self
 
     def with_rapl(self, packages: int = 2, watts: float = 95) -> Board:
-        """CPU packages with a long-term limit of 120 W at most, and around them what is no package's limit."""
+        """CPU packages with a long-term limit of 120 W at most, and limits of other zones."""
         for package in range(packages):
             self.zone(f"intel-rapl:{package}", f"package-{package}", watts)
             self.zone(f"intel-rapl:{package}:0", "core", 70)
@@ -210,24 +194,21 @@ class Board:
         return self
 
     def zone(self, folder: str, name: str, watts: float) -> None:
-        zone = f"sys/class/powercap/{folder}"
-        self.put(**{f"{zone}/name": name, f"{zone}/enabled": 1, f"{zone}/energy_uj": 1})
-        self.put(**{f"{zone}/constraint_0_name": "short_term", f"{zone}/constraint_0_power_limit_uw": 150_000_000})
-        self.put(**{f"{zone}/constraint_2_name": "peak_power", f"{zone}/constraint_2_power_limit_uw": 200_000_000})
-        self.put(**{f"{zone}/constraint_1_name": "long_term", f"{zone}/constraint_1_max_power_uw": 120_000_000})
-        self.put(**{f"{zone}/constraint_1_power_limit_uw": round(watts * 1e6)})
+        limits_w = {"short_term": 150, "long_term": watts, "peak_power": 200}
+        files = {"name": name, "enabled": 1, "energy_uj": 1, "constraint_1_max_power_uw": 120_000_000}
+        for number, (term, limit_w) in enumerate(limits_w.items()):
+            files |= {f"constraint_{number}_name": term, f"constraint_{number}_power_limit_uw": round(limit_w * 1e6)}
+        self.put(**{f"sys/class/powercap/{folder}/{file}": value for file, value in files.items()})
 
     def with_amdgpu(
         self, bus: str = "0000:03:00.0", device: str = "0x744c", unique_id: str = "", busy: int = 0, **sensors: object
     ) -> Board:
         card = f"sys/class/drm/card{len(list(self.root.glob('sys/class/drm/card*')))}/device"
-        self.put(**{f"{card}/uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}", f"{card}/device": device})
-        self.put(**{f"{card}/unique_id": unique_id, f"{card}/gpu_busy_percent": busy})
-        self.put(**{f"{card}/mem_busy_percent": busy // 2})
-        hwmon = f"{card}/hwmon/hwmon4"
-        self.put(**{f"{hwmon}/power1_cap": 250_000_000, f"{hwmon}/power1_cap_min": 0})
-        self.put(**{f"{hwmon}/power1_cap_max": 303_000_000})
-        self.put(**{f"{hwmon}/{name}": value for name, value in sensors.items()})
+        files = {"uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}", "device": device, "unique_id": unique_id}
+        files |= {"gpu_busy_percent": busy, "mem_busy_percent": busy // 2}
+        sensors |= {"power1_cap": 250_000_000, "power1_cap_min": 0, "power1_cap_max": 303_000_000}
+        files |= {f"hwmon/hwmon4/{name}": value for name, value in sensors.items()}
+        self.put(**{f"{card}/{file}": value for file, value in files.items()})
         return self
 
     def on_path(self) -> str:
