@@ -2,11 +2,10 @@
 
 import logging
 import sys
-import threading
 from typing import Any
 
 from jtop.core import power
-from power.jtop_service import Manager, Service, get_key
+from power.jtop_service import Service, serve
 
 
 class BoardService(Service):
@@ -26,9 +25,6 @@ class BoardService(Service):
 if __name__ == "__main__":
     logging.disable()  # which rails it leaves out is known
     service = BoardService(sys.argv[2])
-    for name, shared in (("get_queue", service.requests), ("sync_data", service.data), ("sync_event", service.event)):
-        Manager.register(name, callable=lambda shared=shared: shared)
-    threading.Thread(target=service.hear, daemon=True).start()
-    server = Manager(address=sys.argv[1], authkey=get_key().encode()).get_server()
+    server = serve(service, sys.argv[1])
     print("ready", flush=True)
     server.serve_forever()

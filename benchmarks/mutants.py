@@ -76,7 +76,7 @@ MUTANTS = [
         "checks = False",
         "power/meters/test_nvml.py",
     ),
-    Mutant("power/meters/jtop.py", "return \"jtop's service refuses this user: ", 'return "'),
+    Mutant("power/meters/jtop.py", "return \"jtop's service refuses this user: ", 'return "', "power/test_jtop.py"),
     Mutant("power/sampler.py", "return max(MAX_SILENCE_S,", "return min(MAX_SILENCE_S,"),
     Mutant("power/meter.py", "joules.pop(name, None)  #", "pass  #", "power/test_meter.py power/meters/test_meters.py"),
     Mutant("power/meters/rapl.py", "self._range_uj if now_uj < self._last_uj else 0", "0"),

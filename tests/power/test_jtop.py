@@ -157,8 +157,8 @@ def test_sampling_period_of_another_client_applies(metered):
 
 @pytest.mark.parametrize(
     ("fault", "script", "why"),
-    [("SIGKILL", {}, "jtop's service failed: "), ("", {"last": 0}, "no new sample")],
-    ids=["dies", "sends no samples"],
+    [("SIGKILL", {}, "jtop's service failed: "), ("SIGSTOP", {}, "no new sample"), ("", {"last": 0}, "no new sample")],
+    ids=["dies", "hangs", "stalls"],
 )
 def test_service_that_fails_during_a_run_is_logged_once_per_rail(metered, fault, script, why):
     window = metered(fault, script={"power": ORIN_NANO, **script})

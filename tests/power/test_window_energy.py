@@ -108,8 +108,15 @@ def test_counter_keeps_its_energy_if_sampled_power_is_unavailable():
     meter = checked_counter(scripted(lost, gpu0=0.02, gpu0_sampled=0.02))
     energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0})
     assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
-    assert energy.notes == ["no energy of gpu0_sampled: unread."]
-    assert energy.unavailable == {}
+    assert (energy.notes, energy.unavailable) == (["no energy of gpu0_sampled: unread."], {})
+
+
+def test_domains_outside_of_the_total_have_a_note_only_if_the_total_has_no_energy():
+    meter = checked_counter(scripted(WELL._replace(samples=2), gpu0_sampled=0.0))
+    before, after = {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0}
+    assert used(meter, before, after).notes == []
+    notes = used(meter, before, {**after, "gpu0": 1.0}).notes
+    assert [note.partition(":")[0] for note in notes] == ["no energy of gpu0", "no energy of gpu0_sampled"]
 
 
 def test_mean_power_is_per_second_between_the_readings_and_net_energy_may_be_negative():
@@ -123,11 +130,12 @@ def test_mean_power_is_per_second_between_the_readings_and_net_energy_may_be_neg
 @pytest.mark.parametrize(
     ("averaging_s", "structure_j", "half_width_j"),
     [
-        pytest.param(0.0, 3.0, 1.0, id="continuous: one period"),
-        pytest.param(0.025, 3.0, math.hypot(1, 3), id="part-time, sampled: variation of the samples"),
-        pytest.param(0.025, None, math.hypot(1, 1.98 * math.sqrt(75) + 1.5), id="part-time, not sampled"),
-        pytest.param(None, None, math.hypot(1, 1.98 * 10 + 1.5), id="unknown averaging time"),
+        (0.0, 3.0, 1.0),
+        (0.025, 3.0, math.hypot(1, 3)),
+        (0.025, None, math.hypot(1, 1.98 * math.sqrt(75) + 1.5)),
+        (None, None, math.hypot(1, 1.98 * 10 + 1.5)),
     ],
+    ids=["continuous: one period", "part-time: variation of the samples", "part-time, not sampled", "unknown"],
 )
 def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, structure_j, half_width_j):
     powers = structure_j and scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
@@ -155,13 +163,6 @@ def test_uncertainty_is_that_of_the_meter_and_of_the_time_outside_the_window(met
     assert metrics["energy_uncertainty_j"] == pytest.approx(uncertainty_j + 100 * 0.01)
 
 
-def test_idle_energy_is_the_difference_over_the_idle_time():
-    clock = {"joules": 100.0}
-    meter = counters(period_s=1e-9, cpu0=lambda: clock["joules"])
-    energy = measure_idle(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
-    assert energy.metrics["energy_j"] == 60
-
-
 def test_reading_of_a_counter_is_at_its_middle_and_sampled_power_is_integrated_to_its_end(monkeypatch):
     clock = {"now_ns": 1000}
 
@@ -174,3 +175,10 @@ def test_reading_of_a_counter_is_at_its_middle_and_sampled_power_is_integrated_t
     waits = sampled(VDD_IN=0.0)
     monkeypatch.setattr(waits, "read", lambda: {"VDD_IN": slow_read()})
     assert take_reading(waits) == Reading(2200, {"VDD_IN": 7.0}, 600, 0)
+
+
+def test_idle_energy_is_the_difference_over_the_idle_time():
+    clock = {"joules": 100.0}
+    meter = counters(period_s=1e-9, cpu0=lambda: clock["joules"])
+    energy = measure_idle(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
+    assert energy.metrics["energy_j"] == 60

@@ -43,9 +43,9 @@ print(json.dumps(results))
 """
 
 
-def energy_of(*gpus, root):
+def energy_of(*gpus, **how):
     """The energy and the domains of a meter of these GPUs."""
-    with closing(open_amd(gpus=gpus, root=root, period_s=0.01)) as meter:
+    with closing(open_amd(gpus=gpus, period_s=0.01, **how)) as meter:
         return meter.energy, meter.domains
 
 
@@ -65,8 +65,8 @@ def test_first_die_of_a_dual_board_measures_both(tmp_path, name):
 def test_power_has_the_response_of_its_file_in_the_device_table(tmp_path, file, response):
     Board(tmp_path).with_amdgpu(**{file: 90_000_000})
     table = {"power1_average": {"averaging_s": 1.0, "renewal_s": 0.1}}
-    with closing(open_amd(gpus=["0000:03:00.0"], root=tmp_path, period_s=0.01, sensors=table)) as meter:
-        assert meter.domains["gpu0"].response == response
+    _, domains = energy_of("0000:03:00.0", root=tmp_path, sensors=table)
+    assert domains["gpu0"].response == response
 
 
 @pytest.mark.parametrize(

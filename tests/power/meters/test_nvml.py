@@ -83,19 +83,19 @@ def test_sampled_power_is_the_total_if_there_is_no_counter(opened):
 @pytest.mark.parametrize(
     ("stub", "own", "sampled", "counter"),
     [
-        pytest.param("", {}, Response(1.0, 0.0, 0.1), Response(None, 0.0, 0.1), id="mean"),
-        pytest.param("ga100", {}, Response(**A100), Response(**A100), id="GA100"),
-        pytest.param("instant", {}, UNKNOWN, Response(None, 0.0, 0.1), id="instantaneous"),
-        pytest.param("ga100", OWN, Response(**A100), Response(0.1, 0.02, 0.1), id="own"),
+        ("", {}, Response(1.0, 0.0, 0.1), Response(None, 0.0, 0.1)),
+        ("ga100", {}, Response(**A100), Response(**A100)),
+        ("instant", {}, UNKNOWN, Response(None, 0.0, 0.1)),
+        ("ga100", OWN, Response(**A100), Response(0.1, 0.02, 0.1)),
     ],
+    ids=["mean", "GA100", "instantaneous", "own"],
 )
 def test_counter_adds_up_sampled_power_unless_the_device_table_lists_its_own_response(
     opened, stub, own, sampled, counter
 ):
     table = {"8.0": A100, **({"8.0 counter": own} if own else {})}
     domains = opened("GPU-aaaa", stub=stub, sensors=table).domains
-    assert domains["gpu0_sampled"].response == sampled
-    assert domains["gpu0"].response == counter
+    assert (domains["gpu0_sampled"].response, domains["gpu0"].response) == (sampled, counter)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,5 @@ def test_gpu_that_is_lost_during_a_run_has_no_energy_and_the_reason(opened, monk
     before, opened_ns = meter.read(), time.monotonic_ns()
     monkeypatch.setenv("STUB", "unsupported")
     time.sleep(1)
-    after = meter.read()
-    assert before.keys() == {"gpu0", "gpu0_sampled"}
-    assert after.keys() == set()
+    assert (before.keys(), meter.read()) == ({"gpu0", "gpu0_sampled"}, {})
     assert "Not Supported" in meter.sampling(opened_ns, time.monotonic_ns()).unavailable["gpu0_sampled"]
