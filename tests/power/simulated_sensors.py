@@ -8,7 +8,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -17,14 +17,13 @@ from epochmeter.machine.periodic_thread import jittered_s
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.power.sampler import MAX_SILENCE_S
-from epochmeter.power.uncertainty import Response
+from epochmeter.power.uncertainty import UNKNOWN, Response
 from epochmeter.results.summary import total_uncertainty_j
 from epochmeter.shared.units import NANOSECOND
 
 LOW_W, HIGH_W, SPIKE_W, CYCLE_S = 5.0, 15.0, 30.0, 0.12
 STEP_W = 0.04  # resolution of an INA3221 on 5 mOhm at 5 V
-LEAD_S, MEMORY_S = 5.0, 2.0
-"""Time from the start of sampling to the window, as in a run, and from the start of the load to that of sampling."""
+LEAD_S, MEMORY_S = 5.0, 2.0  # time from the start of sampling to the window, and from that of the load to sampling
 PERIOD_S, GPU_PERIOD_S = 0.01, 0.05  # the configured sampling periods of boards and of GPUs
 HOLE_S = 0.3
 
@@ -55,34 +54,32 @@ def constant(window_s: float, chance: Random) -> Load:
     return Load([(BEGIN_S, chance.uniform(LOW_W, HIGH_W))])
 
 
-def step(window_s: float, chance: Random) -> Load:
-    """One step up or down within the window."""
-    return _one_step(chance.uniform(0, window_s), chance)
-
-
-def step_near_a_border(window_s: float, chance: Random) -> Load:
-    """One step at most 0.5 s before or after a border of the window."""
-    return _one_step(chance.choice((0.0, window_s)) + chance.uniform(-0.5, 0.5), chance)
-
-
-def _one_step(at_s: float, chance: Random) -> Load:
+def step(window_s: float, chance: Random, at_s: float | None = None) -> Load:
+    """One step up or down, within the window unless its time is given."""
+    at_s = chance.uniform(0, window_s) if at_s is None else at_s
     before, after = chance.sample((LOW_W, HIGH_W), 2)
     return Load([(BEGIN_S, before), (at_s, after)])
 
 
+def step_near_a_border(window_s: float, chance: Random) -> Load:
+    """One step at most 0.5 s before or after a border of the window."""
+    return step(window_s, chance, chance.choice((0.0, window_s)) + chance.uniform(-0.5, 0.5))
+
+
 def ramp(window_s: float, chance: Random) -> Load:
-    """Linear increase over the window, in stairs that are finer than any sampling."""
-    stairs = 1000
-    rise = [(window_s * (at + 0.5) / stairs, LOW_W + (HIGH_W - LOW_W) * (at + 1) / stairs) for at in range(stairs)]
+    """Linear increase over the window, in 1000 stairs, finer than any sampling."""
+    rise = [(window_s * (at + 0.5) / 1000, LOW_W + (HIGH_W - LOW_W) * (at + 1) / 1000) for at in range(1000)]
     return Load([(BEGIN_S, LOW_W), *rise])
 
 
 def square(window_s: float, chance: Random, cycle_s: float = CYCLE_S, duty: float = 0.5) -> Load:
     """Alternating power, as of batches, with a random phase."""
     begin_s = BEGIN_S - chance.uniform(0, cycle_s)
-    starts_s = (begin_s + cycle_s * cycle for cycle in range(math.ceil((window_s + 2 - begin_s) / cycle_s)))
-    pairs = (((at_s, HIGH_W), (at_s + duty * cycle_s, LOW_W)) for at_s in starts_s)
-    return Load(list(chain.from_iterable(pairs)))
+    changes: list[tuple[float, float]] = []
+    for cycle in range(math.ceil((window_s + 2 - begin_s) / cycle_s)):
+        at_s = begin_s + cycle_s * cycle
+        changes += [(at_s, HIGH_W), (at_s + duty * cycle_s, LOW_W)]
+    return Load(changes)
 
 
 def any_square(window_s: float, chance: Random) -> Load:
@@ -120,11 +117,10 @@ class Case(NamedTuple):
     hole: bool = False  # whether reads fail for 0.3 s of the window
     counter: bool = False
     """Whether a counter adds up the sensor's readings; then the power is sampled as a cross-check only."""
-    cross_check: Response | None = None  # the response of the sampled power if it is not that of the counter's sensor
+    cross_check: Response | None = None  # the response of the sampled power if it differs from the counter's sensor
 
 
 SLOW_READ_S = 0.02
-UNKNOWN = Response(None, 0.0, None)
 JETPACK4, THOR = Response(0.4224, 0.0, 0.4224), Response(0.0505, 0.0, 0.0505)
 MEAN54, LATE50 = Response(0.054), Response(0.05, 0.02)
 A100, MEAN_1S = Response(0.025, 0.0, 0.1), Response(1.0, 0.0, 0.1)
