@@ -20,7 +20,6 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response
-from epochmeter.power.window_energy import Reading, energy_of_window
 
 
 class ScriptedPowers:
@@ -46,41 +45,6 @@ def counters(source: str = "counter", period_s: float = 0.1, **read: Callable[[]
     """A meter of counters, given the functions that read them."""
     parts = {name: Instrument(Domain(source, period_s, name), at) for name, at in read.items()}
     return Meter(counters=parts, total=list(parts), covers="all")
-
-
-class Machine(Board):
-    """Powercap zones and /proc/stat, with counters that the test sets."""
-
-    counter_range_j = 65_532.610987
-
-    def zone(self, folder: str, name: str, joules: float) -> None:
-        """Write a powercap zone with the given counter value."""
-        microjoules = {"max_energy_range_uj": self.counter_range_j * 1e6, "energy_uj": joules * 1e6}
-        files = {"name": name, **{file: round(value) for file, value in microjoules.items()}}
-        self.put(**{f"sys/class/powercap/{folder}/{file}": value for file, value in files.items()})
-
-    def ticks(self, *, busy: int, idle: int, cores: int = 4) -> None:
-        """Write /proc/stat with busy and idle time of all cores together, in hundredths of a second."""
-        times = f"{busy - 40} 10 15 {idle - 5} 5 7 8 900 300 0"  # 900 stolen, 300 of user for guests
-        names = ["cpu ", *(f"cpu{core}" for core in range(cores))]
-        self.put(**{"proc/stat": "".join(f"{name} {times}\n" for name in names) + "intr 12345"})
-
-
-@pytest.fixture
-def energy():
-    """Function of (before, after, meter, seconds): the joules of a window between two readings."""
-
-    def between(before, after, meter, seconds):
-        metrics = energy_of_window(Reading(0, before), Reading(round(seconds * 1e9), after), meter, seconds).metrics
-        names = {name for name in metrics if name.endswith("_j")} - {"energy_uncertainty_j"}
-        return {name: metrics[name] for name in names}
-
-    return between
-
-
-@pytest.fixture
-def machine(tmp_path) -> Machine:
-    return Machine(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -48,8 +48,8 @@ def test_shortest_window_is_that_of_the_documentation(source, response, least_s)
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_configured_meter_opens_on_a_machine_without_sensors(path, machine):
+def test_every_configured_meter_opens_on_a_machine_without_sensors(path, board):
     spec = {key: value for key, value in yaml.safe_load(path.read_text()).items() if key != "rails"}  # a board's own
-    meter = open_meter(spec, gpus=[], root=machine.root)
+    meter = open_meter(spec, gpus=[], root=board.root)
     assert (spec["name"], meter.energy["source"], meter.read(), meter.total({})) == (path.stem, "none", {}, None)
     assert meter.energy["reason"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from boards import write
-from controls import Board
 from power.conftest import counters as scripted_counters
 
 from epochmeter.power.meter import SOURCES, Meter, NullMeter
@@ -23,50 +22,50 @@ from epochmeter.power.meters.sum import SumMeter
 RAIL_TABLE = {"total": ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]}
 
 
-def counters(machine) -> Meter:
+def counters(board) -> Meter:
     ticks = count(1)
     return scripted_counters(gpu0=lambda: float(next(ticks)), gpu1=lambda: float(next(ticks)))
 
 
-def rapl(machine) -> Meter:
-    machine.zone("intel-rapl:0", "package-0", 100.0)
-    machine.zone("intel-rapl:0:0", "dram", 20.0)
-    return open_rapl(gpus=[], root=machine.root, period_s=0.005)
+def rapl(board) -> Meter:
+    board.zone("intel-rapl:0", "package-0", 100.0)
+    board.zone("intel-rapl:0:0", "dram", 20.0)
+    return open_rapl(gpus=[], root=board.root, period_s=0.005)
 
 
-def estimate(machine) -> Meter:
-    machine.ticks(busy=1000, idle=3000)
-    return open_estimate(gpus=[], root=machine.root, tdp_w=65)
+def estimate(board) -> Meter:
+    board.ticks(busy=1000, idle=3000)
+    return open_estimate(gpus=[], root=board.root, tdp_w=65)
 
 
-def rails(machine) -> Meter:
-    write(machine.root, "agx_orin")
-    return open_rails(gpus=[], root=machine.root, period_s=0.005, rails=RAIL_TABLE)
+def rails(board) -> Meter:
+    write(board.root, "agx_orin")
+    return open_rails(gpus=[], root=board.root, period_s=0.005, rails=RAIL_TABLE)
 
 
-def amd(machine) -> Meter:
-    Board(machine.root).with_amdgpu(power1_average=90_000_000)
-    return open_amd(gpus=["0000:03:00.0"], root=machine.root, period_s=0.01)
+def amd(board) -> Meter:
+    board.with_amdgpu(power1_average=90_000_000)
+    return open_amd(gpus=["0000:03:00.0"], root=board.root, period_s=0.01)
 
 
 METERS: dict[str, Callable[..., Meter]] = {
-    "absent": lambda machine: NullMeter("there is none"),
+    "absent": lambda board: NullMeter("there is none"),
     "counters": counters,
     "rapl": rapl,
     "estimate": estimate,
     "rails": rails,
-    "nvml": lambda machine: open_nvml(gpus=["GPU-aaaa"], root=Path("/"), period_s=0.01),
+    "nvml": lambda board: open_nvml(gpus=["GPU-aaaa"], root=Path("/"), period_s=0.01),
     "amd": amd,
-    "sum of two": lambda machine: SumMeter([rails(machine), counters(machine)]),
+    "sum of two": lambda board: SumMeter([rails(board), counters(board)]),
 }
 
 
 @pytest.fixture(params=METERS)
-def meter(request, machine, monkeypatch) -> Iterator[Meter]:
+def meter(request, board, monkeypatch) -> Iterator[Meter]:
     if request.param == "nvml":
         request.getfixturevalue("nvml")
         monkeypatch.setenv("STUB", "ticks")
-    made = METERS[request.param](machine)
+    made = METERS[request.param](board)
     yield made
     made.close()
 

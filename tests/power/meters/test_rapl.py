@@ -1,29 +1,37 @@
 from contextlib import closing, suppress
 
 import pytest
+from controls import COUNTER_RANGE_J
 
 from epochmeter.power.meters import rapl
 from epochmeter.power.meters.rapl import open_estimate, open_rapl, power_from_energy
+from epochmeter.power.window_energy import Reading, energy_of_window
 
 
 @pytest.fixture
-def server(machine):
+def server(board):
     """Two packages with DRAM, and zones that repeat or include their energy."""
     for package in (0, 1):
-        machine.zone(f"intel-rapl:{package}", f"package-{package}", 100)
-        machine.zone(f"intel-rapl:{package}:0", "core", 60)
-        machine.zone(f"intel-rapl:{package}:1", "uncore", 10)
-        machine.zone(f"intel-rapl:{package}:2", "dram", 20)
-    machine.zone("intel-rapl:2", "psys", 500)
-    machine.zone("intel-rapl-mmio:0", "package-0", 100)
-    return machine
+        board.zone(f"intel-rapl:{package}", f"package-{package}", 100)
+        board.zone(f"intel-rapl:{package}:0", "core", 60)
+        board.zone(f"intel-rapl:{package}:1", "uncore", 10)
+        board.zone(f"intel-rapl:{package}:2", "dram", 20)
+    board.zone("intel-rapl:2", "psys", 500)
+    board.zone("intel-rapl-mmio:0", "package-0", 100)
+    return board
 
 
-def open_meter(machine):
-    return closing(open_rapl(gpus=[], root=machine.root))
+def energy_j(before, after, meter, seconds):
+    """The energies of a window between two readings."""
+    metrics = energy_of_window(Reading(0, before), Reading(round(seconds * 1e9), after), meter, seconds).metrics
+    return {name: joules for name, joules in metrics.items() if name.endswith("_j") and "uncertainty" not in name}
 
 
-def test_energy_is_that_of_packages_and_dram_counted_once(server, energy):
+def open_meter(board):
+    return closing(open_rapl(gpus=[], root=board.root))
+
+
+def test_energy_is_that_of_packages_and_dram_counted_once(server):
     after = {
         "intel-rapl:0 package-0": 150, "intel-rapl:0:0 core": 95, "intel-rapl:0:1 uncore": 15,
         "intel-rapl:0:2 dram": 27, "intel-rapl:1 package-1": 130, "intel-rapl:1:2 dram": 21,
@@ -33,7 +41,7 @@ def test_energy_is_that_of_packages_and_dram_counted_once(server, energy):
         before = meter.read()
         for zone, joules in after.items():
             server.zone(*zone.split(), joules)
-        metrics = energy(before, meter.read(), meter, 1)
+        metrics = energy_j(before, meter.read(), meter, 1)
     assert metrics == pytest.approx(
         {"energy_j": 88, "energy_cpu0_j": 50, "energy_cpu1_j": 30, "energy_dram0_j": 7, "energy_dram1_j": 1}
     )
@@ -41,16 +49,16 @@ def test_energy_is_that_of_packages_and_dram_counted_once(server, energy):
     assert meter.energy == {"source": "counter", "covers": "CPU packages and DRAM", "reason": None}
 
 
-def test_counter_overflow_is_corrected(machine, energy):
-    machine.zone("intel-rapl:0", "package-0", machine.counter_range_j - 10)
-    with open_meter(machine) as meter:
+def test_counter_overflow_is_corrected(board):
+    board.zone("intel-rapl:0", "package-0", COUNTER_RANGE_J - 10)
+    with open_meter(board) as meter:
         before = meter.read()
-        machine.zone("intel-rapl:0", "package-0", 5)
+        board.zone("intel-rapl:0", "package-0", 5)
         once = meter.read()
-        machine.zone("intel-rapl:0", "package-0", 4)
+        board.zone("intel-rapl:0", "package-0", 4)
         twice = meter.read()
-    assert energy(before, once, meter, 1)["energy_j"] == pytest.approx(15)
-    assert energy(once, twice, meter, 1)["energy_j"] == pytest.approx(machine.counter_range_j - 1)
+    assert energy_j(before, once, meter, 1)["energy_j"] == pytest.approx(15)
+    assert energy_j(once, twice, meter, 1)["energy_j"] == pytest.approx(COUNTER_RANGE_J - 1)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +70,15 @@ def test_counter_overflow_is_corrected(machine, energy):
     ],
     ids=["no powercap", "virtual machine", "readable by root"],
 )
-def test_energy_without_a_readable_counter_is_absent_with_the_reason(machine, monkeypatch, joules, reason):
+def test_energy_without_a_readable_counter_is_absent_with_the_reason(board, monkeypatch, joules, reason):
     def refuse(folder):
         raise PermissionError(13, "Permission denied", str(folder / "energy_uj"))
 
     if joules is not None:
-        machine.zone("intel-rapl:0", "package-0", joules)
+        board.zone("intel-rapl:0", "package-0", joules)
     if joules:
         monkeypatch.setattr(rapl, "Zone", refuse)
-    with open_meter(machine) as meter:
+    with open_meter(board) as meter:
         assert meter.energy["source"] == "none"
         assert reason in meter.energy["reason"]
 
@@ -122,20 +130,20 @@ def test_readings_too_close_together_have_no_power(package):
     assert powers_w == [pytest.approx(50.0, rel=0.21), pytest.approx(50.0, rel=0.06)]
 
 
-def test_dies_of_a_package_are_separate_domains(machine):
+def test_dies_of_a_package_are_separate_domains(board):
     for die in (0, 1):
-        machine.zone(f"intel-rapl:{die}", f"package-0-die-{die}", 1)
-        machine.zone(f"intel-rapl:{die}:0", "dram", 1)
-    with open_meter(machine) as meter:
+        board.zone(f"intel-rapl:{die}", f"package-0-die-{die}", 1)
+        board.zone(f"intel-rapl:{die}:0", "dram", 1)
+    with open_meter(board) as meter:
         assert set(meter.domains) == {"cpu0_die0", "cpu0_die1", "dram0_die0", "dram0_die1"}
 
 
-def test_half_busy_cpu_is_estimated_at_half_its_rated_power(machine, energy):
-    machine.ticks(busy=1000, idle=9000, cores=4)
-    meter = open_estimate(gpus=[], root=machine.root, tdp_w=65)
+def test_half_busy_cpu_is_estimated_at_half_its_rated_power(board):
+    board.ticks(busy=1000, idle=9000, cores=4)
+    meter = open_estimate(gpus=[], root=board.root, tdp_w=65)
     before = meter.read()
-    machine.ticks(busy=1000 + 2000, idle=9000 + 2000, cores=4)  # ten seconds of four cores
-    assert energy(before, meter.read(), meter, 10) == {"estimated_energy_j": pytest.approx(10 * 65 / 2)}
+    board.ticks(busy=1000 + 2000, idle=9000 + 2000, cores=4)  # ten seconds of four cores
+    assert energy_j(before, meter.read(), meter, 10) == {"estimated_energy_j": pytest.approx(10 * 65 / 2)}
     assert meter.energy == {
         "source": "estimated",
         "covers": "CPU: busy fraction of 65 W",
@@ -144,12 +152,12 @@ def test_half_busy_cpu_is_estimated_at_half_its_rated_power(machine, energy):
     }
 
 
-def test_estimate_without_rated_power_or_proc_stat_is_absent_with_the_reason_and_zero_is_refused(machine):
-    unreadable = open_estimate(gpus=[], root=machine.root, tdp_w=65).energy
-    machine.ticks(busy=1000, idle=9000)
-    unrated = open_estimate(gpus=[], root=machine.root).energy
+def test_estimate_without_rated_power_or_proc_stat_is_absent_with_the_reason_and_zero_is_refused(board):
+    unreadable = open_estimate(gpus=[], root=board.root, tdp_w=65).energy
+    board.ticks(busy=1000, idle=9000)
+    unrated = open_estimate(gpus=[], root=board.root).energy
     assert unreadable["source"] == unrated["source"] == "none"
     assert "cannot be estimated" in unreadable["reason"]
     assert unrated["reason"].endswith("meter.tdp_w=65")
     with pytest.raises(ValueError, match=r"meter\.tdp_w=0 is not a rated power"):
-        open_estimate(gpus=[], root=machine.root, tdp_w=0)
+        open_estimate(gpus=[], root=board.root, tdp_w=0)

@@ -76,13 +76,13 @@ def test_samples_of_all_parts_are_merged_by_time(both):
 @pytest.mark.parametrize(
     "unmeasured", [{**NONE, "reason": "RAPL is kept for root."}, ESTIMATE], ids=["absent", "estimated"]
 )
-def test_sum_with_an_unmeasured_part_is_the_first_part_only(machine, unmeasured):
-    machine.zone("intel-rapl:0", "package-0", 100.0)
-    machine.ticks(busy=1000, idle=9000)
+def test_sum_with_an_unmeasured_part_is_the_first_part_only(board, unmeasured):
+    board.zone("intel-rapl:0", "package-0", 100.0)
+    board.ticks(busy=1000, idle=9000)
     counted = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
-    made = open_sum(gpus=[], root=machine.root, parts=[counted, unmeasured])
+    made = open_sum(gpus=[], root=board.root, parts=[counted, unmeasured])
     assert (made.energy["source"], made.energy["domains"], "machine" in made.energy) == ("counter", ["cpu0"], False)
     assert made.energy["reason"].startswith("No machine_energy_j: ")
     made.close()
-    estimate = open_sum(gpus=[], root=machine.root, parts=[ESTIMATE, counted])
+    estimate = open_sum(gpus=[], root=board.root, parts=[ESTIMATE, counted])
     assert (estimate.energy["source"], estimate.domains.keys()) == ("estimated", {"cpu"})
