@@ -82,7 +82,6 @@ def long_stalls_draw_more(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random
 
 
 def all_four(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
-    """The four structures above together."""
     compute_ramps_down(watts, lasts_s, rng)
     workers_refill(watts, lasts_s, rng)
     long_stalls_draw_more(watts, lasts_s, rng)
@@ -138,8 +137,7 @@ def read(
     sensor: Sensor, closed_s: float, ends_s: np.ndarray, until_j: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Times of the samples, from one second before the window to one second after it, and the readings."""
-    pauses_s = sensor.period_s * rng.uniform(0.75, 1.25, int((closed_s + 2) / sensor.period_s * 1.1))
-    times_s = np.cumsum(pauses_s) - 1
+    times_s = np.cumsum(sensor.period_s * rng.uniform(0.75, 1.25, int((closed_s + 2) / sensor.period_s * 1.1))) - 1
     times_s = times_s[times_s < closed_s + 1]
     measured_s = (np.floor(times_s / sensor.held_s) * sensor.held_s if sensor.held_s else times_s) - sensor.lag_s
 

@@ -79,7 +79,7 @@ def test_gpu_limit_needs_cap_sys_admin_of_the_host(board, monkeypatch, tmp_path,
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_user_without_sudo_or_service_gets_a_remedy_and_root_of_a_container_too(knob, user, monkeypatch, name):
+def test_user_without_rights_gets_a_remedy_and_root_of_a_container_another_one(knob, user, monkeypatch, name):
     opened = knob(name)
     how, remedy = permission(opened)
     assert (how, "usermod -aG jtop" in remedy, "NOPASSWD" in remedy) == ("", name != "RAPL", name != "jetson_clocks")

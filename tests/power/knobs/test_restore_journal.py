@@ -20,7 +20,8 @@ def test_only_the_entry_of_an_ended_process_is_pending(journal, other_process, c
     pid = other_process.pid
     entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(pid=pid, start_ticks=start_ticks(pid)))
     assert journal.unrestored() == []
-    assert journal.unrestored() == [journal.update(entry._replace(**changes))]
+    left = journal.update(entry._replace(**changes))
+    assert journal.unrestored() == [left]
 
 
 def test_original_setting_is_never_overwritten(journal):
@@ -72,4 +73,5 @@ def test_entry_of_another_container_is_pending_after_a_reboot(journal):
     entry = journal.note("RAPL", [], "95 W", "by hand")
     inside = journal.update(entry._replace(pid=2**22 + 1, start_ticks="0", pid_namespace="pid:[1]"))
     assert journal.unrestored() == []
-    assert journal.unrestored() == [journal.update(inside._replace(boot_id="the boot before"))]
+    left = journal.update(inside._replace(boot_id="the boot before"))
+    assert journal.unrestored() == [left]
