@@ -111,7 +111,8 @@ def claimed_devices(
         # Again: a run that held the device until now may have been killed.
         unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
         refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
-        outcome.notes += [f"{entry.knob} could not be restored to its original {entry.original}." for entry in unrestored]
+        texts = (f"{entry.knob} could not be restored to its original {entry.original}." for entry in unrestored)
+        outcome.notes += texts
         yield
 
 
