@@ -8,7 +8,6 @@ import pytest
 
 from epochmeter.report.runs.load import merge_sweeps, read
 from epochmeter.results.reuse import (
-    ReusePool,
     find_completed,
     is_usable,
     read_reference,
@@ -22,28 +21,25 @@ from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.shared.record import INTERVALS, Record
 from epochmeter.sweep.sweep_folder import write_points
 
-CONFIGURATION = "batch8"
+IDENTITY = "batch8"
 
 
-def completed(folder, repeat=0, configuration=CONFIGURATION, state="completed", rehearsal=(), at="2026-11-20"):
+def completed(folder, identity=IDENTITY, state="completed", rehearsal=(), at="2026-11-20"):
     """A run of two epochs as a command leaves it."""
     folder.mkdir(parents=True)
     record = Record(folder)
-    identity = configuration if repeat == 0 else f"{configuration}r{repeat}"
     run = {"record_id": f"{folder.parent.name}-{folder.name}", "number": int(folder.name), "identity": identity,
            "rehearsal": list(rehearsal), "overrides": ["batch=8"], "energy": {"reason": "none here"},
            "host": "here", "sweep_id": folder.parent.name}  # fmt: skip
-    record.describe({"repeat": repeat, "evaluate": False, "batch": 8}, run)
+    record.describe({"repeat": 0, "evaluate": False, "batch": 8}, run)
     for epoch in range(2):
         record.append_steps(array("f", [0.1] * 3 * len(INTERVALS)))
         record.append_losses(array("f", [0.5] * 3))
         record.append({"window": "epoch", "epoch": epoch, "metrics": {"epoch/steps": 3, "epoch/e2e_s": 1.5}})
     metrics = {"total/epochs": 2, "steady/e2e_s": 1.5}
-    summary = {"state": state, "metrics": metrics, "notes": [], "failure": None}
-    record.write_summary(summary, identity, configuration)
+    record.write_summary({"state": state, "metrics": metrics, "notes": [], "failure": None}, identity)
     if state == "completed":
-        completion = read_json(folder / "completed.json")
-        write_json(folder / "completed.json", {**completion, "finished": at})
+        write_json(folder / "completed.json", {"identity": identity, "finished": at})
     return record
 
 
@@ -62,39 +58,20 @@ def refer(folder, origin, *overrides):
     return origin
 
 
-def taken(new, *repeats, configuration=CONFIGURATION):
-    """The runs that a sweep's repeats of one configuration reuse: `A/0`, or None for one that is measured."""
-    pool = ReusePool(new)
-    runs = [pool.take(configuration if k == 0 else f"{configuration}r{k}", configuration, k) for k in repeats]
+def taken(new, *identities):
+    """The runs that the next runs of a sweep reuse: `A/0`, or None for one that is measured."""
+    reuse_pool.cache_clear()
+    runs = [find_completed(new / f"1{place}", identity) for place, identity in enumerate(identities)]
     return [run and f"{run.folder.parent.name}/{run.folder.name}" for run in runs]
 
 
-@pytest.mark.parametrize(
-    ("there", "expected"),
-    [
-        ([0], ["A/0", None, None]),
-        ([0, 1, 2], ["A/0", "A/1", "A/2"]),
-        ([0, 0, 0], ["A/0", "A/1", "A/2"]),  # three single runs
-        ([2, 0], ["A/1", "A/0", None]),
-    ],
-    ids=str,
-)
-def test_repeat_k_reuses_the_run_of_its_number_or_one_of_k_plus_1_completed_runs_and_each_run_once(
-    tmp_path, new, there, expected
-):
-    for number, repeat in enumerate(there):
-        completed(tmp_path / "A" / str(number), repeat, at=f"2026-11-20T00:00:0{number}")
-    assert taken(new, 0, 1, 2) == expected
-    assert taken(new, 0, configuration="batch32") == [None]
-
-
-def test_a_sweep_reuses_neither_its_own_runs_nor_one_run_twice(tmp_path, new):
+def test_each_run_of_the_same_identity_is_reused_once_the_earliest_first(tmp_path, new):
+    for number, identity in enumerate([IDENTITY, "repeat 1", IDENTITY]):
+        completed(tmp_path / "A" / str(number), identity, at=f"2026-11-20T00:00:0{9 - number}")
     completed(new / "0")
-    assert taken(new, 0) == [None]
-    origin = completed(tmp_path / "A" / "0")
-    assert taken(new, 1) == [None], "the second repeat needs two completed runs"
-    refer(new / "1", origin, "batch=8")
-    assert taken(new, 0) == [None]
+    assert taken(new, IDENTITY, IDENTITY, IDENTITY, "batch16", "repeat 1") == ["A/2", "A/0", None, None, "A/1"]
+    refer(new / "1", Record(tmp_path / "A" / "2"))
+    assert taken(new, IDENTITY, IDENTITY) == ["A/0", None], "run 1 refers to A/2"
 
 
 def cut(name):
@@ -107,13 +84,13 @@ def cut(name):
      lambda folder: (folder / "completed.json").unlink()],
 )  # fmt: skip
 def test_damaged_or_incomplete_run_or_rehearsal_is_not_reused(tmp_path, new, harm):
-    assert not is_usable(completed(tmp_path / "A" / "1", rehearsal=["no such device"]), CONFIGURATION)
-    assert not is_usable(completed(tmp_path / "A" / "2", state="failed"), CONFIGURATION)
+    assert not is_usable(completed(tmp_path / "A" / "1", rehearsal=["no such device"]), IDENTITY)
+    assert not is_usable(completed(tmp_path / "A" / "2", state="failed"), IDENTITY)
     record = completed(tmp_path / "A" / "0")
-    assert is_usable(record, CONFIGURATION)
+    assert is_usable(record, IDENTITY)
     harm(record.folder)
-    assert not is_usable(record, CONFIGURATION)
-    assert taken(new, 0) == [None]
+    assert not is_usable(record, IDENTITY)
+    assert taken(new, IDENTITY) == [None]
 
 
 def test_reference_survives_the_copy_of_all_sweeps_and_of_its_sweep_alone(tmp_path, new):
@@ -128,10 +105,10 @@ def test_reference_survives_the_copy_of_all_sweeps_and_of_its_sweep_alone(tmp_pa
 
 def test_run_is_measured_again_once_the_one_it_refers_to_is_removed_or_replaced(tmp_path, new):
     origin = refer(new / "0", completed(tmp_path / "A" / "0"), "batch=8")
-    assert find_completed(new / "0", CONFIGURATION, CONFIGURATION, 0).folder == origin.folder
-    assert find_completed(new / "0", "batch16", "batch16", 0) is None
+    assert find_completed(new / "0", IDENTITY).folder == origin.folder
+    assert find_completed(new / "0", "batch16") is None
     shutil.rmtree(origin.folder)
-    assert find_completed(new / "0", CONFIGURATION, CONFIGURATION, 0) is None
+    assert find_completed(new / "0", IDENTITY) is None
     Record(new / "0").archive_attempt()
     assert read_reference(new / "0") is None
     assert (new / "0" / "attempt1" / "reused.json").exists()
@@ -155,7 +132,7 @@ def test_the_record_of_a_failed_attempt_is_archived_before_a_reference_is_writte
 
 def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_once(tmp_path, new):
     origin = refer(new / "1", completed(tmp_path / "A" / "3"), "experiment=stalls", "+note=x")
-    completed(new / "2", configuration="batch16")
+    completed(new / "2", identity="batch16")
     rows = read(new).runs
     assert [(row.number, row.keys, row.sweep, row.reused, row.steady("e2e_s")) for row in rows] == [
         (1, {"experiment": "stalls", "note": "x"}, "new", "A/3", 1.5),

@@ -46,7 +46,7 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
             kind, reason = FAILURES_BY_STATE.get(entry.state, ("killed", "its process ended without an error message"))
             result.set_failed(kind, f"{reason.format(**asdict(entry))} (Slurm job {entry.job}: {entry.state})")
             job, run = recorded_job(record.job()), record.run()
-            record.write_summary(build_summary(record, job, run, result), run["identity"], run.get("configuration"))
+            record.write_summary(build_summary(record, job, run, result), run["identity"])
         result.update_from_record(record)
         publish(record, request.job.tracking.to_dict(), result)
     elif record.is_completed() and entry.state == "COMPLETED":  # its node has checked that it would measure the same

@@ -23,50 +23,34 @@ READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Exceptions raised by reading a damaged record or reference."""
 
 
-class ReusePool:
-    """The completed runs that one sweep may reuse, each once."""
+@lru_cache(maxsize=1)
+def reuse_pool(sweep: Path) -> dict[str, list[Path]]:
+    """Return the completed runs next to a sweep by identity, without those that it refers to already.
 
-    def __init__(self, sweep: Path) -> None:
-        """Read `completed.json` of every run in the sweeps next to this one, and the references of this sweep."""
-        # (end, identity, folder) by identity, and by the identity of the configuration's first repeat.
-        self._runs: dict[str, set[tuple[str, str, Path]]] = defaultdict(set)
-        completions = sweep.parent.glob("[!.]*/[0-9]*/completed.json")
-        for path in (path for path in completions if path.parents[1] != sweep):
+    They are read once per command, and sorted by their end.
+    """
+    references = [record for path in sweep.glob(f"*/{REFERENCE}") if (record := referenced_record(path.parent))]
+    used = {(record.folder.parent.name, record.folder.name) for record in references}
+    ends: dict[str, list[tuple[str, Path]]] = defaultdict(list)
+    for path in sweep.parent.glob("[!.]*/[0-9]*/completed.json"):
+        folder = path.parent
+        if folder.parent != sweep and (folder.parent.name, folder.name) not in used:
             with suppress(*READ_ERRORS):
                 completion = read_json(path)
-                run = completion["finished"], completion["identity"], path.parent
-                for key in (completion["identity"], completion.get("configuration", completion["identity"])):
-                    self._runs[key].add(run)
-        references = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
-        self._used = {record.folder.resolve() for record in references if record}
-
-    def take(self, identity: str, configuration: str, repeat: int) -> Record | None:
-        """Take a run to reuse for a repeat of a configuration; None if it has to be measured.
-
-        A run of the same identity is preferred. Repeat k (from 0) may also take another run of the configuration, if
-        there are at least k + 1 completed ones. A configuration is identified by its first repeat.
-        """
-        runs = sorted(self._runs[configuration] | self._runs[identity])
-        usable = [(own, folder) for _, own, folder in runs if is_usable(Record(folder), own)]
-        free = [(own, folder) for own, folder in usable if folder.resolve() not in self._used]
-        same = [folder for own, folder in free if own == identity]
-        chosen = same or ([folder for _, folder in free] if len(usable) > repeat else [])
-        if not chosen:
-            return None
-        self._used.add(chosen[0].resolve())
-        return Record(chosen[0])
+                ends[completion["identity"]].append((completion["finished"], folder))
+    return {identity: [folder for _, folder in sorted(own)] for identity, own in ends.items()}
 
 
-reuse_pool = lru_cache(maxsize=1)(ReusePool)
-"""The pool of a sweep, read once per command: runs completed later are not in it."""
-
-
-def find_completed(folder: Path, identity: str, configuration: str, repeat: int) -> Record | None:
-    """Return the run that a run's folder references, if it still has this configuration, else as `ReusePool.take`."""
+def find_completed(folder: Path, identity: str) -> Record | None:
+    """Return the run that a run's folder references, if it still has this identity, else one that no run refers to."""
     record = referenced_record(folder)
-    if record and {identity, configuration} & {*read_json(record.folder / "completed.json").values()}:
+    if record and read_json(record.folder / "completed.json").get("identity") == identity:
         return record
-    return reuse_pool(folder.parent).take(identity, configuration, repeat)
+    unused = reuse_pool(folder.parent).get(identity, [])
+    while unused:
+        if is_usable(record := Record(unused.pop(0)), identity):
+            return record
+    return None
 
 
 def is_usable(record: Record, identity: str) -> bool:

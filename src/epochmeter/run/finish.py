@@ -77,7 +77,7 @@ def write_summary(plan: Plan, outcome: RunResult) -> None:
     try:
         summary = build_summary(plan.record, plan.job, plan.run, outcome)
         ended = datetime.now().astimezone().isoformat()
-        plan.record.write_summary({**summary, "ended": ended}, plan.run["identity"], plan.run.get("configuration"))
+        plan.record.write_summary({**summary, "ended": ended}, plan.run["identity"])
     except OSError as error:
         outcome.set_failed("exception", write_error(error))
 
@@ -95,7 +95,7 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
             job, run = recorded_job(record.job()), record.run()
             outcome = RunResult(run["number"], run["overrides"])
             outcome.state, outcome.kind, outcome.failure = state, "killed", ABORTED_MESSAGE
-            record.write_summary(build_summary(record, job, run, outcome), run["identity"], run.get("configuration"))
+            record.write_summary(build_summary(record, job, run, outcome), run["identity"])
             if destination_of(job.tracking.to_dict()) is None:
                 queue.dequeue(record)
             say(f"run {record.folder.relative_to(multirun)} is marked as {state}: {ABORTED_MESSAGE}")

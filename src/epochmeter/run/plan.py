@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -80,7 +80,7 @@ class Plan:
         folder = self.record.folder
         if not self.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or reuses_none(folder.parent):
             return None
-        return reuse.find_completed(folder, self.run["identity"], self.run["configuration"], self.job.repeat)
+        return reuse.find_completed(folder, self.run["identity"])
 
     def open_record(self) -> list[str]:
         """Resume from the checkpoint of an earlier attempt, or archive that attempt; return notes on the resumption."""
@@ -117,7 +117,7 @@ class Plan:
         """Add metadata to the record; the dataset's checksum becomes part of the run's identity."""
         self.run.update(metadata)
         if self.run["dataset"]:
-            self.run.update(identities(self, self.run["dataset"]["digest"]))
+            self.run["identity"] = identity_of(self, self.run["dataset"]["digest"])
         keys = self.job.to_dict()
         if self.job.measure.command:
             of_data = ("cache", "drop_caches") if self.job.measure.data else ()
@@ -197,13 +197,9 @@ def command_line() -> str:
     return shlex.join([*words, *map(redact_override, arguments)])
 
 
-def identities(plan: Plan, digest: str | None) -> dict[str, str]:
-    """Return the identities of the run and of the first repeat of its configuration."""
-    models = [gpu.get("model", "") for gpu in plan.used_gpus]
-    return {
-        "identity": identity(plan.job, digest, plan.node.nodes, models),
-        "configuration": identity(replace(plan.job, repeat=0), digest, plan.node.nodes, models),
-    }
+def identity_of(plan: Plan, digest: str | None) -> str:
+    """Return the identity of a run with the checksum of its dataset."""
+    return identity(plan.job, digest, plan.node.nodes, [gpu.get("model", "") for gpu in plan.used_gpus])
 
 
 def now() -> str:

@@ -21,7 +21,7 @@ from epochmeter.machine.gpus import find_gpus, select_gpus
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, refuse_unrestored, requested_knobs, target_of
 from epochmeter.run.nodes import Node, current_node
-from epochmeter.run.plan import Plan, command_line, identities, now, open_restore_journal
+from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
 from epochmeter.run.preflight import check_accelerator, check_capacity, usable_cores, validate_job, worker_count
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
@@ -159,7 +159,7 @@ def _initial_metadata(plan: Plan, rehearsal: list[str]) -> dict[str, object]:
         "number": request.number,
         "of_sweep": request.of_sweep,
         "name": _display_name(request),
-        **identities(plan, dataset_checksum(job.dataset, job.storage, ROOT)),
+        "identity": identity_of(plan, dataset_checksum(job.dataset, job.storage, ROOT)),
         "choices": request.choices,
         "overrides": request.overrides,
         "command": command_line(),

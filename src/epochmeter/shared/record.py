@@ -100,16 +100,12 @@ class Record:
         with append_to(self.folder / "epochs.jsonl") as lines:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
-    def write_summary(self, summary, identity, configuration=None):
-        """Write the summary and then, for a completed run, `completed.json`.
-
-        `configuration` is the identity of the first repeat of the same configuration, by which other sweeps find it.
-        """
+    def write_summary(self, summary, identity):
+        """Write the summary and then, for a completed run, `completed.json` with its identity."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
         write_json(self.folder / "summary.json", summary)
         if summary["state"] == "completed":
-            extra = {"configuration": configuration} if configuration else {}
-            write_json(self.folder / "completed.json", {"identity": identity, "finished": now, **extra})
+            write_json(self.folder / "completed.json", {"identity": identity, "finished": now})
             with contextlib.suppress(FileNotFoundError):
                 (self.folder / CHECKPOINT).unlink()
 
