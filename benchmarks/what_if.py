@@ -103,8 +103,7 @@ def compared(job: Job) -> list[list[str]]:
             rows[name].append(row(repeat, name, metrics["e2e_s"], steady=metrics, job_keys=keys, cores=None))
         for change, (_, changed) in changes(job).items():
             real[change].append(measured(changed)["e2e_s"])
-    times = {name: [run.metrics["steady/e2e_s"] for run in runs] for name, runs in rows.items()}
-    pipeline = pipeline_of(rows, times)
+    pipeline = pipeline_of(rows)
     lines = []
     for change, (options, _) in changes(job).items():
         predicted_s, real_s = epoch_s(pipeline, **options), statistics.fmean(real[change])

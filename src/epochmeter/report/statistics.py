@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -28,8 +28,8 @@ MIN_EFFECT = 0.02
 ALPHA = 0.05
 """False discovery rate between two sweeps; probability that any of many equal configurations is called different."""
 BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
-"""The pooled variance counts as further degrees of freedom of each configuration: a quarter for each configuration, at
-most two. More of them detect smaller differences, and raise false alarms if the noise differs."""
+"""The pooled variance counts as a quarter of a degree of freedom per configuration, at most two: more of them detect
+smaller differences, and raise false alarms if the noise differs."""
 MANY_CONFIGURATIONS = 16
 """With more configurations in two sweeps, each may add one borrowed degree of freedom if the variances seem equal."""
 MIN_DOF_OF_TREND = 3  # that must remain for effects of rounds and a trend to be estimated together
@@ -55,22 +55,31 @@ class Estimate:
         """Whether the interval is known and contains a value."""
         return self.low is not None and self.high is not None and self.low <= value <= self.high
 
-    def scaled(self, factor: float) -> Estimate:
-        """Return the estimate in another unit; the factor is positive."""
-        low, high = (None if bound is None else factor * bound for bound in (self.low, self.high))
-        return Estimate(factor * self.value, low, high)
-
-    def exp(self) -> Estimate:
-        """Return the exponential, of an estimate of a logarithm."""
-        low, high = (None if bound is None else math.exp(bound) for bound in (self.low, self.high))
-        return Estimate(math.exp(self.value), low, high)
+    def map(self, function: Callable[[float], float]) -> Estimate:
+        """Return an increasing function of the estimate, such as its value in another unit."""
+        low, high = (None if bound is None else function(bound) for bound in (self.low, self.high))
+        return Estimate(function(self.value), low, high)
 
 
-class Variance(NamedTuple):
-    """A variance, and the degrees of freedom of its estimate; or an array of each."""
+class Mean(NamedTuple):
+    """A mean or a difference of means, its variance, and the degrees of freedom of the variance; or arrays of each."""
 
+    value: Any
     variance: Any
     dof: Any
+
+    def interval(self, probability: float = BOUND) -> Estimate:
+        """Return Student's interval; each bound holds with the probability."""
+        half = student(self.dof, probability) * math.sqrt(self.variance) if self.variance else 0.0
+        return Estimate(self.value, self.value - half, self.value + half)
+
+    def p_value(self, bound: float = 0.0) -> float:
+        """Return the p-value of the hypothesis that the mean is not above a bound."""
+        from scipy.special import stdtr
+
+        if not self.variance:
+            return float(self.value <= bound)
+        return float(stdtr(self.dof, (bound - self.value) / math.sqrt(self.variance)))
 
 
 class Fit(NamedTuple):
@@ -78,27 +87,33 @@ class Fit(NamedTuple):
 
     Attributes:
         means: Adjusted for the covariates.
-        single: Variance of a single run of each.
+        variances: Of a single run of each; `dofs` are their degrees of freedom.
         dof: Degrees of freedom of all variances together; zero if no configuration has repeats.
         covariance: Covariance of the covariates' effects.
     """
 
     means: Any
-    single: Variance
+    variances: Any
+    dofs: Any
     dof: float
     counts: Any
     covariates: Any
     covariance: Any
 
-    def difference(self, one: int | Sequence[int], other: int) -> tuple[Any, Variance]:
+    def difference(self, one: int | Sequence[int], other: int) -> Mean:
         """Return the difference of means, with its variance by Welch and Satterthwaite; arrays if `one` are several."""
-        own = self.single.variance / self.counts
-        parts = own**2 / np.maximum(self.single.dof, TINY)
+        own = self.variances / self.counts
+        parts = own**2 / np.maximum(self.dofs, TINY)
         distance = self.covariates[one] - self.covariates[other]
         both = own[one] + own[other]
         dof = np.minimum(both**2 / np.maximum(parts[one] + parts[other], TINY), self.dof)
         variance = both + (distance @ self.covariance * distance).sum(-1)
-        return self.means[one] - self.means[other], Variance(variance, dof)
+        return Mean(self.means[one] - self.means[other], variance, dof)
+
+    def repeats(self, one: int, other: int, critical_value: Callable[[float], float], bound: float = 0.0) -> int | None:
+        """Return the runs of each that probably show that their difference is not `bound`; None if not known."""
+        distance, variance = self.means[one] - self.means[other] - bound, self.variances[one] + self.variances[other]
+        return repeats_to_decide(abs(distance), variance, critical_value) if self.dof else None
 
 
 def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Sequence[str]] = ()) -> list[Fit]:
@@ -133,24 +148,19 @@ def indistinguishable_from_best(
     """
     is_tie = np.arange(len(samples)) == best
     for fitted in fits(_logs(samples), rounds, started):
-        distances, errors = fitted.difference(range(len(samples)), best)
-        varies = errors.variance > 0
+        distances = fitted.difference(range(len(samples)), best)
+        varies = distances.variance > 0
         varies[best] = False
         critical = np.zeros(len(samples))
-        critical[varies] = [tukey_critical_value(len(samples), dof) for dof in errors.dof[varies].tolist()]
-        is_tie |= np.abs(distances) <= np.where(varies, critical * np.sqrt(errors.variance), 1e-9)
+        critical[varies] = [tukey_critical_value(len(samples), dof) for dof in distances.dof[varies].tolist()]
+        is_tie |= np.abs(distances.value) <= np.where(varies, critical * np.sqrt(distances.variance), 1e-9)
     return is_tie.tolist()  # type: ignore[no-any-return]
 
 
 def repeats_to_distinguish(samples: Values, one: int, other: int) -> int | None:
     """Return the runs of each of two configurations that would probably show that they differ; None if not known."""
     (fitted,) = fits(_logs(samples))
-    if not fitted.dof:
-        return None
-    variances, distance = fitted.single.variance, fitted.means[one] - fitted.means[other]
-    return repeats_to_decide(
-        abs(distance), variances[one] + variances[other], lambda dof: tukey_critical_value(len(samples), dof)
-    )
+    return fitted.repeats(one, other, lambda dof: tukey_critical_value(len(samples), dof))
 
 
 def repeats_to_decide(distance: float, variance: float, critical_value: Callable[[float], float]) -> int | None:
@@ -167,8 +177,8 @@ def repeats_to_decide(distance: float, variance: float, critical_value: Callable
 
 def ratio_in_fits(fitted: Sequence[Fit], above: int, below: int) -> Estimate:
     """Return the ratio of two geometric means from fits of logarithms; its interval covers those of all fits."""
-    value = math.exp(fitted[0].difference(above, below)[0])
-    ratios = [interval(*fit.difference(above, below)).exp() for fit in fitted if fit.dof]
+    value = math.exp(fitted[0].difference(above, below).value)
+    ratios = [fit.difference(above, below).interval().map(math.exp) for fit in fitted if fit.dof]
     lows, highs = ([getattr(ratio, name) for ratio in ratios] for name in ("low", "high"))
     return Estimate(value, min(lows, default=None), max(highs, default=None))
 
@@ -181,11 +191,13 @@ def pairwise_ratios(
     Variances are estimated from all pairs together, and pooled as far as they seem equal. Without any repeats there is
     no p-value.
     """
-    fitted = _fit(_logs([values for pair in pairs for values in pair]), pools_equal=True)
-    compared = [fitted.difference(index + 1, index) for index in range(0, 2 * len(pairs), 2)]
-    if not fitted.dof:
-        return [(Estimate(math.exp(distance)), None) for distance, _ in compared]
-    return [(interval(*pair).exp(), _p_value(*pair)) for pair in compared]
+    fitted = _fit(_logs(chain.from_iterable(pairs)), pools_equal=True)
+    results = []
+    for place in range(0, 2 * len(pairs), 2):
+        sides = [fitted.difference(*ends).p_value() for ends in ((place, place + 1), (place + 1, place))]
+        p_value = min(1.0, 2 * min(sides)) if fitted.dof else None
+        results.append((ratio_in_fits([fitted], place + 1, place), p_value))
+    return results
 
 
 def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Estimate]:
@@ -200,9 +212,9 @@ def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Est
     means = [Estimate(statistics.fmean(values)) for values in samples]
     for index, (values, count) in enumerate(zip(samples, chosen_from or [1] * len(samples), strict=True)):
         if len(values) > 1:
-            error = Variance(fitted.single.variance[index] / len(values), fitted.single.dof[index])
-            bounds = interval(fitted.means[index], error, max(BOUND, (1 - ALPHA) ** (1 / count)))
-            means[index] = replace(bounds.exp(), value=means[index].value)
+            log = Mean(fitted.means[index], fitted.variances[index] / len(values), fitted.dofs[index])
+            bounds = log.interval(max(BOUND, (1 - ALPHA) ** (1 / count))).map(math.exp)
+            means[index] = replace(bounds, value=means[index].value)
     return means
 
 
@@ -221,12 +233,10 @@ def contrast(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str
     value = math.fsum(weight * statistics.fmean(samples[name]) for name, weight in weights.items())
     if any(len(samples[name]) < 2 for name in weights):
         return Estimate(value)
-    dofs = [len(samples[name]) - 1 for name in weights]
-    parts = [(weight * deviation(samples[name])) ** 2 / len(samples[name]) for name, weight in weights.items()]
-    if not (variance := math.fsum(parts)):
-        return Estimate(value, value, value)
-    dof = variance**2 / math.fsum(part**2 / own for part, own in zip(parts, dofs, strict=True))
-    return interval(value, Variance(variance, dof))
+    parts = {name: (weight * deviation(samples[name])) ** 2 / len(samples[name]) for name, weight in weights.items()}
+    variance = math.fsum(parts.values())
+    squares = math.fsum(part**2 / (len(samples[name]) - 1) for name, part in parts.items())
+    return Mean(value, variance, variance**2 / max(squares, TINY)).interval()
 
 
 def indicators(labels: Sequence[Hashable]) -> Any:
@@ -238,12 +248,6 @@ def indicators(labels: Sequence[Hashable]) -> Any:
 def deviation(values: Sequence[float]) -> float:
     """Return the standard deviation of two or more values (n - 1), in floats: ten times as fast as exact sums."""
     return math.dist(values, [statistics.fmean(values)] * len(values)) / math.sqrt(len(values) - 1)
-
-
-def interval(value: float, error: Variance, probability: float = BOUND) -> Estimate:
-    """Return Student's interval of a value; each bound holds with the probability."""
-    half = student(error.dof, probability) * math.sqrt(error.variance) if error.variance else 0.0
-    return Estimate(value, value - half, value + half)
 
 
 def tukey_critical_value(count: int, dof: float) -> float:
@@ -276,7 +280,7 @@ def student(dof: float, probability: float = BOUND) -> float:
 
 @lru_cache(maxsize=256)
 def _tukey(count: int, dof: int) -> float:
-    """Find the critical value by the secant method, much faster than importing `scipy.stats.studentized_range`."""
+    """Find the critical value by bisection, much faster than importing `scipy.stats.studentized_range`."""
     from scipy.special import ndtr
 
     at, weights = np.polynomial.legendre.leggauss(128)
@@ -284,27 +288,13 @@ def _tukey(count: int, dof: int) -> float:
     density = weights * np.exp(dof / 2 * math.log(dof) + (dof - 1) * np.log(deviations) - dof * deviations**2 / 2)
     largest = 8.5 * at
     density_of_largest = count * 8.5 * weights * np.exp(-(largest**2) / 2) / math.sqrt(2 * math.pi)
-    normal = statistics.NormalDist()
-
-    def excess(value: float) -> float:
+    low, high = 0.0, 1e4
+    while high - low > 1e-6:
+        value = (low + high) / 2
         within = ndtr(largest) - ndtr(largest - value * deviations[:, None])
-        probability = float(density @ (within ** (count - 1) @ density_of_largest) / density.sum())
-        return normal.inv_cdf(min(max(probability, TINY), 1 - 1e-15)) - normal.inv_cdf(1 - ALPHA)
-
-    previous, value = 4.0, 6.0
-    before, now = excess(previous), excess(value)
-    while abs(value - previous) > 1e-6 * value:
-        previous, value = value, value - now * (value - previous) / (now - before)
-        before, now = now, excess(value)
-    return value / math.sqrt(2)
-
-
-def _p_value(value: float, error: Variance) -> float:
-    from scipy.special import stdtr
-
-    if not error.variance:
-        return 0.0 if value else 1.0
-    return 2 * float(stdtr(error.dof, -abs(value) / math.sqrt(error.variance)))
+        probability = density @ (within ** (count - 1) @ density_of_largest) / density.sum()
+        low, high = (value, high) if probability < 1 - ALPHA else (low, value)
+    return low / math.sqrt(2)
 
 
 def _by_round(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str, Rounds]) -> list[float]:
@@ -318,15 +308,14 @@ def _by_round(weights: Mapping[str, float], samples: Samples, rounds: Mapping[st
     return [*map(math.fsum, zip(*terms, strict=True))]
 
 
-def _logs(samples: Values) -> list[list[float]]:
+def _logs(samples: Iterable[Sequence[float]]) -> list[list[float]]:
     return [[math.log(value) for value in values] for values in samples]
 
 
 def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) -> Fit:
-    """Fit a mean per configuration and the effects of covariates; no degrees of freedom if too few runs are left.
+    """Fit a mean per configuration and the effects of covariates; each variance is moderated by the pooled one.
 
-    Each variance is moderated by the pooled one (G. K. Smyth, Linear models and empirical Bayes methods for assessing
-    differential expression, 2004; with a fixed weight, unless `pools_equal`).
+    See G. K. Smyth, Linear models and empirical Bayes methods for assessing differential expression, 2004.
     """
     counts = np.array([len(values) for values in samples], dtype=int)
     group, values = np.repeat(np.arange(len(counts)), counts), np.array([*chain.from_iterable(samples)], dtype=float)
@@ -349,14 +338,13 @@ def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) 
     variances = (squares + borrowed * pooled) / (own + borrowed)
     dofs = np.minimum(np.where(counts > 1, own + borrowed, BORROWED_DOF), dof)
     covariance = pooled * np.linalg.pinv(within.T @ within, rcond=1e-9)
-    return Fit(means - places @ effects, Variance(variances, dofs), float(dof), counts, places, covariance)
+    return Fit(means - places @ effects, variances, dofs, float(dof), counts, places, covariance)
 
 
 def _borrowed_dof(squares: Any, dofs: Any, pools_equal: bool) -> float:
     """Return the degrees of freedom that the pooled variance counts as.
 
-    `pools_equal` suits tests near a level of 5 %. At the much lower levels of many comparisons with the best, it causes
-    false alarms.
+    `pools_equal` causes false alarms at the levels of many comparisons with the best, far below 5 %.
     """
     few, repeated, total = BORROWED_PER_CONFIGURATION * len(dofs), int((dofs > 0).sum()), float(squares.sum())
     least = min(BORROWED_DOF, few)

@@ -280,7 +280,7 @@ def test_scaling_efficiency_has_the_interval_of_a_ratio_and_one_line_per_host():
     twos = [replace(ddp(2 + n, speed, repeat=n), link=LINK) for n, speed in enumerate((170.0, 210.0))]
     ((*values, link),) = rows(drawn([*ones, *twos])["efficiency"], "results", "y", "y_low", "y_high", "link")
     logs = [[math.log(value) for value in values] for values in ([90.0, 110.0], [170.0, 210.0])]
-    expected = ratio_in_fits(fits(logs), 1, 0).scaled(50)
+    expected = ratio_in_fits(fits(logs), 1, 0).map(lambda ratio: 50 * ratio)
     assert (values, link) == (pytest.approx([expected.value, expected.low, expected.high]), LINK)
     runs = [replace(trained(0, speed, strategy=strategy, ranks=ranks), host=host) for host in ("h1", "h2")
             for strategy, ranks, speed in (("single", 1, 100.0), ("ddp", 2, 190.0), ("ddp", 4, 360.0))]  # fmt: skip

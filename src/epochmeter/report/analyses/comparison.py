@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 
 from epochmeter.config.validation import flatten, format_value
+from epochmeter.report.analyses.ratios import Pairs
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
 from epochmeter.report.runs.run import NON_CONFIG_KEYS
@@ -27,7 +28,6 @@ DIFFERS, MIN_OVERALL = "differs", 3
 
 Leaves = Mapping[str, str]
 """A configuration or a platform as dotted keys and texts."""
-Pairs = Sequence[tuple[Configuration, Configuration]]
 Changes = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 """Key that changed in all configurations (`device`, or of the platform: `git commit`) -> values before and after."""
 
@@ -40,8 +40,7 @@ class Difference:
         basis: Source of the interval: `runs`, or `configurations`; `one each`: no interval, as both ran once.
         before: Mean before, in the metric's unit; None over all configurations.
         counts: Runs before and after; over all configurations, their number.
-        p_value: Of no difference; None without repeats.
-        q_value: Smallest false discovery rate at which it differs, among all configurations of the metric.
+        p_value: Of no difference; None without repeats. `q_value` is the false discovery rate at which it differs.
     """
 
     title: str
@@ -71,12 +70,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sweeps compared.
-
-    Attributes:
-        unmatched: Numbers of configurations before and after without exactly one counterpart.
-        overall: Geometric means over all configurations, with the configuration as unit.
-    """
+    """Two sweeps compared; `unmatched` are the numbers of configurations without exactly one counterpart."""
 
     names: tuple[str, str]
     pairs: Pairs
@@ -88,14 +82,12 @@ class Comparison:
 
     @property
     def significant_times(self) -> list[Difference]:
-        """The times that differ, the largest difference first."""
         return [entry for entry in self.by_size if entry.metric == TIME and entry.verdict == DIFFERS]
 
     @property
     def tested(self) -> int:
         """Number of configurations among which the false discovery rate is controlled."""
-        tested = [entry.metric for entry in self.differences if entry.p_value is not None]
-        return max(map(tested.count, METRICS))
+        return max(Counter(entry.metric for entry in self.differences if entry.p_value is not None).values(), default=0)
 
     @property
     def by_size(self) -> list[Difference]:
@@ -118,15 +110,13 @@ def analyze(
     Metrics that either side lacks are absent, as are energies that cover different parts of the machine.
     """
     pairs, changed = _matching(before, after)
-    differences, overall = [], []
-    for metric in METRICS:
-        own = _differences(metric, pairs)
-        differences += own
+    by_metric, overall = [_differences(metric, pairs) for metric in METRICS], list[Difference]()
+    for metric, own in zip(METRICS, by_metric, strict=True):
         if len(own) >= MIN_OVERALL:
-            ratio = mean([math.log(difference.ratio.value) for difference in own]).exp()
+            # The configuration is the unit.
+            ratio = mean([math.log(difference.ratio.value) for difference in own.values()]).map(math.exp)
             overall.append(Difference("", metric, ratio, "configurations", counts=(len(own), len(own))))
-    order = {old.title: index for index, (old, _) in enumerate(pairs)}
-    differences.sort(key=lambda difference: order[difference.title])
+    differences = [own[old.title] for old, _ in pairs for own in by_metric if old.title in own]
     unmatched = len(before) - len(pairs), len(after) - len(pairs)
     return Comparison(names, pairs, changed, unmatched, overall, differences, no_energy(chain.from_iterable(pairs)))
 
@@ -147,21 +137,20 @@ def _matching(before: Sequence[Configuration], after: Sequence[Configuration]) -
     return pairs, {**shown, **_changed(old_platforms, new_platforms)}
 
 
-def _differences(metric: str, pairs: Pairs) -> list[Difference]:
+def _differences(metric: str, pairs: Pairs) -> dict[str, Difference]:
     """Return one metric's differences; absent where either side lacks it, or the energies are not comparable."""
-    values = {
-        before.title: (positive_values(before, metric), positive_values(after, metric))
-        for before, after in pairs
-        if metric == TIME or not no_energy([before, after])
-    }
-    measured = {title: pair for title, pair in values.items() if all(pair)}
+    measured = {}
+    for before, after in pairs:
+        values = positive_values(before, metric), positive_values(after, metric)
+        if all(values) and (metric == TIME or not no_energy([before, after])):
+            measured[before.title] = values
     ratios = pairwise_ratios([*measured.values()])
     rates = iter(false_discovery_rates([p_value for _, p_value in ratios if p_value is not None]))
-    differences = []
+    differences = {}
     for (title, (old, new)), (ratio, p_value) in zip(measured.items(), ratios, strict=True):
         basis, q_value = ("one each", None) if p_value is None else ("runs", next(rates))
         means, counts = (statistics.fmean(old), statistics.fmean(new)), (len(old), len(new))
-        differences.append(Difference(title, metric, ratio, basis, *means, counts, p_value, q_value))
+        differences[title] = Difference(title, metric, ratio, basis, *means, counts, p_value, q_value)
     return differences
 
 

@@ -15,12 +15,11 @@ from typing import Literal
 
 import numpy as np
 
-from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
+from epochmeter.report.analyses.ratios import Pairs, Ratios
+from epochmeter.report.runs.configuration import NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
-from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, ratio_in_fits, repeats_to_decide, student
+from epochmeter.report.statistics import ALPHA, Estimate, ratio_in_fits, student
 
-Pairs = Sequence[tuple[Configuration, Configuration]]
-"""Each configuration before, with its counterpart after."""
 METRICS = {"time": TIME, "energy": ENERGY}
 
 
@@ -79,39 +78,18 @@ def _tests(metric: str, bound: float, pairs: Pairs, interleaved: bool) -> Iterat
     Yields:
         An undecided check, a p-value that is small if the bound is violated, and one that is small if it holds.
     """
-    checks = [
-        Check(after.title, metric, bound, no_energy=no_energy([before, after]) if metric == "energy" else None)
-        for before, after in pairs
-    ]
-    measured = [
-        pair if not check.no_energy and all(positive_values(side, METRICS[metric]) for side in pair) else ()
-        for pair, check in zip(pairs, checks, strict=True)
-    ]
-    sides = list(dict.fromkeys(side for pair in measured for side in pair))  # one sweep has one baseline for all
-    logs = [[math.log(value) for value in positive_values(side, METRICS[metric])] for side in sides]
-    rounds = [[run.round for run in side.runs] for side in sides] if interleaved else []
-    fitted = fits(logs, rounds, [[run.started for run in side.runs] for side in sides]) if sides else []
-    for pair, check in zip(measured, checks, strict=True):
-        if not pair:
+    gaps = [no_energy(pair) if metric == "energy" else None for pair in pairs]
+    values = {side: positive_values(side, METRICS[metric]) for pair in pairs for side in pair}
+    measured = [pair for pair, gap in zip(pairs, gaps, strict=True) if not gap and all(values[side] for side in pair)]
+    ratios = Ratios({side: values[side] for pair in measured for side in pair}, in_rounds=interleaved)
+    for (before, after), gap in zip(pairs, gaps, strict=True):
+        check = Check(after.title, metric, bound, no_energy=gap)
+        if after not in ratios.places:
             yield check, 1.0, 1.0
             continue
-        before, after = map(sides.index, pair)
-        above, within, repeats = zip(*(_test(one, after, before, math.log(bound)) for one in fitted), strict=True)
-        most = None if None in repeats else max(repeats)
-        yield replace(check, ratio=ratio_in_fits(fitted, after, before), repeats=most), max(above), max(within)
-
-
-def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[float, float, int | None]:
-    """Test a difference of mean logarithms; return the two p-values and the repeats that would decide."""
-    from scipy.special import stdtr
-
-    difference, error = fitted.difference(after, before)
-    margin = difference - bound
-    if not fitted.dof:
-        return 1.0, 1.0, None
-    if not error.variance:
-        return float(margin <= 0), float(margin > 0), None
-    above, within = (float(stdtr(error.dof, sign * margin / math.sqrt(error.variance))) for sign in (-1, 1))
-    of_one_pair = fitted.single.variance[after] + fitted.single.variance[before]
-    repeats = repeats_to_decide(abs(margin), of_one_pair, lambda dof: student(dof, 1 - ALPHA))
-    return above, within, repeats
+        ends, limit = (ratios.places[after], ratios.places[before]), math.log(bound)
+        above = [fit.difference(*ends).p_value(limit) if fit.dof else 1.0 for fit in ratios.fits]
+        within = 1 - min(above) if ratios.fits[0].dof else 1.0
+        repeats = [fit.repeats(*ends, lambda dof: student(dof, 1 - ALPHA), limit) for fit in ratios.fits]
+        most = None if None in repeats else max(filter(None, repeats))
+        yield replace(check, ratio=ratio_in_fits(ratios.fits, *ends), repeats=most), max(above), within

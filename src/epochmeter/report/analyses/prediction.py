@@ -249,7 +249,7 @@ def _estimates(
     halves = deviations * np.array([[error.width] for error in errors.values()])
     units = (1.0, not_run.full_w, not_run.full_w)[: len(errors)]
     return means, [
-        [Estimate(mean, mean - half, mean + half).exp().scaled(unit) for mean, half in zip(*row, strict=True)]
+        [Estimate(mean, mean - half, mean + half).map(math.exp).map(unit.__mul__) for mean, half in zip(*row, strict=True)]
         for unit, *row in zip(units, means.tolist(), halves.tolist(), strict=True)
     ]
 

@@ -1,4 +1,4 @@
-"""Scaling: configurations on several devices, compared with the same on one device.
+"""Scaling: configurations on several devices, compared with the same on one device of the same host.
 
 Weak scaling keeps the batch size per device; strong scaling keeps the global batch size. Speedup is the ratio of the
 samples per second, efficiency is speedup divided by the number of devices.
@@ -7,20 +7,22 @@ samples per second, efficiency is speedup divided by the number of devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
-from epochmeter.report.analyses.ratios import ratios_of
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.runs.configuration import (
     SINGLE,
     Configuration,
     NoEnergy,
     group_repeats,
+    groups,
     no_energy,
     on_several_hosts,
     varied,
 )
 from epochmeter.report.runs.costs import positive_values
-from epochmeter.report.runs.run import Run, fingerprint
+from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, contrast, mean, positive_means
 
 WEAK, STRONG = "weak", "strong"
@@ -36,9 +38,8 @@ class Scaling:
 
     Attributes:
         device_batch: Samples per step on one device.
-        overhead_s: Compute time per step minus that on one device: gradient exchange, and waiting for the slowest
-            rank. None under strong scaling, where the batch size per device differs.
-        step_s: Compute time per step on one device.
+        overhead_s: Compute time per step minus that on one device (`step_s`): gradient exchange, and waiting for the
+            slowest rank. None under strong scaling, where the batch size per device differs.
         memory_bytes: Peak memory of the device that uses most; None if no accelerator reports it.
     """
 
@@ -73,14 +74,13 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A configuration on several devices without a run on one; `elsewhere` are other hosts that have one."""
+    """A configuration on several devices without a run on one with any of the `batches`."""
 
     title: str
     strategy: str
     devices: int | None
     numbers: Sequence[int]
     batches: Sequence[float]
-    elsewhere: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -98,63 +98,54 @@ class ScalingAnalysis:
 
 def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
     """Compare configurations on several devices with one device, by weak and strong scaling; None without any."""
-    if all(run.job.get("strategy", {}).get("name", SINGLE) == SINGLE for run in runs):
-        return None
     configurations = group_repeats(runs)
+    if all(entry.strategy == SINGLE for entry in configurations):
+        return None
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
-    titles = {entry: entry.named(names, on_several_hosts(configurations)) for entry in configurations}
     measured = [entry for entry in configurations if positive_values(entry, SPEED)]
     means = dict(zip(measured, positive_means([entry.values(SPEED) for entry in measured]), strict=True))
-    speedups, energies = (ratios_of({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
-    ones: dict[str, list[Configuration]] = {}
-    for entry in measured:
-        if entry.devices == 1:
-            ones.setdefault(fingerprint(entry.job, VARIED), []).append(entry)
+    speedups, energies = (Ratios({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
     compared, unpaired = list[Scaling](), list[Unpaired]()
-    for entry in measured:
-        partners = ones.get(fingerprint(entry.job, VARIED), [])
-        pairs = _pairs(entry, partners) if entry.devices != 1 else {}
-        for kind, one in pairs.items():
-            if speedup := speedups(entry, one):
-                result = _compare(kind, entry, one, means[entry], speedup)
-                energy = None if result.no_energy else energies(entry, one)
-                compared.append(replace(result, title=titles[entry], energy=energy))
-        if entry.devices != 1 and not pairs:
-            batches = [batch for batch in (entry.device_batch, entry.global_batch) if batch]
-            hosts = dict.fromkeys(one.host or "unknown host" for one in partners if one.device_batch in batches)
-            unpaired.append(Unpaired(titles[entry], entry.strategy, entry.devices, entry.numbers, batches, [*hosts]))
+    for group in groups(measured, VARIED):
+        ones = [entry for entry in group if entry.devices == 1]
+        for entry in (entry for entry in group if entry.devices != 1):
+            title = entry.named(names, on_several_hosts(configurations))
+            batches = {WEAK: entry.device_batch, STRONG: entry.global_batch}
+            pairs = {kind: one for kind, batch in batches.items() if (one := _one_device(ones, batch))}
+            for kind, one in pairs.items():
+                if speedup := speedups.between(entry, one):
+                    energy = None if no_energy([entry, one]) else energies.between(entry, one)
+                    more = {"title": title, "samples_per_s": means[entry], "energy": energy}
+                    compared.append(_compare(kind, entry, one, speedup, **more))
+            if not pairs:
+                sizes = [batch for batch in batches.values() if batch]
+                unpaired.append(Unpaired(title, entry.strategy, entry.devices, entry.numbers, sizes))
     return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
 
 
-def _pairs(entry: Configuration, ones: Sequence[Configuration]) -> dict[str, Configuration]:
-    """Return the configuration on one device of the same host by kind of scaling, preferably by `strategy=single`."""
-    here = sorted((one for one in ones if one.host == entry.host), key=lambda one: one.strategy != SINGLE)
-    batches = {WEAK: entry.device_batch, STRONG: entry.global_batch}
-    return {kind: one for kind, batch in batches.items() for one in here[::-1] if one.device_batch == batch}
+def _one_device(ones: Sequence[Configuration], batch: float | None) -> Configuration | None:
+    """Return the configuration with this batch size, preferably of `strategy=single`."""
+    matching = [one for one in ones if one.device_batch == batch]
+    return next((one for one in matching if one.strategy == SINGLE), matching[-1] if matching else None)
 
 
-def _compare(
-    kind: str, entry: Configuration, one: Configuration, samples_per_s: Estimate, speedup: Estimate
-) -> Scaling:
-    """Return a comparison without its title and its energy."""
-    devices = entry.devices or 1
-    steps = {"several": entry.per_step("compute_s"), "one": one.per_step("compute_s")}
-    rounds = {"several": [run.round for run in entry.runs], "one": [run.round for run in one.runs]}
+def _compare(kind: str, entry: Configuration, one: Configuration, speedup: Estimate, **more: Any) -> Scaling:
+    sides, devices = {"several": entry, "one": one}, entry.devices or 1
+    steps = {name: side.per_step("compute_s") for name, side in sides.items()}
+    rounds = {name: [run.round for run in side.runs] for name, side in sides.items()}
     is_weak = kind == WEAK and all(steps.values())
     return Scaling(
-        title="",
         kind=kind,
         strategy=entry.strategy,
         devices=devices,
         device_batch=entry.device_batch or 0.0,
         numbers=entry.numbers,
         one_numbers=one.numbers,
-        samples_per_s=samples_per_s,
         speedup=speedup,
-        efficiency=speedup.scaled(1 / devices),
-        energy=None,
+        efficiency=speedup.map(lambda ratio: ratio / devices),
         no_energy=no_energy([entry, one]),
         overhead_s=contrast({"several": 1.0, "one": -1.0}, steps, rounds) if is_weak else None,
         step_s=mean(steps["one"]).value if steps["one"] else None,
         memory_bytes=entry.mean(MEMORY),
+        **more,
     )

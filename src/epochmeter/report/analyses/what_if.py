@@ -9,15 +9,14 @@ R = W / (t_fetch / k + t_prep) on storage k times as fast.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from epochmeter.report.runs.configuration import Configuration
-from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
+from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Samples
+from epochmeter.report.statistics import MIN_EFFECT
 
 Change = Literal["workers", "storage", "in memory"]
 FASTER, CACHED = (2.0, 10.0), (0.25, 0.5, 0.75, 1.0)
@@ -29,8 +28,8 @@ class Pipeline:
     """The measured pipeline of one rank: DataLoader workers that feed a device.
 
     Attributes:
-        device_s: Time per epoch of the device: T1, that on synthetic batches, or its time while workers run.
-        cold_s: T2, the time per epoch with no data in the page cache.
+        device_s: Time per epoch of the device: that on synthetic batches, or its time while workers run.
+        cold_s: Time per epoch with no data in the page cache.
         fetch_s: Time of one worker to read a batch from storage, beyond reading it from the page cache.
         prep_s: Time of one worker to preprocess a batch, reading it from the page cache included.
         ranks: Ranks on a host; their workers share its cores and its storage.
@@ -80,44 +79,44 @@ class Prediction:
 
     @property
     def worst_s(self) -> float:
-        """The larger of the two predicted times, which holds even if the storage is saturated."""
+        """The larger of the two predicted times."""
         return self.epoch_s if self.saturated_s is None else self.saturated_s
 
 
-def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
+def pipeline_of(rows: Mapping[str, Sequence[Run]]) -> Pipeline:
     """Return the pipeline that explains the runs of a stall experiment.
 
     If loading is the bottleneck, the time to load a batch follows from the time per epoch. If training hides it, it
     follows from the timers in the workers. Cold runs differ from warm ones by the time to fetch from storage.
     """
-    t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
+    t1, t3, t2 = (mean(rows[name], "e2e_s") or 0.0 for name in (SYNTHETIC, FROM_CACHE, FROM_STORAGE))
     cold = rows[FROM_STORAGE]
     configuration = Configuration(cold)
     workers, cores, ranks = configuration.job["workers"], cold[0].cores, configuration.ranks
     global_batch = configuration.job["batch"] * configuration.processes
     steps = mean(cold, "steps") or max(1.0, math.ceil((mean(cold, "samples") or 0.0) / global_batch))
-    batches = steps * configuration.processes
-    warm_timed_s, timed_s = (_timed_load_s(rows[name], batches) for name in (FROM_CACHE, FROM_STORAGE))
+    warm_timed_s, timed_s = (
+        _timed_load_s(rows[name], steps * configuration.processes) for name in (FROM_CACHE, FROM_STORAGE)
+    )
     start_s, first_s = 0.0, mean(cold, "loader_start_s")
     if workers and not configuration.job.get("persistent_workers", True) and None not in (first_s, timed_s):
         start_s = max(0.0, (first_s or 0.0) - (timed_s or 0.0))
-    load = _load(t2 - start_s, t1, steps, workers, timed_s)
-    warm = _load(t3 - start_s, t1, steps, workers, warm_timed_s)
+    load_s, device_s, exact = _load(t2 - start_s, t1, steps, workers, timed_s)
+    warm_s, warm_device_s, warm_exact = _load(t3 - start_s, t1, steps, workers, warm_timed_s)
     # More workers than cores wait for each other: their timers, too, are longer than the work.
-    prep_s = warm.load_s * min(1.0, (cores or math.inf) / max(1, workers * ranks))
+    prep_s = warm_s * min(1.0, (cores or math.inf) / max(1, workers * ranks))
     in_files = configuration.job["dataset"]["layout"] == "files"
-    fetches = in_files and load.load_s - warm.load_s > MIN_EFFECT * load.load_s
     pipeline = Pipeline(
         steps=steps,
-        device_s=next((part.device_s for part in (load, warm) if part.device_s is not None), t1),
+        device_s=next((seconds for seconds in (device_s, warm_device_s) if seconds is not None), t1),
         cold_s=t2,
-        fetch_s=load.load_s - prep_s if fetches else 0.0,
+        fetch_s=load_s - prep_s if in_files and load_s - warm_s > MIN_EFFECT * load_s else 0.0,
         prep_s=prep_s,
         workers=workers,
         cores=cores,
         ranks=ranks,
         start_s=start_s,
-        exact=load.exact and warm.exact,
+        exact=exact and warm_exact,
     )
     # Training uses the processor as on synthetic batches, as far as the measured epochs leave time for it.
     host_s = (mean(rows[SYNTHETIC], "cpu_utilization") or 0.0) * t1
@@ -165,46 +164,42 @@ def predictions(
 
     Energy follows from the energy without cached data, and from the power that a shorter wait saves.
     """
-
-    def predicted(change: Change, value: float, seconds: float) -> Prediction:
-        energy_j = None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - seconds)
-        is_limited = change == "workers" and value > pipeline.workers and least_s > (1 + MIN_EFFECT) * seconds
-        return Prediction(change, value, seconds, energy_j, least_s if is_limited else None)
-
     least_s, cores = saturated_s(pipeline), pipeline.cores or 2 * max(1, pipeline.workers) * pipeline.ranks
     most = max(1, cores // pipeline.ranks)
-    counts = {*(2**power for power in range(most.bit_length())), most, pipeline.workers or most}
-    results = [predicted("workers", count, epoch_s(pipeline, count)) for count in sorted(counts)]
+    counts = sorted({*(2**power for power in range(most.bit_length())), most, pipeline.workers or most})
+    changes: list[tuple[Change, float, float]] = [("workers", count, epoch_s(pipeline, count)) for count in counts]
     if storage:
-        results += [predicted("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
-        results += [predicted("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
+        changes += [("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
+        changes += [("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
+    results = []
+    for change, value, seconds in changes:
+        energy_j = None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - seconds)
+        is_limited = change == "workers" and value > pipeline.workers and least_s > (1 + MIN_EFFECT) * seconds
+        results.append(Prediction(change, value, seconds, energy_j, least_s if is_limited else None))
     return results
 
 
-class _Load(NamedTuple):
-    """Time of a worker to load a batch (if not exact, an upper bound); and of the device, if it sets the pace."""
-
-    load_s: float
-    device_s: float | None = None
-    exact: bool = True
-
-
-def _load(seconds: float, device_s: float, steps: float, workers: int, timed_s: float | None) -> _Load:
-    """Return the load time that explains a time per epoch: the inverse of `epoch_s`.
+def _load(
+    seconds: float, device_s: float, steps: float, workers: int, timed_s: float | None
+) -> tuple[float, float | None, bool]:
+    """Explain a time per epoch: the inverse of `epoch_s`.
 
     If the device sets the pace, the workers' timers are more precise, and any time beyond theirs is the device's.
+
+    Returns:
+        Time of a worker to load a batch; time of the device, if it sets the pace; whether the first is no upper bound.
     """
     stall_s = max(0.0, seconds - device_s)
     if not workers:
-        return _Load(stall_s / steps)
+        return stall_s / steps, None, True
     rounds, last = _rounds(steps, workers)
     paced_s = (max(seconds, device_s) - last * device_s / steps) / rounds
     matters = stall_s > MIN_EFFECT * seconds
     if timed_s is None:
-        return _Load(min(paced_s, stall_s) if matters else paced_s, exact=matters)
+        return min(paced_s, stall_s) if matters else paced_s, None, matters
     if matters and rounds * timed_s + last * device_s / steps > timed_s + device_s:
-        return _Load(paced_s)
-    return _Load(timed_s, seconds - timed_s)
+        return paced_s, None, True
+    return timed_s, seconds - timed_s, True
 
 
 def _rounds(steps: float, workers: int) -> tuple[int, float]:
