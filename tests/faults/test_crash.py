@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from epochmeter.results.power_trace import downsample, downsample_columns
+from epochmeter.results.power_trace import downsample
 from epochmeter.results.run_status import status_of
 from epochmeter.shared import atomic_files
 from epochmeter.shared import record as records
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
-from epochmeter.shared.record import CHECKPOINT, GAUGES, Record
+from epochmeter.shared.record import CHECKPOINT, GAUGES, POWER, Record
 
 GONE = this_process()._replace(start_ticks="0")
 WINDOWS = [{"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}} for number in (0, 1)]
@@ -142,5 +142,5 @@ def test_file_truncated_at_any_byte_is_read_up_to_its_last_complete_entry(tmp_pa
         assert record.windows() == WINDOWS[: len(record.windows())]
         assert len(record.steps()) % len(STEP) == 0
         assert record.losses() == LOSS * len(record.losses())
-        assert all(point.watts == 10.0 for point in downsample(record, 500))
-        assert all(means == {"load_1": 10.0} for _, means in downsample_columns(record.folder / GAUGES, 500))
+        assert all(point.means == {"total_w": 10.0} for point in downsample(record.folder / POWER, 500))
+        assert all(point.means == {"load_1": 10.0} for point in downsample(record.folder / GAUGES, 500))

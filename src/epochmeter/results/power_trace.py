@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.shared.record import NOT_THROTTLED, POWER, THROTTLING_COLUMN, Record
+from epochmeter.shared.record import NOT_THROTTLED, THROTTLING_COLUMN
 
 BYTES_PER_POINT = 32768
 """Most bytes of `power.csv` read per point: with 500 points, everything up to an hour of samples each 10 ms."""
 
 
 class TracePoint(NamedTuple):
-    """Mean power of adjacent samples, at the middle one; they last `mean_of_ns`, a single one 0."""
+    """Means of the columns of adjacent rows, at the middle one; the rows last `mean_of_ns`, a single one 0."""
 
     at_ns: int
-    watts: float
     mean_of_ns: int
+    means: Mapping[str, float]
 
 
-def downsample(record: Record, max_points: int) -> Iterator[TracePoint]:
-    """Yield the total power at up to `max_points` points, equally spaced in the file; a short run's samples one by one.
+def downsample(path: Path, max_points: int) -> Iterator[TracePoint]:
+    """Yield up to `max_points` points, equally spaced in `power.csv` or `gauges.csv`; a short run's rows one by one.
 
-    A long section's mean is that of its beginning, so that days of samples are read as fast as an hour's.
-    """
-    for columns, rows in _sections(record.folder / POWER, max_points):
-        total = columns.index("total_w")
-        times_ns = [int(row[0]) for row in rows if row[total]]
-        if count := len(times_ns):
-            duration_ns = (times_ns[-1] - times_ns[0]) * count // max(1, count - 1)
-            watts = math.fsum(float(row[total]) for row in rows if row[total]) / count
-            yield TracePoint(times_ns[count // 2], watts, duration_ns)
-
-
-def downsample_columns(path: Path, max_points: int) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield the means of the columns of `power.csv` or `gauges.csv`, at the time of the middle row; as `downsample`.
-
-    A column without a reading is absent; of throttling, it is the fraction of rows.
+    A long section's means are those of its beginning, so that days of samples are read as fast as an hour's. A column
+    without a reading is absent; of throttling, the mean is the fraction of rows.
     """
     for columns, rows in _sections(path, max_points):
         means = {}
         for place, name in enumerate(columns[1:], 1):
-            cells = [row[place] for row in rows if row[place]]
-            if cells:
+            if cells := [row[place] for row in rows if row[place]]:
                 values = (cell != NOT_THROTTLED if name == THROTTLING_COLUMN else float(cell) for cell in cells)
                 means[name] = math.fsum(values) / len(cells)
-        yield int(rows[len(rows) // 2][0]), means
+        begin_ns, middle_ns, end_ns = (int(rows[place][0]) for place in (0, len(rows) // 2, -1))
+        yield TracePoint(middle_ns, (end_ns - begin_ns) * len(rows) // max(1, len(rows) - 1), means)
 
 
 def _sections(path: Path, count: int) -> Iterator[tuple[list[str], list[list[str]]]]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from epochmeter.power.phases.step_timeline import PHASES
-from epochmeter.results.power_trace import downsample_columns
+from epochmeter.results.power_trace import downsample
 from epochmeter.shared.record import GAUGES, INTERVALS, PERFETTO, POWER, TRACE, Record, since_resumed
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import NS_PER_US, TraceError
@@ -82,7 +82,7 @@ def run_events(record: Record, base_ns: int | None) -> Iterator[str]:
             yield event("M", "thread_name", RUN, start_ns, tid=tracks[track], args={"name": track})
         yield event("X", name, RUN, begin_ns, dur=(end_ns - begin_ns) / NS_PER_US, tid=tracks[track], args=args)
     for name, process in COUNTERS.items():
-        for at_ns, means in downsample_columns(record.folder / name, MAX_POINTS):
+        for at_ns, _, means in downsample(record.folder / name, MAX_POINTS):
             for column, mean in means.items():
                 yield event("C", column, process, at_ns, args={"value": mean})
 

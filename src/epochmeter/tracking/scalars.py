@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from epochmeter.results.power_trace import downsample, downsample_columns
+from epochmeter.results.power_trace import downsample
 from epochmeter.shared.record import GAUGES, Record, since_resumed, step_count
+from epochmeter.shared.record import POWER as POWER_FILE
 from epochmeter.tracking.run_export import ended_s, legal_name
 
 POWER, LOSS = "power/total_w", "step/train_loss"
@@ -54,15 +55,14 @@ def curve_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Itera
     if not windows:
         return
     boot_ms = _boot_ms(record, windows[-1]["epoch"])
-    power = ((at_ns, {POWER: watts}) for at_ns, watts, _ in downsample(record, MAX_POINTS))
-    for rows in (power, downsample_columns(record.folder / GAUGES, MAX_POINTS)):
+    for file in (POWER_FILE, GAUGES):
         start_ns = None
-        for at_ns, means in rows:
+        for at_ns, _, means in downsample(record.folder / file, MAX_POINTS):
             start_ns = at_ns if start_ns is None else start_ns
             when_ms, step = boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS
             for column, mean in means.items():
-                name = column if column == POWER else legal_name(SYSTEM + column)
-                if not CORE.fullmatch(column):
+                name = legal_name(SYSTEM + column) if file == GAUGES else f"power/{column}"
+                if name == POWER or (file == GAUGES and not CORE.fullmatch(column)):
                     yield Scalar(name, mean, when_ms, step)
 
 

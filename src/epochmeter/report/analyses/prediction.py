@@ -247,11 +247,9 @@ def _estimates(
     chunks = [predict_logs(not_run[start : start + CHUNK]).marginals for start in range(0, len(not_run), CHUNK)]
     means, deviations = np.concatenate([np.stack(chunk) for chunk in chunks], axis=2)[:, : len(errors)]
     halves = deviations * np.array([[error.width] for error in errors.values()])
-    units = (1.0, not_run.full_w, not_run.full_w)[: len(errors)]
-    return means, [
-        [Estimate(mean, mean - half, mean + half).map(math.exp).map(unit.__mul__) for mean, half in zip(*row, strict=True)]
-        for unit, *row in zip(units, means.tolist(), halves.tolist(), strict=True)
-    ]
+    units = np.array([1.0, not_run.full_w, not_run.full_w][: len(errors)])[:, None]
+    values = units * np.exp([means, means - halves, means + halves])
+    return means, [[Estimate(*bounds) for bounds in zip(*rows, strict=True)] for rows in values.swapaxes(0, 1).tolist()]
 
 
 def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:

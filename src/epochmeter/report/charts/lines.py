@@ -16,11 +16,12 @@ from epochmeter.report.runs.configuration import Configuration, device_unit
 from epochmeter.report.runs.costs import TIME
 from epochmeter.report.runs.run import Run
 from epochmeter.results.power_trace import TracePoint, downsample
-from epochmeter.shared.record import Record
+from epochmeter.shared.record import POWER
 from epochmeter.shared.units import NANOSECOND
 
 MAX_PANELS, MAX_COLUMNS, PANEL_PX = 6, 3, 130
 MAX_LINES = 8
+TOTAL = "total_w"  # column of the power of all domains
 MAX_SAMPLES = 600  # power samples per run: more than a page can show
 
 
@@ -40,14 +41,14 @@ def power_over_time(best: Sequence[Configuration], palette: Palette) -> list[Cha
         return []
     ends_s = [(samples[-1].at_ns - samples[0].at_ns) * NANOSECOND for samples in curves.values()]
     x = vega.make_axis(phrase("time_of_samples"), ends_s, "s", zero=True)
-    watts = [sample.watts for sample in chain(*curves.values())]
+    watts = [sample.means[TOTAL] for sample in chain(*curves.values())]
     y = vega.make_axis(phrase("power"), watts, "W", zero=True)
     rows = []
     for entry, samples in curves.items():
         place = {"panel": phrase("run_of", title=entry.title, number=entry.numbers[0]), "color": palette.color(entry)}
         for sample in samples:
             at_s = (sample.at_ns - samples[0].at_ns) * NANOSECOND
-            rows.append({**place, "x": x.value(at_s), "y": y.value(sample.watts)})
+            rows.append({**place, "x": x.value(at_s), "y": y.value(sample.means[TOTAL])})
     mean_of_ns = max(statistics.median(sample.mean_of_ns for sample in samples) for samples in curves.values())
     caption = {
         "all_phases": True,
@@ -60,9 +61,10 @@ def power_over_time(best: Sequence[Configuration], palette: Palette) -> list[Cha
 def power_samples(run: Run) -> list[TracePoint]:
     """Return a run's total power, as means of stretches if there are many samples; empty without two readable ones."""
     try:
-        samples = list(downsample(Record(run.folder), MAX_SAMPLES)) if run.folder else []
+        points = list(downsample(run.folder / POWER, MAX_SAMPLES)) if run.folder else []
     except (OSError, ValueError, IndexError):
         return []
+    samples = [point for point in points if TOTAL in point.means]
     return samples if len(samples) > 1 else []
 
 
