@@ -1,8 +1,7 @@
 """Statistics of repeated runs. The run is the unit, as epochs within a run are not independent.
 
-Few repeats suffice for verdicts: effects of rounds and drift are removed, and the variance of each configuration is
-moderated by the pooled variance. Multiple comparisons are corrected. `benchmarks/verdicts.py` prints how often the
-verdicts are wrong and which differences they detect.
+Effects of rounds and drift are removed, the variance of each configuration is moderated by the pooled variance, and
+multiple comparisons are corrected. `benchmarks/verdicts.py` prints how often the verdicts are wrong.
 """
 
 from __future__ import annotations
@@ -143,8 +142,8 @@ def indistinguishable_from_best(
 ) -> list[bool]:
     """Return for each configuration whether it is not significantly different from the best.
 
-    The best of many equal configurations seems better by chance: distances of logarithms are compared with Tukey's
-    studentized range for as many configurations. Without any repeats, only equal values are not different.
+    Distances of logarithms are compared with Tukey's studentized range for as many configurations, as the best of many
+    equal ones seems better by chance. Without any repeats, only equal values are not different.
     """
     is_tie = np.arange(len(samples)) == best
     for fitted in fits(_logs(samples), rounds, started):
@@ -186,10 +185,9 @@ def ratio_in_fits(fitted: Sequence[Fit], above: int, below: int) -> Estimate:
 def pairwise_ratios(
     pairs: Sequence[tuple[Sequence[float], Sequence[float]]],
 ) -> list[tuple[Estimate, float | None]]:
-    """Return the ratio of geometric means of each pair (the second divided by the first), and its p-value.
+    """Return the ratio of geometric means of each pair (second by first), and its p-value; None without any repeats.
 
-    Variances are estimated from all pairs together, and pooled as far as they seem equal. Without any repeats there is
-    no p-value.
+    Variances are estimated from all pairs together, and pooled as far as they seem equal.
     """
     fitted = _fit(_logs(chain.from_iterable(pairs)), pools_equal=True)
     results = []
@@ -203,10 +201,9 @@ def pairwise_ratios(
 def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Estimate]:
     """Return the mean of each configuration's values, with an interval from the variances of all configurations.
 
-    The interval is Student's on the logarithms: that of the geometric mean, from which the mean of repeats hardly
-    differs. A configuration that ran once has none. The lowest of several equal means is too low by chance: with
-    `chosen_from` as their number, each bound of its interval holds with the probability `0.95 ** (1 / number)`
-    (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
+    The interval is that of the geometric mean, which hardly differs; a configuration that ran once has none. The lowest
+    of several equal means is too low by chance: with `chosen_from` as their number, each bound holds with the
+    probability `0.95 ** (1 / number)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
     """
     (fitted,) = fits(_logs(samples))
     means = [Estimate(statistics.fmean(values)) for values in samples]
@@ -258,9 +255,8 @@ def tukey_critical_value(count: int, dof: float) -> float:
 def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     """Return for each test the smallest false discovery rate at which it is rejected.
 
-    The procedure of Benjamini and Hochberg (1995) assumes that nothing changed. A first pass at a slightly lower level
-    estimates how many tests have no effect; the rates of the second pass refer to these (Y. Benjamini, A. Krieger, D.
-    Yekutieli, Adaptive linear step-up procedures that control the false discovery rate, Biometrika 93(3), 2006).
+    A first pass at a slightly lower level estimates how many tests have no effect; the rates of the second pass refer
+    to these (Y. Benjamini, A. Krieger, D. Yekutieli, Adaptive linear step-up procedures, Biometrika 93(3), 2006).
     """
     count, rates = len(p_values), np.ones(len(p_values))
     descending = np.argsort(p_values)[::-1]
