@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
-from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, find_best, unmet_constraints
+from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, find_best
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
 from epochmeter.report.analyses.prior import Prior
-from epochmeter.report.analyses.ratios import Ratios, ratios_of
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.formatting import join_or_more
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
@@ -88,44 +89,40 @@ class Answer:
     @cached_property
     def single_runs(self) -> int:
         """Number of configurations that ran once; 0 if there is nothing to compare."""
-        once = [configuration for configuration in self.configurations if len(configuration.runs) == 1]
-        return len(once) if len(self.configurations) > 1 else 0
+        return sum(len(entry.runs) == 1 for entry in self.configurations) if len(self.configurations) > 1 else 0
 
     @cached_property
     def unresolved(self) -> tuple[float, int | None] | None:
-        """The largest relative difference from the fastest that is not significant, and the repeats to show it.
-
-        None if no repeated configuration has a large difference; the repeats are None if they are not known.
-        """
+        """The largest relative difference from the fastest that is not significant, and the repeats to show it."""
         large = [(excess, tie) for tie, excess in self.choices[0].ties if len(tie.times_s) > 1 and excess >= LARGE]
         if not large:
             return None
         excess, tie = max(large, key=lambda entry: entry[0])
-        places = {cost.configuration: place for place, cost in enumerate(self.costs)}
-        ends = places[tie.configuration], places[self.choices[0].configuration]
+        keys = [cost.configuration for cost in self.costs]
+        ends = (keys.index(configuration) for configuration in (tie.configuration, self.choices[0].configuration))
         return excess, repeats_to_distinguish([cost.times_s for cost in self.costs], *ends)
 
     @cached_property
     def noisy(self) -> list[tuple[Run, float]]:
         """Runs whose epoch times vary more than on an idle machine, by relative standard deviation."""
-        runs = [run for configuration in self.configurations for run in configuration.runs]
+        runs = chain.from_iterable(configuration.runs for configuration in self.configurations)
         noisy = [(run, variation) for run in runs if (variation := excessive_variation(run.metrics))]
         return sorted(noisy, key=lambda entry: -entry[1])
 
     @cached_property
     def rows(self) -> list[Row]:
         """The configurations that are the best by any criterion, and the baseline."""
-        rows, ratios = dict[Configuration, Row](), list[Ratios]()
-        named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
-        if base := self.baseline:
-            named.append(("baseline", base))
-            comparable = [cost for cost in self.costs if cost.covers == base.covers]
-            ratios.append(ratios_of({cost.configuration: cost.times_s for cost in self.costs}))
-            ratios.append(ratios_of({cost.configuration: cost.joules for cost in comparable}))
+        rows, base = dict[Configuration, Row](), self.baseline
+        named = [*((choice.name, choice.cost) for choice in self.choices), *([("baseline", base)] if base else [])]
+        comparable = [cost for cost in self.costs if base and cost.covers == base.covers]
+        ratios = [
+            Ratios({cost.configuration: cost.times_s for cost in self.costs if base}),
+            Ratios({cost.configuration: cost.joules for cost in comparable}),
+        ]
         for name, cost in named:
             key, factors = cost.configuration, list[Estimate | None]()
             if base and key is not base.configuration:
-                factors = [ratio(key, base.configuration) for ratio in ratios]
+                factors = [ratio.between(key, base.configuration) for ratio in ratios]
             rows.setdefault(key, Row(cost, self.bottlenecks.get(key), [], *factors)).best_by.append(name)
         return [*rows.values()]
 
@@ -160,10 +157,8 @@ class Answer:
         return {
             "choices": [_choice_values(choice, rows[choice.configuration]) for choice in self.choices],
             "baseline": self.baseline.title if self.baseline else None,
-            "by_workload": {
-                title: {best.name: best.configuration.numbers for best in every}
-                for title, every in self.by_workload.items()
-            },
+            "by_workload": {title: {best.name: best.configuration.numbers for best in every}
+                            for title, every in self.by_workload.items()},
             "bottlenecks": Counter(" or ".join(bottleneck.parts) for bottleneck in self.bottlenecks.values()),
             "explained_variance": [asdict(share) for share in self.shares],
             "unresolved": self.unresolved,
@@ -171,7 +166,7 @@ class Answer:
             "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in self.suggestions],
             "prediction": self.prediction.values if self.prediction else None,
             "unmet": {unmet.name: unmet.bound for unmet in self.unmet},
-        }
+        }  # fmt: skip
 
 
 def analyze(
@@ -181,12 +176,13 @@ def analyze(
     ranked = ranked_costs(configurations)
     if not ranked:
         return None
-    choices, bottlenecks = find_best(configurations, criteria), epoch_bottlenecks(configurations)
+    every, bottlenecks = find_best(configurations, criteria), epoch_bottlenecks(configurations)
+    choices = [choice for choice in every if choice.is_met]
     return Answer(
         configurations,
         ranked,
         choices,
-        unmet_constraints(configurations, criteria),
+        every[len(choices) :],
         bottlenecks,
         key_shares(ranked),
         suggest_runs(configurations, choices, bottlenecks),

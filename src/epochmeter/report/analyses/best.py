@@ -1,6 +1,4 @@
-"""The best configurations: the fastest, the one with the least energy, and trade-offs between both.
-
-Time and energy are those per epoch, or up to the quality target if all configurations have the same one.
+"""The best configurations by time and energy, per epoch or up to the quality target if all have the same one.
 
 The trade-off is that of J. You, J.-W. Chung, M. Chowdhury, Zeus: Understanding and Optimizing GPU Energy Consumption of
 DNN Training, NSDI 2023: the minimum of eta x energy + (1 - eta) x maximum power x time. Maximum power is the highest
@@ -11,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
@@ -55,6 +53,7 @@ class Best:
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
         max_power: Maximum power of the trade-off in watts, and its source.
+        is_met: Whether any configuration meets the constraint; else this one is the nearest.
     """
 
     name: Name
@@ -65,62 +64,38 @@ class Best:
     bound: float | None = None
     fastest: Cost | None = None
     max_power: tuple[float, str] | None = None
+    is_met: bool = True
 
     @property
     def configuration(self) -> Configuration:
         return self.cost.configuration
 
-    @property
-    def not_significantly_different(self) -> list[Configuration]:
-        return [cost.configuration for cost, _ in self.ties]
-
 
 def find_best(configurations: Sequence[Configuration], criteria: Criteria = ANY) -> list[Best]:
-    """Return the best configurations by time and, among those with comparable energy, by energy.
-
-    A constraint that no configuration meets has no result (`unmet_constraints`).
-    """
+    """Return the best configurations by time and, among those with comparable energy, by energy; unmet ones last."""
     ranked = ranked_costs(configurations)
-    if not ranked:
-        return []
-    result = [_best("fastest", ranked, TIMES)]
-    for scope, group in _scopes(ranked):
+    result, unmet = [_best("fastest", ranked, TIMES)] if ranked else [], list[Best]()
+    for covers, group in comparable(ranked).items():
+        scope = None if len(group) == len(ranked) else covers
         fastest, limit = min(group, key=TIME), max_power(group)
         near = [cost for cost in group if cost.time_s <= criteria.max_slowdown * fastest.time_s]
-        weighted = _weighted(criteria.eta, limit[0])
         result += [
             _best("least_energy", group, JOULES, scope),
-            _best("tradeoff", group, weighted, scope, bound=criteria.eta, max_power=limit),
+            _best("tradeoff", group, _weighted(criteria.eta, limit[0]), scope, bound=criteria.eta, max_power=limit),
             _best("within_slowdown", near, JOULES, scope, bound=criteria.max_slowdown, fastest=fastest),
         ]
-        for name, bound, limited, values in _constraints(criteria):
-            if allowed := [cost for cost in group if limited(cost) <= bound]:
+        constraints: list[tuple[Name, float | None, Callable[[Cost], float], Values]] = [
+            ("power_budget", criteria.power_budget_w, _power, TIMES),
+            ("deadline", criteria.deadline_s, TIME, JOULES),
+        ]
+        for name, bound, limited, values in constraints:
+            allowed = [cost for cost in group if bound and limited(cost) <= bound]
+            if allowed:
                 result.append(_best(name, allowed, values, scope, bound=bound))
-    return _widened(result, ranked)
-
-
-def unmet_constraints(configurations: Sequence[Configuration], criteria: Criteria) -> list[Best]:
-    """Return the constraints that no configuration meets, each with the nearest configuration."""
-    return [
-        Best(name, nearest, limited(nearest), (), scope, bound)
-        for scope, group in _scopes(ranked_costs(configurations))
-        for name, bound, limited, _ in _constraints(criteria)
-        if limited(nearest := min(group, key=limited)) > bound
-    ]
-
-
-def _constraints(criteria: Criteria) -> Iterator[tuple[Name, float, Callable[[Cost], float], Values]]:
-    """Yield each constraint: its name and bound, the limited quantity, and the values to minimize within the bound."""
-    if criteria.power_budget_w:
-        yield "power_budget", criteria.power_budget_w, _power, TIMES
-    if criteria.deadline_s:
-        yield "deadline", criteria.deadline_s, TIME, JOULES
-
-
-def _scopes(ranked: Sequence[Cost]) -> list[tuple[str | None, list[Cost]]]:
-    """Return the configurations with comparable energy and its scope; None if the energy of all is comparable."""
-    groups = comparable(ranked)
-    return [(None if len(group) == len(ranked) else covers, group) for covers, group in groups.items()]
+            elif bound:
+                nearest = min(group, key=limited)
+                unmet.append(Best(name, nearest, limited(nearest), (), scope, bound, is_met=False))
+    return [*_widened(result, ranked), *unmet]
 
 
 def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | None = None, **more: Any) -> Best:
@@ -146,17 +121,17 @@ def _widened(choices: list[Best], ranked: Sequence[Cost]) -> list[Best]:
     counts = dict.fromkeys((cost.configuration for cost in ranked), 1)
     for choice in choices:
         counts[choice.configuration] = max(counts[choice.configuration], 1 + len(choice.ties))
-    if max(counts.values()) < LEAST_WIDENED:
+    if max(counts.values(), default=0) < LEAST_WIDENED:
         return choices
-
-    def means(values: Values) -> dict[Configuration, Estimate]:
+    means: list[dict[Configuration, Estimate]] = []
+    for values in (TIMES, JOULES):
         samples = {cost.configuration: values(cost) for cost in ranked if values(cost)}
-        return dict(zip(samples, positive_means([*samples.values()], [counts[key] for key in samples]), strict=True))
-
-    times, energies = means(TIMES), means(JOULES)
-    costs = {cost.configuration: replace(cost, time=times[cost.configuration], energy=energies.get(cost.configuration))
-             for cost in (choice.cost for choice in choices)}  # fmt: skip
-    return [replace(choice, cost=costs[choice.configuration]) for choice in choices]
+        estimates = positive_means([*samples.values()], [counts[key] for key in samples])
+        means.append(dict(zip(samples, estimates, strict=True)))
+    return [
+        replace(choice, cost=replace(choice.cost, time=means[0][key], energy=means[1].get(key)))
+        for choice, key in ((choice, choice.configuration) for choice in choices)
+    ]
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:

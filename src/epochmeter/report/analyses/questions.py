@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from epochmeter.report.analyses import scaling
-from epochmeter.report.analyses.ratios import Ratios, ratios_of
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.analyses.scaling import MEMORY, SPEED, WEAK, Scaling
 from epochmeter.report.runs.configuration import (
     DATA_PARALLEL,
@@ -27,21 +27,11 @@ from epochmeter.report.runs.configuration import (
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, mean
 
-METRICS = {
-    "memory_bytes": MEMORY,
-    "gpu_utilization": "steady/gpu_utilization",
-    "steps": "steady/steps",
-    "parameters": "model/parameters",
-    "flops": "model/flops_per_sample",
-}
+METRICS = {"memory_bytes": MEMORY, "gpu_utilization": "steady/gpu_utilization", "steps": "steady/steps",
+           "parameters": "model/parameters", "flops": "model/flops_per_sample"}  # fmt: skip
 """Name in an effect -> metric."""
-PARTS = {
-    "loader_start": "loader_start_s",
-    "data_stall": "data_stall_s",
-    "copies": "copy_s",
-    "compute": "compute_s",
-    "overhead": "overhead_s",
-}
+PARTS = {"loader_start": "loader_start_s", "data_stall": "data_stall_s", "copies": "copy_s", "compute": "compute_s",
+         "overhead": "overhead_s"}  # fmt: skip
 """Part of an epoch -> its metric; the data stall here excludes the start of the loader."""
 Pair = tuple[Configuration, Configuration]
 """The configuration compared with, and the other one."""
@@ -123,7 +113,7 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
     scaled = scaling.analyze(rows)
     ranks = [result for result in scaled.compared if result.strategy == DISTRIBUTED] if scaled else []
     names, several_hosts = dict.fromkeys(["model", *varied(every)]), on_several_hosts(every)
-    speeds = ratios_of({configuration: configuration.values(SPEED) for configuration in every})
+    speeds = Ratios({configuration: configuration.values(SPEED) for configuration in every})
     singles = [configuration for configuration in every if configuration.strategy == SINGLE]
     alone = singles if len(singles) > 1 else every
 
@@ -163,10 +153,10 @@ def _memory_growths(configurations: Sequence[Configuration]) -> Iterator[tuple[s
     """Yield each key that increases the memory, with the pair of the largest growth."""
     sizes = {entry: size for entry in configurations if (size := entry.mean(MEMORY))}
     for key in (key for key in varied([*sizes]) if "." not in key):
-        pairs = [
-            (min(group, key=sizes.__getitem__), max(group, key=sizes.__getitem__)) for group in groups([*sizes], [key])
-        ]
-        least, most = max(pairs, key=lambda pair: sizes[pair[1]] / sizes[pair[0]])
+        ordered = [sorted(group, key=sizes.__getitem__) for group in groups([*sizes], [key])]
+        least, most = max(
+            ((group[0], group[-1]) for group in ordered), key=lambda pair: sizes[pair[1]] / sizes[pair[0]]
+        )
         if sizes[most] > (1 + MIN_EFFECT) * sizes[least]:
             yield key, (least, most)
 
@@ -200,7 +190,7 @@ def _effect(title: str, keys: Sequence[str], base: Configuration, other: Configu
     pairs = {name: (base.mean(metric), other.mean(metric)) for name, metric in METRICS.items()}
     means = {name: (old, new) for name, (old, new) in pairs.items() if old is not None and new is not None}
     same_work = base.global_batch == other.global_batch
-    return Effect(title, base.named(keys), other.named(keys), speeds(other, base), means, same_work)
+    return Effect(title, base.named(keys), other.named(keys), speeds.between(other, base), means, same_work)
 
 
 def _first_epoch(configuration: Configuration, title: str) -> FirstEpoch | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats, no_energy
@@ -47,19 +48,17 @@ def analyze(runs: Sequence[Run], objectives: Sequence[str]) -> SearchResult | No
     names = [name for name in objectives if any(configuration.values(name) for configuration in configurations)]
     if not names:
         return None
-    losses, compared, points, incomplete = [], [], [], []
+    compared, points, incomplete = [], [], []
     for configuration in configurations:
         means = {name: mean for name in names if (mean := configuration.mean(name)) is not None}
         point = SearchPoint(configuration.title, configuration.numbers, means)
         if loss := to_losses(means, names):
-            losses.append(loss)
-            points.append(point)
+            points.append((loss, point))
             compared.append(configuration)
         else:
             incomplete.append(point)
     no_front = no_energy(compared) if any("energy" in name for name in names) else None
-    is_on_front = [on_front and not no_front for on_front in is_pareto_front(losses)]
-    ordered = sorted(zip(losses, is_on_front, points, strict=True), key=lambda entry: entry[0])
-    front = [point for _, on_front, point in ordered if on_front]
-    others = [point for point, on_front in zip(points, is_on_front, strict=True) if not on_front]
-    return SearchResult(names, front, others, incomplete, no_front)
+    is_on_front = [on_front and not no_front for on_front in is_pareto_front(loss for loss, _ in points)]
+    others = [point for (_, point), on_front in zip(points, is_on_front, strict=True) if not on_front]
+    front = [entry for entry, on_front in zip(points, is_on_front, strict=True) if on_front]
+    return SearchResult(names, [point for _, point in sorted(front, key=itemgetter(0))], others, incomplete, no_front)

@@ -12,16 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from epochmeter.report.analyses.best import JOULES, TIMES, Best, find_best
-from epochmeter.report.analyses.ratios import ratios_of
+from epochmeter.report.analyses.ratios import Ratios
+from epochmeter.report.runs import configuration as grouping
 from epochmeter.report.runs import costs
-from epochmeter.report.runs.configuration import (
-    Configuration,
-    NoEnergy,
-    QualityTarget,
-    group_repeats,
-    no_energy,
-    quality_target,
-)
+from epochmeter.report.runs.configuration import Configuration, NoEnergy, QualityTarget, quality_target
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate
 
@@ -63,14 +57,10 @@ class Targets:
     @property
     def values(self) -> dict[str, object]:
         """All numbers, as the JSON file has them."""
-        return {
-            "target": self.target._asdict(),
-            "dataset": self.dataset,
-            "points": [asdict(point) for point in self.points],
-            **{choice.name: choice.cost.title for choice in self.choices},
-            "covers": self.covers,
-            "no_energy": self.no_energy and asdict(self.no_energy),
-        }
+        points, missing = [asdict(point) for point in self.points], self.no_energy and asdict(self.no_energy)
+        choices = {choice.name: choice.cost.title for choice in self.choices}
+        return {"target": self.target._asdict(), "dataset": self.dataset, "points": points, **choices,
+                "covers": self.covers, "no_energy": missing}  # fmt: skip
 
 
 def analyze(runs: Sequence[Run]) -> list[Targets]:
@@ -79,31 +69,31 @@ def analyze(runs: Sequence[Run]) -> list[Targets]:
     for run in runs:
         if target := quality_target(run.job):
             groups.setdefault((target, run.job["dataset"]["name"]), []).append(run)
-    return [_analyze(*key, group_repeats(group)) for key, group in groups.items()]
+    return [_analyze(*key, grouping.group_repeats(group)) for key, group in groups.items()]
 
 
 def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Configuration]) -> Targets:
     ranked = {cost.configuration: cost for cost in costs.costs_to_target(configurations)}
     scopes = costs.comparable([*ranked.values()])
     front = costs.pareto_front([*ranked.values()]) if len(scopes) == 1 else set()
-    points: list[TargetResult] = []
-    for configuration in configurations:
-        reached = Configuration([run for run in configuration.runs if costs.TIME_TO_TARGET in run.metrics])
+    points, runs = list[TargetResult](), list[Run]()
+    for entry in configurations:
+        reached = Configuration([run for run in entry.runs if costs.TIME_TO_TARGET in run.metrics])
         means = [reached.mean(name) for name in (costs.TIME_TO_TARGET, costs.ENERGY_TO_TARGET)]
         time_s, energy_j = (None if value is None else Estimate(value) for value in means)
-        if cost := ranked.get(configuration):
+        if cost := ranked.get(entry):
             time_s, energy_j = cost.time, cost.energy
-        epochs, on_front = reached.mean("total/epochs_to_target"), configuration in front
-        title, numbers = configuration.title, configuration.numbers
-        points.append(TargetResult(title, numbers, reached.numbers, epochs, time_s, energy_j, on_front))
+        epochs = reached.mean("total/epochs_to_target")
+        points.append(
+            TargetResult(entry.title, entry.numbers, reached.numbers, epochs, time_s, energy_j, entry in front)
+        )
+        runs += reached.runs
     choices = find_best(configurations)[:2] if ranked else []
     time_ratio = energy_ratio = None
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
         fastest, least = choices[0].configuration, choices[-1].configuration
-        time_ratio = ratios_of({key: TIMES(cost) for key, cost in ranked.items()})(least, fastest)
-        energy_ratio = ratios_of({key: JOULES(cost) for key, cost in ranked.items()})(fastest, least)
-    every = [run for configuration in configurations for run in configuration.runs]
-    reached = Configuration([run for run in every if costs.TIME_TO_TARGET in run.metrics])
+        time_ratio = Ratios({key: TIMES(cost) for key, cost in ranked.items()}).between(least, fastest)
+        energy_ratio = Ratios({key: JOULES(cost) for key, cost in ranked.items()}).between(fastest, least)
     points.sort(key=lambda point: (point.reached != point.numbers, point.time_s.value if point.time_s else math.inf))
-    missing = no_energy([reached], costs.ENERGY_TO_TARGET)
+    missing = grouping.no_energy([Configuration(runs)], costs.ENERGY_TO_TARGET)
     return Targets(target, dataset, points, choices, [*scopes], missing, time_ratio, energy_ratio)
