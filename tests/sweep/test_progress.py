@@ -15,7 +15,9 @@ POINTS = Points(OVERRIDES, frozenset(f"batch={batch}" for batch in (8, 16, 32, 6
 
 
 def outcome(number, lasted_s=None, state="completed", **facts):
-    return RunResult(number, [], state=state, began_s=100.0, ended_s=lasted_s and 100.0 + lasted_s, **facts)
+    return RunResult(
+        number, [], state=state, start_monotonic_s=100.0, end_monotonic_s=lasted_s and 100.0 + lasted_s, **facts
+    )
 
 
 def test_label_has_position_number_and_varied_keys():

@@ -1,8 +1,7 @@
 """The bottleneck of an epoch: its largest part. One rule for runs, reports and `experiment=stalls`.
 
-The parts are compute, prep stall, fetch stall, copy and overhead. Prep stall (waiting for preprocessing) and fetch
-stall (waiting for storage) are the data stalls of J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN
-Training, PVLDB 14(5), 2021. Where the two cannot be separated, there is one data stall.
+Prep stall (waiting for preprocessing) and fetch stall (waiting for storage) are the data stalls of J. Mohan et al.,
+Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. If they cannot be separated, there is one.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ class Bottleneck:
         fractions: Part -> its fraction of the epoch's time, 0 to 1; parts that were not measured are absent.
         stalls: Data stalls that are significant but not in `parts`, the largest first.
         equal: Whether several `parts` differ by less than `MIN_FRACTION`; else their difference is not significant.
-        why: Why a stall analysis is undecided: a stall is below zero, parts were not measured, or the page cache was
-            not in the configured state.
+        why: Why a stall analysis is undecided.
         repeats: Approximate number of repeats per configuration that would make the difference significant, if known.
     """
 
@@ -50,10 +48,10 @@ class Bottleneck:
 def find_bottleneck(
     seconds: Mapping[str, float], e2e_s: float, significant: Callable[[str, str | None], bool] = lambda *_: True
 ) -> Bottleneck | None:
-    """Return the largest part of an epoch; None if a part that was not measured could be the largest.
+    """Return the largest part of an epoch; None if a part that was not measured (absent) could be the largest.
 
     A part counts as larger than another (or than zero, for None) if the difference is significant and at least
-    `MIN_FRACTION` of the epoch. Parts that were not measured are absent; negative times count as zero.
+    `MIN_FRACTION` of the epoch; negative times count as zero.
     """
     fractions = {part: max(0.0, seconds[part]) / e2e_s for part in PARTS if part in seconds}
     ordered = sorted(fractions, key=lambda part: -fractions[part])
@@ -76,9 +74,8 @@ def run_bottleneck(metrics: Mapping[str, float], in_memory: bool) -> Bottleneck 
 def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, float]:
     """Return part -> seconds per steady epoch of a run; parts that were not measured are absent.
 
-    The measured data stall is divided between prep stall and fetch stall in proportion to the time that DataLoader
-    workers spent preprocessing and reading. It is not divided if they did not time decoding apart from reading. From a
-    dataset in memory nothing is fetched.
+    The data stall is divided into prep stall and fetch stall in proportion to the DataLoader workers' times of
+    preprocessing and reading, unless these did not time decoding. From a dataset in memory nothing is fetched.
     """
     measured = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, DATA_STALL)}
     seconds = {name: value for name, value in measured.items() if math.isfinite(value)}

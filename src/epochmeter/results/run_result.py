@@ -21,7 +21,7 @@ class RunResult:
         reused: Folder of the completed run that is reused.
         rehearsal: The settings that were not applied.
         mfu: MFU under each convention of counting FLOPs, the smallest first.
-        ended_s: End on the monotonic clock, as `began_s`; None if no device was used.
+        end_monotonic_s: None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
         stop: The exception that stopped the run, for the caller to raise after reporting it.
         exit_code: Of a measured script, negative if a signal ended it; None for other runs, or if it did not start.
@@ -44,8 +44,8 @@ class RunResult:
     run_link: str | None = None
     compare_link: str | None = None
     publish_error: str | None = None
-    began_s: float = 0.0
-    ended_s: float | None = None
+    start_monotonic_s: float = 0.0
+    end_monotonic_s: float | None = None
     recorded: bool = False
     stop: BaseException | None = None
     exit_code: int | None = None
@@ -56,8 +56,8 @@ class RunResult:
 
     @property
     def duration_s(self) -> float | None:
-        """Duration including setup and teardown, in seconds; None if nothing was measured."""
-        return None if self.ended_s is None else self.ended_s - self.began_s
+        """Duration including setup and teardown; None if nothing was measured."""
+        return None if self.end_monotonic_s is None else self.end_monotonic_s - self.start_monotonic_s
 
     def update_from_record(self, record: Record) -> None:
         """Copy the end of a run that another process measured from its record."""
@@ -80,7 +80,6 @@ class RunResult:
         self.stop = stop
 
     def set_failed(self, kind: str, why: str) -> None:
-        """Mark the run as failed, or as killed if it was stopped."""
         self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
 
 

@@ -48,7 +48,9 @@ from epochmeter.tracking.publisher import make_tracker
 
 def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGLE_RUN) -> RunResult:
     """Measure one run, to whatever end; a signal that stopped it is in the result, for the caller to raise again."""
-    outcome = RunResult(request.number, request.overrides, request.of_sweep, request.folder, began_s=time.monotonic())
+    outcome = RunResult(
+        request.number, request.overrides, request.of_sweep, request.folder, start_monotonic_s=time.monotonic()
+    )
     try:
         with prefer_stop():
             terminal.stage("Checking the machine and the dataset")
@@ -66,7 +68,7 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
             with claimed_devices(plan, unrestored, outcome, terminal):
                 outcome.notes += plan.open_record()
                 (run_first_node if plan.node.is_first else run_other_node)(plan, outcome, terminal)
-                outcome.ended_s = time.monotonic()
+                outcome.end_monotonic_s = time.monotonic()
     except (ValueError, RuntimeError, OSError) as error:
         outcome.set_failed("job", str(error))
         terminal.refused(outcome)
