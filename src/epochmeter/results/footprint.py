@@ -33,9 +33,7 @@ JOULES_PER_KWH = 3.6e6
 HOUR_S = 3600
 TIME, GRAMS = "utc", "g_per_kwh"
 """Columns of an hourly file: start of the hour (ISO 8601; UTC if it has no offset), and grams of CO2e per kWh."""
-MAX_SUGGESTIONS = 5
-MAX_BYTES = 10_000_000
-"""Largest hourly file: 40 years."""
+MAX_SUGGESTIONS, MAX_BYTES = 5, 10_000_000  # of an hourly file: 40 years
 QUANTITIES = {
     "energy_j": ("co2e_g", "cost"),
     "energy_uncertainty_j": ("co2e_uncertainty_g", "cost_uncertainty"),
@@ -100,11 +98,11 @@ def epoch_footprint(window: Window, run: Mapping[str, Any], footprint: Footprint
 
 def forecast_cost(forecast: Mapping[str, float], footprint: Footprint) -> dict[str, float]:
     """Return the cost of a run's forecast energy, with its 95 % interval; empty without energy or price."""
-    if footprint.price is None or "forecast/energy_j" not in forecast:
+    if footprint.price is None:
         return {}
+    costs = {f"forecast/{energy}": f"forecast/{cost}" for energy, (_, cost) in QUANTITIES.items()}
     per_joule = footprint.price * footprint.pue / JOULES_PER_KWH
-    names = {"energy_j": "cost", "energy_uncertainty_j": "cost_uncertainty"}
-    return {f"forecast/{cost}": forecast[f"forecast/{energy}"] * per_joule for energy, cost in names.items()}
+    return {cost: forecast[energy] * per_joule for energy, cost in costs.items() if energy in forecast}
 
 
 def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tuple[dict[str, float], list[str]]:
@@ -144,10 +142,7 @@ def without_footprint(metrics: Mapping[str, float]) -> dict[str, float]:
 def _mean_intensity(
     windows: Sequence[Window], run: Mapping[str, Any], value: float | str
 ) -> tuple[float, float, float]:
-    """Return the mean intensity, weighted by energy, and the lowest and highest one of the windows' hours.
-
-    Raises InputError if the file lacks an hour.
-    """
+    """Return the mean intensity by energy, the lowest and the highest; raises InputError if the file lacks an hour."""
     intensity, joules = load_intensity(value), dict[float, float]()
     if not isinstance(intensity, Mapping):
         return intensity, intensity, intensity
