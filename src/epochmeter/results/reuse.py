@@ -25,10 +25,7 @@ READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 @lru_cache(maxsize=1)
 def reuse_pool(sweep: Path) -> dict[str, list[Path]]:
-    """Return the completed runs next to a sweep by identity, without those that it refers to already.
-
-    They are read once per command, and sorted by their end.
-    """
+    """Return the completed runs next to a sweep by identity, the earliest first, without those that it refers to."""
     references = [record for path in sweep.glob(f"*/{REFERENCE}") if (record := referenced_record(path.parent))]
     used = {(record.folder.parent.name, record.folder.name) for record in references}
     ends: dict[str, list[tuple[str, Path]]] = defaultdict(list)
@@ -101,10 +98,7 @@ def read_reference(folder: Path) -> Mapping[str, Any] | None:
 
 
 def referenced_record(folder: Path) -> Record | None:
-    """Return the completed run that a run's folder references; None without a reference, or if that run is gone.
-
-    It is searched for next to this sweep first, since all sweeps may have been moved.
-    """
+    """Return the completed run that a run's folder references, also if all sweeps were moved; None if it is gone."""
     if reference := read_reference(folder):
         with suppress(*READ_ERRORS):
             for origin in (folder.absolute().parents[1] / reference["run"], Path(reference["folder"])):

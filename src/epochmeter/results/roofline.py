@@ -34,10 +34,7 @@ MIN_EXPLAINED = 0.5
 
 
 def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> dict[str, float]:
-    """Return MFU, HFU and joules per GFLOP of an epoch, as far as FLOPs, peaks and energy are known.
-
-    The metrics have names without prefix; the convention is `roofline.flops`.
-    """
+    """Return MFU, HFU and joules per GFLOP of an epoch by its metrics without prefix, as far as they are known."""
     flops = _flops_per_sample(run)
     utilization: dict[str, float] = {}
     if peak := total_peak(run.get("training", {}), "flop_per_s"):
@@ -53,10 +50,7 @@ def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], conv
 def roofline_metrics(
     metrics: Mapping[str, float], run: Mapping[str, Any], convention: str, precision: str
 ) -> dict[str, float]:
-    """Return the utilization of a run in `steady/`, and its `roofline/` metrics.
-
-    These are the peaks of all devices, the arithmetic intensity, and lower bounds of the mean time of a steady epoch.
-    """
+    """Return utilization, peaks, arithmetic intensity, and lower bounds of a steady epoch's time."""
     steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
     utilization = epoch_utilization(steady, run, convention) if "e2e_s" in steady else {}
     training, model = run.get("training", {}), run.get("model", {})
@@ -77,10 +71,7 @@ def roofline_metrics(
 
 
 def verdict(metrics: Mapping[str, float]) -> str | None:
-    """Return the largest lower bound of an epoch as `compute-bound`, `memory-bound`, `launch-bound` or `data-bound`.
-
-    None if not all bounds are known, or if the largest explains less than `MIN_EXPLAINED` of the epoch.
-    """
+    """Return the largest lower bound of an epoch; None if not all are known, or if it explains too little of it."""
     bounds = {label: metrics[f"roofline/{name}"] for name, label in TIMES.items() if f"roofline/{name}" in metrics}
     if len(bounds) < len(TIMES):
         return None

@@ -103,9 +103,8 @@ def step_durations(steps: array) -> list[float]:
 def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
     """Return the `total/` metrics of training and evaluation by their short names; absent if any window lacks them.
 
-    Energy is the sum of the differences between the counters' readings at the borders of each window. This includes
-    windows too short for an energy of their own; it is absent if the meter cannot resolve them together. Work between
-    windows counts in neither time nor energy.
+    Energy is the sum of the differences between the counters' readings at the borders of each window, also of windows
+    too short for an energy of their own; it is absent if the meter cannot resolve them together.
     """
     epochs = [window for window in windows if window["window"] == "epoch" and not is_partial(window)]
     sums = {name: _sum(windows, name) for name in ("e2e_s", "read_bytes")}
@@ -153,10 +152,9 @@ def variance_warning(metrics: Mapping[str, float]) -> list[str]:
     """Return a warning if epoch times vary more than on an idle machine; very short epochs are tolerated."""
     if (variation := excessive_variation(metrics)) is None:
         return []
-    mean_s, std_s = metrics["steady/e2e_s"], metrics["std/e2e_s"]
+    times = f"({metrics['steady/e2e_s']:.3g} s, std {metrics['std/e2e_s']:.2g} s)"
     return [
-        f"warning: epoch times vary by {100 * variation:.0f} % ({mean_s:.3g} s, std {std_s:.2g} s). "
-        "Check for other load or thermal throttling."
+        f"warning: epoch times vary by {100 * variation:.0f} % {times}. Check for other load or thermal throttling."
     ]
 
 
@@ -179,10 +177,7 @@ def windows_to_target(windows: Sequence[Window], job: Job) -> Sequence[Window]:
 
 
 def reaches_target(window: Window, job: Job) -> bool:
-    """Return whether a window reaches every target that is set; at least one must be set.
-
-    Only an evaluation can or, without evaluations, a complete epoch.
-    """
+    """Return whether an evaluation (without any: a complete epoch) reaches every target that is set, at least one."""
     if window["window"] != ("val" if job.evaluate else "epoch") or is_partial(window):
         return False
     prefix = "val/" if job.evaluate else "epoch/train_"
@@ -207,7 +202,7 @@ def _unresolved_reason(windows: Sequence[Window]) -> str | None:
 
 
 def _energy_window_s(windows: Sequence[Window]) -> float:
-    """Return the total time between the readings at the borders of each window, in seconds."""
+    """Return the total time between the readings at the borders of each window."""
     return sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
 
 

@@ -31,17 +31,10 @@ def epoch_bottlenecks(configurations: Sequence[Configuration]) -> dict[Configura
 
 
 def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds] | None = None) -> Bottleneck | None:
-    """Decide the bottleneck with the 95 % confidence intervals that repeats allow, as `find_bottleneck`.
-
-    All parts of a condition have the same runs, so that the difference of two parts is taken run by run.
-    """
+    """Decide the bottleneck with the intervals that repeats allow; the difference of two parts is taken run by run."""
 
     def significant(part: str, other: str | None) -> bool:
         difference = _difference(parts[part], parts[other] if other else {})
-        if len(difference) == 1:  # as below, but faster for many configurations
-            (values,) = difference.values()
-            count = len(values)
-            return count < 2 or statistics.fmean(values) > student(count - 1) * deviation(values) / math.sqrt(count)
         estimate = contrast(dict.fromkeys(difference, 1.0), difference, rounds)
         return estimate.low is None or estimate.low > 0
 

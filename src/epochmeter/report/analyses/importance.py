@@ -38,8 +38,7 @@ class KeyShare:
 def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
     """Return the share of each key that varies, the largest share of time first.
 
-    Empty if fewer than two keys vary, or if there are too many keys or values. Also empty if too few configurations
-    are left to estimate the part explained by chance.
+    Empty if fewer than two or too many vary, or if too few configurations are left to estimate the part by chance.
     """
     configurations = [cost.configuration for cost in costs]
     columns = {key: [configuration.value(key) for configuration in configurations] for key in varied(configurations)}

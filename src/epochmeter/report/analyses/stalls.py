@@ -1,9 +1,8 @@
 """Data stalls by difference: the same configuration on synthetic batches, from the page cache, and from storage.
 
 T1, T3 and T2 are the times per epoch on synthetic, cached and stored samples. The prep stall is T3 - T1, and the fetch
-stall is T2 - T3 (J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021). The run is
-the unit of the statistics, as epochs within a run are not independent. Differences are taken round by round if the
-repeats are rounds of a sweep, else compared by Welch's method. They are never clipped: a negative stall is noise.
+stall is T2 - T3 (J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021). Differences
+are never clipped: a negative stall is noise.
 """
 
 from __future__ import annotations
@@ -147,10 +146,9 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
 def _verdict(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds], *, in_memory: bool) -> Bottleneck:
     """Decide the bottleneck of reading from storage, or of the same configuration with its dataset in memory.
 
-    All of T1 counts as compute, unless all runs on synthetic batches measured their parts. A verdict is not valid if
-    the page cache was not in the configured state. In that case the fetch stall is larger than measured: only a verdict
-    that names the fetch stall remains valid. In memory there is none, but if warm runs were not warm, part of their
-    prep stall is fetch stall.
+    All of T1 counts as compute, unless all runs on synthetic batches measured their parts. If the page cache was not in
+    the configured state, the fetch stall is larger than measured: only a verdict that names it remains valid. In memory
+    there is none, but if warm runs were not warm, part of their prep stall is fetch stall.
     """
     differences = {PREP_STALL: PREPROCESSED} if in_memory else {PREP_STALL: PREPROCESSED, FETCH_STALL: FETCH}
     neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])

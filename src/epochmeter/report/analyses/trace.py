@@ -43,10 +43,7 @@ class TraceView:
 
 
 def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) -> Record:
-    """Return a run by its folder, by `SWEEP/NUMBER`, or by a sweep with one traced run: the newest one for None.
-
-    Raises ValueError if there is no such run, or if it has no trace and needs one.
-    """
+    """Return a run by its folder, by `SWEEP/NUMBER`, or by a sweep (None: the newest) with one traced run."""
     folders = [Path(name), multirun / name] if name else sweep_folders(multirun)[-1:]
     records = [record_of(run) for folder in folders for run in run_folders(folder)]
     traced = [record for record in records if (record.folder / TRACE).exists()]
@@ -89,20 +86,13 @@ def flop_rates(
     attribution: Mapping[str, Any], counted: Mapping[str, Mapping[str, float]], steps: float
 ) -> dict[str, float]:
     """Return the FLOP/s of operators and kernels by name, while they run; `counted` are FLOPs of one step."""
-    seconds, names = (
-        Counter[str](),
-        {row["name"]: BACKEND.sub("", row["name"]) for row in attribution.get("operators", ())},
-    )
+    names = {row["name"]: BACKEND.sub("", row["name"]) for row in attribution.get("operators", ())}
+    seconds = Counter[str]()
     for row in attribution.get("operators", ()):
         seconds[names[row["name"]]] += row["total_s"]
-    rates = {
-        name: counted[plain]["flops"] * steps / seconds[plain]
-        for name, plain in names.items()
-        if seconds[plain] and plain in counted
-    }
-    for row in attribution.get("kernels", ()):
-        if row.get("flops"):
-            rates[row["name"]] = row["flops"] / row["total_s"]
+    measured = {name: plain for name, plain in names.items() if seconds[plain] and plain in counted}
+    rates = {name: counted[plain]["flops"] * steps / seconds[plain] for name, plain in measured.items()}
+    rates |= {row["name"]: row["flops"] / row["total_s"] for row in attribution.get("kernels", ()) if row.get("flops")}
     return {name: rate for name, rate in rates.items() if rate}
 
 
