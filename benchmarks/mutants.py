@@ -185,11 +185,9 @@ MUTANTS = [
     Mutant("trace/energy.py", "self.opened_ns, self.closed_ns]) + delay_ns", "self.opened_ns, self.closed_ns])"),
     Mutant("trace/analysis.py", "epoch[step % len(epoch)]", "epoch[0]"),
     # Report: statistics, the best, stalls, gate
-    Mutant(
-        "report/statistics.py", "own**2 / np.maximum(self.single.dof, TINY)", "own / np.maximum(self.single.dof, TINY)"
-    ),
+    Mutant("report/statistics.py", "own**2 / np.maximum(self.dofs, TINY)", "own / np.maximum(self.dofs, TINY)"),
     Mutant("report/statistics.py", "(1 - ALPHA) ** (1 / count)", "1 - ALPHA"),
-    Mutant("report/statistics.py", "variances[one] + variances[other]", "2 * variances[one]"),
+    Mutant("report/statistics.py", "self.variances[one] + self.variances[other]", "2 * self.variances[one]"),
     Mutant("report/statistics.py", "repeated if repeated > MANY_CONFIGURATIONS else few", "repeated"),
     Mutant("report/statistics.py", "rates * without_effect / max(1, count)", "rates"),
     Mutant(

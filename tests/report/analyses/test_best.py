@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sweeps import costing
 
-from epochmeter.report.analyses.best import Criteria, find_best, unmet_constraints
+from epochmeter.report.analyses.best import Criteria, find_best
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import costs, pareto_front
 
@@ -35,7 +35,7 @@ def test_best_by_each_criterion():
     assert chosen(found) == {"fastest": 64, "least_energy": 16, "tradeoff": 32, "within_slowdown": 32,
                              "power_budget": 16, "deadline": 32}  # fmt: skip
     assert [choice.value for choice in found] == pytest.approx([10.0, 225.0, 297.0, 270.0, 15.0, 270.0])
-    assert not any(choice.not_significantly_different for choice in found)
+    assert not any(choice.ties for choice in found)
 
 
 @pytest.mark.parametrize(("eta", "batch"), [(0.0, 64), (1.0, 16), (0.3, 64), (0.8, 16)])
@@ -56,9 +56,8 @@ def test_equal_times_are_ranked_by_energy():
     found = find_best(group_repeats([costing(0, 10.0, 300.0), costing(1, 10.0, 200.0, batch=128)]))
     fastest = by_name(found, "fastest")
     assert chosen(found)["fastest"] == 128
-    assert [point.numbers for point in fastest.not_significantly_different] == [[0]]
-    assert [excess for _, excess in fastest.ties] == [0.0]
-    assert not by_name(found, "least_energy").not_significantly_different
+    assert [(cost.configuration.numbers, excess) for cost, excess in fastest.ties] == [([0], 0.0)]
+    assert not by_name(found, "least_energy").ties
 
 
 def test_ties_are_what_repeats_do_not_distinguish():
@@ -67,8 +66,9 @@ def test_ties_are_what_repeats_do_not_distinguish():
             for m, (time_s, batch) in enumerate(times) for n in range(3)]  # fmt: skip
     (fastest,) = find_best(group_repeats(runs))
     assert fastest.configuration.numbers == [0, 1, 2]
-    assert [point.numbers for point in fastest.not_significantly_different] == [[3, 4, 5]]
-    assert fastest.ties[0][1] == pytest.approx(11.5 / 11 - 1)
+    assert [(cost.configuration.numbers, excess) for cost, excess in fastest.ties] == [
+        ([3, 4, 5], pytest.approx(11.5 / 11 - 1))
+    ]
 
 
 def test_pareto_front():
@@ -79,7 +79,7 @@ def test_pareto_front():
 def test_configurations_without_energy_may_be_the_fastest_only():
     timed = group_repeats([costing(0, 10.0), costing(1, 12.0, batch=128)])
     assert chosen(find_best(timed, Criteria(power_budget_w=9.0, deadline_s=99.0))) == {"fastest": 64}
-    assert (unmet_constraints(timed, Criteria(power_budget_w=9.0, deadline_s=9.0)), pareto(timed)) == ([], [])
+    assert pareto(timed) == []
     found = group_repeats([costing(0, 5.0), costing(1, 10.0, 300.0, batch=128), costing(2, 12.0, 200.0, batch=256)])
     assert chosen(find_best(found)) == {"fastest": 64, "least_energy": 256, "tradeoff": 256, "within_slowdown": 128}
     assert by_name(find_best(found), "within_slowdown").scope == "GPUs used"

@@ -3,7 +3,7 @@
 import pytest
 from sweeps import costing
 
-from epochmeter.report.analyses.ratios import ratios_of
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.statistics import Estimate
 
@@ -18,7 +18,7 @@ def configurations(*samples, **keys):
 def ratio(*samples, **keys):
     """Return the ratio of the second to the first."""
     one, other, *more = configurations(*samples, **keys)
-    return ratios_of({each: each.values("steady/e2e_s") for each in (one, other, *more)})(other, one)
+    return Ratios({each: each.values("steady/e2e_s") for each in (one, other, *more)}).between(other, one)
 
 
 def test_effects_of_rounds_cancel():
@@ -39,4 +39,4 @@ def test_single_run_has_no_interval(one, other):
 def test_without_positive_values_there_is_no_ratio():
     assert ratio([10.0, 0.0], [10.0, 11.0]) is None
     assert ratio([10.0, 10.1], [10.0, None]) is None
-    assert ratios_of({})(*configurations([1.0], [2.0])) is None
+    assert Ratios({}).between(*configurations([1.0], [2.0])) is None

@@ -72,14 +72,14 @@ def test_overhead_is_significant_by_its_interval_or_size(more, has_overhead):
     assert replace(result, overhead_s=more, step_s=0.1).has_overhead == has_overhead
 
 
-def test_one_device_of_another_host_is_named_but_not_compared():
+def test_one_device_of_another_host_is_not_compared():
     runs = [trained(0, 100.0), ddp(1, 190.0), trained(2, 100.0), ddp(3, 180.0)]
     hosts = ("h1", "h2", "h3", "h3")
     result = analyze([replace(run, host=host) for run, host in zip(runs, hosts, strict=True)])
-    assert [(each.title, each.elsewhere) for each in result.unpaired] == [("resnet152 on jpeg, h2", ["h1", "h3"])]
+    assert [each.title for each in result.unpaired] == ["resnet152 on jpeg, h2"]
     assert [(each.title, each.numbers) for each in result.compared] == [("resnet152 on jpeg, h3", [3])]
     (result,) = analyze([trained(0, 100.0, model="resnet50"), ddp(1, 190.0)]).unpaired
-    assert (result.strategy, result.devices, result.batches, result.elsewhere) == ("ddp", 2, [64, 128], [])
+    assert (result.strategy, result.devices, result.batches) == ("ddp", 2, [64, 128])
 
 
 @pytest.mark.parametrize("runs", [[], [trained(0, 1.0), trained(1, 2.0, batch=128)],

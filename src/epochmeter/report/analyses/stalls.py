@@ -114,7 +114,7 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
     in_memory = every[0].job["dataset"]["layout"] != "files"
     warm = _verdict(rows, times, rounds, in_memory=True)
     bottleneck = warm if in_memory else _verdict(rows, times, rounds, in_memory=False)
-    energy, pipeline = _energy(rows, times, rounds), pipeline_of(rows, times)
+    energy, pipeline = _energy(rows, times, rounds), pipeline_of(rows)
     changes = predictions(pipeline, not in_memory, energy.epochs_j.get(FROM_STORAGE), energy.wait_w)
     return StallAnalysis(
         title=title,
