@@ -77,7 +77,7 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
         lines.setdefault(phrase("scaling_line", **words, batch=result.device_batch), []).append(result)
     rows = []
     for name, result in [(line, result) for line in sorted(lines)[:MAX_LINES] for result in lines[line]]:
-        percentage = result.efficiency.scaled(100)
+        percentage = result.efficiency.map(lambda fraction: 100 * fraction)
         texts = {
             "title": f"{name}, {result.devices} {device_unit(result.strategy)}",
             "efficiency": percent(result.efficiency.value, 1),
