@@ -14,8 +14,7 @@ from epochmeter.results.reuse import record_of
 from epochmeter.sweep.sweep_folder import is_sweep_override, key_of
 from hydra_plugins.search import SearchSweeper
 
-TOLERANCE = 0.02
-"""Accuracy of the result, as a fraction of the batch size."""
+TOLERANCE = 0.02  # accuracy of the result, as a fraction of the batch size
 
 
 class BisectionSweeper(SearchSweeper):

@@ -17,27 +17,20 @@ import numpy.typing as npt
 from scipy import stats
 
 Floats = npt.NDArray[np.float64]
-Cost = Callable[[float, float], float]
-"""Cost of a step from its time in s and its mean power in W; it grows with both."""
+Cost = Callable[[float, float], float]  # cost of a step from its time in s and its mean power in W; it grows with both
 
-START = 0.6
-"""First limit to try, as a fraction of the highest, unless power stays below it."""
-POWER_HEADROOM = 0.8
-"""A limit above this fraction of the mean power without it restricts little."""
-EFFECT = 1.2
-"""Ratio of the powers of the tried limits from which on limits have a clear effect."""
-WIDE = 3
-"""Neighbors to try on both sides if limits have no clear effect, so that cost may have several minima."""
-MARGIN = 0.01
-"""A limit that is better by less is as good."""
+START = 0.6  # first limit to try, as a fraction of the highest, unless power stays below it
+POWER_HEADROOM = 0.8  # a limit above this fraction of the mean power without it restricts little
+EFFECT = 1.2  # ratio of the powers of the tried limits from which on limits have a clear effect
+WIDE = 3  # neighbors to try on both sides if limits have no clear effect, so that cost may have several minima
+MARGIN = 0.01  # a limit that is better by less is as good
 MAX_REPEATS = 8
 DRAWS = 4000
 PRIOR_NOISE, PRIOR_PROBES = 0.02, 2
 """Relative noise of a probe before any is repeated, and the number of probes that this assumption counts as."""
 DRIFT, HEAT = 0.005, 0.03
 """Standard deviations of the relative drift from probe to probe, and of the change while the device warms up."""
-HEAT_PROBES = 4
-"""Number of probes in which the device comes 63 % closer to its final temperature."""
+HEAT_PROBES = 4  # number of probes in which the device comes 63 % closer to its final temperature
 
 
 class Probe(NamedTuple):
@@ -57,8 +50,7 @@ class Estimate(NamedTuple):
 
     def difference(self, limit: int, other: int) -> tuple[float, float]:
         """Return `limit` minus `other`, and its standard error."""
-        limits = list(self.mean)
-        weights = np.array([(name == limit) - (name == other) for name in limits], dtype=float)
+        weights = np.array([(name == limit) - (name == other) for name in self.mean], dtype=float)
         return self.mean[limit] - self.mean[other], math.sqrt(max(0.0, weights @ self.covariance @ weights))
 
     def probability_below(self, limit: int, other: int, ratio: float) -> float:
@@ -66,10 +58,10 @@ class Estimate(NamedTuple):
         difference, error = self.difference(limit, other)
         return float(stats.t.cdf((math.log(ratio) - difference) / max(error, 1e-12), self.degrees))
 
-    def draws(self, number: int) -> Floats:
-        """Draw all means from their joint t distribution, shape (number, limits)."""
-        drawn = stats.multivariate_t.rvs([*self.mean.values()], self.covariance, self.degrees, number, random_state=0)
-        return np.reshape(drawn, (number, len(self.mean)))
+    def draws(self) -> Floats:
+        """Draw all means from their joint t distribution, shape (`DRAWS`, limits)."""
+        drawn = stats.multivariate_t.rvs([*self.mean.values()], self.covariance, self.degrees, DRAWS, random_state=0)
+        return np.reshape(drawn, (DRAWS, len(self.mean)))
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,8 @@ class LimitSearch:
     ) -> None:
         self.probes: list[Probe] = []
         self._limits_w, self.default, self._cost, self._start = limits_w, default, cost, start
-        self._max_slowdown, self._power_budget_w, self._confidence = max_slowdown, power_budget_w, confidence
+        self._max_slowdown, self._power_budget_w = max_slowdown or math.inf, power_budget_w or math.inf
+        self._confidence = confidence
 
     def add(self, probe: Probe) -> None:
         self.probes.append(probe)
@@ -125,6 +118,11 @@ class LimitSearch:
             estimate(self.probes, map(math.log, values))
             for values in (times_s, powers_w, map(self._cost, times_s, powers_w))
         )
+
+    @property
+    def tried(self) -> list[int]:
+        """The limits with at least one probe, in ascending order."""
+        return sorted({probe.limit for probe in self.probes})
 
     def next_limit(self) -> int | None:
         """Return the limit to probe next; None: the choice is made."""
@@ -138,7 +136,7 @@ class LimitSearch:
         if untried := self._promising(best):
             return untried[0]
         rivals = [limit for limit in self.tried if limit != best and self._is_rival(limit, best)]
-        if rivals and self._max_slowdown is not None:
+        if rivals and self._max_slowdown < math.inf:
             rivals.append(self.default)  # the bound is relative to its time, which may drift
         again = {best, *rivals} if rivals else {limit for limit in (best, self.default) if self._count(limit) < 2}
         return min((limit for limit in again if self._count(limit) < MAX_REPEATS), key=self._turn, default=None)
@@ -153,20 +151,12 @@ class LimitSearch:
         return Choice(best, self._confidence_in(best), (saving, low, high), slowdown, self._is_allowed(best))
 
     def _confidence_in(self, best: int) -> float:
-        """Return the probability that no tried limit that keeps the bounds has a cost lower by more than the margin."""
-        costs, times = self._costs.draws(DRAWS), self._times.draws(DRAWS)
-        own = self.tried.index(best)
+        costs, times = self._costs.draws(), self._times.draws()
+        own, default = self.tried.index(best), self.tried.index(self.default)
         is_allowed = np.array([limit == best or not self._exceeds_power(limit) for limit in self.tried])
-        if self._max_slowdown is not None:
-            slowdown = times - times[:, [self.tried.index(self.default)]]
-            is_allowed = is_allowed & (slowdown <= math.log(self._max_slowdown))
-        lowest = np.where(is_allowed, costs, np.inf).min(axis=1)
+        keeps_time = times - times[:, [default]] <= math.log(self._max_slowdown)
+        lowest = np.where(is_allowed & keeps_time, costs, np.inf).min(axis=1)
         return float(np.mean(costs[:, own] - lowest <= -math.log(1 - MARGIN)))
-
-    @property
-    def tried(self) -> list[int]:
-        """The limits with at least one probe, in ascending order."""
-        return sorted({probe.limit for probe in self.probes})
 
     def _count(self, limit: int) -> int:
         return sum(probe.limit == limit for probe in self.probes)
@@ -178,33 +168,31 @@ class LimitSearch:
     def _first_limit(self) -> int:
         power_w = self.probes[0].step_j / self.probes[0].step_s
         highest_w = max(filter(math.isfinite, self._limits_w), default=power_w)
-        aim_w = min(START * highest_w, POWER_HEADROOM * power_w)
-        if self._power_budget_w:
-            aim_w = min(aim_w, self._power_budget_w)
+        aim_w = min(START * highest_w, POWER_HEADROOM * power_w, self._power_budget_w)
         others = [limit for limit in range(len(self._limits_w)) if limit != self.default]
         return min(others, key=lambda limit: abs(self._limits_w[limit] - aim_w), default=self.default)
 
     def _best(self) -> int:
         """The tried limit with the lowest cost of those that keep the bounds; the lowest limit if none does."""
-        costs = self._costs.mean
         allowed = [limit for limit in self.tried if self._is_allowed(limit)]
-        return min(allowed, key=lambda limit: costs[limit], default=self.tried[0])
+        return min(allowed, key=lambda limit: self._costs.mean[limit], default=self.tried[0])
 
     def _is_allowed(self, limit: int) -> bool:
-        return not self._exceeds_power(limit) and not self._is_too_slow(limit)
+        return not self._exceeds_power(limit) and self._probability_in_time(limit) >= self._confidence
 
-    def _is_too_slow(self, limit: int) -> bool:
-        if self._max_slowdown is None or limit == self.default:
-            return False
-        return self._times.probability_below(limit, self.default, self._max_slowdown) < self._confidence
+    def _probability_in_time(self, limit: int) -> float:
+        """Return the probability that a limit keeps the bound on time."""
+        if limit == self.default or self._max_slowdown == math.inf:
+            return 1.0
+        return self._times.probability_below(limit, self.default, self._max_slowdown)
 
     def _exceeds_power(self, limit: int) -> bool:
-        return self._power_budget_w is not None and math.exp(self._powers.mean[limit]) > self._power_budget_w
+        return math.exp(self._powers.mean[limit]) > self._power_budget_w
 
     def _promising(self, best: int) -> list[int]:
         """The untried neighbors of the best that may have a lower cost and keep the bounds, the best first."""
-        too_slow = max((limit for limit in self.tried if limit < best and self._is_too_slow(limit)), default=None)
-        if too_slow is not None and self._is_promising(middle := (too_slow + best) // 2, best):
+        lower = [limit for limit in self.tried if limit < best and self._probability_in_time(limit) < self._confidence]
+        if lower and self._is_promising(middle := (lower[-1] + best) // 2, best):
             return [middle]
         distances = range(1, 2 if self._has_effect() else WIDE + 1)
         near = [best + sign * distance for distance in distances for sign in (-1, 1)]
@@ -242,9 +230,7 @@ class LimitSearch:
 
     def _slow_for_sure(self, limit: int) -> bool:
         """Whether a limit is likely to be slower than allowed, so that lower limits are as well."""
-        if self._max_slowdown is None:
-            return False
-        return self._times.probability_below(limit, self.default, self._max_slowdown) < 1 - self._confidence
+        return self._probability_in_time(limit) < 1 - self._confidence
 
     def _is_rival(self, limit: int, best: int) -> bool:
         """Whether a limit may be better than the best by more than the margin, and may keep the bounds."""
@@ -256,12 +242,10 @@ class LimitSearch:
 
 def estimate(probes: Sequence[Probe], logarithms: Iterable[float]) -> Estimate:
     """Fit a mean for each limit, a linear drift over the probes, and warming up; the last two have weak priors."""
-    values = np.array([*logarithms])
+    values, order = np.array([*logarithms]), np.arange(len(probes))
     limits = sorted({probe.limit for probe in probes})
-    order = np.arange(len(probes))
     of_limit = [[probe.limit == limit for probe in probes] for limit in limits]
-    changes = [order - order.mean(), np.exp(-order / HEAT_PROBES)]
-    design = np.column_stack([*of_limit, *changes]).astype(float)
+    design = np.column_stack([*of_limit, order - order.mean(), np.exp(-order / HEAT_PROBES)]).astype(float)
     precision = design.T @ design
     precision[[-2, -1], [-2, -1]] += (PRIOR_NOISE / DRIFT) ** 2, (PRIOR_NOISE / HEAT) ** 2
     inverse = np.linalg.inv(precision)

@@ -23,10 +23,8 @@ cycle err by at most 0.07 (cycle: half the averaging time) to 0.14 (cycle: the a
 """
 RENEWAL_S = 0.1
 """Longest known renewal period of a GPU's power reading (Yang et al., SC24); assumed until it is measured."""
-LONG_GAP = 3.0
-"""A gap is a hole if it is this many times the median interval; jitter alone reaches 1.5."""
-NOISY = 0.4
-"""Fraction of the samples' variance in reversals above which the samples count as independent of each other."""
+LONG_GAP = 3.0  # a gap is a hole if it is this many times the median interval; jitter alone reaches 1.5
+NOISY = 0.4  # fraction of the samples' variance in reversals above which the samples count as independent of each other
 
 
 class Response(NamedTuple):

@@ -14,8 +14,7 @@ PRIOR_STD = MAX_VARIATION
 """Relative standard deviation of epochs until two steady ones are measured: the largest that causes no warning."""
 PARTS = 10
 """Number of parts of an epoch's steps whose means are compared, since the times of successive steps are correlated."""
-UPPER = 0.975
-"""Probability below the upper end of a 95 % interval."""
+UPPER = 0.975  # probability below the upper end of a 95 % interval
 UNCERTAINTIES = {"e2e_s": "e2e_uncertainty_s", "energy_j": "energy_uncertainty_j"}
 """Quantity -> name of its uncertainty."""
 
@@ -35,8 +34,7 @@ class Forecaster:
         self._warmup_epochs, self._last_steps = max(1, warmup_epochs), last_steps
         self._totals: list[tuple[dict[str, float], bool]] = []
         """Totals of the epochs before the last one, with their evaluations, and whether they are steady."""
-        self._last: list[Window] = []
-        """The last epoch and its evaluations so far."""
+        self._last: list[Window] = []  # the last epoch and its evaluations so far
         for window in windows:
             self.add(window)
 

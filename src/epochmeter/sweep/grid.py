@@ -11,12 +11,9 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from epochmeter.config.errors import input_error
 from epochmeter.sweep.sweep_folder import REPEAT, key_of
 
-MAX_RUNS = 10_000
-"""Maximum number of runs of a sweep: composing that many takes a quarter of an hour."""
-MAX_POINTS = 1_000_000
-"""Maximum number of configurations that a sample is drawn from."""
-Point = list[str]
-"""The overrides of a run."""
+MAX_RUNS = 10_000  # maximum number of runs of a sweep: composing that many takes a quarter of an hour
+MAX_POINTS = 1_000_000  # maximum number of configurations that a sample is drawn from
+Point = list[str]  # the overrides of a run
 
 
 def check_size(overrides: Sequence[Override], sample: int | None, repeats: int | None) -> None:

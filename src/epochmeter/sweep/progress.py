@@ -50,5 +50,4 @@ class SweepProgress(NamedTuple):
         )
 
 
-SINGLE_RUN = SweepProgress()
-"""The progress of a single run."""
+SINGLE_RUN = SweepProgress()  # the progress of a single run

@@ -34,15 +34,12 @@ from epochmeter.sweep.search_space import SearchDimension, SearchError
 
 STEADY = ("steady/energy_j", "steady/e2e_s")
 TO_TARGET = ("total/energy_to_target_j", "total/time_to_target_s")
-MAX_REPEATED_ASKS = 20
-"""After this many measured points in a row from a sampler, random points are drawn."""
-MAX_DRAWS = 10_000
-"""Maximum number of random points that are drawn until one is unmeasured."""
+MAX_REPEATED_ASKS = 20  # after this many measured points in a row from a sampler, random points are drawn
+MAX_DRAWS = 10_000  # maximum number of random points that are drawn until one is unmeasured
 PRIOR_GROUPS = ("model", "dataset")
 """Groups whose option earlier sweeps must have in common with a search, so that their times are comparable."""
 
-Point = tuple[str, ...]
-"""One override per dimension: `batch=8`, `optimizer.lr=0.0123`."""
+Point = tuple[str, ...]  # one override per dimension: `batch=8`, `optimizer.lr=0.0123`
 
 
 class TrialResult(NamedTuple):

@@ -13,8 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from epochmeter.config.errors import InputError, Problem
 from epochmeter.sweep.grid import MAX_RUNS, value_count
 
-DIGITS = 6
-"""Significant digits of a number drawn from an interval: the rounded number is measured and recorded."""
+DIGITS = 6  # significant digits of a number drawn from an interval: the rounded number is measured and recorded
 
 
 class SearchError(InputError):

@@ -16,15 +16,12 @@ from epochmeter.shared.atomic_files import lock_folder, write_json
 SAMPLING_KEYS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that do not affect a run's measurement, but which points of a grid are run, and their numbers."""
 REPEAT, REPEATS = "repeat", "sweep.repeats"
-SLURM_OVERRIDE = "hydra/launcher=slurm"
-"""Runs on cluster nodes: the sweep is the same from all login nodes."""
+SLURM_OVERRIDE = "hydra/launcher=slurm"  # runs on cluster nodes: the sweep is the same from all login nodes
 AGAIN_MARKER = ".again"
 """File that marks a sweep started with `sweep.again=true`, also for a later command that resumes it."""
 TIME_FORMAT = "%Y-%m-%d_%H-%M-%S"
-_held_locks: list[int] = []
-"""Locks of the folders that this process writes to, held until it ends."""
-_created_folders: list[Path] = []
-"""Folders that this process has created."""
+_held_locks: list[int] = []  # locks of the folders that this process writes to, held until it ends
+_created_folders: list[Path] = []  # folders that this process has created
 
 
 def open_sweep_folder(multirun: Path, now: datetime, command: Sequence[str], many: bool, again: bool) -> Path:

@@ -23,18 +23,12 @@ Array = NDArray[np.float64]
 MAX_LEAVE_ONE_OUT = 30
 """Up to this number of configurations, cross-validation leaves out one at a time; otherwise it has `FOLDS` folds."""
 FOLDS = 10
-MAX_UNEXPLAINED = 0.5
-"""Fraction of the variance; a model that leaves more unexplained is not used."""
-SMOOTH = "smooth"
-"""Name of the model without physics, whose standard deviations are too small with few runs."""
-PSEUDO_ERRORS = 8.0
-"""Errors by which the standard deviations of the other models are trusted."""
-MIN_DEVIATION = 1e-3
-"""Smallest standard deviation of a logarithm by which models are weighted."""
-LENGTH_SCALES = (0.05, 20.0)
-"""Bounds, for keys that are scaled from 0 to 1."""
-CLOCKS = 4
-"""Columns of a power mode: cores, CPU, GPU, memory."""
+MAX_UNEXPLAINED = 0.5  # fraction of the variance; a model that leaves more unexplained is not used
+SMOOTH = "smooth"  # name of the model without physics, whose standard deviations are too small with few runs
+PSEUDO_ERRORS = 8.0  # errors by which the standard deviations of the other models are trusted
+MIN_DEVIATION = 1e-3  # smallest standard deviation of a logarithm by which models are weighted
+LENGTH_SCALES = (0.05, 20.0)  # bounds, for keys that are scaled from 0 to 1
+CLOCKS = 4  # columns of a power mode: cores, CPU, GPU, memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +56,6 @@ class Grid:
 
     def __getitem__(self, chosen: Any) -> Grid:
         return replace(self, rows=self.rows[chosen], logs=self.logs[:, chosen])
-
-    def with_others(self, other: Grid) -> Grid:
-        """Return these configurations and then others."""
-        return replace(self, rows=np.concatenate([self.rows, other.rows]), logs=np.hstack([self.logs, other.logs]))
 
     @property
     def batches(self) -> Array:
@@ -112,12 +102,11 @@ class Posterior(NamedTuple):
 
 
 Predictor = Callable[[Grid], Posterior]
-Model = Callable[[Grid], Predictor]
-"""Fits the runs of a grid, and returns the function that predicts others."""
+Model = Callable[[Grid], Predictor]  # fits the runs of a grid, and returns the function that predicts others
 
 
 def with_energy(logs: Array) -> Array:
-    """Return the logarithms of time and power with those of the energy, their product, as the third row."""
+    """Return the logarithms of time and power, and of the energy, their product, as the third row."""
     return np.vstack([logs, logs.sum(axis=0)]) if len(logs) > 1 else logs
 
 
@@ -143,38 +132,38 @@ class Error:
 def encode(settings: Sequence[Sequence[str]]) -> Array:
     """Return coordinates from 0 to 1, one row per configuration.
 
-    Numbers have one, on a logarithmic scale unless some are negative; names have one per value, or one for two values.
+    Finite numbers have one, on a logarithmic scale unless some are negative. Names have one per value, or one for two
+    values.
     """
     columns: list[Any] = []
     for column in zip(*settings, strict=True):
-        numbers = _numbers(column)
-        if numbers is None:
+        try:
+            numbers = np.asarray(column, dtype=np.float64)
+        except ValueError:
+            numbers = np.array([math.nan])
+        if np.isfinite(numbers).all():
+            scaled = numbers if numbers.min() < 0 else np.log(numbers) if numbers.min() > 0 else np.log1p(numbers)
+            columns.append((scaled - scaled.min()) / (np.ptp(scaled) or 1.0))
+        else:
             names = sorted(set(column))
             columns += [[name == other for name in column] for other in names[len(names) == 2 :]]
-        else:
-            columns.append((numbers - numbers.min()) / (np.ptp(numbers) or 1.0))
     return np.column_stack(columns).astype(np.float64)
-
-
-def fit(places: Array, logs: Array, starts: int = 3) -> Any:
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-
-    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * places.shape[1], LENGTH_SCALES, nu=2.5)
-    kernel += WhiteKernel(1e-3, (1e-6, 0.5))
-    process = GaussianProcessRegressor(kernel, n_restarts_optimizer=starts - 1, normalize_y=True, random_state=0)
-    with warnings.catch_warnings():
-        # The length scale of a key without effect ends at its bound.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return process.fit(places, logs)
 
 
 def smooth(grid: Grid, starts: int = 3) -> Predictor:
     """Fit a process over the coordinates of all keys to each quantity."""
     from scipy.linalg import block_diag
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-    processes = [fit(grid.places, logs, starts) for logs in grid.logs]
+    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * grid.places.shape[1], LENGTH_SCALES, nu=2.5)
+    kernel += WhiteKernel(1e-3, (1e-6, 0.5))
+    process = partial(GaussianProcessRegressor, n_restarts_optimizer=starts - 1, normalize_y=True, random_state=0)
+    with warnings.catch_warnings():
+        # The length scale of a key without effect ends at its bound.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        processes = [process(kernel).fit(grid.places, logs) for logs in grid.logs]
 
     def predict(target: Grid) -> Posterior:
         pairs = [process.predict(target.places, return_cov=True) for process in processes]
@@ -200,23 +189,21 @@ def fit_weighted(models: Mapping[str, Model], weights: Mapping[str, float], grid
 
 
 def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, float], list[Error]]:
-    """Predict held-out configurations from the others.
+    """Return the weight of each model, and the errors of time, power and energy, of held-out configurations.
 
-    Returns the weight of each model, and the errors of time, power and energy. The energy has errors of its own, as
-    those of time and power may be correlated.
+    The energy has errors of its own, as those of time and power may be correlated.
     """
     from sklearn.model_selection import KFold
 
     count = len(grid)
     folds = count if count <= MAX_LEAVE_ONE_OUT else FOLDS
     logs, fitted = with_energy(grid.logs), len(grid.logs)
-    shape = (len(models), *logs.shape)
-    means, deviations, guesses = np.zeros(shape), np.zeros(shape), np.zeros(logs.shape)
-    fast = {name: partial(smooth, starts=1) if name == SMOOTH else model for name, model in models.items()}
+    means, deviations = np.zeros((2, len(models), *logs.shape))
+    guesses = np.zeros(logs.shape)
+    fast = [partial(model, starts=1) if name == SMOOTH else model for name, model in models.items()]
     for others, held_out in KFold(folds, shuffle=True, random_state=0).split(grid.batches):
-        for number, model in enumerate(fast.values()):
-            predicted = model(grid[others])(grid[held_out])
-            means[number][:, held_out], deviations[number][:, held_out] = predicted.marginals
+        for number, model in enumerate(fast):
+            means[number][:, held_out], deviations[number][:, held_out] = model(grid[others])(grid[held_out]).marginals
         guesses[:, held_out] = (logs[:, others].mean(axis=1, keepdims=True) - logs)[:, held_out]
     sure = np.maximum(deviations, MIN_DEVIATION)
     scores = -np.sum((np.log(sure) + 0.5 * ((means - logs) / sure) ** 2)[:, :fitted], axis=(1, 2))
@@ -226,24 +213,21 @@ def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, f
     deviation = np.sqrt(np.tensordot(weights, deviations**2 + (means - mean) ** 2, 1))
     by_model = dict(zip(models, weights.tolist(), strict=True))
     pseudo_errors = PSEUDO_ERRORS * (1 - by_model.get(SMOOTH, 0.0))
-    rows = zip(mean - logs, guesses, deviation, strict=True)
-    return by_model, [_error(*row, pseudo_errors) for row in rows]
+    return by_model, [_error(*row, pseudo_errors) for row in zip(mean - logs, guesses, deviation, strict=True)]
 
 
 def _error(errors: Array, guesses: Array, deviations: Array, pseudo_errors: float) -> Error:
     width = calibrated_width(errors, deviations, pseudo_errors)
-    relative, guessed = (np.abs(np.expm1(values)) for values in (errors, guesses))
-    median, guess = float(np.median(relative)), float(np.median(guessed))
-    within = int(np.sum(np.abs(errors) <= width * deviations))
+    relative, guess = np.abs(np.expm1(errors)), float(np.median(np.abs(np.expm1(guesses))))
+    median, within = float(np.median(relative)), int(np.sum(np.abs(errors) <= width * deviations))
     is_useful = median <= MIN_EFFECT or bool(np.sum(errors**2) < MAX_UNEXPLAINED * np.sum(guesses**2))
     return Error(median, float(relative.max()), guess, within, len(errors), width, is_useful)
 
 
 def calibrated_width(errors: Array, deviations: Array, pseudo_errors: float = 0.0) -> float:
-    """Return the half-width of a 95 % interval in standard deviations, from the standardized errors.
+    """Return the half-width of a 95 % interval in standard deviations, from errors and some of one deviation each.
 
-    It is Student's quantile times their root mean square, or their own 95 % quantile if that is larger, as with
-    outliers. `pseudo_errors` of one standard deviation are added.
+    It is Student's quantile times their root mean square, or the 95 % quantile of the errors if that is larger.
     """
     from scipy.special import stdtrit
 
@@ -254,14 +238,3 @@ def calibrated_width(errors: Array, deviations: Array, pseudo_errors: float = 0.
     scale = math.sqrt((np.sum(ratios**2) + pseudo_errors) / count)
     dof = count if pseudo_errors else max(1, count - 1)
     return max(float(stdtrit(dof, 0.975)) * scale, float(np.quantile(ratios, 0.95)))
-
-
-def _numbers(column: Sequence[str]) -> Array | None:
-    """Return the values of a key on their scale; None if they are not all finite numbers."""
-    try:
-        values = np.asarray(column, dtype=np.float64)
-    except ValueError:
-        return None
-    if not np.isfinite(values).all():
-        return None
-    return values if values.min() < 0 else np.log(values) if values.min() > 0 else np.log1p(values)

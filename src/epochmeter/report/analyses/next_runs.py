@@ -17,12 +17,9 @@ from epochmeter.report.runs.run import REPEATED
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL, STALLS, Bottleneck
 
 PROGRAM = with_own_commands("python src/train.py")
-OWN = (*REPEATED, "tracking", "sweep", "hydra")
-"""Overrides that are not part of the configuration."""
-MAX_COMMANDS = 4
-"""Half of them for time and half for energy."""
-LOWER = 0.75
-"""The next power limit, as a fraction of the lowest power or limit so far."""
+OWN = (*REPEATED, "tracking", "sweep", "hydra")  # overrides that are not part of the configuration
+MAX_COMMANDS = 4  # half of them for time and half for energy
+LOWER = 0.75  # the next power limit, as a fraction of the lowest power or limit so far
 AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
 """Names of devices with the tensor cores of Ampere or newer: `A100`, `L40S`, `GH200`, `RTX 3090`."""
 
@@ -71,25 +68,21 @@ def _faster(
     configuration: Configuration, bottleneck: Bottleneck, tried: Sequence[Configuration]
 ) -> Iterator[tuple[str, str]]:
     """Yield a key and its new value, the most promising first."""
-    largest = bottleneck.parts[0]
+    job, ran_on, largest = configuration.job, configuration.runs[0].platform, bottleneck.parts[0]
     if bottleneck.data_stall >= bottleneck.fractions[largest]:  # one stall, or prep and fetch stall together
         yield from _faster_data(configuration, bottleneck)
         return
-    if largest == COMPUTE and (precision := _halved(configuration)):
-        yield "precision", precision
-    yield "batch", str(2 * max(int(other.job["batch"]) for other in tried))
-    has_compile = configuration.runs[0].platform.get("torch", "") >= "2"
-    if largest == COMPUTE and not configuration.job.get("compile", True) and has_compile:
-        yield "compile", "true"
-
-
-def _halved(configuration: Configuration) -> str | None:
-    """Return the 16-bit precision for a GPU that computes in 32 bits: bf16 if supported; None if there is none."""
-    job, ran_on = configuration.job, configuration.runs[0].platform
     accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
-    if not accelerated or job.get("precision") != "fp32" or configuration.strategy == DATA_PARALLEL:
-        return None
-    return "bf16" if AMPERE.search(f"{ran_on.get('GPU', '')} {ran_on.get('board', '')}") else "fp16"
+    if (
+        largest == COMPUTE
+        and accelerated
+        and job.get("precision") == "fp32"
+        and configuration.strategy != DATA_PARALLEL
+    ):
+        yield "precision", "bf16" if AMPERE.search(f"{ran_on.get('GPU', '')} {ran_on.get('board', '')}") else "fp16"
+    yield "batch", str(2 * max(int(other.job["batch"]) for other in tried))
+    if largest == COMPUTE and not job.get("compile", True) and ran_on.get("torch", "") >= "2":
+        yield "compile", "true"
 
 
 def _faster_data(configuration: Configuration, bottleneck: Bottleneck) -> Iterator[tuple[str, str]]:
@@ -118,12 +111,12 @@ def _save_energy(
     configuration: Configuration, _: Bottleneck, tried: Sequence[Configuration]
 ) -> Iterator[tuple[str, str]]:
     """Yield a lower power limit if the least energy was at the lowest, or on a GPU without a limit."""
-    limits = [watts for other in tried for watts in positive_values(other, LIMIT)]
-    device = configuration.job.get("device") or {}
-    powers_w: list[float] = []
-    if limits and min(limits) in positive_values(configuration, LIMIT):
-        powers_w = [min(limits)]
-    elif not limits and device.get("accelerator", "cpu") != "cpu" and not device.get("rails"):  # a board has modes
+    device, limits = (
+        configuration.job.get("device") or {},
+        [w for other in tried for w in positive_values(other, LIMIT)],
+    )
+    powers_w = [min(limits)] if limits and min(limits) in positive_values(configuration, LIMIT) else []
+    if not limits and device.get("accelerator", "cpu") != "cpu" and not device.get("rails"):  # a board has modes
         powers_w = [cost.power_w / (configuration.devices or 1) for cost in costs([configuration]) if cost.power_w]
     for power_w in powers_w:
         yield "power_limit", str(10 * max(1, math.floor(LOWER * power_w / 10)))

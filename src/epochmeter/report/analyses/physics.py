@@ -14,8 +14,8 @@ posterior is computed for the model linearized at the most probable parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -49,18 +49,14 @@ LENGTHS = (1.5, 0.3, 0.5)
 """Length scales of the deviations: logarithms of batch size and limit, and other keys from 0 to 1."""
 CLOCK_LENGTH, ON_CLOCKS = 0.8, 0.5
 """Length scale for logarithms of clocks, and deviations by clocks relative to those by limit. Chosen on simulations."""
-SOFTNESS = 0.08
-"""Range of the limit's logarithm in which the power begins to decrease."""
+SOFTNESS = 0.08  # range of the limit's logarithm in which the power begins to decrease
 SAME_WORKLOAD, MAX_SAME = 0.6, 4
 """Correlation of the deviations, and the number of other sweeps with the same workload that are used."""
 SCALE, OF_SCALE = 0.4, ("peak", "idle")
 """Standard deviation of the power at the highest clocks, relative to the runs, and the parameters that it changes."""
-PSEUDO_WORKLOADS = (1.0, 8.0)
-"""Workloads that the default mean and the default covariance count for."""
-STEP = 1e-5
-"""For derivatives."""
-MIN_REST = 1e-9
-"""Smallest fraction of the time that is not computing."""
+PSEUDO_WORKLOADS = (1.0, 8.0)  # workloads that the default mean and the default covariance count for
+STEP = 1e-5  # for derivatives
+MIN_REST = 1e-9  # smallest fraction of the time that is not computing
 
 
 @dataclass(frozen=True)
@@ -77,15 +73,6 @@ _MEANS, _STDS = (np.array(values) for values in zip(*PARAMETERS.values(), strict
 DEFAULT = Population(_MEANS, np.diag(_STDS**2))
 
 
-class ClockEffects(NamedTuple):
-    """Logarithms of the factors of clocks: on time, duty (fraction of time computing), idle power and active power."""
-
-    time: Array
-    duty: Array
-    idle: Array
-    active: Array
-
-
 def mean_logs(parameters: Array, grid: Grid) -> Array:
     """Return the logarithms of time and, if the grid has power, of power, one row each.
 
@@ -97,16 +84,19 @@ def mean_logs(parameters: Array, grid: Grid) -> Array:
     waiting = _softplus(half - batch)  # log(1 + half / batch)
     computing, resting = -_softplus(fading * waiting - duty), -_softplus(duty - fading * waiting)
     slowdown = np.exp(slope) * _softplus(excess - knee, np.exp(bend))
-    clocks = _clock_effects(of_clocks, grid.clocks, resting, computing + slowdown)
-    time = level + np.logaddexp(waiting, batch - large) + np.logaddexp(resting, computing + slowdown) + clocks.time
-    busy = np.minimum(computing + clocks.duty, -MIN_REST)
-    rest = np.log(-np.expm1(busy))
-    active = peak + clocks.active - _softplus(excess, SOFTNESS)
-    return np.stack([time, np.logaddexp(rest + idle + clocks.idle, busy + active)])[: len(grid.logs)]
+    by_clocks = _clock_effects(of_clocks, grid.clocks, resting, computing + slowdown)
+    time = level + np.logaddexp(waiting, batch - large) + np.logaddexp(resting, computing + slowdown) + by_clocks[0]
+    busy = np.minimum(computing + by_clocks[1], -MIN_REST)
+    rest = idle + by_clocks[2] + np.log(-np.expm1(busy))
+    active = peak + by_clocks[3] - _softplus(excess, SOFTNESS)
+    return np.stack([time, np.logaddexp(rest, busy + active)])[: len(grid.logs)]
 
 
-def _clock_effects(parameters: Sequence[Array], clocks: Array, rest: Array, computing: Array) -> ClockEffects:
-    """Return the effects of clocks on the time of the rest and of computing; none at the highest clocks."""
+def _clock_effects(parameters: Sequence[Array], clocks: Array, rest: Array, computing: Array) -> tuple[Array, ...]:
+    """Return logarithms of factors, 0 at the highest clocks: on time, duty, idle power and power while computing.
+
+    The duty is the fraction of the time in which the workload computes.
+    """
     memory, ridge, overlap, scaling, floor, cpu_power, dram_power, voltage = parameters
     cores, cpu, gpu, dram = clocks.T
     roof, together = 1 + np.exp(ridge), 1 + np.exp(overlap)
@@ -116,7 +106,7 @@ def _clock_effects(parameters: Sequence[Array], clocks: Array, rest: Array, comp
     of_cpu, of_dram = cpu_power + cores + _switching(cpu, voltage), dram_power + dram
     idle = _norm(np.logaddexp(0.0, of_cpu), of_dram) - _norm(np.logaddexp(0.0, cpu_power), dram_power)
     active = np.logaddexp(idle - _softplus(-floor), _switching(gpu, voltage) - _softplus(floor))
-    return ClockEffects(time, slower_gpu - time, idle, active)
+    return time, slower_gpu - time, idle, active
 
 
 def _norm(first: Any, second: Any, order: Any = 1.0) -> Array:
@@ -146,7 +136,8 @@ def fit(population: Population, grid: Grid) -> Predictor:
     best, _ = _most_probable(population, grid)
 
     def predict(target: Grid) -> Posterior:
-        every = grid.with_others(target)
+        rows, logs = np.concatenate([grid.rows, target.rows]), np.hstack([grid.logs, target.logs])
+        every = replace(grid, rows=rows, logs=logs)
         is_run = np.tile(np.arange(len(every)) < len(grid), len(grid.logs))
         expected, deviations = _deviations(population, every)
         jacobian = _jacobian(best, every)

@@ -27,19 +27,11 @@ from epochmeter.report.analyses.gaussian import (
     Model,
     Predictor,
     cross_validate,
-    encode,
     fit_weighted,
     smooth,
 )
 from epochmeter.report.analyses.next_runs import command_line
-from epochmeter.report.analyses.prior import (
-    POWER_LIMIT,
-    Prior,
-    has_physics,
-    mode_clocks,
-    setting,
-    to_grid,
-)
+from epochmeter.report.analyses.prior import POWER_LIMIT, Column, Prior, mode_clocks, physical_keys, setting, to_grid
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
 from epochmeter.report.runs.run import NON_CONFIG_KEYS
@@ -47,19 +39,14 @@ from epochmeter.report.statistics import Estimate
 
 MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 6, 100
 """A prediction needs the minimum; of more than the maximum, a random sample is used."""
-PER_COORDINATE = 2
-"""Configurations needed per coordinate of a grid point."""
+PER_COORDINATE = 2  # configurations needed per coordinate of a grid point
 MOST_GRID = 10_000
-MIN_SMOOTH = 12
-"""Configurations from which on the model without physics is used in addition to that with physics."""
-CHUNK = 500
-"""Configurations that are predicted at once; the next runs are chosen from that many."""
+MIN_SMOOTH = 12  # configurations from which on the model without physics is used in addition to that with physics
+CHUNK = 500  # configurations that are predicted at once; the next runs are chosen from that many
 IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
 QUANTITIES = ("time", "power", "energy")
-Column = tuple[str, ...]
-"""A key's value in each measured configuration."""
-Followers = Mapping[str, tuple[str, Column, Column]]
-"""Dependent key -> its leader, the leader's values and its own."""
+Followers = Mapping[str, tuple[str, Mapping[str, str]]]
+"""Dependent key -> its leader, and its value for each of the leader's values."""
 
 
 @dataclass(frozen=True)
@@ -99,24 +86,20 @@ class Prediction:
     @property
     def least_energy(self) -> Predicted | None:
         """The configuration with the least predicted energy."""
-        metered = [(point.energy_j.value, number) for number, point in enumerate(self.points) if point.energy_j]
-        return self.points[min(metered)[1]] if metered else None
+        least = min(self.points, key=lambda point: point.energy_j.value if point.energy_j else math.inf)
+        return least if least.energy_j else None
 
     @property
     def values(self) -> dict[str, object]:
         """All numbers, as the JSON file has them."""
-        numbers = asdict(replace(self, prior=None))
-        return {**numbers, "prior": self.prior.values if self.prior else None}
-
-
-Reason = Literal["hosts", "few", "large", "other_keys", "complete", "inaccurate"]
+        return {**asdict(replace(self, prior=None)), "prior": self.prior and self.prior.values}
 
 
 @dataclass(frozen=True)
 class NoPrediction:
     """Why nothing is predicted: the keys of the grid (or hosts), and the number of configurations (or grid points)."""
 
-    reason: Reason
+    reason: Literal["hosts", "few", "large", "other_keys", "complete", "inaccurate"]
     keys: Sequence[str] = ()
     count: int = 0
     needed: int = 0
@@ -137,36 +120,68 @@ def predict(
         count_next: Number of runs to suggest.
     """
     measured = costs(configurations)
-    count = len(measured)
     hosts = list(dict.fromkeys(cost.configuration.host or "unknown" for cost in measured))
     if len(hosts) > 1:
         return NoPrediction("hosts", hosts)
-    if count < MIN_CONFIGURATIONS:
-        return NoPrediction("few", count=count, needed=MIN_CONFIGURATIONS)
+    if len(measured) < MIN_CONFIGURATIONS:
+        return NoPrediction("few", count=len(measured), needed=MIN_CONFIGURATIONS)
     columns, followers = _columns(measured)
-    keys, modes = list(columns), mode_clocks(measured) if POWER_LIMIT in columns else {}
-    missing = _not_run(measured, columns, followers, modes)
+    missing = _not_run(measured, columns, followers)
     if isinstance(missing, NoPrediction):
         return missing
-    physical = [key for key, column in columns.items() if has_physics(key, column) or (key == POWER_LIMIT and modes)]
     rows = [*zip(*columns.values(), strict=True), *missing]
-    blocks = [_coordinates(key, column, modes) for key, column in zip(keys, zip(*rows, strict=True), strict=True)]
-    others = np.flatnonzero(np.repeat([key not in physical for key in keys], [block.shape[1] for block in blocks]))
-    if count < (needed := PER_COORDINATE * (len(physical) + len(others))):
-        return NoPrediction("few", keys, count, needed)
-    points = [dict(zip(keys, point, strict=True)) for point in missing]
-    grid = to_grid(measured, points, np.column_stack(blocks), others.tolist())
+    grid = to_grid(measured, dict(zip(columns, zip(*rows, strict=True), strict=True)))
+    physical = physical_keys(columns, grid.board)
+    if len(measured) < (needed := PER_COORDINATE * (len(physical) + len(grid.other_columns))):
+        return NoPrediction("few", list(columns), len(measured), needed)
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # matrices are too small for threads
-        models = _models(bool(physical), grid, prior, count)
+        models: dict[str, Model] = {}
+        if not physical or grid.other_columns or len(measured) >= MIN_SMOOTH:
+            models[SMOOTH] = smooth
+        if physical:
+            models["physics"] = partial(physics.fit, physics.DEFAULT)
+        if physical and prior and prior.grids:
+            models["prior"] = partial(physics.fit, physics.learn(prior.grids))
+        points = [dict(zip(columns, point, strict=True)) for point in missing]
         return _predict(measured, grid, points, followers, models, prior, count_next)
 
 
+def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:
+    """Return the keys of the grid with their values, and the keys that follow from another one, such as `storage.root`.
+
+    A key that was not overridden is part of the grid if the others do not determine it: `data_source` sets `cache`.
+    """
+    overridden = dict.fromkeys(key for cost in measured for run in cost.configuration.runs for key in run.keys)
+    others = varied([cost.configuration for cost in measured])
+    every = {key: tuple(setting(cost, key) for cost in measured) for key in (*overridden, *others)}
+    varying = [key for key in overridden if key.partition(".")[0] not in IGNORED_KEYS and len(set(every[key])) > 1]
+    groups = {key.partition(".")[0] for key in varying}
+    keys = list(varying)
+    followers: dict[str, tuple[str, Mapping[str, str]]] = {}
+    for key in reversed(varying):
+        for leader in keys:
+            is_often = 2 * len(set(every[leader])) <= len(measured)
+            if leader != key and is_often and _determine([every[leader]], every[key]):
+                keys.remove(key)
+                followers[key] = leader, dict(zip(every[leader], every[key], strict=True))
+                break
+    for key in others:
+        if key.partition(".")[0] not in groups and not _determine([every[other] for other in keys], every[key]):
+            keys.append(key)
+    return {key: every[key] for key in keys}, followers
+
+
+def _determine(leaders: Sequence[Column], column: Column) -> bool:
+    """Whether equal values of the leaders always come with equal values in a column."""
+    return len(set(zip(*leaders, column, strict=True))) == len(set(zip(*leaders, strict=True)))
+
+
 def _not_run(
-    measured: Sequence[Cost], columns: Mapping[str, Column], followers: Followers, modes: Mapping[str, Sequence[float]]
+    measured: Sequence[Cost], columns: Mapping[str, Column], followers: Followers
 ) -> list[tuple[str, ...]] | NoPrediction:
-    """Return the points of the grid that were not run, with all power `modes`, or why nothing can be predicted."""
+    """Return the points of the grid that were not run, with all power modes, or why nothing can be predicted."""
     keys, run = list(columns), set(zip(*columns.values(), strict=True))
     choices = {key: list(dict.fromkeys(column)) for key, column in columns.items()}
     size = math.prod(map(len, choices.values()))
@@ -174,37 +189,16 @@ def _not_run(
         return NoPrediction("large", keys, size)
     if len(run) < len(measured):
         return NoPrediction("other_keys", keys)
-    if modes and all(leader != POWER_LIMIT for leader, _, _ in followers.values()):
+    has_modes = POWER_LIMIT in columns and mode_clocks(measured)
+    if has_modes and all(leader != POWER_LIMIT for leader, _ in followers.values()):
+        runs = [cost.configuration.runs[0] for cost in measured]
+        others = [
+            name for name in runs[0].mode_clocks if name not in {run.mode for run in runs}.union(columns[POWER_LIMIT])
+        ]
         room = (MOST_GRID - size) * len(choices[POWER_LIMIT]) // size
-        choices[POWER_LIMIT] += _other_modes(measured, room)
+        choices[POWER_LIMIT] += random.Random(0).sample(others, min(room, len(others)))
     missing = [point for point in itertools.product(*choices.values()) if point not in run]
     return missing or NoPrediction("complete", keys)
-
-
-def _other_modes(measured: Sequence[Cost], count: int) -> list[str]:
-    """Return up to `count` power modes that were not run."""
-    runs = [cost.configuration.runs[0] for cost in measured]
-    run = {run.mode for run in runs} | {setting(cost, POWER_LIMIT) for cost in measured}
-    others = [name for name in runs[0].mode_clocks if name not in run]
-    return random.Random(0).sample(others, min(count, len(others)))
-
-
-def _coordinates(key: str, column: Sequence[str], modes: Mapping[str, Sequence[float]]) -> Array:
-    """Return the coordinates of a key's values: those of the clocks of power modes, else of the values themselves."""
-    if key == POWER_LIMIT and modes:
-        return encode([[str(clock) for clock in modes[value]] for value in column])
-    return encode([[value] for value in column])
-
-
-def _models(is_physical: bool, grid: Grid, prior: Prior | None, runs: int) -> dict[str, Model]:
-    models: dict[str, Model] = {}
-    if not is_physical or grid.other_columns or runs >= MIN_SMOOTH:
-        models[SMOOTH] = smooth
-    if is_physical:
-        models["physics"] = partial(physics.fit, physics.DEFAULT)
-    if is_physical and prior and prior.grids:
-        models["prior"] = partial(physics.fit, physics.learn(prior.grids))
-    return models
 
 
 def _predict(
@@ -252,42 +246,12 @@ def _estimates(
     return means, [[Estimate(*bounds) for bounds in zip(*rows, strict=True)] for rows in values.swapaxes(0, 1).tolist()]
 
 
-def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:
-    """Return the keys of the grid with their values, and the keys that follow from another one, such as `storage.root`.
-
-    A key that was not overridden is part of the grid if the others do not determine it: `data_source` sets `cache`.
-    """
-    overridden = dict.fromkeys(key for cost in measured for run in cost.configuration.runs for key in run.keys)
-    others = varied([cost.configuration for cost in measured])
-    every = {key: tuple(setting(cost, key) for cost in measured) for key in (*overridden, *others)}
-    varying = [key for key in overridden if key.partition(".")[0] not in IGNORED_KEYS and len(set(every[key])) > 1]
-    groups = {key.partition(".")[0] for key in varying}
-    keys = list(varying)
-    followers: dict[str, tuple[str, Column, Column]] = {}
-    for key in reversed(varying):
-        for leader in keys:
-            is_often = 2 * len(set(every[leader])) <= len(measured)
-            if leader != key and is_often and _determine([every[leader]], every[key]):
-                keys.remove(key)
-                followers[key] = (leader, every[leader], every[key])
-                break
-    for key in others:
-        if key.partition(".")[0] not in groups and not _determine([every[other] for other in keys], every[key]):
-            keys.append(key)
-    return {key: every[key] for key in keys}, followers
-
-
-def _determine(leaders: Sequence[Column], column: Column) -> bool:
-    """Whether equal values of the leaders always come with equal values in a column."""
-    return len(set(zip(*leaders, column, strict=True))) == len(set(zip(*leaders, strict=True)))
-
-
 def _predicted(
     like: Cost, keys: Mapping[str, str], followers: Followers, time_s: Estimate, power_w: Estimate | None = None,
     energy_j: Estimate | None = None,
 ) -> Predicted:  # fmt: skip
     settings = dict(keys)
-    for key, (leader, values, own) in reversed([*followers.items()]):  # leaders first
-        settings[key] = own[values.index(settings[leader])]
+    for key, (leader, values) in reversed([*followers.items()]):  # leaders first
+        settings[key] = values[settings[leader]]
     title = ", ".join(f"{key} {value}" for key, value in keys.items())
     return Predicted(title, keys, time_s, power_w, energy_j, command_line(like.configuration, settings))

@@ -6,12 +6,11 @@ import math
 import random
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from epochmeter.report.analyses.gaussian import CLOCKS, Array, Grid
+from epochmeter.report.analyses.gaussian import Grid, encode
 from epochmeter.report.runs.configuration import group_repeats, groups, without_synthetic
 from epochmeter.report.runs.costs import HIGHEST, LIMIT, Cost, costs, positive_values
 from epochmeter.report.runs.filter import select
@@ -20,10 +19,10 @@ from epochmeter.report.runs.run import Sweep
 BATCH, POWER_LIMIT = "batch", "power_limit"
 MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 4, 100
 """Workloads of earlier sweeps with fewer are not used; of more, a random sample is."""
-MAX_WORKLOADS = 50
-"""Of more workloads in earlier sweeps, the last are used."""
+MAX_WORKLOADS = 50  # of more workloads in earlier sweeps, the last are used
 FEW, NO_CLOCKS, UNREADABLE = "few", "clocks", "unreadable"
 """Reasons why records and configurations are not used, in addition to the kinds of runs that are no results."""
+Column = Sequence[str]  # a key's value in each configuration
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
         limits = [cost.configuration.value(POWER_LIMIT) for cost in used]
         if len(used) < MIN_CONFIGURATIONS:
             left_out[FEW, str(MIN_CONFIGURATIONS)] += len(group)
-        elif len(set(limits)) > 1 and not has_physics(POWER_LIMIT, limits) and not mode_clocks(used):
+        elif len(set(limits)) > 1 and not physical_keys({POWER_LIMIT: limits}, bool(mode_clocks(used))):
             left_out[NO_CLOCKS, ""] += len(group)
         else:
             sample = sorted(random.Random(0).sample(range(len(used)), min(len(used), MAX_CONFIGURATIONS)))
@@ -71,38 +70,44 @@ def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
     return Prior(grids[-MAX_WORKLOADS:], left_out)
 
 
-def to_grid(
-    measured: Sequence[Cost], missing: Sequence[Mapping[str, str]] = (), places: Array | None = None,
-    other_columns: Sequence[int] = (),
-) -> Grid:  # fmt: skip
+def to_grid(measured: Sequence[Cost], columns: Mapping[str, Column] | None = None) -> Grid:
     """Return the measured configurations, then those not run with the values of their keys.
 
-    `places` are the coordinates of all keys, and `other_columns` those except the batch size and the power limit.
+    `columns` are the values of all keys that vary, also in the measured configurations.
     """
-    first, modes = measured[0].configuration, mode_clocks(measured)
+    first, modes, columns = measured[0].configuration, mode_clocks(measured), columns or {}
+    count, size = len(measured), max([len(measured), *map(len, columns.values())])
 
     def column(key: str, of_run: Callable[[Cost], Any], of_value: Callable[[str], Any]) -> list[Any]:
         runs = [of_run(cost) for cost in measured]
-        return [*runs, *(of_value(keys[key]) if key in keys else runs[0] for keys in missing)]
+        return runs + ([*map(of_value, columns[key][count:])] if key in columns else runs[:1] * (size - count))
 
-    batches = column(BATCH, lambda cost: _number(cost.configuration.value(BATCH), 1.0), partial(_number, otherwise=1.0))
-    limits_w = column(POWER_LIMIT, _limit_w, partial(_number, otherwise=math.inf))
-    columns = []
+    rows = [
+        column(BATCH, lambda cost: _number(cost.configuration.value(BATCH), 1.0), lambda text: _number(text, 1.0)),
+        column(POWER_LIMIT, _limit_w, lambda text: _number(text, math.inf)),
+    ]
+    clocks = column(POWER_LIMIT, _clocks, modes.__getitem__) if modes else []
     if modes:
-        clocks = column(POWER_LIMIT, _clocks, modes.__getitem__)
-        limits_w = [math.inf] * len(clocks)
-        columns = [np.log(np.array(clocks) / np.max([*modes.values()], axis=0))]
+        rows[1] = [math.inf] * size
+        rows += np.log(np.array(clocks) / np.max([*modes.values()], axis=0)).T.tolist()
     devices = first.runs[0].power_limited_devices or first.devices or 1
     powers_w = [cost.power_w / devices for cost in measured if cost.power_w]
-    has_power = len(powers_w) == len(measured)
+    has_power = len(powers_w) == count
     highest = [] if modes else [watts for cost in measured for watts in positive_values(cost.configuration, HIGHEST)]
-    full_w = max([*highest, *filter(math.isfinite, limits_w)], default=max(powers_w) if has_power else 1.0)
-    logs = np.full((1 + has_power, len(batches)), math.nan)
-    logs[0, : len(measured)] = np.log([cost.time_s for cost in measured])
-    logs[1:, : len(measured)] = np.log(powers_w) - math.log(full_w) if has_power else 0.0
+    full_w = max([*highest, *filter(math.isfinite, rows[1])], default=max(powers_w) if has_power else 1.0)
+    rows[1] = [limit_w / full_w for limit_w in rows[1]]
+    logs = np.full((1 + has_power, size), math.nan)
+    logs[0, :count] = np.log([cost.time_s for cost in measured])
+    logs[1:, :count] = np.log(powers_w) - math.log(full_w) if has_power else 0.0
+    physical, others = physical_keys(columns, bool(modes)), []
+    for key, values in columns.items():
+        is_mode = key == POWER_LIMIT and modes
+        block = encode([[str(clock) for clock in mode] for mode in clocks] if is_mode else [[text] for text in values])
+        others += [] if key in physical else range(len(rows), len(rows) + block.shape[1])
+        rows += block.T.tolist()
     return Grid(
-        rows=np.column_stack([batches, np.array(limits_w) / full_w, *columns, *([] if places is None else [places])]),
-        other_columns=[2 + (CLOCKS if modes else 0) + column for column in other_columns],
+        rows=np.column_stack(rows),
+        other_columns=others,
         logs=logs,
         full_w=devices * full_w,
         workload=f"{first.value('model')} on {first.value('dataset')}",
@@ -124,14 +129,17 @@ def mode_clocks(measured: Sequence[Cost]) -> dict[str, Sequence[float]]:
 
 def setting(cost: Cost, key: str) -> str:
     """Return a key's value as overridden, or else as configured."""
-    keys = cost.configuration.runs[0].keys
-    return keys[key] if key in keys else cost.configuration.value(key)
+    return cost.configuration.runs[0].keys.get(key) or cost.configuration.value(key)
 
 
-def has_physics(key: str, column: Sequence[str]) -> bool:
-    """Whether a key's values are batch sizes or power limits, rather than power modes."""
-    numbers = [value for value in column if _number(value, 0.0)]
-    return key in (BATCH, POWER_LIMIT) and len(numbers) == sum(value != "null" or key == BATCH for value in column)
+def physical_keys(columns: Mapping[str, Column], has_modes: bool) -> list[str]:
+    """Return the keys whose values are batch sizes, power limits, or power modes with clocks."""
+    keys = []
+    for key in {BATCH, POWER_LIMIT}.intersection(columns):
+        is_number = [_number(text, 0.0) > 0 or (text == "null" and key == POWER_LIMIT) for text in columns[key]]
+        if all(is_number) or (key == POWER_LIMIT and has_modes):
+            keys.append(key)
+    return keys
 
 
 def _clocks(cost: Cost) -> Sequence[float]:
