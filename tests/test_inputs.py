@@ -49,7 +49,8 @@ REFUSED = {
     "batch=true": "`batch=true`",
     "batch=1.5": "`batch=1.5` is not valid: Value '1.5' of type 'float' could not be converted to Integer",
     "target_accuracy=high": "`target_accuracy=high` is not valid: Value 'high' of type 'str'",
-    "evaluate=maybe": "`evaluate=maybe` is not valid: Value 'maybe' is not a valid bool",
+    "evaluate=maybe": "`evaluate=maybe` is not valid\n  hint: give one of true, false",
+    "evaluate=2": "`evaluate=2` is not valid",
     "cache=hot": "expected one of [keep, cold, cold_each_epoch, warm]\n  hint: ",
     "sweep=5": "`sweep=5` is not valid: ",
     "power_limit=[15]": "`power_limit=[15]`",
@@ -59,7 +60,7 @@ REFUSED = {
 }
 VALID = ["", "dataset=cifar10 model=resnet18 device=nano strategy=ddp power_limit=15 seed=4294967295",
          "experiment=tbd/seq2seq tracking=server tracking.uri=http://host:5000",
-         "machine.lock_dir=made/later persistent_workers=1"]  # fmt: skip
+         "machine.lock_dir=made/later persistent_workers=true"]  # fmt: skip
 
 
 def validate(order, overrides, root):

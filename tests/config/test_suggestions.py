@@ -7,17 +7,12 @@ import pytest
 from epochmeter.config import suggestions
 from epochmeter.config.errors import InputError
 from epochmeter.config.schema import Schema
-from epochmeter.config.suggestions import check_overrides, closest_names, unknown_choice_problem, unknown_key_problem
+from epochmeter.config.suggestions import check_overrides, unknown_choice_problem, unknown_key_problem
 
 
 def test_groups_and_keys_of_training_are_those_of_the_schema():
     groups, keys = suggestions.entry_keys("train")
     assert {*groups, *keys} == {*(entry.name for entry in fields(Schema)), "experiment", "data_source"}
-
-
-def test_similar_names_are_those_of_difflib():
-    assert closest_names("orin", ["agx_orin", "nano", "orin_nx"]) == ["orin_nx", "agx_orin"]
-    assert closest_names("foo", ["nano", "nx"]) == []
 
 
 @pytest.mark.parametrize(

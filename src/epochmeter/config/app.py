@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from textwrap import TextWrapper
 
 import hydra
@@ -41,8 +41,7 @@ INDENT = "  "
 def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None:
     """Call a task with the composed configuration, or with each one of a sweep; print help for `--help`.
 
-    `entry` is the name of the command, and of its file in conf/; `doc` is its docstring. An invalid configuration ends
-    the process with status 1, an error and a hint.
+    `entry` is the name of the command, and of its file in conf/; `doc` is its docstring.
     """
     if {"--help", "-h"} & {*sys.argv[1:]}:
         print(help_page(entry, doc or ""))
@@ -74,19 +73,14 @@ def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Call
         A function to call when the configuration is composed. Later errors are raised unchanged, except InputError and
         errors of Hydra itself.
     """
-    is_composed = False
-
-    def end_composing() -> None:
-        nonlocal is_composed
-        is_composed = True
-
+    composed: list[bool] = []
     before = os.environ.get(TRACEBACK_VARIABLE)
     os.environ[TRACEBACK_VARIABLE] = "1"
     try:
         check_arguments(arguments, entry)
-        yield end_composing
+        yield partial(composed.append, True)
     except CONFIG_ERRORS as error:
-        expected = not is_composed or isinstance(error, InputError | HydraException)
+        expected = not composed or isinstance(error, InputError | HydraException)
         if before == "1" or not expected or isinstance(error, BrokenPipeError):
             raise
         # Errors of this project's plugins are CompactHydraExceptions.
@@ -125,17 +119,7 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
 
 
 def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
-    if problem := problem_by_type(error, arguments) or problem_by_text(error, entry):
-        return problem
-    message, cause = first_line(error), str(error.__cause__ or "").partition("\n")[0]
-    message += f": {cause}" if cause and cause not in message else ""
-    key = re.search(r"full_key: (\S+)", text_with_cause(error))
-    message += f" (key `{key[1]}`)" if key and key[1] not in message else ""
-    return Problem(message, f"list all keys and their values: `python src/{entry}.py --cfg job`")
-
-
-def problem_by_type(error: BaseException, arguments: Sequence[str]) -> Problem | None:
-    """Return the problem of an error whose type identifies it: of a file, a reference or the syntax of an override."""
+    """Return the problem of an error of a file, a reference or the syntax of an override; else by its text."""
     match error:
         case MarkedYAMLError() if mark := error.problem_mark or error.context_mark:
             where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
@@ -149,30 +133,35 @@ def problem_by_type(error: BaseException, arguments: Sequence[str]) -> Problem |
             cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error))
             message = f"cannot resolve {references or 'a reference ${...} in a file'}: {cause}"
             return Problem(message, "give a value, or refer to an existing key, such as `${batch}`")
-        case MissingConfigException(missing_cfg_file=str(file)) if missing := re.fullmatch(
-            r"((?:hydra/)?\w+)/(.+)", file
-        ):
+        case MissingConfigException(missing_cfg_file=str(file)) if missing := re.match(r"((?:hydra/)?\w+)/(.+)", file):
             return unknown_choice_problem(*missing.groups())
         case OSError() if error.errno:
             problem = f"cannot use `{error.filename or 'a file'}`: {error.strerror or first_line(error)}"
             return Problem(problem, "give another path, or fix the permissions")
         case SearchPathException():
             return Problem(first_line(error), "give an existing folder")
-    return None
+    return problem_by_text(error, entry)
 
 
-def problem_by_text(error: BaseException, entry: str) -> Problem | None:
+def problem_by_text(error: BaseException, entry: str) -> Problem:
     """Return the problem of an error that only its text identifies: of a key or a value."""
-    text = text_with_cause(error)
+    cause = str(error.__cause__ or "")
+    reason, text, hint = (
+        cause.partition("\n")[0],
+        f"{error}\n{cause}",
+        f"list all keys: `python src/{entry}.py --cfg job`",
+    )
     if unknown := re.search(r"Could not override '([^']+)'", text):
         return unknown_key_problem(unknown[1], entry)
     if several := re.match(r"Ambiguous value for argument '(.*)'", text):
-        hint = f"for a sweep add `-m`: `-m {several[1]}`"
-        return Problem(f"`{several[1]}` has several values: a single run takes one", hint)
+        add = f"for a sweep add `-m`: `-m {several[1]}`"
+        return Problem(f"`{several[1]}` has several values: a single run takes one", add)
     if merged := re.match(r"Error merging override (.*)", text):
-        reason = str(error.__cause__ or "the configuration does not allow it").partition("\n")[0]
-        return Problem(f"`{merged[1]}` is not valid: {reason}", f"list all keys: `python src/{entry}.py --cfg job`")
-    return None
+        return Problem(f"`{merged[1]}` is not valid: {reason or 'the configuration does not allow it'}", hint)
+    message = first_line(error)
+    message += f": {reason}" if reason and reason not in message else ""
+    key = re.search(r"full_key: (\S+)", text)
+    return Problem(message + (f" (key `{key[1]}`)" if key and key[1] not in message else ""), hint)
 
 
 def first_line(error: BaseException) -> str:
@@ -181,15 +170,8 @@ def first_line(error: BaseException) -> str:
     return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
 
 
-def text_with_cause(error: BaseException) -> str:
-    return f"{error}\n{error.__cause__ or ''}"
-
-
 def help_page(entry: str, doc: str) -> str:
-    """Return the help page of a command: its docstring, its groups with their options, and its keys with comments.
-
-    Hydra's own help takes twice as long, has no comments, and lists groups that are not used here.
-    """
+    """Return the help page of a command: its docstring, its groups with their options, and its keys with comments."""
     summary, _, rest = doc.partition("\n\n")
     groups, _ = entry_keys(entry)
     choices = [(group, ", ".join(list_choices(group))) for group in sorted(groups)]

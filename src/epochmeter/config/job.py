@@ -92,20 +92,20 @@ def register(
 
     Args:
         sweep_folder: Returns the folder for a command's overrides, given whether it is a sweep and whether it measures
-            again. It is called once: Hydra resolves the folder for each run, then with that run's overrides only.
+            again.
         detect: Returns the device of the machine below a root, for recipes with values per board.
         command: The script to measure, with its arguments; empty: this project trains.
     """
     resolved: list[str] = []
 
     def folder(*, _root_: DictConfig) -> str:
-        if not resolved:
+        if not resolved:  # Hydra resolves the folder for each run, then with that run's overrides only
             many = _root_.hydra.mode == RunMode.MULTIRUN
             again = _root_.sweep.again or not (many or _root_.sweep.resume)
-            overrides = _root_.hydra.overrides
             # Searches number their runs differently from grids, and clusters measure on other hosts: each sweeper and
             # launcher has its own folders.
             prefixes = ("hydra/sweeper=", "hydra/launcher=", "hydra.launcher.")
+            overrides = _root_.hydra.overrides
             how = [override for override in overrides.hydra if override.lstrip("+").startswith(prefixes)]
             resolved.append(str(sweep_folder([*overrides.task, *how], many, again)))
         return resolved[0]
@@ -131,9 +131,7 @@ def current_request(config: DictConfig) -> RunRequest:
         raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # `num` is set for a sweep's run on a node
         forbid_sweep_keys(hydra.overrides.task)
-    job, choices, overrides = split_config(config, hydra)
-    folder = Path(hydra.runtime.output_dir)
-    return RunRequest(job=job, choices=choices, overrides=overrides, folder=folder, of_sweep=many, remote=remote)
+    return RunRequest(*split_config(config, hydra), Path(hydra.runtime.output_dir), of_sweep=many, remote=remote)
 
 
 def forbid_sweep_keys(overrides: Sequence[str]) -> None:
@@ -145,7 +143,7 @@ def forbid_sweep_keys(overrides: Sequence[str]) -> None:
 
 
 def split_config(config: DictConfig, hydra: Any = None) -> tuple[Job, dict[str, str], list[str]]:
-    """Return job, choice of each group, and overrides of a composed configuration; Hydra's own keys may be in it."""
+    """Return job, choice of each group, and overrides of a composed configuration."""
     hydra = hydra or config.hydra
     overrides = list(hydra.overrides.task)
     job = composed_job(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), overrides)
@@ -164,9 +162,7 @@ def value_for_board(
 ) -> Any:
     """Resolve `${of_board:{nano: sd, agx: ssd}}`: the value for the configured device, else `otherwise`."""
     device = _root_.device.name
-    if device == "auto" and detect:
-        device = detect(_root_.machine.root)
-    return settings.get(device, otherwise)
+    return settings.get(detect(_root_.machine.root) if detect and device == "auto" else device, otherwise)
 
 
 def number_in_sweep() -> int:
@@ -198,7 +194,7 @@ def recorded_job(keys: Mapping[str, Any]) -> Job:
 
 
 def defaults() -> Mapping[str, object]:
-    """Return the default of each key outside groups, as conf/train.yaml has it."""
+    """Return the default of each key outside groups."""
     return entry_keys("train")[1]
 
 
@@ -217,32 +213,27 @@ def to_plain(config: DictConfig) -> dict[str, object]:
 
 def normalize_power_limit(power_limit: Any) -> Any:
     """Return watts as a number (15, 15.0 and "15" are equal), and other values, such as a power mode, unchanged."""
-    if isinstance(power_limit, bool):
-        return power_limit
     try:
         watts = float(power_limit)
     except (TypeError, ValueError):
         return power_limit
-    return int(watts) if watts.is_integer() else watts
+    return power_limit if isinstance(power_limit, bool) else int(watts) if watts.is_integer() else watts
 
 
 def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] = (), host: str | None = None) -> str:
-    """Return the hash of everything that affects the measurement.
+    """Return the hash of everything that affects the measurement; an empty `host` leaves the host out.
 
-    `digest` is the dataset's checksum, and `gpus` has the models of the GPUs. Without `host` it is this host's; an
-    empty `host` makes the hash independent of it.
+    `digest` is the dataset's checksum, and `gpus` has the models of the GPUs.
     """
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
     measured["machine"] = {"root": job.machine.root}
     measured["device"] = {key: value for key, value in job.device.to_dict().items() if key != "slurm"}
-    measured |= {"nodes": nodes} if nodes > 1 else {}
-    measured |= {"gpus": list(gpus)} if gpus else {}
+    measured |= {**({"nodes": nodes} if nodes > 1 else {}), **({"gpus": list(gpus)} if gpus else {})}
     return hash_value([measured, platform.node() if host is None else host, digest])
 
 
 def affects_measurement(key: str) -> bool:
-    plain_key = key.lstrip("+~")
-    return not any(plain_key == other or plain_key.startswith(f"{other}.") for other in NON_MEASUREMENT_KEYS)
+    return not any(f"{key.lstrip('+~')}.".startswith(f"{other}.") for other in NON_MEASUREMENT_KEYS)
 
 
 def hash_value(value: Any) -> str:

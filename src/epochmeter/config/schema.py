@@ -296,13 +296,12 @@ def _is_section(kind: object) -> TypeGuard[type[Section]]:
 
 
 def _structured(section: type[Section], name: str) -> type:
-    """Return a section as a structured config of Hydra, in which groups are open."""
     kinds = get_type_hints(section)
     return make_dataclass(name, [_key(entry, kinds[entry.name]) for entry in fields(section)])
 
 
 def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
-    """Return a field for `make_dataclass`. Values of several types are not checked by Hydra, but by `validation`."""
+    """Return a field for `make_dataclass`. `validation` checks flags, as Hydra takes 2 as true, and unions of types."""
     if _is_section(kind) and issubclass(kind, Group):
         return entry.name, dict[str, Any], field(default_factory=dict)
     if _is_section(kind):
@@ -310,7 +309,7 @@ def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
         return entry.name, nested, field(default_factory=nested)
     if get_origin(kind) is Literal:
         kind = CHOICE(entry.name, {word: word for word in get_args(kind)})
-    elif get_origin(kind) in (Union, UnionType) and len({*get_args(kind)} - {type(None)}) > 1:
+    elif kind is bool or (get_origin(kind) in (Union, UnionType) and len({*get_args(kind)} - {type(None)}) > 1):
         kind = Any
     return entry.name, kind, field(default="???" if entry.default is MISSING else entry.default)
 

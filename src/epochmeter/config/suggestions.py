@@ -70,17 +70,8 @@ def unknown_choice_problem(group: str, option: str) -> Problem:
     return Problem(f"`{group}={option}` does not exist", f"{guess}options: {', '.join(options)}")
 
 
-def closest_names(name: str, names: Collection[str]) -> list[str]:
-    """Return at most three similar names, the most similar first."""
-    return get_close_matches(name, names)
-
-
 def check_overrides(overrides: Sequence[str], choices: Mapping[str, str]) -> None:
-    """Refuse overrides that would mislabel a run; raises InputError.
-
-    The name of an option, such as `model.name` in conf/model/lenet.yaml, only labels a run. Only an option that uses
-    `${<group>.name}` as a value, such as model=torchvision, changes with its name.
-    """
+    """Refuse a name for an option that only labels a run, as it does unless the option uses `${<group>.name}`."""
     for key, _, value in (override.lstrip("+").partition("=") for override in overrides):
         group, _, name = key.partition(".")
         if group not in choices:
@@ -96,16 +87,14 @@ def check_overrides(overrides: Sequence[str], choices: Mapping[str, str]) -> Non
 
 def merged_defaults(group: str, option: str) -> dict[str, object]:
     """Return the keys of an option's file, merged with the files in its defaults list; references not resolved."""
-    content = option_content(group, option)
     merged: dict[str, object] = {}
-    for base in content.get("defaults", ()):
-        if isinstance(base, str) and base != "_self_":
-            merged.update(merged_defaults(group, base))
-    return {**merged, **content}
+    for base in option_content(group, option).get("defaults", ()):
+        merged |= merged_defaults(group, base) if isinstance(base, str) else {}
+    return {**merged, **option_content(group, option)}
 
 
 def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:
-    similar = [f"`{form.format(other)}`" for other in closest_names(name, names)]
+    similar = [f"`{form.format(other)}`" for other in get_close_matches(name, names)]
     return f"did you mean {' or '.join(similar)}? " if similar else ""
 
 

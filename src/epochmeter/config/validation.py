@@ -29,7 +29,6 @@ class Rule(NamedTuple):
 
 
 def whole_number(low: int, high: float = math.inf) -> Rule:
-    """Return the rule for integers from `low` to `high`."""
     most = "" if high == math.inf else f", at most {high:,}"
     return Rule(f"a whole number, {low} or more{most}", lambda value: type(value) is int and low <= value <= high)
 
@@ -46,17 +45,19 @@ def finite_number(low: float = -math.inf, high: float = math.inf, unit: str = "a
 
 
 def positive(unit: str = "a number", high: float = math.inf) -> Rule:
-    """Return the rule for finite numbers above 0, up to `high`."""
     return finite_number(0, high, unit, above=True)
 
 
-def one_of(*choices: str) -> Rule:
-    """Return the rule for a set of words, such as `true` and `false`."""
-    return Rule(f"one of {', '.join(choices)}", lambda value: format_value(value) in choices)
+def one_of(*words: str) -> Rule:
+    return Rule(f"one of {', '.join(words)}", lambda value: format_value(value) in words)
 
 
 def or_null(rule: Rule) -> Rule:
     return Rule(f"{rule.allowed}, or null", lambda value: value is None or rule.is_allowed(value))
+
+
+def either(allowed: str, *rules: Rule) -> Rule:
+    return Rule(allowed, lambda value: any(rule.is_allowed(value) for rule in rules))
 
 
 def is_finite(value: object) -> bool:
@@ -88,21 +89,13 @@ METERS = Rule(
     "a list of meters, [{_target_: ...}]",
     lambda value: isinstance(value, list) and all(isinstance(part, Mapping) and "_target_" in part for part in value),
 )
-WATTS_OR_MODE = Rule(
-    "watts above 0, a power mode such as MAXN, auto",
-    lambda value: TEXT.is_allowed(value) or positive().is_allowed(value),
-)
-INTENSITY = Rule(
-    "grams of CO2e per kWh, 0 or more, a country such as FRA, or a CSV file",
-    lambda value: TEXT.is_allowed(value) or NOT_NEGATIVE.is_allowed(value),
-)
-WORKERS = Rule("auto, or a whole number, 0 or more", lambda value: value == "auto" or COUNT.is_allowed(value))
+WATTS_OR_MODE = either("watts above 0, a power mode such as MAXN, auto", TEXT, positive())
+INTENSITY = either("grams of CO2e per kWh, 0 or more, a country such as FRA, or a CSV file", TEXT, NOT_NEGATIVE)
 SECONDS = finite_number(0, unit="seconds")
 ANY_VALUE = Rule(
     "a finite number, a non-empty text, or null",
     lambda value: value != "" and not (isinstance(value, float) and not math.isfinite(value)),
 )
-MAPPING_OR_DEFAULTS = Rule("{key: value}, defaults", lambda value: value == "defaults" or isinstance(value, Mapping))
 
 RULE_TABLE = (
     ("batch epochs prefetch profiler.steps measure.steps_per_window", whole_number(1, MAX_INTEGER)),
@@ -122,10 +115,12 @@ RULE_TABLE = (
     ("dataset.pixels", whole_number(32, 4096)),
     ("report.next", whole_number(0, 100)),
     ("port", or_null(whole_number(0, 65_535))),
-    ("workers", WORKERS),
+    ("workers", either("auto, or a whole number, 0 or more", one_of("auto"), COUNT)),
     ("pin_memory rehearse", one_of("auto", "true", "false")),
     ("meter.cross_check tracking.tensorboard", FLAG),
     ("report.predict footprint.export once page metrics", FLAG),
+    ("compile evaluate deterministic cudnn_benchmark channels_last persistent_workers synthetic_batches", FLAG),
+    ("drop_caches drop_last log_loss save_model throughput.exit sweep.again sweep.resume measure.lock", FLAG),
     ("storage.root model.name profiler.program tracking.experiment", TEXT),
     ("dataset.root tracking.uri out machine.lock_dir machine.state_dir", or_null(TEXT)),
     ("footprint.currency host token device.python", or_null(TEXT)),
@@ -135,7 +130,7 @@ RULE_TABLE = (
     ("format", one_of("table", "json")),
     ("source", one_of("records", "mlflow")),
     ("where", or_null(MAPPING)),
-    ("report.baseline", or_null(MAPPING_OR_DEFAULTS)),
+    ("report.baseline", or_null(either("{key: value}, defaults", one_of("defaults"), MAPPING))),
     ("view", or_null(one_of("trace", "perfetto"))),
     ("machine.root", FOLDER),
     ("sweep.prior", or_null(PRIOR)),
@@ -180,9 +175,9 @@ def check_all_values(keys: Mapping[str, object]) -> None:
     """Check the values of any command by the rules for single keys; raises InputError."""
     problems = [problem for key in RULES for problem in problems_of(key, value_of(keys, key))]
     if not problems:  # keys without a rule often refer to keys with one, as `model.architecture` to `model.name`
-        others = ((key, value) for key, value in flatten(keys, lists=True) if key not in RULES)
-        texts = ((key, value) for key, value in others if not key.startswith("measure.command."))
-        problems = [problem for key, value in texts for problem in problems_of(key, value, ANY_VALUE)]
+        for key, value in flatten(keys, lists=True):
+            if key not in RULES and not key.startswith("measure.command."):
+                problems += problems_of(key, value, ANY_VALUE)
     if problems:
         raise InputError(*problems)
 
@@ -225,8 +220,8 @@ def combination_problems(job: Job) -> Iterator[Problem]:
     yield from rank_problems(job.strategy, dataset)
     start, stop = job.throughput.start, job.throughput.stop
     if not (start is not None and stop is not None and start < stop) and job.throughput != UNMEASURED_THROUGHPUT:
-        given = f"start: {format_value(start)}, stop: {format_value(stop)}"
-        yield Problem(f"`throughput={{{given}}}` is no interval", "give `throughput.start=` and `throughput.stop=`")
+        yield Problem(f"`throughput={{start: {format_value(start)}, stop: {format_value(stop)}}}` is no interval",
+                      "give `throughput.start=` and `throughput.stop=`")  # fmt: skip
     if job.profiler.start >= job.profiler.stop:
         yield Problem(f"`profiler.start={job.profiler.start} profiler.stop={job.profiler.stop}` is no interval",
                       "give a `profiler.stop=` above `profiler.start=`")  # fmt: skip

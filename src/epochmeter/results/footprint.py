@@ -17,13 +17,13 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.schema import Footprint, Job
-from epochmeter.config.suggestions import closest_names
 from epochmeter.results.summary import Window, summarize, training_windows, windows_to_target
 from epochmeter.shared.record import since_resumed
 from epochmeter.shared.units import NANOSECOND
@@ -63,7 +63,7 @@ def load_intensity(value: float | str) -> float | Mapping[int, float]:
     if os.path.isfile(value):
         return _read_hours(value)
     codes = {name.casefold(): code for code, (name, *_) in countries.items()}
-    similar = [codes[name] for name in closest_names(value.casefold(), codes)][:MAX_SUGGESTIONS]
+    similar = [codes[name] for name in get_close_matches(value.casefold(), codes)][:MAX_SUGGESTIONS]
     guess = "".join(f"`footprint.intensity={code}` ({countries[code][0]}), " for code in similar)
     hint = f"give {guess}a number, a country by its three letters (ISO 3166), or a CSV file"
     raise input_error(f"`footprint.intensity={value}` is no country of the table, and no file", hint)
