@@ -1,7 +1,4 @@
-"""Sweeper that finds the largest batch that fits into memory: `experiment=memory/largest_batch model=resnet50`.
-
-Hydra takes its plugins from the namespace package `hydra_plugins` only, and imports them whenever it starts.
-"""
+"""Sweeper that finds the largest batch that fits into memory: `experiment=memory/largest_batch model=resnet50`."""
 
 from __future__ import annotations
 

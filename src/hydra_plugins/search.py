@@ -1,7 +1,4 @@
-"""Sweeper that searches for the Pareto front of energy and time: `-m hydra/sweeper=optuna batch=8,16,32`.
-
-Hydra takes its plugins from the namespace package `hydra_plugins` only, and imports them whenever it starts.
-"""
+"""Sweeper that searches for the Pareto front of energy and time: `-m hydra/sweeper=optuna batch=8,16,32`."""
 
 from __future__ import annotations
 
@@ -63,8 +60,8 @@ class SearchSweeper(Sweeper):
         check_configurations(search_space.probe_points(spec.dimensions, fixed), self)
         if prior := self.config.sweep.prior:
             keys = {dimension.key for dimension in spec.dimensions}
-            choices = {group: str(self.config.hydra.runtime.choices[group])
-                       for group in search.PRIOR_GROUPS if group not in keys}  # fmt: skip
+            groups = [group for group in search.PRIOR_GROUPS if group not in keys]
+            choices = {group: str(self.config.hydra.runtime.choices[group]) for group in groups}
             folders = [Path(path) for path in ([prior] if isinstance(prior, str) else prior)]
             spec = search.with_prior(spec, folders, choices, Terminal().info)
         folder = Path(self.config.hydra.sweep.dir)

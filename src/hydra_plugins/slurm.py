@@ -1,7 +1,4 @@
-"""Launcher that runs a sweep on a cluster: `-m hydra/launcher=slurm device=nano,nx model=lenet,resnet18`.
-
-Hydra takes its plugins from the namespace package `hydra_plugins` only, and imports them whenever it starts.
-"""
+"""Launcher that runs a sweep on a cluster: `-m hydra/launcher=slurm device=nano,nx model=lenet,resnet18`."""
 
 from collections.abc import Sequence
 from pathlib import Path

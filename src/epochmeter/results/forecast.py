@@ -23,11 +23,8 @@ class Forecaster:
     """Forecasts the totals of a run from its windows so far.
 
     The remaining epochs, with their evaluations, are draws from the normal distribution of the steady ones. Before the
-    first steady epoch, the last epoch without its warm-up takes their place.
-
-    Args:
-        windows: Windows measured before, of a resumed run.
-        last_steps: Returns the steps of the last epoch, given their number, as rows of `steps.bin`.
+    first steady epoch, the last epoch without its warm-up takes their place. `last_steps` returns the steps of the last
+    epoch, given their number, as rows of `steps.bin`.
     """
 
     def __init__(self, windows: Iterable[Window], warmup_epochs: int, last_steps: Callable[[int], array]) -> None:

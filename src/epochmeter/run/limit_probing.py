@@ -7,6 +7,7 @@ readings of the meter. Training never waits for it. The epochs in which limits a
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +42,7 @@ class Measured(NamedTuple):
 
 
 class LimitProbing:
-    """Probes power limits during training, and applies the best.
-
-    Args:
-        plan: Its target `power_limit` is the limit in use.
-        read: Reads the meter.
-        now_ns: The clock of the readings.
-    """
+    """Probes power limits during training, and applies the best; the limit in use is the plan's target."""
 
     def __init__(
         self,
@@ -67,8 +62,6 @@ class LimitProbing:
         self._default = next(n for n, target in enumerate(self._targets) if target.setting == in_use.setting)
         self._devices = max(1, len(self._knob.devices))  # each has the limit; the energy is that of all
         self._limit = self._default
-        self._begin: tuple[Reading, int] | None = None
-        self._following: int | None = None
         self._searches: list[Mapping[str, object]] = []
         self._probe_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
         self._change_s = 0.0
@@ -91,8 +84,7 @@ class LimitProbing:
         if not self._search or not self._is_training or self._following is not None:
             return
         if self._begin is None:
-            if self._is_settled(self._now_ns()):
-                self._begin = self._read(), steps
+            self._begin = (self._read(), steps) if self._is_settled(self._now_ns()) else None
             return
         reading, begin_steps = self._begin
         seconds = (self._now_ns() - reading.at_ns) * NANOSECOND
@@ -103,7 +95,7 @@ class LimitProbing:
             self._finish_probe(is_near_end)
 
     def close_window(self, reading: Reading, closed: WindowOpening) -> None:
-        """Note the end of a window, `val` if it was no epoch: a probe that has begun continues in the next epoch."""
+        """Note the end of a window. A probe that has begun continues in the next epoch."""
         self._is_training &= closed.window == "epoch"
         if self._search and self._is_training and self._begin:
             self._add_piece(reading, closed.steps)
@@ -133,7 +125,7 @@ class LimitProbing:
             self._choose("training ended before the search", is_applied=False)
 
     def _check(self) -> None:
-        """Refuse searches that are not possible: one limit only, or energy without a meter; RuntimeError."""
+        """Refuse a search that is not possible; RuntimeError."""
         if len(self._targets) < 2:
             only = self._targets[0].setting
             raise RuntimeError(
@@ -167,7 +159,9 @@ class LimitProbing:
 
     def _set(self, limit: int) -> None:
         """Apply a limit, and begin a new probe."""
-        self._pieces, self._begin, self._following = Measured(), None, None
+        self._pieces = Measured()
+        self._begin: tuple[Reading, int] | None = None
+        self._following: int | None = None
         before_ns = self._now_ns()
         if limit != self._limit:
             self._settings.change(self._knob, self._targets[limit].setting)
@@ -179,18 +173,13 @@ class LimitProbing:
 
     def _add_piece(self, reading: Reading, steps: int) -> None:
         assert self._begin
-        before, begin_steps = self._begin
+        (before, begin_steps), self._begin = self._begin, None
         seconds = (reading.at_ns - before.at_ns) * NANOSECOND
-        self._begin = None
-        if steps <= begin_steps or seconds <= 0:
-            return
-        used = energy_of_window(before, reading, self._meter, seconds).term
-        self._pieces = Measured(
-            self._pieces.steps + steps - begin_steps,
-            self._pieces.seconds + seconds,
-            self._pieces.energy_j + used.get("energy_j", math.nan if self._has_energy else seconds),
-            self._pieces.uncertainty_j + used.get("energy_uncertainty_j", 0.0),
-        )
+        if steps > begin_steps and seconds > 0:
+            used = energy_of_window(before, reading, self._meter, seconds).term
+            energy_j = used.get("energy_j", math.nan if self._has_energy else seconds)
+            piece = steps - begin_steps, seconds, energy_j, used.get("energy_uncertainty_j", 0.0)
+            self._pieces = Measured(*map(operator.add, self._pieces, piece))
 
     def _finish_probe(self, is_near_end: bool = False) -> None:
         """Add the probe to the search and apply the next limit, unless the probe must last longer.
@@ -231,6 +220,8 @@ class LimitProbing:
             self._set(choice.limit)
             self._plan.targets["power_limit"] = self._knob, target
             self._plan.applied(self._settings.applied)
+        names = ("steps", "time_s", "energy_j", "energy_uncertainty_j")[: 4 if self._has_energy else 2]
+        probes = [{"setting": setting, **dict(zip(names, probe, strict=False))} for setting, probe in self._probes]
         energy = {"probing_j": math.fsum(probe.energy_j for _, probe in self._probes)} if self._has_energy else {}
         self._describe(
             {
@@ -243,14 +234,10 @@ class LimitProbing:
                 "keeps_bounds": choice.is_allowed,
                 "probing_s": math.fsum(probe.seconds for _, probe in self._probes),
                 **energy,
-                "probes": [self._entry(setting, probe) for setting, probe in self._probes],
+                "probes": probes,
             }
         )
         self._terminal.info(sentence(choice, target.setting, self._auto.objective, search, reason), style="bold")
-
-    def _entry(self, setting: str, probe: Measured) -> Mapping[str, object]:
-        energy = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j} if self._has_energy else {}
-        return {"setting": setting, "steps": probe.steps, "time_s": probe.seconds, **energy}
 
     def _describe(self, search: Mapping[str, object]) -> None:
         self._searches.append({"objective": self._auto.objective, **search})
@@ -277,13 +264,12 @@ def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, 
         if choice.limit != search.default
         else f"no other limit has less {quantity} per step"
     )
-    texts = [
+    return (
         f"Power limit: {setting} ({effect}). {len(search.probes)} probes of {len(search.tried)} limits, "
-        f"confidence {100 * choice.confidence:.0f} %.",
-        f"{reason.capitalize()}." if reason else "",
-        "" if choice.is_allowed else "No limit that was tried keeps the bounds.",
-    ]
-    return " ".join(filter(None, texts))
+        f"confidence {100 * choice.confidence:.0f} %."
+        + (f" {reason.capitalize()}." if reason else "")
+        + ("" if choice.is_allowed else " No limit that was tried keeps the bounds.")
+    )
 
 
 def is_shifted(steps_s: Sequence[float]) -> bool:

@@ -84,7 +84,6 @@ def run_search(
     """Measure points until there are `trials`, or the space is exhausted; return the results by point, in order.
 
     Args:
-        spec: The search.
         earlier: Points of runs that an earlier command numbered, which are measured first; None for a run outside the
             space. `measure` skips completed runs.
         measure: Measures a point under a number. A failed point counts, but the sampler does not learn from it.
@@ -160,17 +159,16 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
     """Return a study of Optuna with the points of earlier sweeps and all results as trials, in order."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(directions=["minimize"] * len(names), sampler=TPESampler(seed=seed))
-    trials = [(point, to_losses(metrics, names)) for point, metrics in spec.prior]
-    trials = [(point, losses) for point, losses in trials if losses]
-    trials += [(point, to_losses(result.metrics, names)) for point, result in results.items()]
-    for point, losses in trials:
+    distributions = {dimension.key: dimension.distribution for dimension in spec.dimensions}
+    for point, metrics in (*spec.prior, *((point, result.metrics) for point, result in results.items())):
+        losses = to_losses(metrics, names)
         study.add_trial(
             create_trial(
                 state=TrialState.COMPLETE if losses else TrialState.FAIL,
                 values=losses,
                 params={dimension.key: dimension.from_override(text)
                         for dimension, text in zip(spec.dimensions, point, strict=True)},
-                distributions={dimension.key: dimension.distribution for dimension in spec.dimensions},
+                distributions=distributions,
             )
         )  # fmt: skip
     return study
@@ -185,9 +183,9 @@ def with_prior(
     """
     runs, prior, reasons = dict[Path, Path](), [], Counter[str]()
     for folder in folders:
-        if not (numbers := _run_numbers(folder)):
+        if not (own := [folder / str(number) for number in _run_numbers(folder)]):
             raise SearchError(f"`sweep.prior={folder}` has no runs", "give the folder of a sweep: multirun/SWEEP")
-        runs |= {record_of(folder / str(number)).folder.resolve(): folder / str(number) for number in numbers}
+        runs |= {record_of(run).folder.resolve(): run for run in own}
     for run in runs.values():
         reason, metrics = _prior_result(run, choices)
         point = _recorded_point(run, spec)
@@ -211,10 +209,8 @@ def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mappin
         record = record_of(folder)
         schema, run = read_json(record.folder / "job.json").get("schema", SCHEMA), record.run()
         metrics = trial_result(folder).metrics
-        if schema != SCHEMA:
-            return "of another schema", {}
-        if run["rehearsal"]:
-            return "rehearsed", {}
+        if schema != SCHEMA or run["rehearsal"]:
+            return "rehearsed" if schema == SCHEMA else "of another schema", {}
         others = [group for group, option in choices.items() if run["choices"].get(group) != option]
         return f"with another {others[0]}" if others else "" if metrics else "not completed", metrics
     except READ_ERRORS:

@@ -25,15 +25,26 @@ _created_folders: list[Path] = []  # folders that this process has created
 
 
 def open_sweep_folder(multirun: Path, now: datetime, command: Sequence[str], many: bool, again: bool) -> Path:
-    """Return the folder for this command's runs, locked for this process: a new one, or the newest to resume."""
+    """Return the folder for this command's runs, locked for this process: a new one, or the newest to resume.
+
+    A new one is named after the newest of its command if the clock was set back.
+    """
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
-    if not again:
-        for earlier in sorted(multirun.glob(f"*-{key}"), key=lambda path: sort_key(path.name), reverse=True):
-            if _lock_folder(earlier):
-                return earlier
-            print(f"Another process runs the same command in {earlier.name}; using another folder.")
-    created = _create_folder(multirun, now.strftime(TIME_FORMAT), key)
+    earlier = sorted(multirun.glob(f"*-{key}"), key=lambda path: sort_key(path.name), reverse=True)
+    for folder in [] if again else earlier:
+        if _lock_folder(folder):
+            return folder
+        print(f"Another process runs the same command in {folder.name}; using another folder.")
+    stamp, number = max([(now.strftime(TIME_FORMAT), 1), *(sort_key(path.name) for path in earlier[:1])])
+    while True:
+        created = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
+        with suppress(FileExistsError):
+            created.mkdir()
+            _created_folders.append(created)
+            if _lock_folder(created):
+                break
+        number += 1
     if again and many:
         (created / AGAIN_MARKER).touch()
     return created
@@ -57,9 +68,14 @@ def remove_empty() -> None:
 def command_hash(command: Sequence[str], many: bool) -> str:
     """Return the hash of a command: overrides that affect measurements or the grid, host, and whether it is a sweep.
 
-    The order matters only for overrides that are swept over, as it is the order of runs.
+    The order matters only for overrides that are swept over, as it is the order of runs. `sweep.repeats=3` counts as a
+    leading `repeat=0,1,2`.
     """
-    overrides, sampling = (normalize_command(command), SAMPLING_KEYS) if many else (command, ())
+    counts = [item for item in command if many and key_of(item) == REPEATS]
+    overrides = [item for item in command if item not in counts]
+    if counts and (last := counts[-1].partition("=")[2]).isdecimal():
+        overrides.insert(0, repeats_override(int(last)))
+    sampling = SAMPLING_KEYS if many else ()
     relevant = [item for item in overrides if affects_measurement(key_of(item)) or key_of(item) in sampling]
     axes = [item for item in relevant if many and is_sweep_override(item)]
     host = "" if SLURM_OVERRIDE in command else platform.node()
@@ -71,21 +87,11 @@ def is_sweep_override(override: str) -> bool:
     return any(sign in override.partition("=")[2] for sign in ",(")
 
 
-def normalize_command(command: Sequence[str]) -> list[str]:
-    """Return the canonical form of a command: `sweep.repeats=3` becomes a leading `repeat=0,1,2`."""
-    counts = [override for override in command if key_of(override) == REPEATS]
-    rest = [override for override in command if override not in counts]
-    last = counts[-1].partition("=")[2] if counts else ""
-    return [repeats_override(int(last)), *rest] if last.isdecimal() else rest
-
-
 def repeats_override(count: int) -> str:
-    """Return the override for `count` repeats of each point."""
     return f"{REPEAT}={','.join(map(str, range(count)))}"
 
 
 def key_of(override: str) -> str:
-    """Return an override's key."""
     return override.partition("=")[0]
 
 
@@ -98,20 +104,6 @@ def write_points(folder: Path, points: Sequence[Sequence[str]]) -> None:
 def reuses_none(folder: Path) -> bool:
     """Whether a sweep does not reuse runs that other commands measured."""
     return (folder / AGAIN_MARKER).exists()
-
-
-def _create_folder(multirun: Path, stamp: str, key: str) -> Path:
-    """Create a folder, named after the newest of its command even if the clock was set back."""
-    newest = max((sort_key(path.name) for path in multirun.glob(f"*-{key}")), default=("", 0))
-    stamp, number = max((stamp, 1), newest)
-    while True:
-        created = multirun / f"{stamp}{f'.{number}' if number > 1 else ''}-{key}"
-        with suppress(FileExistsError):
-            created.mkdir()
-            _created_folders.append(created)
-            if _lock_folder(created):
-                return created
-        number += 1
 
 
 def _lock_folder(path: Path) -> bool:
