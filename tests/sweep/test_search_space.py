@@ -23,7 +23,7 @@ def dimensions(*overrides):
     ("dimension", "values", "count"),
     [
         (BATCH, {0: "batch=8", 2: "batch=32"}, 3),
-        (list_dimension("model", "ab"), {"a": "model=a"}, 2),
+        (list_dimension("model", "ab"), {0: "model=a"}, 2),
         (LR, {0.0123: "optimizer.lr=0.0123"}, math.inf),
         (SearchDimension("x", FloatDistribution(1, 1)), {1.0: "x=1.0"}, 1),
         (SearchDimension("n", IntDistribution(1, 9, log=True)), {4: "n=4"}, 9),
@@ -56,8 +56,8 @@ def test_sweeps_of_hydra_become_dimensions():
     assert dimensions("batch=32,8,16", "+a=range(0,3)", "model=choice(lenet,resnet18)", "power_limit=null,100") == [
         BATCH,
         list_dimension("+a", ["0", "1", "2"]),
-        SearchDimension("model", CategoricalDistribution(("lenet", "resnet18"))),
-        SearchDimension("power_limit", CategoricalDistribution(("null", "100"))),
+        SearchDimension("model", CategoricalDistribution((0, 1)), ("lenet", "resnet18")),
+        SearchDimension("power_limit", CategoricalDistribution((0, 1)), ("null", "100")),
     ]
     assert dimensions("optimizer.lr=tag(log, interval(0.001, 0.1))", "a=interval(1, 2)", "b=int(interval(1, 9))") == [
         LR,

@@ -37,10 +37,7 @@ def indent_hints(text: str) -> str:
 
 
 def format_error(error: BaseException | str) -> str:
-    """Return an error as printed: `error: ` and the message, with indented hints.
-
-    If a one-line message has no hint, its first sentence is the problem and the other sentences are the hint.
-    """
+    """Return an error as printed. Without a hint, all sentences of a one-line message but the first are its hint."""
     text = str(error).strip()
     if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):
         text = str(Problem(*parts.groups()))

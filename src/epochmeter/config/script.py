@@ -51,10 +51,7 @@ def find_program(name: str) -> str | None:
 
 
 def script_job(job: Job, overrides: Sequence[str]) -> Job:
-    """Return the job that measures the script of `measure.command`, in place of training a model of this project.
-
-    A script is traced only if an override requests it; InputError for a profiler that trains the steps again.
-    """
+    """Return the job that measures a script; it is traced only if an override requests it, by `profiler=torch`."""
     own = Group(spec={"name": SCRIPT}, name=SCRIPT)
     is_traced = job.profiler.name != "none" and any(item.startswith("profiler") for item in overrides)
     if is_traced and job.profiler.name != "torch":
@@ -76,10 +73,7 @@ def script_job(job: Job, overrides: Sequence[str]) -> Job:
 
 
 def code_digest(command: Sequence[str]) -> str:
-    """Return the hash of the Python files that a command names, and of the working directory.
-
-    Modules that these files import are not included.
-    """
+    """Return the hash of the Python files that a command names, without their imports, and of the working directory."""
     modules = [name.replace(".", "/") for option, name in pairwise(command) if option == "-m"]
     paths = [*command, *(f"{module}{end}" for module in modules for end in (".py", "/__main__.py"))]
     files = [Path(path) for path in paths if path.endswith(".py") and os.path.isfile(path)]

@@ -51,11 +51,12 @@ def value_count(override: Override) -> float:
 
 def draw_sample(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
     """Return a random sample of a grid's configurations with all of their repeats, in the grid's order; None: all."""
-    points = list(dict.fromkeys(map(_without_repeat, grid)))
+    keys = [tuple(override for override in point if key_of(override) != REPEAT) for point in grid]
+    points = list(dict.fromkeys(keys))
     if sample is None or sample >= len(points):
         return list(grid)
     chosen = {points[index] for index in random.Random(seed).sample(range(len(points)), sample)}
-    return [point for point in grid if _without_repeat(point) in chosen]
+    return [point for point, key in zip(grid, keys, strict=True) if key in chosen]
 
 
 def shuffle_points(points: Sequence[Point], seed: int) -> list[Point]:
@@ -69,7 +70,3 @@ def shuffle_points(points: Sequence[Point], seed: int) -> list[Point]:
         blocks.setdefault(next((override for override in point if key_of(override) == REPEAT), ""), []).append(point)
     generator = random.Random(seed)
     return [point for block in blocks.values() for point in generator.sample(block, len(block))]
-
-
-def _without_repeat(point: Point) -> tuple[str, ...]:
-    return tuple(override for override in point if key_of(override) != REPEAT)

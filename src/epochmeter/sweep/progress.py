@@ -20,14 +20,13 @@ class SweepProgress(NamedTuple):
 
     def forecast(self, number: int, now: datetime | None = None) -> str:
         """Return when the sweep will end, by the median time of the runs that this process completed."""
-        now = now or datetime.now()
-        completed = [outcome for outcome in self.outcomes if outcome.state == COMPLETED]
-        durations_s = [outcome.duration_s for outcome in completed if outcome.duration_s is not None]
+        completed = [outcome.duration_s for outcome in self.outcomes if outcome.state == COMPLETED]
+        durations_s = [duration_s for duration_s in completed if duration_s is not None]
         if not durations_s or number >= self.total:
             return ""
         typical_s = statistics.median(durations_s)
         remaining = sum(other not in self.points.completed for other in range(number, self.total))
-        end = now + timedelta(seconds=remaining * typical_s)
+        end = (now or datetime.now()) + timedelta(seconds=remaining * typical_s)
         return f"ETA: {end:%Y-%m-%d %H:%M} ({remaining} x {timedelta(seconds=round(typical_s))})"
 
     @property

@@ -28,22 +28,20 @@ class SearchDimension:
     """A key to search, such as `optimizer.lr`."""
 
     key: str
-    distribution: CategoricalDistribution | FloatDistribution | IntDistribution  # of positions in `numbers`, if any
-    numbers: tuple[str, ...] = ()  # a list of numbers, ascending so that the sampler can use their order
+    distribution: CategoricalDistribution | FloatDistribution | IntDistribution  # of positions in `values`, if any
+    values: tuple[str, ...] = ()
 
     @property
     def count(self) -> float:
         """Number of values; infinite for an interval of real numbers."""
-        if isinstance(self.distribution, CategoricalDistribution):
-            return len(self.distribution.choices)
         if isinstance(self.distribution, IntDistribution):
             return self.distribution.high - self.distribution.low + 1
-        return 1 if self.distribution.single() else math.inf
+        return len(self.values) or (1 if self.distribution.single() else math.inf)
 
     def to_override(self, value: Any) -> str:
         """Return the override for a value of the distribution."""
-        if self.numbers:
-            value = self.numbers[value]
+        if self.values:
+            value = self.values[value]
         elif isinstance(self.distribution, FloatDistribution):
             rounded = float(f"{value:.{DIGITS}g}")
             value = min(max(rounded, self.distribution.low), self.distribution.high)
@@ -52,10 +50,8 @@ class SearchDimension:
     def from_override(self, override: str) -> Any:
         """Return the distribution's value for an override of this key; ValueError if it has none."""
         text = override.partition("=")[2]
-        if self.numbers:
-            return self.numbers.index(text)
-        if isinstance(self.distribution, CategoricalDistribution):
-            return self.distribution.choices[self.distribution.choices.index(text)]
+        if self.values or isinstance(self.distribution, CategoricalDistribution):
+            return self.values.index(text)
         value = float(text) if isinstance(self.distribution, FloatDistribution) else int(text)
         if not self.distribution.low <= value <= self.distribution.high:
             raise ValueError(f"{override} is outside of the interval")
@@ -63,23 +59,20 @@ class SearchDimension:
 
     def probes(self) -> list[str]:
         """Return overrides that show whether all values are valid: all of a list, else the ends and one between."""
-        if self.numbers:
-            return [f"{self.key}={number}" for number in self.numbers]
-        if isinstance(self.distribution, CategoricalDistribution):
-            return [self.to_override(choice) for choice in self.distribution.choices]
+        if self.values or isinstance(self.distribution, CategoricalDistribution):
+            return [f"{self.key}={value}" for value in self.values]
         low, high = self.distribution.low, self.distribution.high
         inside = [low + (high - low) / math.e] if isinstance(self.distribution, FloatDistribution) else []
         return [self.to_override(value) for value in (low, *inside, high)]
 
 
 def list_dimension(key: str, values: Iterable[str]) -> SearchDimension:
-    """Return the dimension of a list of values, without duplicates."""
+    """Return the dimension of a list of values without duplicates; numbers ascend, so that the sampler can use that."""
     unique = tuple(dict.fromkeys(values))
     try:
-        numbers = tuple(sorted(unique, key=float))
+        return SearchDimension(key, IntDistribution(0, len(unique) - 1), tuple(sorted(unique, key=float)))
     except ValueError:
-        return SearchDimension(key, CategoricalDistribution(unique))
-    return SearchDimension(key, IntDistribution(0, len(unique) - 1), numbers)
+        return SearchDimension(key, CategoricalDistribution(range(len(unique))), unique)
 
 
 def make_dimension(override: Override) -> SearchDimension:
