@@ -21,12 +21,9 @@ def test_largest_batch_that_fits_is_found_within_the_tolerance(room):
     assert len(tries) == len(set(tries)) <= 20
 
 
-def test_search_ends_with_all_samples_or_none():
+def test_search_ends_with_all_samples_or_none_and_refuses_earlier_sweeps():
     assert find_largest(lambda batch: True, lambda: 50) == (50, None)
     assert find_largest(lambda batch: False, lambda: 50) == (0, 1)
-
-
-def test_earlier_sweeps_are_refused():
     sweeper = BisectionSweeper()
     sweeper.config = OmegaConf.create({"sweep": {"prior": "multirun/earlier"}})
     with pytest.raises(InputError, match=r"`sweep\.prior="):

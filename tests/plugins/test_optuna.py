@@ -74,13 +74,15 @@ def sweeper(tmp_path, monkeypatch):
     return make
 
 
-def test_each_run_has_one_point_and_all_fixed_overrides(sweeper):
-    search = sweeper(params={"batch": "1,2", "epochs": "3"})
+def test_each_run_has_one_point_and_all_fixed_overrides(sweeper, tmp_path):
+    search = sweeper(params={"batch": "1,2", "epochs": "3"}, target_accuracy=0.9)
     search.sweep(["workers=0,4", "batch=8,16,32"])
     assert [number for number, _ in search.launcher.launched] == list(range(6))
     assert {tuple(overrides) for _, overrides in search.launcher.launched} == {
         ("epochs=3", f"batch={batch}", f"workers={workers}") for batch in (8, 16, 32) for workers in (0, 4)
     }
+    recorded = json.loads((tmp_path / "search.json").read_text())
+    assert recorded["objectives"] == ["total/energy_to_target_j", "total/time_to_target_s"]
 
 
 def test_runs_of_earlier_sweeps_seed_a_search_but_are_not_its_trials(sweeper, tmp_path, capsys):
@@ -115,20 +117,17 @@ def test_same_command_resumes_from_the_records_with_more_trials(sweeper):
     assert len({tuple(overrides) for _, overrides in second.launcher.launched}) == 5
 
 
-def test_failed_run_is_measured_again_under_its_number(sweeper, tmp_path):
+def test_failed_runs_and_damaged_records_keep_their_numbers_and_other_folders_are_used_again(sweeper, tmp_path):
     for fails, count in (((16,), 2), ((), 3)):
         sweeper(Runs(tmp_path, fails)).sweep(["batch=8,16,32"])
         assert sum(Record(tmp_path / str(number)).is_completed() for number in range(3)) == count
     assert not (tmp_path / "3").exists()
-
-
-def test_damaged_record_keeps_its_number_and_a_folder_without_record_is_used_again(sweeper, tmp_path):
-    for number in ("0", "1"):
+    for number in ("3", "4"):
         (tmp_path / number).mkdir()
-    (tmp_path / "0" / "job.json").write_text("{")
-    search = sweeper(trials=2)
-    search.sweep(["batch=8,16,32"])
-    assert [number for number, _ in search.launcher.launched] == [1, 2]
+    (tmp_path / "3" / "job.json").write_text("{")
+    search = sweeper(trials=4)
+    search.sweep(["batch=8,16,32,64"])
+    assert [number for number, _ in search.launcher.launched] == [0, 1, 2, 4]
 
 
 def test_reused_run_is_a_measured_point(tmp_path):
@@ -143,12 +142,6 @@ def test_reused_run_is_a_measured_point(tmp_path):
     assert trial_result(tmp_path / "0").metrics == record.summary()["metrics"]
 
 
-def test_objectives_are_recorded_in_the_sweep_folder(sweeper, tmp_path):
-    sweeper(trials=1, target_accuracy=0.9).sweep(["batch=8,16"])
-    recorded = json.loads((tmp_path / "search.json").read_text())
-    assert recorded["objectives"] == ["total/energy_to_target_j", "total/time_to_target_s"]
-
-
 @pytest.mark.parametrize(
     ("settings", "overrides", "reason"),
     [
@@ -159,17 +152,14 @@ def test_objectives_are_recorded_in_the_sweep_folder(sweeper, tmp_path):
         ({}, ["batch=8"], "there is nothing to search"),
     ],
 )
-def test_invalid_search_is_refused_before_the_first_run(sweeper, settings, overrides, reason):
+def test_invalid_search_is_refused_before_the_first_run(sweeper, monkeypatch, settings, overrides, reason):
     search = sweeper(**settings)
     with pytest.raises(InputError, match=reason):
         search.sweep(overrides)
-    assert search.launcher.launched == []
-
-
-def test_missing_optuna_is_an_error_with_a_hint(sweeper, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"hint: make optuna, or pip install 'optuna>=5'"):
-        sweeper().sweep(["batch=8,16"])
+        search.sweep(overrides)
+    assert search.launcher.launched == []
 
 
 @pytest.mark.system

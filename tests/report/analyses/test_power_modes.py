@@ -74,19 +74,15 @@ def test_modes_that_were_not_run_are_predicted_from_a_few():
     assert np.mean(held, axis=0).min() > 0.93
 
 
-def test_grid_has_all_modes_for_each_batch_size():
-    result = predict(group_repeats(runs(ORIN_NX, workload(1), 12, batches=(8, 32, 128))))
-    modes = len(modes_of(ORIN_NX))
-    assert len(result.points) == 3 * modes - 12
-    assert max(mean_errors(result, ORIN_NX, workload(1))) < 0.15
-
-
-def test_proposed_runs_set_power_modes(composed):
-    measured = runs(ORIN, workload(2), 8)
+def test_grid_has_all_modes_for_each_batch_size_and_proposed_runs_set_them(composed):
+    measured = runs(ORIN_NX, workload(1), 12, batches=(8, 32, 128))
     result = predict(group_repeats(measured))
+    assert len(result.points) == 3 * len(modes_of(ORIN_NX)) - 12
+    assert max(mean_errors(result, ORIN_NX, workload(1))) < 0.15
     jobs = [composed(*shlex.split(point.command)[2:]) for point in result.next_runs]
-    assert len({job.power_limit for job in jobs}) == 3
-    assert not {job.power_limit for job in jobs} & {run.mode for run in measured}
+    proposed = {(job.batch, job.power_limit) for job in jobs}
+    assert len(proposed) == 3
+    assert not proposed & {(run.job["batch"], run.mode) for run in measured}
 
 
 def test_other_workloads_of_the_board_and_other_boards_improve_the_prediction():
@@ -123,29 +119,21 @@ def test_modes_without_clocks_or_of_another_boot_are_names(change):
 def test_mode_is_selected_by_watts_and_kept_without_a_limit():
     """A value of the key has the clocks of the mode that was set."""
     measured = runs(ORIN, workload(0), 10)
-    measured[0] = replace(measured[0], keys={**measured[0].keys, "power_limit": "15"})
-    measured[1] = replace(measured[1], keys={**measured[1].keys, "power_limit": "null"})
+    for number, value in enumerate(("15", "null")):
+        measured[number] = replace(measured[number], keys={**measured[number].keys, "power_limit": value})
     result = predict(group_repeats(measured))
     assert max(mean_errors(result, ORIN, workload(0))) < 0.15
     assert not {point.keys["power_limit"] for point in result.points} & {run.mode for run in measured}
 
 
-def model_at(**clocks):
-    """Return the logarithms of time and power of the default model by some clocks, with the others at their highest."""
-    names = ("cores", "cpu", "gpu", "memory")
-    rows = [[32.0, math.inf, *(math.log(level) if clocks.get(name) else 0.0 for name in names)]
-            for level in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)]  # fmt: skip
-    grid = Grid(np.array(rows), [], np.zeros((2, len(rows))), board="any")
-    return physics.mean_logs(physics.DEFAULT.mean, grid)
-
-
-@pytest.mark.parametrize("name", ["cores", "cpu", "gpu", "memory"])
-def test_time_falls_and_power_rises_with_each_clock(name):
-    time, power = model_at(**{name: True})
-    assert np.all(np.diff(time) <= 0)
-    if name != "memory":  # a slow memory also stalls the GPU, which then draws less
-        assert np.all(np.diff(power) > 0)
-    assert abs(np.diff(time)[0]) > abs(np.diff(time)[-1]), "the time saturates"
+def test_time_falls_and_power_rises_with_each_clock():
+    for place, name in enumerate(("cores", "cpu", "gpu", "memory")):
+        rows = np.tile([32.0, math.inf, 0.0, 0.0, 0.0, 0.0], (5, 1))
+        rows[:, 2 + place] = np.log([1 / 16, 1 / 8, 1 / 4, 1 / 2, 1])
+        time, power = physics.mean_logs(physics.DEFAULT.mean, Grid(rows, [], np.zeros((2, 5)), board="any"))
+        assert np.all(np.diff(time) <= 0)
+        assert name == "memory" or np.all(np.diff(power) > 0)  # a slow memory also stalls the GPU, which draws less
+        assert abs(np.diff(time)[0]) > abs(np.diff(time)[-1]), "the time saturates"
 
 
 def test_highest_clocks_have_the_effect_of_no_clocks():

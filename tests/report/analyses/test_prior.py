@@ -14,7 +14,7 @@ from sweeps import costing
 from epochmeter.report.analyses import physics
 from epochmeter.report.analyses.gaussian import Grid
 from epochmeter.report.analyses.prediction import predict
-from epochmeter.report.analyses.prior import Prior, has_physics, read_prior, to_grid
+from epochmeter.report.analyses.prior import physical_keys, read_prior, to_grid
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import costs
 from epochmeter.report.runs.run import Sweep
@@ -23,11 +23,9 @@ BATCHES, LIMITS = (8, 16, 32, 64, 128, 256), (100, 150, 200, 250, 300)
 EVERY = list(itertools.product(BATCHES, LIMITS))
 
 
-def workload(seed, **changed):
+def workload(seed):
     """Return a function from batch size and limit to time and power, of parameters drawn from the default."""
-    names = list(physics.PARAMETERS)
-    drawn = np.random.default_rng(seed).multivariate_normal(physics.DEFAULT.mean, physics.DEFAULT.covariance / 4)
-    parameters = np.array([changed.get(name, value) for name, value in zip(names, drawn, strict=True)])
+    parameters = np.random.default_rng(seed).multivariate_normal(physics.DEFAULT.mean, physics.DEFAULT.covariance / 4)
 
     def costs_at(batch, limit):
         grid = Grid(np.array([[batch, limit / 300]]), [], np.zeros((2, 1)))
@@ -139,7 +137,11 @@ def test_records_that_cannot_be_used_have_reasons():
     assert [(len(grid), len(grid.logs)) for grid in prior.grids] == [(20, 2), (6, 1)]
     assert prior.values["without_power"] == 1
     assert prior.left_out == {("unreadable", "it is of schema 9"): 2, ("failures", "failed"): 2, ("few", "4"): 3}
-    assert Prior([], {}).values == {"workloads": 0, "configurations": 0, "without_power": 0, "left_out": []}
+    assert list(predict(few_runs(workload(7)), replace(prior, grids=prior.grids[1:])).errors) == [
+        "time",
+        "power",
+        "energy",
+    ]
     result = predict(few_runs(workload(5)), replace(prior, grids=[]))
     assert_golden("prediction", replace(result, points=result.points[:1], next_runs=[]), "no_prior")
 
@@ -156,21 +158,9 @@ def test_runs_without_a_limit_have_the_power_of_the_workload():
     assert np.abs(errors).max() < 0.1
 
 
-def test_prior_without_power_predicts_power_from_the_runs():
-    result = predict(few_runs(workload(7)), earlier(workload(5), workload(6), energy=False))
-    assert list(result.errors) == ["time", "power", "energy"]
-    assert "prior" in result.weights
-
-
-@pytest.mark.parametrize(
-    ("key", "column", "expected"),
-    [
-        ("batch", ("8", "16"), True),
-        ("power_limit", ("150", "null"), True),
-        ("power_limit", ("MAXN", "MODE_15W"), False),
-        ("workers", ("1", "2"), False),
-        ("batch", ("8", "null"), False),
-    ],
-)
-def test_batch_sizes_and_watts_have_physics(key, column, expected):
-    assert has_physics(key, column) is expected
+def test_batch_sizes_and_watts_have_physics():
+    for columns in ({"batch": ("8", "16")}, {"power_limit": ("150", "null")}):
+        assert physical_keys(columns, has_modes=False) == [*columns]
+    modes = {"power_limit": ("MAXN", "MODE_15W"), "workers": ("1", "2"), "batch": ("8", "null")}
+    assert physical_keys(modes, has_modes=False) == []
+    assert physical_keys(modes, has_modes=True) == ["power_limit"]
