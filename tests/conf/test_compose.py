@@ -91,50 +91,32 @@ def test_every_option_composes_and_its_targets_accept_its_keys(composed):
     assert {group for group, _ in CHOICES} == {*job.GROUPS, *SETTING}
 
 
-def test_experiments_contain_only_changed_keys(composed):
-    default = OmegaConf.to_container(composed(), resolve=False)
-    for path in FILES:
-        if choice(path)[0] in SETTING:
-            changed = OmegaConf.to_container(composed("=".join(choice(path))), resolve=False)
-            content = OmegaConf.load(path)
-            keys = [key for key in content if key not in ("defaults", "hydra")]
-            assert keys or any("override" in str(entry) for entry in content.defaults), path
-            assert [key for key in keys if changed[key] == default[key]] == [], path
-
-
-def test_edge_study_sets_power_and_storage_by_board(composed):
+def test_edge_studies_set_power_and_storage_by_board(composed):
     boards = {"agx": ("MAXN", "ssd"), "nx": (15, "ssd"), "nano": ("MAXN", "sd")}
     for device in [*boards, "cpu", "auto"]:
         config = composed("experiment=edge/lenet_mnist", f"device={device}")
         assert (config.power_limit, config.storage.medium) == boards.get(device, (None, None)), device
     config = composed("experiment=edge/lenet_mnist", "device=nano", "storage=hdd_usb", "power_limit=5")
     assert (config.power_limit, config.storage.medium) == (5, "hdd_usb")
-
-
-@pytest.mark.usefixtures("composed")
-def test_edge_grid_has_the_power_modes_of_the_detected_board():
     for device, modes in {"agx": "MAXN,30,15", "nano": "MAXN,5", "cuda": "null"}.items():
         job.register(lambda *_: Path("nowhere"), lambda root: {"/": device}[root])  # noqa: B023
         grid = compose("train", overrides=["experiment=edge/grid"], return_hydra_config=True)
         assert grid.hydra.sweeper.params.power_limit == modes
 
 
-def test_device_selects_its_meter_unless_one_is_given(composed):
+def test_devices_select_their_meter_and_datasets_their_task_and_model_unless_one_is_given(composed):
     for path in DEVICES:
         meter = OmegaConf.load(path).defaults[0]["override /meter@_global_.meter"]
         assert composed(f"device={path.stem}").meter.name == meter
-    meters = {"cpu": "rapl", "cuda": "nvml", "rocm": "amd", "nano": "rails", "jetson": "rails"}
-    assert {device: composed(f"device={device}").meter.name for device in meters} == meters
     assert composed("device=nano", "meter=estimate").meter.name == "estimate"
     assert composed("device=nano").meter.rails.total == ["POM_5V_IN"]
     assert composed("device=jetson").meter.rails is None
     assert composed("device=agx_orin", "meter=jtop").meter.rails.gpu == "VDD_GPU_SOC"
-
-
-def test_dataset_selects_task_and_model_unless_one_is_given(composed):
-    for dataset, task, model in (("pairs", "translation", "transformer"), ("polynomial", "regression", "polynomial")):
-        config = composed(f"dataset={dataset}")
-        assert (config.task.name, config.model.name) == (task, model)
-    assert composed("dataset=pairs", "model=seq2seq").model.name == "seq2seq"
-    config = composed("experiment=tbd/seq2seq")
-    assert (config.model.name, config.task.name) == ("seq2seq", "translation")
+    for overrides, names in {
+        ("dataset=pairs",): ("translation", "transformer"),
+        ("dataset=polynomial",): ("regression", "polynomial"),
+        ("dataset=pairs", "model=seq2seq"): ("translation", "seq2seq"),
+        ("experiment=tbd/seq2seq",): ("translation", "seq2seq"),
+    }.items():
+        config = composed(*overrides)
+        assert (config.task.name, config.model.name) == names, overrides

@@ -46,18 +46,16 @@ def test_record_without_keys_of_a_later_version_has_their_defaults_but_not_those
         job.recorded_job({key: value for key, value in keys.items() if key != "model"})
 
 
-def test_request_for_the_detected_device_keeps_overrides_and_selects_its_meter(order):
+def test_request_for_the_detected_device_keeps_overrides_and_search_path_and_selects_its_meter(
+    order, tmp_path, monkeypatch
+):
     request = order("device=auto", "batch=8", "device.python=/usr/bin/python3").with_device("cuda")
     assert (request.job.device.name, request.choices["device"]) == ("cuda", "cuda")
     assert (request.job.meter.name, request.choices["meter"]) == ("nvml", "nvml")
     assert (request.job.batch, request.job.device.python) == (8, "/usr/bin/python3")
     assert order("meter=estimate").with_device("cuda").job.meter.name == "estimate"
-
-
-def test_request_for_the_detected_device_keeps_the_search_path(order, tmp_path, monkeypatch):
     put(tmp_path, {"study/mine.yaml": "# @package _global_\nbatch: 77\n"})
-    path = f"hydra.searchpath=[file://{tmp_path}]"
-    hydra = OmegaConf.create({"overrides": {"hydra": ["hydra.mode=RUN", path]}})
+    hydra = OmegaConf.create({"overrides": {"hydra": ["hydra.mode=RUN", f"hydra.searchpath=[file://{tmp_path}]"]}})
     monkeypatch.setattr(job.HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(job.HydraConfig, "get", lambda: hydra)
     request = replace(order(), overrides=["+study=mine", "device=auto"]).with_device("nano")

@@ -37,17 +37,15 @@ def test_command_has_the_values_of_its_placeholders_and_no_other_changes(compose
     assert composed.model.name == composed.dataset.name == "script"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "name", "steps"),
-    [((), "script", None), (("profiler=none",), "script", None), (("profiler=torch",), "torch", 5),
-     (("profiler.steps=9",), "torch", 9)],
-)  # fmt: skip
-def test_script_is_traced_only_on_request(composed_script, overrides, name, steps):
-    profiler = composed_script("script.lr=1", "script.ranks=1", *overrides).profiler
-    assert (profiler.name, profiler.spec.get("steps")) == (name, steps)
-
-
-def test_kernels_of_a_script_are_not_counted(composed_script):
+def test_script_is_traced_only_on_request_and_its_kernels_are_not_counted(composed_script):
+    for overrides, traced in {
+        (): ("script", None),
+        ("profiler=none",): ("script", None),
+        ("profiler=torch",): ("torch", 5),
+        ("profiler.steps=9",): ("torch", 9),
+    }.items():
+        profiler = composed_script("script.lr=1", "script.ranks=1", *overrides).profiler
+        assert (profiler.name, profiler.spec.get("steps")) == traced
     with pytest.raises(InputError, match="`profiler=ncu` cannot "):
         composed_script("script.lr=1", "script.ranks=1", "profiler=ncu")
 
@@ -66,13 +64,9 @@ def test_identity_depends_on_values_and_code_and_folder(composed_script, tmp_pat
     (tmp_path / "other/train.py").write_text("1")
     monkeypatch.chdir(tmp_path / "other")
     assert first != identity(1)
-
-
-def test_code_of_modules_is_that_of_their_files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "package").mkdir()
+    (tmp_path / "other/package").mkdir()
     before = code_digest(["-m", "package.train"])
-    (tmp_path / "package/train.py").touch()
+    (tmp_path / "other/package/train.py").touch()
     assert before != code_digest(["-m", "package.train"]) == code_digest(["python", "package/train.py"])
 
 

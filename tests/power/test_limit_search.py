@@ -67,11 +67,6 @@ def test_best_limit_of_each_objective_is_chosen(cost, bounds, best):
     assert len(found.tried) < len(LIMITS_W)
 
 
-def test_bound_that_no_limit_keeps_is_stated_and_the_lowest_limit_is_chosen():
-    choice = search(power_budget_w=90).choice()
-    assert (choice.limit, choice.is_allowed) == (0, False)
-
-
 @pytest.mark.parametrize(("bound", "percentile_95"), [(math.inf, 0.03), (1.12, 0.1)])
 def test_confidence_covers_and_regret_is_small_with_noise_and_drift(bound, percentile_95):
     is_allowed = [step_s(watts) <= bound * step_s(300) for watts in LIMITS_W]
@@ -93,10 +88,12 @@ def test_confidence_covers_and_regret_is_small_with_noise_and_drift(bound, perce
     assert np.mean(references) > (4 if bound < math.inf else 1), "a slowdown is relative to a time that may drift"
 
 
-def test_limits_without_effect_are_tried_widely():
+def test_limits_without_effect_are_tried_widely_and_the_lowest_is_chosen_if_none_keeps_a_bound():
     found = search(time_of=lambda watts: 0.1, power_of=lambda watts: 70.0)
     assert len(found.tried) > 4
     assert abs(found.choice().saving[0]) < 0.01
+    choice = search(power_budget_w=90).choice()
+    assert (choice.limit, choice.is_allowed) == (0, False)
 
 
 def test_linear_drift_does_not_bias_an_estimate():

@@ -91,24 +91,19 @@ def test_forecast_begins_with_the_first_epoch_and_ends_before_the_last():
     assert model.metrics(4)["forecast/e2e_s"] == pytest.approx(39.0 + 12.0)
     model.add(window("epoch", 3, 12.0))
     assert model.metrics(4) == {}
-
-
-def test_epochs_with_other_power_limits_or_of_a_resumed_runs_start_are_no_sample():
+    # Epochs with other power limits, or of a resumed run's start, are no sample.
     probed = window("epoch", 0, 10.0, warmup=True)
     assert forecaster(probed).metrics(9) == {}
     resumed = forecaster(window("epoch", 0, 20.0), window("epoch", 1, 10.0), window("epoch", 2, 30.0, warmup=True))
     assert resumed.metrics(9)["forecast/e2e_s"] == pytest.approx(60.0 + 6 * 10.0)
 
 
-@pytest.mark.parametrize(
-    ("changed", "epochs", "reason"),
-    [
-        ({}, 6, ""),
-        ({}, None, "the number of epochs is not known"),
-        ({"target_accuracy": 0.9}, 6, "the run ends when it reaches its target"),
-        ({"target_loss": 0.1}, 6, "the run ends when it reaches its target"),
-        ({"throughput": {"stop": 9, "exit": True}}, 6, "the run ends at the step `throughput.stop`"),
-    ],
-)
-def test_run_of_unknown_length_has_no_forecast(changed, epochs, reason):
-    assert no_forecast_reason(job_of(**changed), epochs) == reason
+def test_run_of_unknown_length_has_no_forecast():
+    assert no_forecast_reason(job_of(), 6) == ""
+    for changed, epochs in (
+        ({}, None),
+        ({"target_accuracy": 0.9}, 6),
+        ({"target_loss": 0.1}, 6),
+        ({"throughput": {"stop": 9, "exit": True}}, 6),
+    ):
+        assert no_forecast_reason(job_of(**changed), epochs)

@@ -122,6 +122,13 @@ def run(tmp_path):
     return lambda *arguments, **options: SimulatedRun(*arguments, folder=tmp_path, **options)
 
 
+def test_slow_change_of_the_limit_waits_for_the_end_of_the_epoch(run):
+    simulated = run(SimulatedGpu(set_s=2.0), epochs=30)
+    simulated.train(140)
+    assert simulated.search["chosen"]
+    check_probes(simulated)
+
+
 def check_probes(simulated):
     """Each probe has the step time and the power of its limit."""
     for probe in simulated.search["probes"]:
@@ -131,11 +138,12 @@ def check_probes(simulated):
         assert probe["energy_j"] / probe["time_s"] == pytest.approx(watts, rel=1e-6)
 
 
-@pytest.mark.parametrize("steps", [2000, 30], ids=["probes within an epoch", "probes over several epochs"])
-def test_limit_with_the_least_energy_is_found_while_training(run, steps):
+@pytest.mark.parametrize(("epochs", "steps", "is_announced"), [(4, 2000, True), (4, 2000, False), (40, 30, True)])
+def test_limit_with_the_least_energy_is_found_while_training(run, epochs, steps, is_announced):
+    """Probes are within an epoch, also if its number of steps is unknown, or extend over several epochs."""
     gpu = SimulatedGpu()
-    simulated = run(gpu, epochs=40 if steps == 30 else 4)
-    marks = simulated.train(steps)
+    simulated = run(gpu, epochs=epochs)
+    marks = simulated.train(steps, is_announced=is_announced)
     best_w = min(LIMITS_W, key=lambda watts: gpu.step_s(watts) * watts)
     assert best_w == 150
     assert simulated.limit_at_end == simulated.search["chosen"] == f"{best_w:g} W"
@@ -145,15 +153,8 @@ def test_limit_with_the_least_energy_is_found_while_training(run, steps):
     check_probes(simulated)
     probed = [bool(mark) for mark in marks]
     assert probed == sorted(probed, reverse=True), "probing comes first"
-    assert 0 < sum(probed) < len(probed)
+    assert sum(probed) == 1 if steps == 2000 else 0 < sum(probed) < len(probed)
     assert gpu.get() == "250 W", "the limit is restored"
-
-
-def test_limits_are_probed_within_an_epoch_whose_number_of_steps_is_unknown(run):
-    simulated = run(SimulatedGpu())
-    assert sum(map(bool, simulated.train(2000, is_announced=False))) == 1
-    assert simulated.search["chosen"] == "150 W"
-    check_probes(simulated)
 
 
 @pytest.mark.parametrize("auto", [{"objective": "eta", "eta": 0.97}, {"objective": "time", "power_budget": 170.0}])
@@ -167,13 +168,6 @@ def test_limits_of_several_devices_are_chosen_by_the_power_of_each(run, auto):
     assert two.search["probing_j"] == pytest.approx(2 * one.search["probing_j"])
 
 
-def test_run_too_short_for_a_probe_ends_with_a_warning(run):
-    simulated = run(SimulatedGpu(), epochs=1)
-    simulated.train(5)
-    assert (simulated.search["chosen"], simulated.search["probes"]) == ("250 W", [])
-    assert any(text.startswith("warning: no power limit was probed") for text in simulated.texts)
-
-
 @pytest.mark.parametrize(
     ("epochs", "steps", "marks", "ended"),
     [(2, 200, [{"warmup": True}, {}], "before the last epoch"), (1, 150, [{"warmup": True}], "before the search")],
@@ -182,14 +176,10 @@ def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch_if_there_is_on
     simulated = run(SimulatedGpu(), epochs=epochs)
     assert simulated.train(steps) == marks
     assert ended in simulated.search["ended"]
-
-
-def test_slow_change_of_the_limit_waits_for_the_end_of_the_epoch(run):
-    gpu = SimulatedGpu(set_s=2.0)
-    simulated = run(gpu, epochs=30)
-    simulated.train(140)
-    assert simulated.search["chosen"]
-    check_probes(simulated)
+    too_short = run(SimulatedGpu(), epochs=1)
+    too_short.train(5)
+    assert (too_short.search["chosen"], too_short.search["probes"]) == ("250 W", [])
+    assert any(text.startswith("warning: no power limit was probed") for text in too_short.texts)
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,6 @@ def outcome(number, lasted_s=None, state="completed", **facts):
     )
 
 
-def test_label_has_position_number_and_varied_keys():
-    assert (SINGLE_RUN.points.label(0), SINGLE_RUN.forecast(0, NOON)) == ("", "")
-    assert SweepProgress(POINTS).points.label(2) == "[3/4] run 2: batch=32"
-
-
 @pytest.mark.parametrize(
     ("completed", "outcomes", "number", "eta"),
     [
@@ -36,14 +31,16 @@ def test_label_has_position_number_and_varied_keys():
     ],
 )
 def test_remaining_time_uses_the_median_of_measured_runs(completed, outcomes, number, eta):
+    assert (SINGLE_RUN.points.label(0), SINGLE_RUN.forecast(0, NOON)) == ("", "")
+    assert POINTS.label(2) == "[3/4] run 2: batch=32"
     points = POINTS._replace(completed=frozenset(completed))
     assert SweepProgress(points, outcomes).forecast(number, NOON) == eta
 
 
 def test_sweep_stops_after_max_failures_with_a_hint():
     failed = [outcome(0, 5, "failed"), outcome(1, 5), outcome(2, 5, "failed")]
-    assert SweepProgress(POINTS, failed).stop_reason(None) == ""
-    assert SweepProgress(POINTS, [*failed, outcome(3, 5, "failed")]).stop_reason(3) == "", "it was the last run"
-    assert SweepProgress(POINTS, failed).stop_reason(3) == ""
+    all_runs = [*failed, outcome(3, 5, "failed")]
+    for outcomes, most in ((failed, None), (failed, 3), (all_runs, 3)):
+        assert SweepProgress(POINTS, outcomes).stop_reason(most) == ""
     message = SweepProgress(POINTS, failed).stop_reason(2)
     assert re.match(r"error: .*`sweep.max_failures=2`.*1 of 4 runs were not started\n  hint: ", message)
