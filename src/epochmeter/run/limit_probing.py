@@ -62,6 +62,8 @@ class LimitProbing:
         self._default = next(n for n, target in enumerate(self._targets) if target.setting == in_use.setting)
         self._devices = max(1, len(self._knob.devices))  # each has the limit; the energy is that of all
         self._limit = self._default
+        self._begin: tuple[Reading, int] | None = None
+        self._following: int | None = None
         self._searches: list[Mapping[str, object]] = []
         self._probe_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
         self._change_s = 0.0
@@ -159,9 +161,7 @@ class LimitProbing:
 
     def _set(self, limit: int) -> None:
         """Apply a limit, and begin a new probe."""
-        self._pieces = Measured()
-        self._begin: tuple[Reading, int] | None = None
-        self._following: int | None = None
+        self._pieces, self._begin, self._following = Measured(), None, None
         before_ns = self._now_ns()
         if limit != self._limit:
             self._settings.change(self._knob, self._targets[limit].setting)

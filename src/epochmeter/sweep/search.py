@@ -159,7 +159,6 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
     """Return a study of Optuna with the points of earlier sweeps and all results as trials, in order."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(directions=["minimize"] * len(names), sampler=TPESampler(seed=seed))
-    distributions = {dimension.key: dimension.distribution for dimension in spec.dimensions}
     for point, metrics in (*spec.prior, *((point, result.metrics) for point, result in results.items())):
         losses = to_losses(metrics, names)
         study.add_trial(
@@ -168,7 +167,7 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
                 values=losses,
                 params={dimension.key: dimension.from_override(text)
                         for dimension, text in zip(spec.dimensions, point, strict=True)},
-                distributions=distributions,
+                distributions={dimension.key: dimension.distribution for dimension in spec.dimensions},
             )
         )  # fmt: skip
     return study

@@ -200,7 +200,7 @@ def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, f
     logs, fitted = with_energy(grid.logs), len(grid.logs)
     means, deviations = np.zeros((2, len(models), *logs.shape))
     guesses = np.zeros(logs.shape)
-    fast = [partial(model, starts=1) if name == SMOOTH else model for name, model in models.items()]
+    fast = [partial(smooth, starts=1) if name == SMOOTH else model for name, model in models.items()]
     for others, held_out in KFold(folds, shuffle=True, random_state=0).split(grid.batches):
         for number, model in enumerate(fast):
             means[number][:, held_out], deviations[number][:, held_out] = model(grid[others])(grid[held_out]).marginals

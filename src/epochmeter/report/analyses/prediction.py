@@ -131,7 +131,7 @@ def predict(
         return missing
     rows = [*zip(*columns.values(), strict=True), *missing]
     grid = to_grid(measured, dict(zip(columns, zip(*rows, strict=True), strict=True)))
-    physical = physical_keys(columns, grid.board)
+    physical = physical_keys(columns, bool(grid.board))
     if len(measured) < (needed := PER_COORDINATE * (len(physical) + len(grid.other_columns))):
         return NoPrediction("few", list(columns), len(measured), needed)
     from threadpoolctl import threadpool_limits

@@ -99,7 +99,7 @@ def to_grid(measured: Sequence[Cost], columns: Mapping[str, Column] | None = Non
     logs = np.full((1 + has_power, size), math.nan)
     logs[0, :count] = np.log([cost.time_s for cost in measured])
     logs[1:, :count] = np.log(powers_w) - math.log(full_w) if has_power else 0.0
-    physical, others = physical_keys(columns, bool(modes)), []
+    physical, others = physical_keys(columns, bool(modes)), list[int]()
     for key, values in columns.items():
         is_mode = key == POWER_LIMIT and modes
         block = encode([[str(clock) for clock in mode] for mode in clocks] if is_mode else [[text] for text in values])
