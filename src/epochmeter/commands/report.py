@@ -7,7 +7,7 @@
     python src/report.py report.baseline=defaults             what the best configurations save
     python src/report.py 'report.prior=2026-*'                predictions, with earlier sweeps
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
-    python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline as a file for Perfetto
+    python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
 report.html (answers, charts, the table; it needs no network), the charts in report/, the table as
@@ -98,19 +98,22 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
 
 
 def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
-    """Print the analysis of a run's trace and write its page, or write its timeline; return the exit code."""
+    """Print the analysis of a run's trace and write its page, or open its timeline; return the exit code."""
     from epochmeter.report.analyses.trace import analyze, find_traced_run
     from epochmeter.report.output.report import print_page, print_text, write_errors, write_trace_page
-    from epochmeter.report.render import Page, render_notes
+    from epochmeter.report.render import Page
 
     record = find_traced_run(keys["run"], MULTIRUN, needs_trace=keys["view"] == "trace")
     folder = Path(keys["out"] or record.folder).absolute()
-    with write_errors(folder):
-        if keys["view"] == "perfetto":
-            from epochmeter.trace.perfetto import write_perfetto_file
+    if keys["view"] == "perfetto":
+        from epochmeter.report.output.perfetto import open_in_perfetto
+        from epochmeter.trace.perfetto import write_perfetto_file
 
-            print_text(console, *render_notes("perfetto", write_perfetto_file(record, folder)))
-            return 0
+        with write_errors(folder):
+            path = write_perfetto_file(record, folder)
+        open_in_perfetto(path, partial(print_text, console))
+        return 0
+    with write_errors(folder):
         page = Page("trace", analyze(record))
         print_page(page, console)
         warn, title = partial(print_text, console, style="yellow"), f"{record.folder.parent.name}/{record.folder.name}"
