@@ -11,35 +11,25 @@ from epochmeter.trace.kineto import load
 from epochmeter.worker.trace import NsightTrace, TorchTrace, module_ranges
 
 
-@pytest.fixture
-def drawn():
-    return []
-
-
-@pytest.fixture
-def endless(drawn):
-    """Batches without end, which are counted as they are drawn."""
-    return (drawn.append(number) or torch.ones(3) for number in itertools.count())
-
-
 def multiply(batches):
     for batch in batches:
         batch @ batch
 
 
-def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path, endless, drawn):
-    path = tmp_path / "trace.json.gz"
+def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path):
+    path, drawn = tmp_path / "trace.json.gz", itertools.count()
 
     def fail(batches):
         next(batches)
         raise RuntimeError("out of memory")
 
+    endless = (torch.ones(3) for _ in drawn)
     with pytest.raises(RuntimeError, match="out of memory"):
         TorchTrace().record_trace(str(path), endless, fail)
     assert list(tmp_path.iterdir()) == []
     TorchTrace(warmup_steps=1, steps=2).record_trace(str(path), endless, multiply)
     assert list(tmp_path.iterdir()) == [path]
-    assert len(drawn) == 1 + 1 + 2
+    assert next(drawn) == 1 + 1 + 2
     with gzip.open(path, "rt") as file:
         names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
     assert names.count("aten::dot") == 2

@@ -49,17 +49,15 @@ def test_trainer_uses_the_configured_optimizer_and_schedule(batches):
     torch.testing.assert_close(trainer.model.state_dict(), by_hand.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("keys", [{"channels_last": True}, {"precision": "bf16"}])
-def test_reduced_precision_trains_similarly(batches, keys):
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [({"channels_last": True}, 0.02), ({"precision": "bf16"}, 0.02),
+     pytest.param({"compile": True}, 1e-4, marks=pytest.mark.system)],
+)  # fmt: skip
+def test_reduced_precision_trains_similarly_and_a_compiled_model_equally(batches, keys, error):
     plain, other = make_trainer(), make_trainer(**keys)
     losses = [each.train_epoch([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
-    assert losses[0] == pytest.approx(losses[1], rel=0.02)
-
-
-@pytest.mark.system
-def test_compiled_model_trains_equally(batches):
-    losses = [each.train_epoch(batches).losses() for each in (make_trainer(), make_trainer(compile=True))]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0] == pytest.approx(losses[1], rel=error)
 
 
 def test_compile_needs_a_version_of_torch_that_supports_it(monkeypatch):

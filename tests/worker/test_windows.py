@@ -69,19 +69,15 @@ def measure(runner, window, skip):
     return controller.requests[WindowMeasured].ranks[0]
 
 
-@pytest.mark.parametrize("window", ["epoch", "val"])
-def test_skipped_samples_are_counted_and_named(runner, window):
-    rank = measure(runner, window, skip=True)
-    assert (rank.parts["skipped_samples"], rank.parts["samples"], rank.bad) == (1, 4, ["2.png"])
-    assert "skipped_samples" not in measure(runner, window, skip=False).parts
-
-
-def test_loader_times_and_learning_rate_are_reported_for_training_only(runner):
+def test_skipped_samples_are_reported_and_loader_times_and_learning_rate_for_training_only(runner):
     names = {"loader_read_s", "loader_preprocess_s", "data_stall_model_s", "learning_rate"}
+    for window in ("epoch", "val"):
+        skipping, complete = (measure(runner, window, skip) for skip in (True, False))
+        assert (skipping.parts["skipped_samples"], skipping.parts["samples"], skipping.bad) == (1, 4, ["2.png"])
+        assert "skipped_samples" not in complete.parts
+        assert names & complete.parts.keys() == (names if window == "epoch" else set())
     training = measure(runner, "epoch", skip=False).parts
-    assert names <= training.keys()
-    assert training["learning_rate"] == 0.01
-    assert not names & measure(runner, "val", skip=False).parts.keys()
+    assert (training["learning_rate"], training["images"], training["samples"]) == (0.01, 5, 5)
 
 
 def make_steps(count):
@@ -100,23 +96,20 @@ def make_steps(count):
 )
 def test_training_ends_before_the_configured_step(runner, until, expected):
     windows, controller, _ = runner(until=until)
-    loader = make_steps(4)
-    actual = []
-    for epoch in range(len(expected)):
-        last = windows.epoch(epoch, loader)
+    for epoch, (steps, partial, last) in enumerate(expected):
+        assert windows.epoch(epoch, make_steps(4)) is last
         opening, (rank,) = controller.requests[WindowOpening], controller.requests[WindowMeasured].ranks
-        assert rank.parts["steps"] == opening.steps
-        actual.append((opening.steps, opening.partial, last))
-    assert actual == expected
+        assert (opening.steps, rank.parts["steps"], opening.partial) == (steps, steps, partial)
 
 
 @pytest.mark.parametrize("name", ["epoch", "val"])
 def test_suspension_is_reported_for_the_window_in_which_it_ended(runner, name):
-    suspends = SimpleNamespace(count=7)
+    before = signal.getsignal(signal.SIGCONT)
+    suspends = SuspendCounter()
     windows, controller, trainer = runner(suspends)
 
     def consume_and_suspend(batches):
-        suspends.count += 1
+        os.kill(os.getpid(), signal.SIGCONT)
         return consume(batches)
 
     paused = []
@@ -124,14 +117,6 @@ def test_suspension_is_reported_for_the_window_in_which_it_ended(runner, name):
         trainer.train_epoch = trainer.evaluate_epoch = run
         getattr(windows, name)(0, make_steps(1))
         paused.append(controller.requests[WindowMeasured].ranks[0].paused)
-        suspends.count += 1  # between two windows
-    assert paused == [False, True, False]
-
-
-def test_continuations_are_counted():
-    before = signal.getsignal(signal.SIGCONT)
-    suspends = SuspendCounter()
-    for _ in range(2):
-        os.kill(os.getpid(), signal.SIGCONT)
+        os.kill(os.getpid(), signal.SIGCONT)  # between two windows
     signal.signal(signal.SIGCONT, before)
-    assert suspends.count == 2
+    assert (paused, suspends.count) == ([False, True, False], 4)

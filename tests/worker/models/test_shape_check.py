@@ -18,13 +18,8 @@ IMAGES, NUMBERS, WORDS = Classification(auxiliary=0.4), Regression("smooth_l1_lo
 
 def job(name="mine", size=32, channels=1, classes=10, batch=4, dataset=None, target_accuracy=None):
     images = {"name": "digits", "size": size, "channels": channels, "classes": classes}
-    return {
-        "model": {"name": name},
-        "dataset": dataset or images,
-        "task": {"name": "mine"},
-        "batch": batch,
-        "target_accuracy": target_accuracy,
-    }
+    return {"model": {"name": name}, "dataset": dataset or images, "task": {"name": "mine"}, "batch": batch,
+            "target_accuracy": target_accuracy}  # fmt: skip
 
 
 POWERS = job("polynomial", dataset={"name": "polynomial", "features": 4})
@@ -75,12 +70,6 @@ def test_mismatched_model_sizes_are_rejected(model, config, task, error):
         check_inputs(model, config, task)
 
 
-def test_target_accuracy_needs_a_task_with_accuracy():
-    check_inputs(LeNet(1, 10), job(target_accuracy=0.9), IMAGES)
-    with pytest.raises(ValueError, match=r"target_accuracy=0\.9: task mine .*\. Set target_loss"):
-        check_inputs(nn.Linear(4, 1), {**POWERS, "target_accuracy": 0.9}, NUMBERS)
-
-
 class Named(nn.Module):
     """Takes and gives dictionaries, as detection models do."""
 
@@ -111,7 +100,8 @@ class NamedTask:
 def test_model_of_dictionaries_is_checked_trained_and_has_stats():
     model, task, config = Named(), NamedTask(), job("mine", dataset={"name": "mine"})
     check_inputs(model, config, task)
-    with pytest.raises(ValueError, match="target_accuracy"):
+    check_inputs(LeNet(1, 10), job(target_accuracy=0.9), IMAGES)
+    with pytest.raises(ValueError, match=r"target_accuracy=0\.9: task mine .*\. Set target_loss"):
         check_inputs(model, dict(config, target_accuracy=0.9), task)
     config |= {"optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1}, "precision": "fp32"}
     assert compute_model_stats(model, config, task, torch.device("cpu"))["flops_per_sample"] == 2 * 2 * 4 * 2
@@ -124,20 +114,13 @@ def test_model_of_dictionaries_is_checked_trained_and_has_stats():
 NORMALIZED = nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, 10), nn.BatchNorm1d(10))
 
 
-@pytest.mark.parametrize(
-    ("batch", "count", "replicas", "error"),
-    [
+def test_batch_norm_with_a_single_sample_is_rejected_unless_it_is_dropped():
+    for batch, count, replicas, error in (
         (1, 40, 1, r"batch=1 a batch of 1 leaves .*\. Set a batch with 2 or more samples per device"),
         (13, 39, 4, r"batch=13 a batch of 13 leaves .*\. Set a batch with 2 or more samples per device"),
         (8, 41, 1, r"batch=8 a batch of 1 leaves .*\. Set drop_last=true"),
-    ],
-)
-def test_batch_norm_with_a_single_sample_is_rejected(batch, count, replicas, error):
-    with pytest.raises(ValueError, match=error):
-        check_smallest(NORMALIZED, {**job(batch=batch), "drop_last": False}, count, IMAGES, replicas)
-
-
-def test_single_sample_is_accepted_without_batch_norm_or_if_it_is_dropped():
-    check_smallest(LeNet(1, 10), {**job(batch=1), "drop_last": False}, 40, IMAGES, 1)
-    check_smallest(NORMALIZED, {**job(batch=5), "drop_last": False}, 42, IMAGES, 1)
-    check_smallest(NORMALIZED, {**job(batch=8), "drop_last": True}, 41, IMAGES, 1)
+    ):
+        with pytest.raises(ValueError, match=error):
+            check_smallest(NORMALIZED, {**job(batch=batch), "drop_last": False}, count, IMAGES, replicas)
+    for model, batch, drop_last in ((LeNet(1, 10), 1, False), (NORMALIZED, 5, False), (NORMALIZED, 8, True)):
+        check_smallest(model, {**job(batch=batch), "drop_last": drop_last}, 42 if batch == 5 else 41, IMAGES, 1)
