@@ -51,17 +51,10 @@ def slices_of(record):
 
 def test_run_without_a_trace_has_windows_steps_and_phases(record):
     assert slices_of(record) == [
-        ("epoch 1", 10.0, 4.0),
-        ("step 0", 10.0, 2.0),
-        ("overhead", 10.0, 1.0),
-        ("data stall", 11.0, 0.5),
-        ("copy", 11.5, 0.25),
-        ("compute", 11.75, 0.25),
-        ("step 1", 12.0, 1.5),
-        ("copy", 12.0, 0.5),
-        ("compute", 12.5, 1.0),
-        ("epoch 1, evaluation", 15.0, 1.0),
-    ]
+        ("epoch 1", 10.0, 4.0), ("step 0", 10.0, 2.0), ("overhead", 10.0, 1.0), ("data stall", 11.0, 0.5),
+        ("copy", 11.5, 0.25), ("compute", 11.75, 0.25), ("step 1", 12.0, 1.5), ("copy", 12.0, 0.5),
+        ("compute", 12.5, 1.0), ("epoch 1, evaluation", 15.0, 1.0),
+    ]  # fmt: skip
 
 
 def test_steps_by_a_device_clock_that_is_fast_end_with_their_epoch(record, tmp_path):

@@ -80,9 +80,10 @@ def runner(strategy, folder, trained):
     return controller, WindowRunner(record, connection, clock, trained, strategy, SuspendCounter())
 
 
-def measured(strategy, folder, trained, batches, validation):
+def measured(strategy, folder, trained, batch):
     """Return the requests of EPOCHS epochs of training, each followed by an evaluation."""
     controller, windows = runner(strategy, folder, trained)
+    batches, validation = loader(strategy, Numbers(SAMPLES), batch), loader(strategy, Numbers(7), 2, shuffled=False)
     for epoch in range(EPOCHS):
         windows.epoch(epoch, batches)
         windows.val(epoch, validation)
@@ -102,10 +103,8 @@ def main(folder, rank, port):
         "broadcast": strategy.broadcast(strategy.rank + 7),
         "gathered": strategy.all_gather(f"rank {strategy.rank}"),
     }
-
     trained = make_trainer(strategy)
-    batches, validation = loader(strategy, Numbers(SAMPLES), 4), loader(strategy, Numbers(7), 2, shuffled=False)
-    results["windows"] = measured(strategy, folder, trained, batches, validation)
+    results["windows"] = measured(strategy, folder, trained, 4)
     results["weights"] = [weight.tolist() for weight in trained.model.parameters()]
 
     normed = make_trainer(strategy, norm=True)
@@ -115,10 +114,8 @@ def main(folder, rank, port):
     results["means"] = [*means, normed.model[1].running_mean.tolist()]
     results["validation"] = normed.evaluate_epoch(loader(strategy, Numbers(5), 1, shuffled=False)).totals()
 
-    nap_s = NAP_S if strategy.rank == 1 else 0.0
-    slow = loader(strategy, Numbers(2 * NAPS, nap_s), 4)
     controller, windows = runner(strategy, folder, trained)
-    windows.epoch(0, slow)
+    windows.epoch(0, loader(strategy, Numbers(2 * NAPS, NAP_S * strategy.rank), 4))
     results["slow"] = controller.lines
     with open(os.path.join(folder, f"rank{strategy.rank}.json"), "w") as file:
         json.dump(results, file)

@@ -73,7 +73,6 @@ def test_resumed_training_equals_uninterrupted_training(folder):
     epochs = [epoch(first) for _ in range(2)]
     first.checkpoint.write(2, ended=False)
     epochs += [epoch(first) for _ in range(2)]
-
     assert start(folder).checkpoint.resume() == (0, False), "a fresh run ignores an existing checkpoint"
     second = start(resumed(folder))
     assert second.checkpoint.resume() == (2, False)
@@ -131,7 +130,6 @@ def test_rank_0_writes_and_reads_for_all_and_random_state_is_per_rank(folder):
     second.checkpoint.write(1, ended=False)
     drawn = torch.rand(3)
     assert not (folder / CHECKPOINT).exists()
-
     start(folder, Rank(0, states[0])).checkpoint.write(1, ended=False)
     elsewhere = folder / "elsewhere"  # another node's folder, with no checkpoint in it
     elsewhere.mkdir()

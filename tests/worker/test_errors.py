@@ -76,20 +76,15 @@ def test_class_may_depend_on_free_shared_memory_and_on_the_kernel(monkeypatch):
         assert [describe_failure(error, JOB)[0] for error in (disk, killed)] == kinds
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (RuntimeError(CPU), "batch=512 ran out of memory ([enforce fail"),
-        (RuntimeError(GPU), "batch=512 ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB. "),
-        (MemoryError(), "batch=512 ran out of memory (MemoryError). Reduce the batch size."),
-        (RuntimeError(IN_WORKER), "a DataLoader worker ran out of memory ([enforce fail"),
-    ],
-    ids=str,
-)
-def test_out_of_memory_message_names_the_process_and_the_reason(error, message):
-    kind, actual = describe_failure(error, JOB)
-    assert kind == "oom"
-    assert actual.startswith(message)
+def test_out_of_memory_message_names_the_process_and_the_reason():
+    in_memory = {**JOB, "dataset": {"layout": "memory"}}
+    for error, job, message in (
+        (RuntimeError(GPU), JOB, "batch=512 ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB. "),
+        (MemoryError(), JOB, "batch=512 ran out of memory (MemoryError). Reduce the batch size."),
+        (MemoryError(), in_memory, "batch=512 ran out of memory (MemoryError). Reduce the batch size, or set dataset."),
+        (RuntimeError(IN_WORKER), JOB, "a DataLoader worker ran out of memory ([enforce fail"),
+    ):
+        assert describe_failure(error, job)[1].startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from project import free_ports
 from worker import ranked
-from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, make_trainer
+from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, make_trainer
 
 from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpening, decode
@@ -64,32 +64,17 @@ def ranks(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """One process on the same samples in the same order, with the global batch size."""
-    strategy = Single(1)
+    strategy, record = Single(1), Record(tmp_path_factory.mktemp("alone"))
     trained = make_trainer(strategy)
-    batches = ranked.loader(strategy, Numbers(SAMPLES), 8)
-    validation = ranked.loader(strategy, Numbers(7), 2, shuffled=False)
-    record = Record(tmp_path_factory.mktemp("alone"))
-    return trained, ranked.measured(strategy, record.folder, trained, batches, validation), record
+    return trained, ranked.measured(strategy, record.folder, trained, 8), record
 
 
 def messages(lines, kind=object):
     return [message for message in map(decode, lines) if isinstance(message, kind)]
 
 
-def windows(lines):
-    return [merge_ranks(message.ranks) for message in messages(lines, WindowMeasured)]
-
-
-def test_broadcast_and_gather_reach_all_ranks(ranks):
-    first, second = ranks[0]
-    assert [first["broadcast"], second["broadcast"]] == [7, 7]
-    assert first["gathered"] == second["gathered"] == ["rank 0", "rank 1"]
-    assert first["description"] == {"ranks": 2, "backend": "gloo", "gpus": [], "gpus_here": []}
-
-
 def test_node_reports_its_own_gpus(monkeypatch):
-    world = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "LOCAL_RANK": 0, "GROUP_RANK": 1}
-    for name, value in world.items():
+    for name, value in {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "LOCAL_RANK": 0, "GROUP_RANK": 1}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(strategies, "gpu_uuid", lambda device: "mine")
     strategy = Distributed(2, "torchrun", 30)
@@ -100,37 +85,31 @@ def test_node_reports_its_own_gpus(monkeypatch):
 
 
 def test_ddp_trains_like_one_process_with_the_global_batch(ranks, alone):
-    (first, second), trained = ranks[0], alone[0]
+    (first, second), record = ranks
+    trained, lines, reference = alone
+    assert first["description"] == {"ranks": 2, "backend": "gloo", "gpus": [], "gpus_here": []}
+    assert [rank["broadcast"] for rank in (first, second)] == [7, 7]
+    assert [rank["gathered"] for rank in (first, second)] == [["rank 0", "rank 1"]] * 2
     assert first["weights"] == second["weights"]
     for weights, expected in zip(first["weights"], trained.model.parameters(), strict=True):
         torch.testing.assert_close(torch.tensor(weights), expected.detach(), rtol=1e-5, atol=1e-6)
-
-
-def test_losses_cover_the_samples_of_all_ranks(ranks, alone):
-    (first, _), record = ranks
-    _, lines, reference = alone
     count = EPOCHS * SAMPLES // 8
     assert list(record.losses())[:count] == pytest.approx(list(reference.losses()), rel=1e-5)
-    actual, expected = windows(first["windows"]), windows(lines)
+    assert len(record.steps()) // 4 == len(record.losses()) == count + NAPS // 4  # of the first rank
+    actual, expected = (
+        [merge_ranks(message.ranks) for message in messages(own, WindowMeasured)] for own in (first["windows"], lines)
+    )
     assert [window.loss for window in actual] == pytest.approx([window.loss for window in expected], rel=1e-5)
     assert [window.accuracy for window in actual] == [window.accuracy for window in expected]
     assert [window.parts["samples"] for window in actual] == [24, 7, 24, 7]
 
 
-def test_only_rank_0_writes_steps(ranks, alone):
-    (first, second), record = ranks
-    kinds = [type(message) for message in messages(first["windows"])]
-    assert kinds == [WindowOpening, WindowClosed, WindowMeasured] * 2 * EPOCHS
-    assert second["windows"] == []
-    assert len(record.steps()) // 4 == len(record.losses()) == EPOCHS * SAMPLES // 8 + NAPS // 4
-
-
-def test_all_ranks_start_before_any_ends(ranks):
+def test_first_rank_sends_the_requests_and_all_ranks_start_before_any_ends(ranks):
     """An evaluation may be over in less than the other rank takes to begin: nothing passes between them there."""
-    opening, measured = (messages(ranks[0][0]["windows"], kind) for kind in (WindowOpening, WindowMeasured))
-    trained = [message for window, message in zip(opening, measured, strict=True) if window.window == "epoch"]
-    assert len(trained) == EPOCHS
-    for message in trained:
+    (first, second), _ = ranks
+    kinds = [type(message) for message in messages(first["windows"])]
+    assert (kinds, second["windows"]) == ([WindowOpening, WindowClosed, WindowMeasured] * 2 * EPOCHS, [])
+    for message in messages(first["windows"], WindowMeasured)[::2]:
         opened, closed = zip(*((rank.opened_ns, rank.closed_ns) for rank in message.ranks), strict=True)
         assert max(opened) < min(closed)
 

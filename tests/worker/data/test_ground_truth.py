@@ -21,14 +21,12 @@ NEAR, NEAR_S = 0.02, 0.002
 
 def passed(read_s, preprocess_s, compute_s, workers):
     """Return measured and true times of a pass whose workers started in the previous pass."""
-    samples = TimedDataset(
-        lambda _: Slow(STEPS * BATCH, read_s / BATCH, preprocess_s / BATCH / 2),
-        slow_transform(preprocess_s / BATCH / 2),
-    )
+    half_s = preprocess_s / BATCH / 2
+    samples = TimedDataset(lambda _: Slow(STEPS * BATCH, read_s / BATCH, half_s), slow_transform(half_s))
     job = {**JOB, "batch": BATCH, "workers": workers, "prefetch": PREFETCH}
     loader, clock = make_loader(samples, job, Single(1), False), Clock(HostTimeline())
     for _ in range(2):
-        known = {"compute_s": 0.0, "loader_read_s": 0.0, "loader_preprocess_s": 0.0}
+        known = dict.fromkeys(("compute_s", "loader_read_s", "loader_preprocess_s"), 0.0)
         clock.open()
         start = time.perf_counter()
         for batch in clock.batches(loader, lambda batch: batch):
