@@ -6,8 +6,7 @@ import json
 import os
 import pathlib
 
-LOCK_NAME = ".lock"
-"""Lock file that `lock_folder` creates in a folder on a file system without folder locks."""
+LOCK_NAME = ".lock"  # lock file that `lock_folder` creates in a folder on a file system without folder locks
 
 
 @contextlib.contextmanager

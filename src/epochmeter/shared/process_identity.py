@@ -5,8 +5,7 @@ import pathlib
 import platform
 from typing import Any, List, Mapping, NamedTuple, Optional
 
-ENDED_STATES = ("Z", "X")
-"""States of a process that has ended but has not been waited for by its parent."""
+ENDED_STATES = ("Z", "X")  # states of a process that has ended but has not been waited for by its parent
 
 
 class Process(NamedTuple):

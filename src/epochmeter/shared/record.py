@@ -26,8 +26,7 @@ from epochmeter.shared.atomic_files import (
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """Columns of `steps.bin`: 32-bit floats in seconds, one row per step, epoch after epoch."""
-ROW_FILES = {"steps.bin": len(INTERVALS), "losses.bin": 1}
-"""Binary files of the steps, and their columns."""
+ROW_FILES = {"steps.bin": len(INTERVALS), "losses.bin": 1}  # binary files of the steps, and their columns
 SCHEMA = 1  # version of the record's format in `job.json`; absent means 1
 POWER, GAUGES = TIME_SERIES = ("power.csv", "gauges.csv")  # samples over time, whose clock starts at boot
 THROTTLING_COLUMN, NOT_THROTTLED = "throttling", "none"

@@ -25,8 +25,7 @@ from epochmeter.trace.kernels import PRECISIONS
 from epochmeter.trace.kineto import MAX_EVENTS, TOO_MANY, Category, Trace, TraceError, load
 from epochmeter.trace.nsight import NsightError, analyze_pipes
 
-MAX_ROWS = 500
-"""Largest number of rows of a table in the result."""
+MAX_ROWS = 500  # largest number of rows of a table in the result
 RATIOS = {
     # As in H. Zhu et al., Benchmarking and Analyzing Deep Neural Network Training, IISWC 2018, and the TBD suite.
     "gpu_busy_fraction": ("busy_s", "untraced_device_s"),

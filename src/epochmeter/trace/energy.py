@@ -17,11 +17,9 @@ from epochmeter.shared.record import POWER, Record
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import Ints
 
-LONGEST = 10
-"""Names whose energy is estimated; the energy of the others is estimated together."""
+LONGEST = 10  # names whose energy is estimated; the energy of the others is estimated together
 OTHERS = "(others)"
-CONTEXT_NS = 10 * 10**9
-"""Samples before and after the traced steps that are read: more than the delay of any sensor."""
+CONTEXT_NS = 10 * 10**9  # samples before and after the traced steps that are read: more than the delay of any sensor
 TAIL_BYTES = 1 << 25
 """Most bytes that are read at the end of the power samples: more than half an hour of samples every 10 ms."""
 

@@ -34,13 +34,11 @@ NS_PER_US = 1000
 MAX_DISTANCE_US = 3600e6
 """Events further from the median start, or longer, have a wrong time, as after a jump of the clock."""
 MAX_NUMBER = 2**63  # larger numbers do not fit into a column, and are unknown
-NONE = -1
-"""An unknown integer, such as the device of an event on the host."""
+NONE = -1  # an unknown integer, such as the device of an event on the host
 SEPARATORS = re.compile(r"[\s,]*")
 HEADER = re.compile(r'\s*(\{.*?"traceEvents"\s*:\s*)?\[', re.DOTALL)
 """Text before the first event, of a list of events or of an object with such a list."""
-NOT_A_NUMBER = re.compile("-?(nan|inf)")
-"""Values of counters that are not valid in JSON, as Kineto writes them."""
+NOT_A_NUMBER = re.compile("-?(nan|inf)")  # values of counters that are not valid in JSON, as Kineto writes them
 STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
 
 

@@ -20,10 +20,8 @@ from array import array
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.worker.timeline import monotonic_ns, perf_counter_ns
 
-COLLECT_INTERVAL_NS = 100 * 1000 * 1000
-"""Interval between two reads of the device's timestamps."""
-MAX_BRACKET_NS = 50000
-"""Two clock readings at most this far apart count as simultaneous."""
+COLLECT_INTERVAL_NS = 100 * 1000 * 1000  # interval between two reads of the device's timestamps
+MAX_BRACKET_NS = 50000  # two clock readings at most this far apart count as simultaneous
 
 
 class Clock:

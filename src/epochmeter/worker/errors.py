@@ -18,10 +18,8 @@ SHARED_MEMORY = re.compile(r"unable to [^<]*</torch_|shared memory object|out of
 """torch's messages when DataLoader workers have no shared memory left for batches."""
 NO_SPACE = "No space left on device"
 """A queue's message without shared memory. Any full disk has the same, so the free shared memory is checked too."""
-MIN_FREE_BYTES = 1 << 20
-"""Shared memory counts as exhausted if less than this is free."""
-KILLED = "signal: Killed"
-"""torch's message about a DataLoader worker ended by SIGKILL."""
+MIN_FREE_BYTES = 1 << 20  # shared memory counts as exhausted if less than this is free
+KILLED = "signal: Killed"  # torch's message about a DataLoader worker ended by SIGKILL
 LOADER_HINT = "Use fewer workers, a smaller batch or prefetch, or workers=0"
 
 

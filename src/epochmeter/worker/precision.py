@@ -2,8 +2,7 @@
 
 import torch
 
-AMPERE = (8, 0)
-"""First CUDA compute capability whose tensor cores support TF32 and bfloat16."""
+AMPERE = (8, 0)  # first CUDA compute capability whose tensor cores support TF32 and bfloat16
 
 
 class NullContext:

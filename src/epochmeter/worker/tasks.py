@@ -3,8 +3,7 @@
 import torch
 from torch.nn import functional
 
-PAD = 0
-"""Padding token; ignored by loss and accuracy."""
+PAD = 0  # padding token; ignored by loss and accuracy
 
 
 class Classification:

@@ -4,8 +4,7 @@ import torch
 
 from epochmeter.worker.device import map_tensors
 
-MAX_BYTES = 64 << 20
-"""Memory limit for the distinct batches."""
+MAX_BYTES = 64 << 20  # memory limit for the distinct batches
 
 
 class SyntheticBatches:

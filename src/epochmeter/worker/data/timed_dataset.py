@@ -10,10 +10,8 @@ from epochmeter.shared.units import NANOSECOND
 from epochmeter.worker.data.faults import BadSampleError, bad_sample_error
 from epochmeter.worker.timeline import perf_counter_ns
 
-COMPUTE, WIDTH = 3, 4
-"""Column of a step's compute in the clock's rows, and number of columns."""
-DURATIONS, TIMES = 3, 5
-"""Durations of a batch, and all integers that travel with it."""
+COMPUTE, WIDTH = 3, 4  # column of a step's compute in the clock's rows, and number of columns
+DURATIONS, TIMES = 3, 5  # durations of a batch, and all integers that travel with it
 GROUP = 2
 """Samples that are read, decoded and transformed together, since a clock reading between small images takes 0.4 us."""
 EXIT_WAIT_S = 2.0

@@ -14,8 +14,7 @@ from epochmeter.worker.models import operators
 from epochmeter.worker.models.operators import FlopCounterMode, OperatorCounter, storage_of, total_bytes
 from epochmeter.worker.models.shape_check import on_meta
 
-FULL_PRECISIONS = ("fp32", "tf32")
-"""Precisions whose activations have the same size on the meta device."""
+FULL_PRECISIONS = ("fp32", "tf32")  # precisions whose activations have the same size on the meta device
 
 
 def compute_model_stats(model, job, task, device):

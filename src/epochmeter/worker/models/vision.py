@@ -8,8 +8,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-INCEPTION = ("googlenet", "inception_v3")
-"""Architectures with auxiliary outputs in training."""
+INCEPTION = ("googlenet", "inception_v3")  # architectures with auxiliary outputs in training
 NORMS = {"batch": None, "instance": partial(nn.InstanceNorm2d, affine=True)}
 STEMS = ("imagenet", "cifar")
 
