@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -70,8 +71,8 @@ def test_failure_class_by_error(error, kind):
 def test_class_may_depend_on_free_shared_memory_and_on_the_kernel(monkeypatch):
     disk, killed = OSError(errno.ENOSPC, "No space left on device"), RuntimeError("is killed by signal: Killed.")
     for has_space, counts, kinds in ((True, True, ["exception", "killed"]), (False, False, ["shared_memory", "oom"])):
-        free = SimpleNamespace(f_bavail=has_space << 20, f_frsize=4096)
-        monkeypatch.setattr(os, "statvfs", lambda path, free=free: free)
+        usage = SimpleNamespace(free=2**20 - (not has_space))
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: usage)
         monkeypatch.setattr(errors, "_kernel_counts_kills", lambda counts=counts: counts)
         assert [describe_failure(error, JOB)[0] for error in (disk, killed)] == kinds
 

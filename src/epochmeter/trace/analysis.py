@@ -77,11 +77,7 @@ def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
 
 
 def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | str = "") -> dict[str, Any]:
-    """Analyze a trace.
-
-    Args:
-        untraced_s: Wall time of the same steps without the profiler; None if it is unknown.
-        power: The power in the traced steps, or why it is unknown; empty if it is not needed.
+    """Analyze a trace with the wall time of its steps without the profiler, and the power or why it is unknown.
 
     Returns:
         `metrics` (names without `trace/`), `missing` (why metrics are absent), `device` of `measure_device`,

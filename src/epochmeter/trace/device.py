@@ -58,22 +58,17 @@ class Intervals:
 
 
 def measure_device(trace: Trace) -> dict[str, float]:
-    """Measure the activities that the traced steps launched, or all without steps.
-
-    The window lasts until all activities that the steps launched have ended. Without steps, it lasts from the first
-    activity to the last.
+    """Measure the activities that the traced steps launched until the last has ended; without steps, all activities.
 
     Returns:
-        Times in s, as sums over devices; empty if no kernel took any time. Unknown ones are absent.
+        Times as sums over devices; empty if no kernel took any time. Unknown ones are absent. docs/traces.md defines
+        the causes of idle time, and the means over kernels.
 
         - `devices`: number of devices that ran kernels; `wall_s`: length of the window on each of them
         - `busy_s`, `communication_s`, `copy_s`: unions of kernels, of communication, and of copies and settings of
           memory; `copy_overlap_s`, `communication_overlap_s`: parts in which computation ran as well
-        - `idle_<cause>_s`: time without a kernel, by the causes in docs/traces.md
         - `kernels`: number of kernels; `kernel_s`: sum of their durations; `computing_s`: the same without
           communication, with its parts `precision_<precision>_s` and `tensor_core_s`
-        - `sm_efficiency` and `achieved_occupancy`: means over kernels, weighted by duration
-        - `launch_latency_s`: median time from a call to its kernel, for kernels that found their stream idle
     """
     activities = trace.in_steps(*DEVICE) if len(trace.steps) else trace.where(*DEVICE)
     kernels = activities[trace.category[activities] == Category.KERNEL]

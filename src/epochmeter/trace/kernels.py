@@ -9,7 +9,6 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-UNKNOWN = "unknown"
 COMMUNICATION = re.compile(
     r"^(nccl|rccl|mscclpp?)|nccl(Dev)?Kernel|nvshmem|all_reduce_kernel|quickreduce", re.IGNORECASE
 )
@@ -50,7 +49,7 @@ class KernelClass(NamedTuple):
 def classify(name: str) -> KernelClass:
     """Classify a kernel by its demangled or mangled name."""
     matching = (precision for precision, pattern in PRECISIONS.items() if re.search(pattern, name, re.IGNORECASE))
-    precision = next(matching, UNKNOWN)
+    precision = next(matching, "unknown")
     if COMMUNICATION.search(name):
         return KernelClass(True, precision, False)
     if TENSOR_CORES.search(name):

@@ -81,7 +81,8 @@ def _launches(path: Path) -> Iterator[tuple[str, list[float]]]:
         if "Metric Name" in record:
             values[record["Metric Name"]] = record.get("Metric Value", ""), record.get("Metric Unit", "")
     for (*_, name), values in launches.items():
-        numbers = [_number(values.get(metric, ("", ""))[0]) for metric in PIPE_METRICS]
+        texts = [values.get(metric, ("", ""))[0] for metric in PIPE_METRICS]
+        numbers = [float(text.replace(",", "")) if NUMBER.fullmatch(text) else math.nan for text in texts]
         unit_s = SECONDS.get(values.get(DURATION, ("", ""))[1][:1], math.nan)
         yield name, [numbers[0] * unit_s, *(percent / 100 for percent in numbers[1:])]
 
@@ -100,11 +101,6 @@ def _csv_records(path: Path) -> list[dict[str, str]]:
     if "Kernel Name" not in header:
         raise NsightError(f"{path.name} has an unknown layout: it has no column `Kernel Name`")
     return [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header) and row != header]
-
-
-def _number(text: str) -> float:
-    """Return a number, which may have commas between thousands; NaN for anything else, such as `n/a`."""
-    return float(text.replace(",", "")) if NUMBER.fullmatch(text) else math.nan
 
 
 def _summary(launches: Floats) -> dict[str, Any]:

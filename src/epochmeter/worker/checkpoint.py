@@ -68,13 +68,11 @@ def write_state(path, state, metadata):
     fsync_folder(path.parent)  # the rename must survive a power cut too
 
 
-LOAD_OPTIONS = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
-"""Loading executes no code from the file. Before torch 2.4 this would refuse the `Counter` that some schedules keep."""
-
-
 def read_state(path):
     try:
-        return torch.load(str(path), map_location="cpu", **LOAD_OPTIONS)
+        # Loading executes no code from the file. Before torch 2.4 this would refuse the `Counter` of some schedules.
+        options = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
+        return torch.load(str(path), map_location="cpu", **options)
     except Exception as error:
         message = "torch {} cannot read the checkpoint {}: {}. Delete it to measure the run again."
         raise RuntimeError(message.format(torch.__version__, path, first_line(error))) from error

@@ -45,8 +45,6 @@ def map_tensors(act, batch, method=None, *arguments):
     def apply(part):
         return map_tensors(act, part, method, *arguments)
 
-    if isinstance(batch, type):
-        return batch
     if method and callable(getattr(batch, method, None)):
         return getattr(batch, method)(*arguments)
     if isinstance(batch, Mapping):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 COMMUNICATION_ERRORS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
 """Substrings of errors in the communication between ranks."""
@@ -75,14 +76,9 @@ def _chain_text(error):
 
 
 def _is_shared_memory(text):
-    if "Too many open files" in text:  # the same file names, but another cause
-        return False
     if SHARED_MEMORY.search(text):
-        return True
-    if not text.rstrip().endswith(NO_SPACE):
-        return False
-    disk = os.statvfs("/dev/shm")
-    return disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES
+        return "Too many open files" not in text  # the same file names, but another cause
+    return text.rstrip().endswith(NO_SPACE) and shutil.disk_usage("/dev/shm").free < MIN_FREE_BYTES
 
 
 def _kernel_counts_kills():

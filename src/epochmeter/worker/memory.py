@@ -36,11 +36,9 @@ def record_memory(path, trainer, batch):
         exported = os.path.join(folder, "memory.json")
         profiler.export_chrome_trace(exported)
         events = read_json(exported)["traceEvents"]
-    if not any("Addr" in event.get("args", {}) for event in events):  # an older torch
-        return
-    memory = peak_by_kind(events, before, DEVICE_TYPES[trainer.device.type])
-    memory.update(device_memory(trainer.device, memory))
-    write_json(path, memory)
+    if any("Addr" in event.get("args", {}) for event in events):  # not in an older torch
+        memory = peak_by_kind(events, before, DEVICE_TYPES[trainer.device.type])
+        write_json(path, dict(memory, **device_memory(trainer.device, memory)))
 
 
 def train_marked(trainer, batch):

@@ -24,10 +24,9 @@ CALLS = 2000
 
 
 def device_peaks(job, run, host, device):
-    """Return the device's peaks, from the cache or measured now; empty if `roofline.peaks` is `none`.
+    """Return the device's peaks, from the cache or measured now, or `reason`; empty if `roofline.peaks` is `none`.
 
-    They are `flop_per_s`, `bytes_per_s` (read and written), `launch_s` (of one call), `measured` (time in UTC); or
-    `reason` if they cannot be measured, which does not fail the run.
+    They are `flop_per_s`, `bytes_per_s` (read and written), `launch_s` (of one call) and `measured` (time in UTC).
     """
     mode = job["roofline"]["peaks"]
     if mode == "none":

@@ -50,7 +50,7 @@ class Single:
         return value
 
     def describe(self):
-        """Return the ranks, back end and UUIDs of the GPUs used, as far as the strategy has them."""
+        """Return ranks, back end and UUIDs of the GPUs used, if there are any."""
         return {}
 
     def close(self):

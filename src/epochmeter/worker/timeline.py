@@ -62,14 +62,8 @@ class HostTimeline:
 class EventTimeline:
     """Timeline of an accelerator: a timestamp is an event on its stream, read once `query()` reports it as completed.
 
-    Args:
-        make_event: Factory of events with `record`, `query`, `synchronize` and `elapsed_time` (ms), such as
-            `torch.cuda.Event(enable_timing=True)`.
-        synchronize: Function that waits for the device.
-        capacity: Most pending events; beyond that, the host waits for the oldest.
-
-    Attributes:
-        waits: How often the host had to wait because of `capacity`.
+    `make_event` makes events such as `torch.cuda.Event(enable_timing=True)`; `synchronize` waits for the device. If
+    more than `capacity` events are pending, the host waits for the oldest; `waits` counts this.
     """
 
     def __init__(self, make_event, synchronize, capacity=4096):

@@ -22,14 +22,14 @@ class ImageFiles:
     def __init__(self, folder, split, transform, held_out=5):
         has_splits = os.path.isdir(os.path.join(folder, "train"))
         self.folder = os.path.join(folder, split) if has_splits else folder
-        self.classes = _names(os.path.join(folder, "train") if has_splits else folder, os.DirEntry.is_dir)
+        self.classes = _names(os.path.join(folder, "train") if has_splits else folder)
         self.transform = transform
         self.names = bytearray()
         self.ends = array.array("Q")  # end offset of each file name in `names`
         self.class_ends = []  # cumulative number of samples per class
-        present = _names(self.folder, os.DirEntry.is_dir)
+        present = _names(self.folder)
         for label in self.classes:
-            files = _names(os.path.join(self.folder, label), _is_image) if label in present else []
+            files = _names(os.path.join(self.folder, label), IMAGE_SUFFIXES) if label in present else []
             if not has_splits:
                 in_val = files[held_out - 1 :: held_out]
                 files = in_val if split == "val" else sorted(set(files).difference(in_val))
@@ -102,14 +102,14 @@ class InMemoryImages(ImageFiles):
         return image.convert(image.mode if image.mode in ("L", "RGB") else "RGB")
 
 
-def _names(folder, is_wanted):
+def _names(folder, suffixes=None):
+    """Return the visible files with one of these suffixes in a folder, or its folders, in order."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and is_wanted(entry))
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
+            if suffixes is None:
+                return sorted(entry.name for entry in visible if entry.is_dir())
+            return sorted(entry.name for entry in visible if entry.name.lower().endswith(suffixes) and entry.is_file())
     except OSError as error:
         message = "cannot read dataset folder {}: {}. Check that its storage is mounted and readable. {}"
         raise RuntimeError(message.format(folder, error.strerror, REMAKE_HINT)) from error
-
-
-def _is_image(entry):
-    return entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
