@@ -1,10 +1,10 @@
 """The command `report.py`."""
 
-import io
 import os
 import shutil
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -22,24 +22,7 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.shared.atomic_files import read_json
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def command(tmp_path, sources):
-    """command("sweep=a", ...) -> the ended command, in a copy of the project."""
-    for folder in ("src", "conf"):
-        shutil.copytree(sources / folder, tmp_path / folder)
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "src/report.py", *arguments],
-            cwd=tmp_path,
-            env={**inherited, "COLUMNS": "80"},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-
-    return run
+SWEEP = "2026-11-20_12-00-00-1a2b3c4d"
 
 
 @pytest.fixture
@@ -68,6 +51,36 @@ def texts_only(monkeypatch):
     monkeypatch.setattr(vega, "find_spec", lambda name: None)
 
 
+def test_report_is_of_the_newest_sweep_and_an_error_without_runs(tmp_path, sources):
+    for folder in ("src", "conf"):
+        shutil.copytree(sources / folder, tmp_path / folder)
+
+    def command(*arguments):
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"COLUMNS": "80"}
+        line = [sys.executable, "src/report.py", *arguments]
+        ended = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    code, _, error = command()
+    assert (code, "python src/train.py -m experiment=stalls" in error) == (1, True)
+    folder = tmp_path / "multirun" / SWEEP
+    for each in rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]):
+        write(folder, each)
+    code, printed, error = command("tracking=none")
+    assert code == 0, error
+    output = " ".join(printed.split())
+    assert output.startswith("## The answer Fastest: cache warm: 3.75 s"), "synthetic batches are not recommended"
+    assert "Not recommended: 1 configuration" in output
+    assert "tracking=none" in output
+    names = {path.name for path in folder.iterdir()}
+    assert {"report.html", "report.csv", "report.md", "answer.json", "stalls.json", "stalls.md"} <= names
+    assert read_json(folder / "answer.json")["choices"][0]["runs"] == [2, 3]
+    print_analyses(folder, Console(file=(end_of_sweep := StringIO()), highlight=False), of_sources=True)
+    stalls, _, _ = end_of_sweep.getvalue().strip().partition("\nWritten: ")
+    assert "fetch-bound" in stalls
+    assert stalls.rstrip() in printed, "the report has the stall analysis of the sweep"
+
+
 def test_exit_code_is_that_of_the_gate(report, texts_only, tmp_path):
     for name, factor in {"before": 1.0, "after": 1.1}.items():
         for number in range(3):
@@ -75,28 +88,6 @@ def test_exit_code_is_that_of_the_gate(report, texts_only, tmp_path):
     codes = {bound: report("sweep=after", "against=before", f"gate.time={bound}")[0] for bound in (1.05, 1.1, 1.2)}
     assert codes == {1.05: 2, 1.1: 3, 1.2: 0}
     assert "report.baseline" in report("sweep=after", "gate.time=1.1")[0]
-
-
-def test_report_is_of_the_newest_sweep_and_an_error_without_runs(command, tmp_path):
-    ended = command()
-    assert ended.returncode == 1
-    assert "python src/train.py -m experiment=stalls" in ended.stderr
-    folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
-    for each in rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]):
-        write(folder, each)
-    ended = command("tracking=none")
-    assert ended.returncode == 0, ended.stderr
-    output = " ".join(ended.stdout.split())
-    assert output.startswith("## The answer Fastest: cache warm: 3.75 s"), "synthetic batches are not recommended"
-    assert "Not recommended: 1 configuration" in output
-    assert "tracking=none" in output
-    names = {path.name for path in folder.iterdir()}
-    assert {"report.html", "report.csv", "report.md", "answer.json", "stalls.json", "stalls.md"} <= names
-    assert read_json(folder / "answer.json")["choices"][0]["runs"] == [2, 3]
-    print_analyses(folder, Console(file=(end_of_sweep := io.StringIO()), highlight=False), of_sources=True)
-    stalls, _, _ = end_of_sweep.getvalue().strip().partition("\nWritten: ")
-    assert "fetch-bound" in stalls
-    assert stalls.rstrip() in ended.stdout, "the report has the stall analysis of the sweep"
 
 
 def test_no_key_has_the_name_of_a_config_group():
@@ -130,13 +121,13 @@ def test_where_and_out_select_the_runs_and_the_folder(report, texts_only, tmp_pa
     ],
 )
 def test_invalid_option_is_an_error(report, texts_only, tmp_path, override, message):
-    write(tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d", trained(0, 100.0))
+    write(tmp_path / "multirun" / SWEEP, trained(0, 100.0))
     error, _ = report(override)
     assert message in error
 
 
 def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report, tmp_path):
-    folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
+    folder = tmp_path / "multirun" / SWEEP
     write(folder, trained(0, 100.0), state="failed")
     write(folder, trained(1, 100.0)).folder.joinpath("job.json").write_text("{")
     error, output = report()
@@ -146,15 +137,17 @@ def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report
     assert report("include=[failures]")[0] == 0
 
 
-def test_trace_of_a_run_is_printed_and_written_as_a_page(report, tmp_path):
-    folder = tmp_path / "multirun/sweep/0"
-    folder.mkdir(parents=True)
-    (folder / "job.json").write_text("{}")
+def test_trace_of_a_run_is_printed_and_written_as_a_page_and_for_perfetto(report, tmp_path):
+    record = write(tmp_path / "multirun/sweep", trained(0, 100.0))
+    record.describe(record.job(), {**record.run(), "clock": {"wall_s": 1e9, "monotonic_ns": 0}})
+    folder = record.folder
     shutil.copy(ROOT / "tests/data/traces/mi250_minitoy_train_ROCm6_2_kineto.json.gz", folder / "trace.json.gz")
     code, output = report("run=sweep/0", "view=trace")
     assert (code, "The GPU ran kernels in" in output) == (0, True)
     assert 'data-name="trace_modules"' in (folder / "trace.html").read_text()
     assert "is not found" in report("run=sweep/9", "view=trace")[0]
+    code, output = report("run=sweep/0", "view=perfetto")
+    assert (code, "https://ui.perfetto.dev" in output, (folder / "perfetto.json.gz").exists()) == (0, True, True)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +160,7 @@ def test_trace_of_a_run_is_printed_and_written_as_a_page(report, tmp_path):
 )
 def test_written_files_and_their_address_are_printed(tmp_path, monkeypatch, address, lines):
     monkeypatch.setattr("epochmeter.tracking.report_artifacts.log_report", lambda *_: address)
-    paper = io.StringIO()
+    paper = StringIO()
     written = [tmp_path / name for name in ("report.html", "report/a.png", "report/a.svg", "report/b.png")]
     entry.show_files(written, tmp_path, "a sweep", {}, Console(file=paper, width=80, highlight=False))
     first, *others = paper.getvalue().splitlines()
@@ -175,18 +168,15 @@ def test_written_files_and_their_address_are_printed(tmp_path, monkeypatch, addr
     assert others == lines
 
 
-def results(folder, *runs):
-    return [RunResult(run.number, [], of_sweep=len(runs) > 1, folder=write(folder, run).folder) for run in runs]
-
-
-def test_sweep_ends_with_the_comparison_of_its_runs(tmp_path, capsys):
-    print_sweep(results(tmp_path, trained(0, 100.0), ddp(1, 190.0)))
-    assert "1.90 times" in " ".join(capsys.readouterr().out.split())
-    assert (tmp_path / "scaling.md").exists()
-
-
-def test_single_run_and_plain_sweep_end_without_an_analysis(tmp_path, capsys):
-    print_sweep(results(tmp_path / "alone", ddp(0, 100.0)))
-    assert capsys.readouterr().out == ""
-    print_sweep(results(tmp_path / "plain", trained(0, 100.0), trained(1, 190.0, batch=128)))
-    assert not list((tmp_path / "plain").glob("*.md"))
+@pytest.mark.parametrize(
+    ("runs", "printed", "pages"),
+    [
+        ([trained(0, 100.0), ddp(1, 190.0)], "1.90 times", {"questions.md", "scaling.md"}),
+        ([trained(0, 100.0), trained(1, 190.0, batch=128)], "", set()),
+        ([ddp(0, 100.0)], "", set()),
+    ],
+)
+def test_sweep_ends_with_the_analyses_of_its_runs(tmp_path, capsys, runs, printed, pages):
+    print_sweep([RunResult(run.number, [], of_sweep=len(runs) > 1, folder=write(tmp_path, run).folder) for run in runs])
+    output = " ".join(capsys.readouterr().out.split())
+    assert (printed in output, {path.name for path in tmp_path.glob("*.md")}) == (True, pages)

@@ -59,7 +59,8 @@ def test_energy_is_drawn_against_time_with_front_labels_and_deviations_of_repeat
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 12.0, 520.0, batch=8, repeat=1), ran(2, 20.0, 300.0, batch=16),
             ran(3, 40.0, 600.0, batch=32)]  # fmt: skip
     name, chart = next(iter(drawn(runs, ("fastest", 0), ("tradeoff", 0)).items()))
-    assert (name, chart.caption["scope"]) == ("energy_by_time", "GPUs used")
+    caption = {"scope": "GPUs used", "front": True, "over_runs": True, "colors": "batch"}
+    assert (name, {**chart.caption, **caption}) == ("energy_by_time", chart.caption)
     assert rows(chart, "points", "title", "x", "y", "kind", "time", "runs") == [
         ("batch 8", 11.0, 510.0, "batch 8", "11.0 s (SD 1.4 s)", "0, 1"),
         ("batch 16", 20.0, 300.0, "batch 16", "20.0 s", "2"),
