@@ -67,29 +67,31 @@ def build_report(
         draw: Starts to draw the charts, while the other analyses are made.
     """
     selection = select_any(sweep, where, include)
+    earlier = select_any(against, where, include) if against else None
     ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
     workloads = read_prior(prior, own) if prior and criteria.predict else None
     result = answer.analyze(ranked, criteria, workloads)
     draw(charts := all_charts(selection.ended, result.choices if result else []))
-    checks = None
-    if result and result.baseline and bounds and not against:
+    title, banner, notes = sweep.title, render_notes("warnings", selection), _notes(sweep, selection, where or {})
+    compared, pairs = None, None
+    if against and earlier:
+        before, after, shared = _unshared(earlier.runs, selection.runs)
+        compared = comparison.analyze(before, after, (against.title, title))
+        pairs, title = compared.pairs, f"{title} against {against.title}"
+        banner = render_notes("of_two", banner, render_notes("warnings", earlier), against.title)
+        notes += render_notes("shared", shared)
+        notes += render_notes("of_two", [], render_notes("left_out", earlier), against.title)
+    elif result and result.baseline:
         baseline = result.baseline.configuration
         pairs = [(baseline, other) for other in ranked if other is not baseline]
-        checks = gate.check_bounds(pairs, bounds, interleaved=True)
+    checks = gate.check_bounds(pairs, bounds, interleaved=not against) if bounds and pairs is not None else None
     is_ranked = bool(result and result.choices[0].cost.target)
-    analyzed = run_analyses(selection, sweep.folder, include, is_ranked=is_ranked)
-    others = {"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}
-    report = Report(
-        title=sweep.title,
-        rows=selection.ended,
-        pages=[*_pages({"answer": result, "gate": checks}), *analyzed, *_pages(others)],
-        charts=charts,
-        banner=render_notes("warnings", selection),
-        notes=_notes(sweep, selection, where or {}),
-    )
-    if against:
-        return _with_comparison(report, selection.runs, against.title, select_any(against, where, include), bounds)
-    return report
+    pages = [
+        *_pages({"answer": result, "comparison": compared, "gate": checks}),
+        *run_analyses(selection, sweep.folder, include, is_ranked=is_ranked),
+        *_pages({"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}),
+    ]
+    return Report(title, selection.ended, pages, charts, banner, notes)
 
 
 def run_analyses(
@@ -167,28 +169,13 @@ def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list
     )
 
 
-def _with_comparison(
-    report: Report, runs: Sequence[Run], title: str, earlier: Selection, bounds: Mapping[str, float] | None
-) -> Report:
-    """Return a report with the comparison with an earlier sweep after its answer; a common warning is shown once.
+def _unshared(
+    before: Sequence[Run], after: Sequence[Run]
+) -> tuple[list[Configuration], list[Configuration], list[str]]:
+    """Return the configurations of both sweeps without shared runs, and the names of these.
 
-    Runs that are in both sweeps, as one reuses them from the other, would show no change. They are not compared.
+    Runs that are in both sweeps, as one reuses them from the other, would show no change.
     """
-    shared = {run.name for run in earlier.runs} & {run.name for run in runs}
-    before, after = (group_repeats([run for run in side if run.name not in shared]) for side in (earlier.runs, runs))
-    compared = comparison.analyze(before, after, (title, report.title))
-    pages = [Page("comparison", compared)]
-    if bounds:
-        pages.append(Page("gate", gate.check_bounds(compared.pairs, bounds)))
-    count = len([page for page in report.pages if page.name == "answer"])
-    return replace(
-        report,
-        title=f"{report.title} against {title}",
-        pages=[*report.pages[:count], *pages, *report.pages[count:]],
-        banner=render_notes("of_two", report.banner, render_notes("warnings", earlier), title),
-        notes=[
-            *report.notes,
-            *render_notes("shared", sorted(shared)),
-            *render_notes("of_two", [], render_notes("left_out", earlier), title),
-        ],
-    )
+    shared = {run.name for run in before} & {run.name for run in after}
+    first, second = (group_repeats([run for run in side if run.name not in shared]) for side in (before, after))
+    return first, second, sorted(shared)
