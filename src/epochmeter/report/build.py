@@ -124,10 +124,7 @@ def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
 
 
 def all_charts(ended: Sequence[Run], best: Sequence[Best] = ()) -> list[Chart]:
-    """Return every chart for which the runs have data, in the order of the page, with labels at the best.
-
-    With a quality target, the charts of costs per epoch are folded.
-    """
+    """Return the charts of the page in order, with labels at the best; to a target, costs per epoch are folded."""
     runs, ranked, palette = _with_time(ended), ranked_configurations(ended), Palette.of(group_repeats(ended))
     configurations, real = group_repeats(runs), group_repeats(without_synthetic(runs))
     scaled, is_to_target = scaling.analyze(runs), bool(costs_to_target(ranked))

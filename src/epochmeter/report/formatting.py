@@ -1,7 +1,4 @@
-"""Numbers as text: three significant digits, units of a readable size, intervals and plurals.
-
-The functions are also filters of the report's templates.
-"""
+"""Numbers as text, also by filters of templates: three digits, units of a readable size, intervals and plurals."""
 
 from __future__ import annotations
 

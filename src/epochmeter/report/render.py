@@ -1,8 +1,7 @@
 """Render templates to Markdown, and Markdown to HTML and to the terminal.
 
-Every analysis has one template in `report/templates`, named after its page. The macro `body(results)` gives its text.
-The optional macro `summary(results)` gives up to three sentences, with which the report starts. Lines of a paragraph
-are joined. Values are escaped, except in plain text, for files and pipes.
+Each analysis has a template with the macros `body(results)` and, for the start of the report, `summary` or `opening`.
+Lines of a paragraph are joined. Values are escaped, except in plain text, for files and pipes.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache, lru_cache
 from html import escape
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from epochmeter.config.installation import cache_folder, with_own_commands
 from epochmeter.report import formatting
+from epochmeter.report.runs.run import grouped
 from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
 
 if TYPE_CHECKING:
@@ -139,10 +140,7 @@ def escape_markdown(value: object) -> str:
 
 def by_frequency(items: Iterable[object], attribute: str) -> list[tuple[str, list[object]]]:
     """Group items by an attribute, the largest group first."""
-    groups: dict[str, list[object]] = {}
-    for item in items:
-        groups.setdefault(getattr(item, attribute), []).append(item)
-    return sorted(groups.items(), key=lambda group: -len(group[1]))
+    return sorted(grouped(items, attrgetter(attribute)).items(), key=lambda group: -len(group[1]))
 
 
 def code(text: str) -> str:

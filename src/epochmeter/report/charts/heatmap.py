@@ -24,10 +24,7 @@ Cells = dict[tuple[str, ...], tuple[MeanSd, Configuration]]
 
 
 def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
-    """Draw time, and energy per energy scope; none if fewer than two keys have several values.
-
-    They are those per epoch, or up to the target that the configurations are ranked by.
-    """
+    """Draw time and energy, per epoch or up to their target; none if fewer than two keys have several values."""
     keys = varied(configurations)
     counts = {key: len({entry.value(key) for entry in configurations}) for key in keys}
     axes = [key for key in keys if counts[key] <= MAX_VALUES and _is_axis(key, configurations)]

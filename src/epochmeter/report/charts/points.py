@@ -11,6 +11,7 @@ from typing import NamedTuple
 from epochmeter.report.charts.vega import COLORS
 from epochmeter.report.formatting import quantity
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
+from epochmeter.report.runs.run import grouped
 from epochmeter.report.statistics import deviation
 
 SELF_EXPLAINING = ("model", "dataset", "strategy", "device")  # keys whose values need no key in a legend
@@ -83,11 +84,9 @@ def natural_order(text: str) -> tuple[bool, float, str]:
 
 def by_energy_scope(configurations: Iterable[Configuration]) -> list[tuple[str, str, list[Configuration]]]:
     """Group configurations with comparable energy: suffix of the charts' names (none for one scope), scope, group."""
-    groups: dict[str, list[Configuration]] = {}
-    for configuration in configurations:
-        if scope := configuration.energy_scope:
-            groups.setdefault(scope, []).append(configuration)
-    return [(f"_{index}" * (len(groups) > 1), scope, groups[scope]) for index, scope in enumerate(sorted(groups))]
+    groups = grouped(configurations, lambda configuration: configuration.energy_scope or "")
+    scopes = sorted(filter(None, groups))
+    return [(f"_{index}" * (len(scopes) > 1), scope, groups[scope]) for index, scope in enumerate(scopes)]
 
 
 def without_energy(configurations: Sequence[Configuration], shown: int) -> tuple[int, int, NoEnergy | None] | None:

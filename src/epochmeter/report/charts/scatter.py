@@ -11,8 +11,9 @@ from epochmeter.report.charts.bars import time_bars
 from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, tooltip, without_energy
 from epochmeter.report.charts.vega import HEIGHT_PX, Axis, Caption, Chart, Rows, channel, layer
 from epochmeter.report.render import phrase, render_macro
-from epochmeter.report.runs.configuration import Configuration, QualityTarget, quality_target
+from epochmeter.report.runs.configuration import Configuration, quality_target
 from epochmeter.report.runs.costs import PER_EPOCH, TIME_TO_TARGET, TO_TARGET, costs, costs_to_target, pareto_front
+from epochmeter.report.runs.run import grouped
 
 if TYPE_CHECKING:
     from epochmeter.report.analyses.best import Best
@@ -51,10 +52,8 @@ def to_target(configurations: Sequence[Configuration], palette: Palette, best: S
 
     The mean of a configuration that reached the target only in some runs is shown, but is not on the front.
     """
-    groups: dict[tuple[QualityTarget, str], list[Configuration]] = {}
-    for entry in configurations:
-        if target := quality_target(entry.job):
-            groups.setdefault((target, entry.value("dataset")), []).append(entry)
+    with_target = [entry for entry in configurations if quality_target(entry.job)]
+    groups = grouped(with_target, lambda entry: (quality_target(entry.job), entry.value("dataset")))
     charts: list[Chart] = []
     for index, (key, group) in enumerate(groups.items()):
         name = f"target_{index}" if len(groups) > 1 else "target"

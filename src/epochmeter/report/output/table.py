@@ -44,10 +44,7 @@ class Cells(NamedTuple):
 
 
 def write_csv(runs: Sequence[Run], file: TextIO) -> None:
-    """Write everything known of runs, except their epochs, as CSV; absent values are empty.
-
-    Keys have their names in `conf`, metrics those of docs/metrics.md.
-    """
+    """Write everything known of runs, except their epochs, as CSV; absent values are empty."""
     # The columns of all runs at a time would need 100 MB for 10,000 runs.
     names = sorted(dict.fromkeys(chain.from_iterable(map(run_columns, runs))), key=column_order)
     writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
@@ -87,10 +84,8 @@ def markdown(cells: Cells, *, is_plain: bool = False) -> str:
 
 
 def html(runs: Sequence[Run], cells: Cells) -> str:
-    """Format the table as part of a page that needs no network: sortable, and with filters if it is long.
-
-    The scripts are those of itables; its functions would import pandas, which takes as long as a short report.
-    """
+    """Format the table as part of a page that needs no network: sortable, and with filters if it is long."""
+    # The scripts are those of itables; its functions would import pandas, which takes as long as a short report.
     heads = "".join(f"<th>{escape(column)}</th>" for column in cells.columns)
     is_long = len(runs) >= MIN_FILTERED
     data = [[str(Markup.escape(cell)) for cell in row] for row in cells.rows]

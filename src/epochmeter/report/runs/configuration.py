@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint
+from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint, grouped
 
 FIRST_KEYS = ("model", "dataset", "strategy", "batch")  # keys that come first in a title
 SINGLE, DATA_PARALLEL, DISTRIBUTED = "single", "dp", "ddp"
@@ -146,10 +146,8 @@ def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
 
 @lru_cache(maxsize=8)  # several analyses are of the same runs
 def _grouped(runs: tuple[Run, ...]) -> list[Configuration]:
-    groups: dict[tuple[str | None, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.host, run.fingerprint), []).append(run)
-    configurations = [Configuration(group) for group in groups.values()]
+    repeats = grouped(runs, lambda run: (run.host, run.fingerprint))
+    configurations = [Configuration(group) for group in repeats.values()]
     keys, several_hosts = varied(configurations) or ["model", "batch"], on_several_hosts(configurations)
     names = [configuration.named(keys, several_hosts) for configuration in configurations]
     counts = Counter(names)
@@ -181,10 +179,7 @@ def on_several_hosts(configurations: Sequence[Configuration]) -> bool:
 
 def groups(configurations: Sequence[Configuration], excluded: Sequence[str]) -> list[list[Configuration]]:
     """Group the configurations on one host that differ in these keys only."""
-    together: dict[tuple[str | None, str], list[Configuration]] = {}
-    for configuration in configurations:
-        together.setdefault((configuration.host, fingerprint(configuration.job, excluded)), []).append(configuration)
-    return list(together.values())
+    return [*grouped(configurations, lambda entry: (entry.host, fingerprint(entry.job, excluded))).values()]
 
 
 def varied(configurations: Sequence[Configuration]) -> list[str]:

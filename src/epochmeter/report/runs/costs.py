@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from epochmeter.report.runs.configuration import Configuration, QualityTarget, quality_target
+from epochmeter.report.runs.run import grouped
 from epochmeter.report.statistics import Estimate, positive_means
 from epochmeter.results.pareto import is_pareto_front
 
@@ -77,11 +78,9 @@ def ranked_costs(configurations: Sequence[Configuration]) -> list[Cost]:
 
 def comparable(ranked: Sequence[Cost]) -> dict[str, list[Cost]]:
     """Return the costs with comparable energy, by its scope, the largest group first."""
-    groups: dict[str, list[Cost]] = {}
-    for cost in ranked:
-        if cost.covers is not None:
-            groups.setdefault(cost.covers, []).append(cost)
-    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+    groups = grouped(ranked, lambda cost: cost.covers)
+    largest = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return {covers: group for covers, group in largest if covers is not None}
 
 
 def pareto_front(ranked: Sequence[Cost]) -> set[Configuration]:

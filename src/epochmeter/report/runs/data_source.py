@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.run import Run, fingerprint
 
 SYNTHETIC, FROM_CACHE, FROM_STORAGE = "synthetic", "cached", "storage"
@@ -44,8 +44,7 @@ def by_job(runs: Sequence[Run]) -> list[dict[str, list[Run]]]:
 
 def mean(runs: Sequence[Run], name: str) -> float | None:
     """Return the mean of a steady metric; None unless all runs have it."""
-    values = [value for run in runs if (value := run.steady(name)) is not None]
-    return statistics.fmean(values) if values and len(values) == len(runs) else None
+    return Configuration(runs).mean(f"steady/{name}")
 
 
 def kept_state(runs: Mapping[str, Sequence[Run]], name: str) -> bool:

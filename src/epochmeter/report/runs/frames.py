@@ -24,14 +24,10 @@ NO_FACTS = {"job", "keys", "metrics", "epochs", "storage", "platform", "folder",
 
 
 class Frame:
-    """A table that is read when it is converted: one row per run, epoch, step or power sample.
-
-    Args:
-        parts: Reads it: rows, or values by column, of one run after the other.
-    """
+    """A table that is read when it is converted: one row per run, epoch, step or power sample."""
 
     def __init__(self, parts: Callable[[], Iterable[Any]]) -> None:
-        self._parts = parts
+        self._parts = parts  # reads rows, or values by column, of one run after the other
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table as a pandas frame; absent values are NaN or None."""
@@ -52,10 +48,7 @@ class Frame:
 
 
 class Runs(UserList[Run], Frame):
-    """Runs, and their measurements as tables.
-
-    As a table, it has one row per run: attributes (`run.state`), configuration (`batch`), metrics (`steady/e2e_s`) and
-    the host.
+    """Runs, their measurements as tables, and a table of the runs.
 
     Attributes:
         unreadable: Name of each run whose record is damaged -> the error; empty for a slice.
@@ -66,7 +59,7 @@ class Runs(UserList[Run], Frame):
         self.unreadable = unreadable or {}
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per run as a pandas frame; absent values are NaN or None."""
+        """Return one row per run as a pandas frame: attributes, configuration, metrics, host; absent is NaN or None."""
         import pandas as pd
 
         frame = pd.DataFrame([run_columns(run) for run in self])
@@ -98,9 +91,6 @@ def load_runs(
             in `multirun`. Of an experiment, the names of sweeps or patterns of them; by default all.
         experiment: Name of an MLflow experiment. Its records are downloaded without steps and power samples.
         uri: MLflow's server or database; None: MLFLOW_TRACKING_URI or the project's database.
-
-    Returns:
-        The runs, and the errors of damaged records (`unreadable`).
 
     Raises:
         ValueError: A path or pattern matches no folder with runs, or MLflow is not available or has no such run.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, wraps
 from pathlib import Path
@@ -14,6 +14,8 @@ from epochmeter.config.validation import format_value
 from epochmeter.report.formatting import join_or_more
 
 Value = TypeVar("Value")
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 COMPLETED = "completed"
 FAILURES, REHEARSALS, ESTIMATES, TOO_SHORT = "failures", "rehearsals", "estimates", "too_short"
 """Kinds of runs that are not results. `TOO_SHORT` are runs without an epoch after the warm-up."""
@@ -139,6 +141,14 @@ def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
     keys = sorted(job.keys() - {*NON_CONFIG_KEYS, *excluded})
     values = [_sorted_json(job[key]) if isinstance(job[key], dict | list) else repr(job[key]) for key in keys]
     return sys.intern("\n".join([f"{key}={value}" for key, value in zip(keys, values, strict=True)]))
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by a key, in the order of the first ones."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def cached_by_identity(function: Callable[..., Value]) -> Callable[..., Value]:
