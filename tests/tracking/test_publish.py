@@ -23,8 +23,7 @@ from epochmeter.tracking.publish import (
     records_below,
 )
 from epochmeter.tracking.publisher import CheckedClient, DeadlinePassed
-from epochmeter.tracking.run_export import run_tags
-from epochmeter.tracking.scalars import LOSS, Scalar
+from epochmeter.tracking.run_export import LOSS, Scalar, run_tags
 
 DEAD = {"pid": 2**22 + 1}
 

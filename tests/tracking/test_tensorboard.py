@@ -7,8 +7,7 @@ import pytest
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import Published, publish
 from epochmeter.tracking.publisher import make_tracker
-from epochmeter.tracking.run_export import EVENTS, ended_s
-from epochmeter.tracking.scalars import Scalar
+from epochmeter.tracking.run_export import EVENTS, Scalar, ended_s
 from epochmeter.tracking.tensorboard import Events
 
 pytest.importorskip("tensorboard", reason="no tensorboard in this environment: make .venv/.with-tensorboard")

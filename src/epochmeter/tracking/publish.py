@@ -12,10 +12,9 @@ from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_status import recorded_status, status_of
 from epochmeter.shared.process_identity import Process, is_alive
 from epochmeter.shared.record import Record
-from epochmeter.tracking import run_export, scalars
+from epochmeter.tracking import run_export
 from epochmeter.tracking.client import Store
-from epochmeter.tracking.run_export import MLFLOW_STATUS, complete_files, ended_s, started_s
-from epochmeter.tracking.scalars import Scalar
+from epochmeter.tracking.run_export import MLFLOW_STATUS, Scalar, complete_files, ended_s, started_s
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -55,14 +54,14 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     _log_metadata(record, store, run)
     count = int(run.data.tags.get(WINDOWS, 0))
-    for number, points in enumerate(scalars.window_scalars(record, windows, count), count + 1):
+    for number, points in enumerate(run_export.window_scalars(record, windows, count), count + 1):
         _log_metrics(points, (WINDOWS, str(number)), store, run)
     if status == "RUNNING":
         if run.info.status != "RUNNING":  # it had ended, and was resumed
             store.client.update_run(run.info.run_id, "RUNNING")
         return published
     if summary and SUMMARY not in run.data.tags:
-        final = [*scalars.summary_scalars(record, summary), *scalars.curve_scalars(record, windows)]
+        final = [*run_export.summary_scalars(record, summary), *run_export.curve_scalars(record, windows)]
         _log_metrics(final, (SUMMARY, "true"), store, run)
     _log_files(record, store, run)
     # A status passed by the controller is kept if the record has none.

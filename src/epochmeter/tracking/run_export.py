@@ -1,26 +1,48 @@
-"""Map a run folder to MLflow: parameters, tags, dataset, note, status, times and files, as pure functions."""
+"""Map a run folder to MLflow: parameters, tags, dataset, note, status, times, files and scalars, as pure functions.
+
+TensorBoard gets the same scalars.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from epochmeter.config.installation import with_own_commands
 from epochmeter.config.job import affects_measurement
 from epochmeter.config.validation import flatten, format_value
 from epochmeter.results import run_status as states
+from epochmeter.results.power_trace import downsample
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.process_identity import Process
-from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record
+from epochmeter.shared.record import (
+    CHECKPOINT,
+    GAUGES,
+    PERFETTO,
+    PROGRESS,
+    TIME_SERIES,
+    Record,
+    since_resumed,
+    step_count,
+)
+from epochmeter.shared.record import POWER as POWER_FILE
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36  # MLflow's limits of lengths
 TRAIN, MEASURE = "src/train.py", "src/measure.py"
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
+POWER, LOSS = "power/total_w", "step/train_loss"
+SYSTEM = "system/"  # prefix of the metrics that MLflow shows as system metrics
+CORE = re.compile(r"cpu\d+_utilization")  # not published: a machine may have hundreds of cores
+MAX_POINTS, STEPS_PER_POINT = 500, 100  # points of each curve of power or a gauge; steps per point of the loss
+NS_PER_MS = 1_000_000
 MLFLOW_STATUS = {
     states.PLANNED: "SCHEDULED",
     states.RUNNING: "RUNNING",
@@ -132,3 +154,75 @@ def complete_files(record: Record) -> list[Path]:
     files = sorted(path for path in record.folder.iterdir() if path.is_file())
     others = CHECKPOINT, PERFETTO, PROGRESS
     return [path for path in files if path.name not in others and not path.name.startswith((".", EVENTS))]
+
+
+class Scalar(NamedTuple):
+    """A point of a curve; `step` is an epoch, a training step or ms, depending on the metric."""
+
+    name: str
+    value: float
+    when_ms: int
+    step: int
+
+
+def window_scalars(record: Record, windows: Sequence[Mapping[str, Any]], published: int = 0) -> Iterator[list[Scalar]]:
+    """Yield the scalars of each window after the first `published`: its metrics by epoch, and its losses by step.
+
+    All have their window's time, so that a repeated point is one point in MLflow's database.
+    """
+    first = end = step_count(windows[:published])
+    losses = record.losses(first)
+    for window in windows[published:]:
+        begin, end = end, end + step_count([window])
+        own = losses[begin - first : end - first]
+        curve = loss_curve(own if len(own) == end - begin else (), begin)
+        when_ms = _boot_ms(record, window["epoch"]) + window["closed_ns"] // NS_PER_MS
+        metrics = publishable(window["metrics"]).items()
+        yield [
+            *(Scalar(name, value, when_ms, window["epoch"]) for name, value in metrics),
+            *(Scalar(LOSS, loss, when_ms, step) for step, loss in curve),
+        ]
+
+
+def summary_scalars(record: Record, summary: Mapping[str, Any]) -> list[Scalar]:
+    """Return means, standard deviations and totals, at the time of the run's end."""
+    when_ms = round(ended_s(record) * 1000)
+    return [Scalar(name, value, when_ms, 0) for name, value in publishable(summary["metrics"]).items()]
+
+
+def curve_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Iterator[Scalar]:
+    """Yield power in W and the gauges over ms since the first sample; nothing that was not recorded."""
+    if not windows:
+        return
+    boot_ms = _boot_ms(record, windows[-1]["epoch"])
+    for file in (POWER_FILE, GAUGES):
+        start_ns = None
+        for at_ns, _, means in downsample(record.folder / file, MAX_POINTS):
+            start_ns = at_ns if start_ns is None else start_ns
+            when_ms, step = boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS
+            for column, mean in means.items():
+                name = legal_name(SYSTEM + column) if file == GAUGES else f"power/{column}"
+                if name == POWER or (file == GAUGES and not CORE.fullmatch(column)):
+                    yield Scalar(name, mean, when_ms, step)
+
+
+def loss_curve(losses: Sequence[float], begin: int) -> Iterator[tuple[int, float]]:
+    """Yield (step of the run, mean loss of up to 100 steps), finite ones; `begin` steps were earlier."""
+    for first in range(0, len(losses), STEPS_PER_POINT):
+        part = losses[first : first + STEPS_PER_POINT]
+        mean = math.fsum(part) / len(part)
+        if math.isfinite(mean):
+            yield begin + first + len(part), mean
+
+
+def publishable(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Return metrics under legal names, without missing and infinite values, which MLflow would store as 1.8e308."""
+    return {
+        legal_name(name): float(value) for name, value in metrics.items() if value is not None and not math.isinf(value)
+    }
+
+
+def _boot_ms(record: Record, epoch: int) -> int:
+    """Return the wall time of zero on the monotonic clock that timed an epoch, in ms."""
+    clock = since_resumed(record.run(), epoch)["clock"]
+    return round(clock["wall_s"] * 1000) - clock["monotonic_ns"] // NS_PER_MS

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.errors import input_error
 from epochmeter.shared.record import Record
-from epochmeter.tracking import scalars
-from epochmeter.tracking.run_export import EVENTS
-from epochmeter.tracking.scalars import Scalar
+from epochmeter.tracking import run_export
+from epochmeter.tracking.run_export import EVENTS, Scalar
 
 if TYPE_CHECKING:
     from tensorboard.summary import Writer
@@ -49,15 +48,15 @@ class Events:
     def add(self) -> None:
         """Append the new windows; they are readable when this returns."""
         windows = self._record.windows()
-        self._log(chain(*scalars.window_scalars(self._record, windows, self._written_count)))
+        self._log(chain(*run_export.window_scalars(self._record, windows, self._written_count)))
         self._written_count = len(windows)
 
     def finish(self) -> None:
         """Append the rest, with means, totals, power and gauges, and close the file."""
         self.add()
         if summary := self._record.summary():
-            self._log(scalars.summary_scalars(self._record, summary))
-            self._log(scalars.curve_scalars(self._record, self._record.windows()))
+            self._log(run_export.summary_scalars(self._record, summary))
+            self._log(run_export.curve_scalars(self._record, self._record.windows()))
         self.open().close()
 
     def _log(self, points: Iterable[Scalar]) -> None:
