@@ -35,25 +35,6 @@ COLUMNS = [
 ]
 """Columns of the run list. Energies of different hardware are not comparable, and rehearsals are no results."""
 FLAGS = {"deleted": False, "isGenerated": False}
-PAGE_STATE = {
-    "orderByKey": "attributes.start_time",
-    "orderByAsc": False,
-    "startTime": "ALL",
-    "lifecycleFilter": "Active",
-    "datasetsFilter": [],
-    "modelVersionFilter": "All Runs",
-    "columnOrder": [],
-    "columnWidths": {},
-    "runsHiddenMode": "FIRST_20_RUNS",
-    "viewMaximized": False,
-    "runListHidden": False,
-    "isAccordionReordered": True,
-    "useGroupedValuesInCharts": True,
-    "hideEmptyCharts": True,
-    "groupsExpanded": {},
-    "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
-}
-"""The part of a page's state that is the same in all views."""
 SCATTERS = (("total/e2e_s", ENERGY), ("total/e2e_s", ESTIMATE), ("steady/data_stall_s", "steady/e2e_s"))
 BARS = ("steady/e2e_s", "steady/data_stall_s", "steady/compute_s")
 LINES = ("epoch/e2e_s", "epoch/data_stall_s", "epoch/energy_j", "epoch/train_loss", "val/accuracy")
@@ -130,10 +111,10 @@ def charts() -> dict[str, list[Chart]]:
 def pack_view(name: str, query: str, columns: Sequence[str], sections: Mapping[str, Sequence[Chart]]) -> str:
     """Return a view of the experiment's page as stored in its tag."""
     page = {
-        **PAGE_STATE,
         "searchFilter": query,
         "selectedColumns": columns,
-        "groupBy": None,
+        "runsHiddenMode": "FIRST_20_RUNS",
+        "isAccordionReordered": True,
         "compareRunSections": [
             {**FLAGS, "display": True, "isReordered": True, "cardHeight": 280, "uuid": title, "name": title,
              "columns": min(3, len(drawn))}

@@ -78,10 +78,11 @@ class RunWatcher:
         running = RUNNING if is_alive(recorded_process(run)) else None
         recorded = recorded_status(self._record) or running or status_of(self._record)
         summary = self._record.summary() or {}
+        failure = (summary.get("failure") or {}).get("message") or ""
         self._read_windows()
         self._read_current()
         silent_s = max(0.0, now_s - last_change_s(self._folder, now_s))
-        state, reason = self._state(recorded, summary, silent_s)
+        state, reason = self._state(recorded, failure, silent_s)
         mean, metrics = self._metrics_so_far(state, now_s)
         metrics = summary.get("metrics") or metrics
         end_s = now_s if state in ACTIVE else recorded_end_s(summary) or now_s - silent_s
@@ -116,7 +117,7 @@ class RunWatcher:
             throttling=self._gauges.throttling,
             warnings=self._warnings(summary, metrics),
             rehearsal=run["rehearsal"],
-            failure=(summary.get("failure") or {}).get("message") or "",
+            failure=failure,
         )
 
     def _read_windows(self) -> None:
@@ -149,17 +150,21 @@ class RunWatcher:
         if self._current.get("epoch") != len(self._epochs):
             self._current = {}
 
-    def _state(self, status: str, summary: Mapping[str, Any], silent_s: float) -> tuple[State, str]:
-        run, silence = self._run, f"no new record for {format_span(silent_s)}"
-        if status in ENDED:
-            message = (summary.get("failure") or {}).get("message") or ""
-            gone = f"{silence}; the process {run['pid']} is gone{self._disk_note()}"
-            return ENDED[status], message.partition("\n")[0] or ("" if status == COMPLETED else gone)
-        if silent_s > MIN_STALL_S and silent_s > STALL_FACTOR * self._longest_silence_s():
-            is_here = run["host"] == platform.node()
-            where = f"process is alive ({run['pid']})" if is_here else f"host is {run['host']}"
-            return "stalled", f"{silence}; its {where}{self._disk_note()}"
-        return ("training" if self._windows or self._current or run.get("model") else "preparing"), ""
+    def _state(self, status: str, failure: str, silent_s: float) -> tuple[State, str]:
+        run, pid, host = self._run, self._run["pid"], self._run["host"]
+        is_stalled = silent_s > MIN_STALL_S and silent_s > STALL_FACTOR * self._longest_silence_s()
+        if status == COMPLETED or (status in ENDED and failure):
+            return ENDED[status], failure.partition("\n")[0]
+        if status not in ENDED and not is_stalled:
+            return ("training" if self._windows or self._current or run.get("model") else "preparing"), ""
+        is_full = shutil.disk_usage(self._folder).free < MIN_FREE_BYTES  # so that no end could be recorded
+        alive = f"its process is alive ({pid})" if host == platform.node() else f"its host is {host}"
+        facts = [
+            f"no new record for {format_span(silent_s)}",
+            f"the process {pid} is gone" if status in ENDED else alive,
+            *(["the disk of the run folder is full"] if is_full else []),
+        ]
+        return ENDED.get(status, "stalled"), "; ".join(facts)
 
     def _longest_silence_s(self) -> float:
         """Return the time after which the record should grow: within an epoch the mean step, else the longest epoch."""
@@ -167,10 +172,6 @@ class RunWatcher:
         if so_far_s and self._current["steps"] < self._current["epoch_steps"]:
             return so_far_s / float(self._current["steps"])
         return self._longest_ns * NANOSECOND if self._windows else math.inf
-
-    def _disk_note(self) -> str:
-        is_full = shutil.disk_usage(self._folder).free < MIN_FREE_BYTES  # so that no end could be recorded
-        return "; the disk of the run folder is full" if is_full else ""
 
     def _metrics_so_far(self, state: State, now_s: float) -> tuple[str, dict[str, float]]:
         """Return the mean epoch's title, and metrics as the summary will have them, without percentiles of steps."""

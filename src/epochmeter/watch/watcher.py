@@ -128,18 +128,13 @@ class Watcher:
         done = len(rows) - planned - sum(1 - (view.progress.fraction or 0.0) for view in active)
         is_killed = len(active) < len(views) and not is_remote  # one process measures all runs
         state, reason = self._state({row.state for row in rows}, planned, now_s, is_remote, is_killed)
+        remaining_s = None if remaining_s is None else remaining_s / max(1, len(active))
+        remaining = remaining_s, _remaining(energies_j, active_j, planned)
         return Snapshot(
-            folder=str(self.folder),
-            name=self.folder.name,
-            at_s=now_s,
+            *(str(self.folder), self.folder.name, now_s, state, reason, *remaining, active),
             is_sweep=True,
-            state=state,
-            reason=reason,
-            remaining_s=None if remaining_s is None else remaining_s / max(1, len(active)),
-            remaining_j=_remaining(energies_j, active_j, planned),
             counts=Counter(row.state for row in rows),
             runs=[replace(row, is_on_front=True) if row.number in on_front else row for row in rows],
-            active=active,
             fraction=done / len(rows) if rows else None,
             front=self._front,
             no_front=self._no_front,
@@ -169,17 +164,11 @@ def _single_snapshot(view: RunView, now_s: float) -> Snapshot:
 def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
     run, record = load_run(folder), record_of(folder)
     summary = record.summary() or {}
-    ended_s = recorded_end_s(summary)
+    ended_s, failure = recorded_end_s(summary), (summary.get("failure") or {}).get("message") or ""
     duration_s = ended_s - datetime.fromisoformat(run.started).timestamp() if ended_s and run.started else None
-    row = replace(
-        row,
-        state=ENDED.get(status_of(record), "training"),  # its last file may be about to be written
-        overrides=row.overrides or run.keys,
-        reason=((summary.get("failure") or {}).get("message") or "").partition("\n")[0],
-        host=run.host or "",
-        duration_s=duration_s,
-        is_reused=bool(run.reused),
-    )
+    state = ENDED.get(status_of(record), "training")  # its last file may be about to be written
+    row = replace(row, state=state, reason=failure.partition("\n")[0], overrides=row.overrides or run.keys,
+                  host=run.host or "", duration_s=duration_s, is_reused=bool(run.reused))  # fmt: skip
     return run, _with_means(row, run.metrics)
 
 
