@@ -21,14 +21,31 @@ SECOND_NS = 1_000_000_000
 COUNTER = {"source": "counter", "covers": "gpu0", "reason": None}
 NO_METER = {"source": "none", "covers": None, "reason": "no meter: /sys/class/powercap is not readable"}
 DIGITS = {"name": "digits", "digest": "0a" * 32, "count": 1797, "bytes": 123456, "classes": 10, "source": "sklearn"}
-RUN_TABLES = ("metrics", "latest_metrics", "params", "tags", "runs")
+RUN_TABLES = ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags")
+JOB = {
+    "device": {"name": "cuda", "rails": {"total": ["VDD_IN"]}},
+    "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet"},
+    "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.01, "momentum": 0.9},
+    "tracking": {"name": "mlflow", "experiment": "epochmeter"}, "workers": 4, "pin_memory": True,
+}  # fmt: skip
+RUN = {
+    "choices": {"device": "cuda", "model": "lenet", "dataset": "digits", "optimizer": "sgd", "tracking": "mlflow"},
+    "identity": "1d" * 8, "rehearsal": [], "dataset": DIGITS, "host": socket.gethostname(), "pid": os.getpid(),
+    "started": STARTED.isoformat(), "clock": {"wall_s": STARTED.timestamp(), "monotonic_ns": 100 * SECOND_NS},
+    "boot_id": None,
+}  # fmt: skip
 
 
 def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, state="completed", **run) -> Record:
     """Write a record with realistic numbers; `state=None` leaves it in the middle of the run."""
     folder.mkdir(parents=True)
     record = Record(folder)
-    record.describe(job_keys(batch, limit, epochs), {**run_metadata(folder, batch, limit, energy), **run})
+    own = {
+        "record_id": uuid.uuid4().hex, "sweep_id": folder.parent.name, "number": int(folder.name),
+        "name": f"cuda lenet digits batch={batch}" + (f" power_limit={limit}" if limit else ""),
+        "overrides": [f"batch={batch}"], "energy": COUNTER if energy else NO_METER, "power_limit_applied": limit,
+    }  # fmt: skip
+    record.describe({**JOB, "batch": batch, "epochs": epochs, "power_limit": limit}, {**RUN, **own, **run})
     write_json(folder / "host.json", {"hostname": socket.gethostname(), "git": {"commit": "a" * 40}})
     power_w = (limit or 250) if energy else None
     for epoch in range(epochs):
@@ -44,28 +61,6 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
         finished = STARTED + timedelta(seconds=90)
         write_json(folder / "completed.json", {"identity": "1d" * 8, "finished": finished.isoformat()})
     return record
-
-
-def job_keys(batch, limit, epochs):
-    return {
-        "device": {"name": "cuda", "rails": {"total": ["VDD_IN"]}},
-        "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet"},
-        "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.01, "momentum": 0.9},
-        "tracking": {"name": "mlflow", "experiment": "epochmeter"},
-        "batch": batch, "epochs": epochs, "power_limit": limit, "workers": 4, "pin_memory": True,
-    }  # fmt: skip
-
-
-def run_metadata(folder, batch, limit, energy):
-    return {
-        "record_id": uuid.uuid4().hex, "sweep_id": folder.parent.name, "number": int(folder.name),
-        "name": f"cuda lenet digits batch={batch}" + (f" power_limit={limit}" if limit else ""),
-        "choices": {"device": "cuda", "model": "lenet", "dataset": "digits", "optimizer": "sgd", "tracking": "mlflow"},
-        "identity": "1d" * 8, "overrides": [f"batch={batch}"], "rehearsal": [], "dataset": DIGITS,
-        "started": STARTED.isoformat(), "clock": {"wall_s": STARTED.timestamp(), "monotonic_ns": 100 * SECOND_NS},
-        "host": socket.gethostname(), "pid": os.getpid(), "boot_id": None,
-        "energy": COUNTER if energy else NO_METER, "power_limit_applied": limit,
-    }  # fmt: skip
 
 
 def window(kind, epoch, e2e_s, power_w, **metrics):
@@ -104,18 +99,11 @@ def shared_store(template, tmp_path_factory) -> Store:
 def store(shared_store) -> Store:
     """An empty experiment in the session's database."""
     with sqlite3.connect(shared_store.uri.removeprefix("sqlite:///")) as database:
-        for table in (*RUN_TABLES, "experiment_tags"):
+        for table in RUN_TABLES:
             database.execute(f"delete from {table}")
         database.execute("delete from experiments where name not in ('Default', 'epochmeter')")
         database.execute("update experiments set lifecycle_stage = 'active'")
     return shared_store
-
-
-@pytest.fixture
-def other_store(store, tmp_path) -> Store:
-    """Another, empty database, in `tmp_path`."""
-    shutil.copy(store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
-    return open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
 
 
 @pytest.fixture

@@ -32,22 +32,14 @@ def run_of(store, published):
     return store.client.get_run(published.run_id)
 
 
-def rerun(record, make_record, **keys):
-    """Archive the attempt in a record's folder, and write a later one."""
-    record.archive_attempt()
-    for path in make_record(99, **keys).folder.iterdir():
-        path.rename(record.folder / path.name)
-    change_record(record, {"number": record.folder.name})
-    return record
-
-
-@pytest.mark.parametrize(
-    ("state", "count"), [("failed", 1), (None, 1), ("completed", 2)], ids=["failed", "killed", "completed"]
-)
+@pytest.mark.parametrize(("state", "count"), [("failed", 1), (None, 1), ("completed", 2)])
 def test_later_attempt_replaces_an_incomplete_one(store, make_record, state, count):
     record = make_record(state=state)
     publish(record, store)
-    publish(rerun(record, make_record), store)
+    record.archive_attempt()
+    for path in make_record(99).folder.iterdir():
+        path.rename(record.folder / path.name)
+    publish(record, store)
     assert statuses_of(store) == ["FINISHED"] * count
     assert len(records_below(record.folder)) == count
 
@@ -150,16 +142,18 @@ def test_run_grows_with_its_record(store, make_record, points):
         assert {step for _, step, _ in points(published.run_id)} == steps
 
 
-def test_lost_database_is_rebuilt_from_the_records(store, other_store, make_record):
-    record = make_record()
-    first, second = (run_of(place, publish(record, place)).data for place in (store, other_store))
-    assert first.to_dictionary() == second.to_dictionary()
+def test_lost_database_is_rebuilt_from_the_records(store, make_record):
+    record, rebuilt = make_record(), []
+    for _ in range(2):
+        rebuilt.append(run_of(store, published := publish(record, store)).data.to_dictionary())
+        store.client.delete_run(published.run_id)
+    assert rebuilt[0] == rebuilt[1]
 
 
 def test_end_known_only_to_the_controller_stays(store, make_record):
     record = make_record(state=None, **DEAD)
-    for ended in ({"ended": "failed"}, {}):
-        publish(record, store, **ended)
+    for ended in ("failed", None):
+        publish(record, store, ended)
         assert statuses_of(store) == ["FAILED"]
 
 
