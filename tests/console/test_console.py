@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
-from rich.console import Console
 
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
@@ -176,9 +175,9 @@ def watch(monkeypatch):
     return watch
 
 
-def train(watch, epochs, seconds, first_s=None, out=None, begin=0, **forecast):
+def train(watch, epochs, seconds, first_s=None, begin=0, **forecast):
     """Print epochs that take so long, with as much time between them, in a terminal of its own; return its text."""
-    terminal, out = Terminal(), out or io.StringIO()
+    terminal, out = Terminal(), io.StringIO()
     terminal.console.file = out
     for number in range(begin, epochs):
         terminal.window_opened("epoch", number, epochs, steps=4)
@@ -226,16 +225,3 @@ def test_a_file_has_one_line_per_epoch_with_the_remaining_time_and_the_forecast_
     assert resumed[1].endswith("; 0:01:00 left")
     short = train(watch, 10, seconds=0.2).splitlines()
     assert [line[:7] for line in short] == ["epoch 3", "epoch 6", "epoch 9"], "at most one line per second"
-
-
-@pytest.mark.parametrize(("dumb", "drawn"), [(False, True), (True, False)])
-def test_a_dumb_terminal_has_lines_without_escape_codes(monkeypatch, watch, dumb, drawn):
-    monkeypatch.setenv("TERM", "dumb" if dumb else "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    out = io.StringIO()
-    console = Console(file=out, width=120, highlight=False, force_terminal=True)
-    monkeypatch.setattr("epochmeter.console.console.Console", lambda **_: console)
-    text = train(watch, 3, seconds=30.0, out=out)
-    assert ("\x1b[" in text) is drawn
-    assert ("epoch 1/3: 30.000 s" in text) is not drawn
-    assert ("epoch 3/3 training" in text and "0:01:00" in text) is drawn

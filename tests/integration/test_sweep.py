@@ -114,6 +114,14 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
     assert {record.job()["batch"] for record in project.records() if record.folder.parent == new} == {1, 4}
 
 
+def test_invalid_input_is_refused_and_leaves_no_files(project):
+    done = project.run("train", "-m", "batch=8,0", f"machine.lock_dir={project.root}/locks")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: Nothing is trained: 1 of 2 configurations are refused\n`batch=0` is not valid" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.name for path in project.root.iterdir()} == {"src", "conf", "data", "mlflow.db"}
+
+
 @pytest.mark.system
 def test_sweep_stops_at_max_failures_with_a_hint(project):
     failing = {"device.python": stub.failing(project.root)}
