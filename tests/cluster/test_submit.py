@@ -1,16 +1,25 @@
-"""Submission of runs, each once."""
+"""The jobs of runs: their command line and options, their submission, each once, and waiting for them."""
 
 import re
 import sys
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from default_jobs import job_of
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 from stub import executable
 
-from epochmeter.cluster.submissions import has_started
-from epochmeter.cluster.submit import RunTask, submit_missing
+from epochmeter.cluster import submit
+from epochmeter.cluster.submissions import Submission, has_started
+from epochmeter.cluster.submit import RunTask, iter_ended, make_run_task, run_on_cluster, submit_missing
+from epochmeter.config.job import ROOT, RunRequest
 from epochmeter.machine.slurm import SlurmNode
 from epochmeter.shared.record import Record
 
+DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device").glob("*.yaml")}
+WAITING = {"poll_s": 0.01}
 SBATCH = """#!/bin/sh
 n=$(ls {folder}/script* 2>/dev/null | wc -l)
 cp "$1" {folder}/script$n
@@ -165,3 +174,175 @@ def test_missing_submitit_is_an_error_with_a_hint(make_task, submit_all, monkeyp
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(RuntimeError, match="hint: pip install submitit"):
         submit_all(make_task())
+
+
+@pytest.fixture
+def task_of(launcher):
+    """task_of("nano", slurm={"gres": "gpu:2"}, batch=8, partition="gpu") -> a task; other keys are the launcher's."""
+
+    def make(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, overrides=(), count=9, measure=None,
+             **keys):  # fmt: skip
+        device_keys = {"name": device, "slurm": {**DEVICES[device].slurm, **(slurm or {})}}
+        dataset = {"name": "tensors", "layout": "tensors", "count": count}
+        others = {"measure": measure} if measure else {}
+        job = job_of(device=device_keys, batch=batch, tracking={"tensorboard": True}, dataset=dataset, **others)
+        usual = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
+        request = RunRequest(job, {"device": device}, [*usual, *overrides], Path(folder), of_sweep=True)
+        return make_run_task(request, {**launcher, **keys})
+
+    return make
+
+
+def test_node_gets_the_overrides_and_run_folder_and_neither_publishes_nor_repeats(task_of):
+    arguments = dict(argument.split("=", 1) for argument in task_of("nano", batch=8).arguments)
+    assert arguments == {
+        "device": "nano", "batch": "8", "tracking": "none", "tracking.tensorboard": "true", "sweep.resume": "true",
+        "hydra.run.dir": "'/data/multirun/sweep/3'", "hydra.mode": "RUN", "hydra.job.num": "3",
+        "hydra/launcher": "basic",
+    }  # fmt: skip
+    measure = {"command": ["train.py", "--lr={script.lr}"], "steps_per_window": 500}
+    assert task_of(overrides=["script.lr=1"], measure=measure).arguments[-3:] == ("--", *measure["command"])
+
+
+def test_submitted_arguments_have_no_secret(task_of):
+    """Submitit writes them to a file."""
+    assert "hunter2" not in " ".join(task_of().arguments)
+    for override in (
+        "dataset.make.password=hunter2",
+        '+dataset.make.api_key="hunter2"',
+        "+dataset.make={password: hunter2, split: train}",
+        "dataset.url='http://host/file?token=hunter2'",
+    ):
+        arguments = task_of(overrides=[override]).arguments
+        (argument,) = (text for text in arguments if text.startswith(override.partition("=")[0]))
+        (parsed,) = OverridesParser.create().parse_overrides([argument])
+        assert "***" in str(parsed.value())
+        assert "hunter2" not in argument
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "it's", "a=b,c", "back\\slash", "[1]{2}"])
+def test_any_folder_name_passes_hydras_grammar(task_of, name):
+    (parsed,) = OverridesParser.create().parse_overrides([task_of(folder=f"/data/{name}/0").arguments[-1]])
+    assert parsed.value() == f"/data/{name}/0"
+
+
+def test_options_and_python_are_those_of_launcher_and_device(task_of):
+    assert task_of("nano").options == {"constraint": "nano", "exclusive": True, "mem": 0}
+    assert task_of(exclusive=False, mem=None).options == {}
+    keys = {"gres": "gpu:8", "time": 60, "options": {"hint": "nomultithread"}}
+    device_first = {"exclusive": True, "mem": 0, "gres": "gpu:2", "time": 60, "hint": "nomultithread"}
+    assert task_of("cuda", slurm={"gres": "gpu:2"}, **keys).options == device_first
+    assert task_of().python == sys.executable
+    assert task_of(python="/opt/a/bin/python").python == "/opt/a/bin/python"
+    task = task_of(slurm={"python": "/opt/b/bin/python"}, python="/opt/a/bin/python")
+    assert (task.python, "python" in task.options) == ("/opt/b/bin/python", False)
+
+
+def test_digest_covers_what_affects_the_measurement(task_of, monkeypatch):
+    digest = task_of("nano").digest
+    for keys in ({"batch": 8}, {"slurm": {"gres": "gpu:2"}}, {"mem": "4G"}, {"options": {"hint": "nomultithread"}}):
+        assert task_of("nano", **keys).digest != digest, keys
+    for keys in ({"account": "a", "setup": ["module load rocm"]}, {"slurm": {"time": 60}}, {"options": {"qos": "a"}}):
+        assert task_of("nano", **keys).digest == digest, keys
+    monkeypatch.setattr("platform.node", lambda: "another login node")
+    assert task_of("nano").digest == digest
+
+
+@pytest.fixture
+def ended(log):
+    """ended(awaited) -> the numbers of the runs whose jobs end."""
+    return lambda awaited, limit_s=5.0, say=str: list(iter_ended(awaited, log, 0.01, say, limit_s))
+
+
+def tasks(count):
+    return [RunTask(number, Path(str(number)), (), "cpu", {}, "python3", "d") for number in range(count)]
+
+
+def submitted(log, *jobs, **fields):
+    """Log the jobs of runs 0, 1, ...; return them by run number."""
+    log.write({number: Submission(job, "d", **fields) for number, job in enumerate(jobs)})
+    return dict(enumerate(jobs))
+
+
+def test_runs_are_yielded_when_their_jobs_end_with_state_and_node_in_the_log(cluster, log, ended):
+    awaited = submitted(log, "17_0", "17_1", "17_2")
+    cluster.set_job("17_0", "COMPLETED", "b1")
+    cluster.set_job("17_1", "NODE_FAIL", "b2")
+    assert (ended(awaited), awaited) == ([0, 1, 2], {})
+    assert (log[1].state, log[1].node, log[2].state) == ("NODE_FAIL", "b2", "GONE")
+
+
+def test_start_of_a_run_and_unusual_pending_reasons_are_printed_once(cluster, log, ended):
+    lines = []
+    cluster.set_job("17_0", "PENDING", reason="Resources")
+    for job in ("17_1", "17_2"):
+        cluster.set_job(job, "PENDING", reason="PartitionConfig")
+    cluster.set_job("17_3", "RUNNING", "b1")
+    awaited = submitted(log, "17_0", "17_1", "17_2", "17_3")
+    assert ended(awaited, limit_s=0.1, say=lines.append) == []
+    assert lines == ["run 1 is waiting in Slurm: PartitionConfig", "b1: run 3"]
+    assert len(awaited) == 4
+
+
+def test_summary_may_become_visible_after_the_jobs_end(cluster, log, monkeypatch, ended):
+    monkeypatch.setattr(submit, "FILE_VISIBILITY_S", 60.0)
+    awaited = submitted(log, "18", previous_attempt="r0.0")
+    cluster.set_job("18", "COMPLETED")
+    assert ended(awaited, limit_s=0.1) == []
+    record = Record(log.sweep / "0")
+    record.folder.mkdir()
+    record.describe({}, {"record_id": "r0"})
+    record.write_summary({"state": "killed"}, "id")
+    assert ended(awaited, limit_s=0.1) == [], "the summary is the previous attempt's"
+    record.describe({}, {"record_id": "r0", "resumed": [{"epoch": 3}]})
+    assert ended(awaited) == [0]
+
+
+def test_slurm_that_does_not_answer_is_queried_again_with_one_warning(cluster, log, monkeypatch, ended):
+    lines, error = [], RuntimeError("squeue failed: Unable to contact slurm controller")
+    cluster.set_job("17", "COMPLETED")
+    monkeypatch.setattr(submit.slurm, "list_jobs", Mock(side_effect=[error, error, error, cluster.jobs]))
+    assert ended(submitted(log, "17"), say=lines.append) == [0]
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize("programs", [["list_jobs", "cancel"], ["cancel"]])
+def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypatch, capsys, programs):
+    cluster.set_job("17", "RUNNING")
+    submitted(log, "17")
+    no_answer = Mock(side_effect=RuntimeError("it did not answer: timed out"))
+
+    def interrupt(*_):
+        for name in programs:
+            monkeypatch.setattr(submit.slurm, name, no_answer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submit, "submit_missing", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_on_cluster(tasks(1), log.sweep, WAITING, pytest.fail)
+    assert "jobs may continue" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("stop", "canceled"), [(KeyboardInterrupt(), ["17_1"]), (SystemExit(1), ["17_1"]), (SystemExit(128 + 15), [])]
+)
+def test_ctrl_c_and_max_failures_cancel_the_other_runs_and_signals_do_not(cluster, log, monkeypatch, stop, canceled):
+    cluster.set_job("17_0", "COMPLETED")
+    cluster.set_job("17_1", "RUNNING")
+    monkeypatch.setattr(submit, "submit_missing", lambda *_: {0: "17_0", 1: "17_1"})
+    reported = []
+
+    def report(number):
+        reported.append(number)
+        raise stop
+
+    with pytest.raises(type(stop)):
+        run_on_cluster(tasks(2), log.sweep, WAITING, report)
+    assert (reported, cluster.canceled) == ([0], canceled)
+
+
+def test_completed_runs_are_reported_at_once(cluster, log, monkeypatch):
+    monkeypatch.setattr(submit, "submit_missing", lambda *_: {1: "17"})
+    cluster.set_job("17", "COMPLETED")
+    run_on_cluster(tasks(2), log.sweep, WAITING, (reported := []).append)
+    assert reported == [0, 1]
