@@ -10,10 +10,9 @@ from pathlib import Path
 
 import boards
 import pytest
-from controls import Board
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from power.conftest import amd_smi, nvml_stub  # noqa: F401
+from power.conftest import nvml_stub  # noqa: F401
 from project import put
 from stub import executable
 
@@ -136,16 +135,6 @@ def test_gpu_has_counter_gauges_and_limit(tmp_path, doctor, nvml_stub):  # noqa:
     sources |= {"energy": "counter (meter=nvml)", "GPU counters": "GPM (NVML)"}
     assert {quantity: found[quantity]["source"] for quantity in sources} == sources
     assert found["GPU counters"]["covers"].startswith("sm_active_fraction, sm_occupancy_fraction, ")
-
-
-def test_amd_gpu_has_counters(tmp_path, doctor, amd_smi):  # noqa: F811
-    node = {"name": "gfx942\n", "properties": f"simd_count 304\nlocation_id {0xC100}\n"}
-    put(tmp_path, {f"sys/class/kfd/kfd/topology/nodes/1/{name}": text for name, text in node.items()})
-    Board(tmp_path).with_amdgpu("0000:c1:00.0", power1_average=100_000_000)
-    ended = doctor("format=json", f"machine.root={tmp_path}", before=["env", f"LD_LIBRARY_PATH={amd_smi}"])
-    found = by_quantity(json.loads(ended.stdout))
-    assert found["GPU counters"]["source"] == "amdsmi"
-    assert found["GPU counters"]["covers"].startswith("gfx_active_fraction, dram_active_fraction, ")
 
 
 def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):

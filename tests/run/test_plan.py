@@ -197,24 +197,15 @@ def test_run_is_completed_only_with_the_same_identity_and_rehearsal(order):
     assert not first.is_already_completed
 
 
-@pytest.mark.parametrize(
-    ("of_sweep", "changes", "rehearsal", "again", "reused"),
-    [
-        (True, {}, [], False, True),
-        (False, {}, [], False, False),
-        (True, {}, ["device=nano"], False, False),
-        (True, {"node": Node(nodes=2)}, [], False, False),
-        (True, {}, [], True, False),
-    ],
-    ids=["sweep", "single run", "rehearsal", "two nodes", "sweep.again=true"],
-)
-def test_only_sweeps_on_one_node_reuse_completed_runs(order, monkeypatch, of_sweep, changes, rehearsal, again, reused):
-    resolved = replace(resolve_plan(order(of_sweep=of_sweep)), **changes)
-    monkeypatch.setattr(plan.reuse, "find_completed", lambda *_: resolved.record)
-    if again:
-        (resolved.record.folder.parent / ".again").touch()
-    resolved.run["rehearsal"] = rehearsal
-    assert (resolved.completed_elsewhere is not None) == reused
+def test_only_sweeps_on_one_node_reuse_completed_runs(order, monkeypatch):
+    single, sweep = (resolve_plan(order(of_sweep=of_sweep)) for of_sweep in (False, True))
+    monkeypatch.setattr(plan.reuse, "find_completed", lambda *_: sweep.record)
+    several = replace(sweep, node=Node(nodes=2))
+    rehearsal = replace(sweep, run={**sweep.run, "rehearsal": ["device=nano"]})
+    assert [case.completed_elsewhere for case in (single, several, rehearsal)] == [None] * 3
+    assert sweep.completed_elsewhere == sweep.record
+    (sweep.record.folder.parent / ".again").touch()  # by sweep.again=true
+    assert sweep.completed_elsewhere is None
 
 
 def test_auto_workers_are_one_per_core_and_at_most_four_and_a_person_who_requests_more_is_warned(order, cores):
