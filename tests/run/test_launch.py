@@ -61,19 +61,6 @@ def receive(interpreter, tmp_path):
     return listen
 
 
-@pytest.fixture
-def failure_of(receive, tmp_path):
-    """failure_of(lines) -> the failure and the message of the WorkerError, after which no process is left."""
-
-    def end(lines, joined=True, **options):
-        with pytest.raises(WorkerError) as raised:
-            receive(lines, joined, **options)
-        assert all(vanishes(process.pid) for process in Project.at_work_in(tmp_path))
-        return raised.value.failure, str(raised.value)
-
-    return end
-
-
 def vanishes(pid):
     """Wait until a process has ended, or is a zombie; return True."""
 
@@ -101,32 +88,80 @@ def test_process_has_its_own_session_no_input_a_log_and_a_short_socket_and_its_m
     assert sorted((tmp_path / "worker.log").read_text().splitlines()) == ["to stderr", "to stdout"]
 
 
-KILLED = ("killed", "the training process was killed by SIGKILL")
+RANKS = """
+env = os.environ
+if "epochmeter.worker.torchrun" in sys.argv:
+    connection = ControllerConnection(env["EPOCHMETER_SOCKET"], rank=None, sends_requests=False)
+    environment = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK")), "LAUNCHER": str(os.getpid())}
+    starts = [subprocess.Popen([sys.argv[0], "rank"], env={**environment, "RANK": str(rank)}, start_new_session=True)
+              for rank in range(2)]
+    codes = {rank: start.wait() for rank, start in enumerate(starts)}
+    for rank, code in codes.items():
+        if code:
+            connection.send(RankExited(rank, code))
+            sys.exit(1)
+    sys.exit(0)
+rank = int(env["RANK"])
+connection = ControllerConnection(env["EPOCHMETER_SOCKET"], rank, sends_requests=rank == 0)
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+"""
+"""torchrun and two ranks, for the controller; each rank runs the lines that follow."""
 
 
-@pytest.mark.parametrize(
-    ("lines", "joined", "failure", "message"),
-    [
-        ("connection.request(OPENING); die()", True, *KILLED),
-        ("os.kill(os.getpid(), signal.SIGKILL)", False, *KILLED),
-        ("die(signal.SIGSEGV)", True, "killed", "the training process was killed by SIGSEGV"),
-        ("if os.fork(): die()\ntime.sleep(60)", True, *KILLED),  # its child holds the socket
-        ("print('first'); print('no such GPU'); sys.exit(3)", True, "exception",
-         "the training process ended with exit code 3: no such GPU\n  hint: see its log, {log}"),
-        ("sys.exit(0)", True, "exception",
-         "the training process ended with exit code 0: no output\n  hint: see its log, {log}"),
-        ("import torhc", False, "exception",
-         "the training process ended with exit code 1: ModuleNotFoundError: No module named 'torhc'\n"
-         "  hint: see its log, {log}"),
-        ("connection.send(RankFailed(failure='oom', message='out of memory', rank=0)); sys.exit(1)", True, "oom",
-         "out of memory"),
-    ],
-    ids=["killed", "killed early", "crash", "orphan", "exit code", "no output", "early error", "own error"],
-)  # fmt: skip
-def test_end_of_the_process_is_described(failure_of, tmp_path, lines, joined, failure, message):
+KILLED, ENDED = "the training process was killed by SIGKILL", "the training process ended with exit code"
+BY_KERNEL = "the kernel killed {}, because the machine ran out of memory"
+LOG = "\n  hint: see its log, {log}"
+DIE = "os.kill(os.getpid(), signal.SIGKILL)"
+FAILED = "connection.send(RankFailed(failure='{}', message='{}', rank=0)); sys.exit(1)"
+SEEN_BY_PEER = f"{RANKS}if rank == 0: connection.send(RankFailed(rank=0, failure='rank', message='closed by peer'))\n"
+EARLY, TWO = {"joined": False}, {"joined": False, "ranks": 2}
+TOO_LONG, HUNG = (
+    "took longer than sweep.timeout_s=0.5 and was stopped",
+    "made no progress for sweep.hung_after_s=0.5 and",
+)
+ENDS = {
+    "killed": ("connection.request(OPENING); die()", {}, "killed", KILLED),
+    "killed early": (DIE, EARLY, "killed", KILLED),
+    "crash": ("die(signal.SIGSEGV)", {}, "killed", "the training process was killed by SIGSEGV"),
+    "orphan, which holds the socket": ("if os.fork(): die()\ntime.sleep(60)", {}, "killed", KILLED),
+    "exit code": ("print('a'); print('no such GPU'); sys.exit(3)", {}, "exception", f"{ENDED} 3: no such GPU{LOG}"),
+    "no output": ("sys.exit(0)", {}, "exception", f"{ENDED} 0: no output{LOG}"),
+    "early error": ("import torhc", EARLY, "exception",
+                    f"{ENDED} 1: ModuleNotFoundError: No module named 'torhc'{LOG}"),
+    "own error": (FAILED.format("oom", "out of memory"), {}, "oom", "out of memory"),
+    "kernel": (DIE, {"kernel": True}, "oom", BY_KERNEL.format("the training process")),
+    "kernel early": (DIE, {"kernel": True, **EARLY}, "oom", BY_KERNEL.format("the training process")),
+    "kernel, a DataLoader worker": (FAILED.format("killed", "a worker"), {"kernel": True}, "oom", "a worker"),
+    "kernel, another failure": (FAILED.format("storage", "a worker"), {"kernel": True}, "storage", "a worker"),
+    "kernel, a rank": (f"{RANKS}if rank: die()", {"kernel": True, **TWO}, "oom", BY_KERNEL.format("rank 1")),
+    "rank before its peers": (f"{SEEN_BY_PEER}if rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()", TWO, "killed",
+                              "rank 1 was killed by SIGKILL"),
+    "hanging rank": (f"{SEEN_BY_PEER}time.sleep(60)", {"exit_s": 0.2, **TWO}, "exception", "rank 0: closed by peer"),
+    "never connects": ("time.sleep(600)", {"silence_s": 0.5, **EARLY}, "hung", HUNG),
+    "never connects in time": ("time.sleep(600)", {"limit_s": 0.5, "silence_s": 60, **EARLY}, "timeout", TOO_LONG),
+    "silent": ("time.sleep(600)", {"limit_s": 0.5}, "timeout", TOO_LONG),
+    "sending": ("while True: connection.send(Progress(1)); time.sleep(0.01)", {"limit_s": 0.5}, "timeout", TOO_LONG),
+    "requesting": ("while True: connection.request(OPENING)", {"limit_s": 0.5}, "timeout", TOO_LONG),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_end_of_the_process_is_described_within_seconds_and_all_processes_end(receive, tmp_path, monkeypatch, name):
+    lines, options, failure, message = ENDS[name]
+    counts = iter([7])  # of processes that the kernel has killed, before the process starts
+    is_by_kernel, exit_s = options.get("kernel", False), options.get("exit_s", worker_process.EXIT_WAIT_S)
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts, 7 + is_by_kernel))
+    monkeypatch.setattr(worker_process, "EXIT_WAIT_S", exit_s)
+    monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
     began = time.monotonic()
-    assert failure_of(lines, joined) == (failure, message.format(log=tmp_path / "worker.log"))
+    with pytest.raises(WorkerError) as raised:
+        receive(lines, **{key: value for key, value in options.items() if key not in ("kernel", "exit_s")})
     assert time.monotonic() - began < 10
+    assert raised.value.failure == failure
+    assert message.format(log=tmp_path / "worker.log") in str(raised.value)
+    assert all(vanishes(process.pid) for process in Project.at_work_in(tmp_path))
 
 
 def test_death_with_an_unread_reply_or_message_is_described(interpreter, tmp_path):
@@ -144,32 +179,6 @@ def test_death_with_an_unread_reply_or_message_is_described(interpreter, tmp_pat
         assert isinstance(next(messages), WindowOpening)
         with pytest.raises(WorkerError, match="killed by SIGKILL"):
             worker.reply()
-
-
-@pytest.fixture
-def oom_kills(monkeypatch):
-    """The kernel's count of processes killed for memory: 7 before the process starts, 8 after its end."""
-    counts = iter([7])
-    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts, 8))
-
-
-BY_KERNEL = "the kernel killed the training process, because the machine ran out of memory"
-OF_LOADER = "connection.send(RankFailed(failure='{}', message='a DataLoader worker', rank=0)); sys.exit(1)"
-
-
-@pytest.mark.parametrize(
-    ("lines", "joined", "failure", "begin"),
-    [
-        ("os.kill(os.getpid(), signal.SIGKILL)", True, "oom", BY_KERNEL),
-        ("os.kill(os.getpid(), signal.SIGKILL)", False, "oom", BY_KERNEL),
-        (OF_LOADER.format("killed"), True, "oom", "a DataLoader worker"),
-        (OF_LOADER.format("storage"), True, "storage", "a DataLoader worker"),
-    ],
-    ids=["during training", "before connecting", "DataLoader worker", "another failure"],
-)
-def test_kill_by_the_kernel_is_out_of_memory(failure_of, oom_kills, lines, joined, failure, begin):
-    kind, message = failure_of(lines, joined)
-    assert (kind, message[: len(begin)]) == (failure, begin)
 
 
 def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_imported(tmp_path):
@@ -243,57 +252,10 @@ def test_process_dies_with_its_controller(interpreter, tmp_path):
     assert vanishes(process.pid)
 
 
-RANKS = """
-env = os.environ
-if "epochmeter.worker.torchrun" in sys.argv:
-    connection = ControllerConnection(env["EPOCHMETER_SOCKET"], rank=None, sends_requests=False)
-    environment = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK")), "LAUNCHER": str(os.getpid())}
-    starts = [subprocess.Popen([sys.argv[0], "rank"], env={**environment, "RANK": str(rank)}, start_new_session=True)
-              for rank in range(2)]
-    codes = {rank: start.wait() for rank, start in enumerate(starts)}
-    for rank, code in codes.items():
-        if code:
-            connection.send(RankExited(rank, code))
-            sys.exit(1)
-    sys.exit(0)
-rank = int(env["RANK"])
-connection = ControllerConnection(env["EPOCHMETER_SOCKET"], rank, sends_requests=rank == 0)
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
-"""
-"""torchrun and two ranks, for the controller; each rank runs the lines that follow."""
-
-
-@pytest.fixture
-def failure_of_two(failure_of, monkeypatch):
-    """failure_of_two(lines) -> the failure and the message of two ranks that run the lines."""
-    monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
-    return lambda lines: failure_of(RANKS + lines, joined=False, ranks=2)
-
-
 def test_rank_that_finishes_before_the_first_is_no_failure(receive, monkeypatch):
     monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
     lines = "if rank == 0: time.sleep(1)\nconnection.send(Finished())"
     assert receive(RANKS + lines, joined=False, ranks=2) == []
-
-
-SEEN_BY_PEER = "if rank == 0: connection.send(RankFailed(rank=0, failure='rank', message='closed by peer'))\n"
-
-
-def test_error_of_the_failed_rank_precedes_those_of_its_peers_unless_it_hangs(failure_of_two, monkeypatch):
-    lines = f"{SEEN_BY_PEER}if rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()"
-    assert failure_of_two(lines) == ("killed", "rank 1 was killed by SIGKILL")
-    monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
-    began = time.monotonic()
-    assert failure_of_two(f"{SEEN_BY_PEER}time.sleep(60)") == ("exception", "rank 0: closed by peer")
-    assert time.monotonic() - began < 10
-
-
-def test_rank_killed_by_the_kernel_is_named(failure_of_two, oom_kills):
-    failure, message = failure_of_two("if rank: die()")
-    assert failure == "oom"
-    assert message.startswith("the kernel killed rank 1, because the machine ran out of memory")
 
 
 def test_torchrun_starts_ranks_with_their_share_of_cores_which_are_all_ended(interpreter, tmp_path, monkeypatch):
@@ -326,25 +288,8 @@ wait_for_ever()
 """
 
 
-def test_hanging_process_is_ended_and_its_location_is_in_the_log(failure_of, tmp_path):
-    failure, message = failure_of(HANGS, silence_s=3)
-    assert failure == "hung"
-    assert "no progress for sweep.hung_after_s=3 and was stopped" in message
+def test_hanging_process_is_ended_and_its_location_is_in_the_log(receive, tmp_path):
+    with pytest.raises(WorkerError, match=r"no progress for sweep\.hung_after_s=3 and was stopped") as raised:
+        receive(HANGS, silence_s=3)
+    assert raised.value.failure == "hung"
     assert " in wait_for_ever\n" in (tmp_path / "worker.log").read_text()
-
-
-@pytest.mark.parametrize(
-    ("lines", "joined", "limits", "failure", "key"),
-    [
-        ("time.sleep(600)", False, {"silence_s": 0.5}, "hung", "sweep.hung_after_s=0.5"),
-        ("time.sleep(600)", False, {"limit_s": 0.5, "silence_s": 60}, "timeout", "sweep.timeout_s=0.5"),
-        ("time.sleep(600)", True, {"limit_s": 0.5}, "timeout", "sweep.timeout_s=0.5"),
-        ("while True: connection.send(Progress(1)); time.sleep(0.01)", True, {"limit_s": 0.5}, "timeout", "0.5"),
-        ("while True: connection.request(OPENING)", True, {"limit_s": 0.5}, "timeout", "0.5"),
-    ],
-    ids=["never connects", "never connects in time", "silent", "sending", "requesting"],
-)
-def test_process_that_exceeds_a_limit_is_ended(failure_of, lines, joined, limits, failure, key):
-    found, message = failure_of(lines, joined, **limits)
-    assert found == failure
-    assert f"{key} and was stopped" in message
