@@ -22,7 +22,7 @@ METRICS = {"steady/e2e_s": 2.0}
 def make_run(log):
     """make_run("NODE_FAIL") -> the request of a run whose job has this state in Slurm, and its record as left."""
 
-    def make(slurm_state, started=True, tracking=UNPUBLISHED, entry=None, **summary):
+    def make(slurm_state, started=True, tracking=UNPUBLISHED, job="17_0", before="", **summary):
         request = RunRequest(job_of(tracking=tracking), {}, ["batch=8"], log.sweep / "0", of_sweep=True)
         record = Record(request.folder)
         record.folder.mkdir(exist_ok=True)
@@ -30,82 +30,66 @@ def make_run(log):
             run = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
             record.describe(job_keys(tracking=UNPUBLISHED, epochs=1), {**run, **LIMITS})
         if summary:
-            record.write_summary({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
-        log.write({0: Submission(**{"job": "17_0", "state": slurm_state, "node": "b1", **(entry or {})})})
+            record.write_summary({"metrics": METRICS, "notes": ["a note"], "failure": None, **summary}, "id")
+        log.write({0: Submission(job=job, state=slurm_state, node="b1", previous_attempt=before)})
         return request, record
 
     return make
 
 
-def test_recorded_result_is_reported(make_run, log, capsys):
-    request, _ = make_run("COMPLETED", state="completed", metrics=METRICS, notes=["a note"])
-    result = collect_result(request, Terminal())
-    found = (result.state, result.metrics, result.notes, result.no_energy, log[0].reported, capsys.readouterr().out)
-    assert found == ("completed", METRICS, ["a note"], "no meter here", True, "run 0 completed on b1\n")
-    assert list(queue.pending_runs(log.sweep.parent)) == []
+OUTPUT = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
+COMPLETED = {"state": "completed"}
+STOPPED = {"state": "killed", "failure": {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}}
+RESUBMITTED = {"job": "18", "before": "r0.0"}
+"""Of a job that found an attempt of job 17."""
 
 
 @pytest.mark.parametrize(
-    ("slurm_state", "state", "kind"),
+    ("slurm_state", "made", "output", "result", "failure"),
     [
-        ("NODE_FAIL", "failed", "node"),
-        ("CANCELLED", "killed", "stopped"),
-        ("GONE", "failed", "node"),
-        ("FAILED", "failed", "killed"),
+        ("COMPLETED", COMPLETED, None, ("completed", None, False), None),
+        ("COMPLETED", {**COMPLETED, **RESUBMITTED}, None, ("completed", None, True), None),
+        ("NODE_FAIL", {}, None, ("failed", "node", False), "its node b1 failed (Slurm job 17_0: NODE_FAIL)"),
+        ("CANCELLED", {}, None, ("killed", "stopped", False), "it was canceled (Slurm job 17_0: CANCELLED)"),
+        ("GONE", {}, None, ("failed", "node", False), "and it wrote no result (Slurm job 17_0: GONE)"),
+        ("FAILED", {}, None, ("failed", "killed", False), "without an error message (Slurm job 17_0: FAILED)"),
+        ("NODE_FAIL", {**STOPPED, **RESUBMITTED}, None, ("failed", "node", False), "before the run began, its node b1"),
+        ("FAILED", {"started": False}, OUTPUT, ("failed", "job", False),
+         "error: `batch=0` is not valid hint: give 1 (Slurm job 17_0: FAILED)\n  hint: "),
+        ("FAILED", {"started": False}, None, ("failed", "job", False),
+         "it ended without a log (Slurm job 17_0: FAILED)\n  hint: "),
+        ("CANCELLED", {"started": False}, None, ("killed", "stopped", False), "before the run began, it was canceled"),
     ],
-)
-def test_record_without_an_end_gets_slurms(make_run, slurm_state, state, kind):
-    request, record = make_run(slurm_state)
-    result = collect_result(request, Terminal())
-    assert (result.state, result.kind) == (state, kind)
-    assert result.failure.endswith(f"(Slurm job 17_0: {slurm_state})")
-    assert record.summary()["failure"] == {"kind": kind, "message": result.failure}
-    assert not record.is_completed()
+)  # fmt: skip
+def test_result_is_that_of_the_record_or_else_of_slurm(
+    make_run, log, capsys, slurm_state, made, output, result, failure
+):
+    request, record = make_run(slurm_state, **made)
+    before = record.summary()
+    if output:
+        (log.folder / "17_0_0_log.out").write_text(output)
+    collected = collect_result(request, Terminal())
+    assert (collected.state, collected.kind, collected.earlier) == result
+    assert collected.failure is None if failure is None else failure in collected.failure
+    assert log[0].reported
+    assert list(queue.pending_runs(log.sweep.parent)) == []
+    is_new = made == {}  # the job has begun its run, but its record has no end
+    assert record.summary() == before or is_new
+    if is_new:
+        assert record.summary()["failure"] == {"kind": result[1], "message": collected.failure}
+    if result[0] == "completed":
+        notes, state = ([], "skipped") if collected.earlier else (["a note"], "completed")
+        assert (collected.metrics, collected.notes, collected.no_energy) == (METRICS, notes, "no meter here")
+        assert capsys.readouterr().out == f"run 0 {state} on b1\n"
+    assert record.folder.exists() == made.get("started", True)
+    assert record.is_completed() == (result[0] == "completed")
 
 
-RESUBMITTED = {"job": "18", "previous_attempt": "r0.0"}
-
-
-def test_job_that_did_not_start_its_run_keeps_the_previous_attempt_and_one_that_archived_it_has_started(make_run, log):
-    failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
-    request, record = make_run("NODE_FAIL", entry=RESUBMITTED, state="killed", failure=failure)
-    result = collect_result(request, Terminal())
-    assert (result.state, result.kind) == ("failed", "node")
-    assert result.failure.startswith("before the run began, ")
-    assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17"
+def test_job_that_archived_the_previous_attempt_has_started(make_run):
+    request, record = make_run("NODE_FAIL", **STOPPED, **RESUBMITTED)
     (record.folder / "summary.json").unlink()
     assert collect_result(request, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["kind"] == "node"
-    assert log[0].reported
-
-
-def test_completed_run_that_its_node_has_checked_was_completed_earlier(make_run, log, capsys):
-    request, _ = make_run("COMPLETED", entry=RESUBMITTED, state="completed", metrics=METRICS)
-    result = collect_result(request, Terminal())
-    assert (result.state, result.earlier, result.metrics) == ("completed", True, METRICS)
-    assert log[0].reported
-    assert capsys.readouterr().out == "run 0 skipped on b1\n"
-
-
-OUTPUT = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
-
-
-@pytest.mark.parametrize(
-    ("slurm_state", "output", "state", "kind", "part"),
-    [("FAILED", OUTPUT, "failed", "job", "error: `batch=0` is not valid hint: give 1 "),
-     ("FAILED", None, "failed", "job", "without a log"),
-     ("CANCELLED", None, "killed", "stopped", "before the run began, it was canceled")],
-)  # fmt: skip
-def test_job_without_a_record_fails_with_its_log_and_slurm_state(make_run, log, slurm_state, output, state, kind, part):
-    request, record = make_run(slurm_state, started=False)
-    if output:
-        (log.folder / "17_0_0_log.out").write_text(output)
-    result = collect_result(request, Terminal())
-    assert (result.state, result.kind) == (state, kind)
-    assert part in result.failure
-    assert f"(Slurm job 17_0: {slurm_state})" in result.failure
-    assert ("\n  hint: " in result.failure) == (state == "failed")
-    assert not record.folder.exists()
 
 
 def test_unpublished_run_stays_in_the_queue_with_its_tracking_keys(make_run, log, monkeypatch):
