@@ -97,48 +97,42 @@ def test_rehearsal_begins_and_ends_with_its_reasons_its_folder_and_links(termina
     assert lines() == [*begin, "", *shown, REHEARSAL]
 
 
-def test_sweep_table_has_varied_keys_states_and_means(terminal, rows):
-    fine = RunResult(0, ["batch=8", "epochs=2"], metrics=steady(energy_j=10.0, samples_per_s=480.4))
-    before = RunResult(1, ["batch=16", "epochs=2"], metrics=steady(samples_per_s=480.6), earlier=True)
-    terminal.sweep([fine, before])
-    assert [row for row in rows() if row][:4] == [
+def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_common_messages_once(
+    terminal, rows, lines
+):
+    same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano requested"]}
+    failure = f"no [red] [/] {'x' * 300}. Use less memory."
+    terminal.sweep([
+        RunResult(0, ["batch=8", "epochs=2"], metrics=steady(energy_j=10.0, samples_per_s=480.4), **same),
+        RunResult(1, ["batch=16", "epochs=2"], metrics=steady(samples_per_s=480.6), earlier=True, **same),
+        *(RunResult(number, [f"batch={number}", "epochs=2"], state="failed", failure=failure) for number in (2, 3)),
+        RunResult(4, ["batch=4", "epochs=2"], state="killed", failure="stopped by Ctrl-C"),
+    ])  # fmt: skip
+    assert [row for row in rows() if row][:7] == [
         "time data stall compute energy samples",
         "run batch state s stall s % s J /s",
-        "0 8 completed 12.346 3.211 26.0 8.000 10.0 480",
-        "1 16 skipped 12.346 3.211 26.0 8.000 - 481",
+        "0 8 completed (rehearsal) 12.346 3.211 26.0 8.000 10.0 480",
+        "1 16 skipped (rehearsal) 12.346 3.211 26.0 8.000 - 481",
+        "2 2 failed - - - - - -",
+        "3 3 failed - - - - - -",
+        "4 4 killed - - - - - -",
     ]
-    assert rows()[-1].startswith("skipped: ")
+    printed = lines()
+    assert printed[9].startswith("skipped: ")
+    assert printed[10:13] == [
+        f"error: runs 2, 3 failed: no [red] [/] {'x' * 300}", "  hint: Use less memory.",
+        "error: run 4 killed: stopped by Ctrl-C",
+    ]  # fmt: skip
+    assert "run the same command again" in printed[13]
+    text = "\n".join(printed)
+    assert [text.count(once) for once in ("no sensor", "http://all", "device=nano requested")] == [1, 1, 1]
+    assert printed[-1].startswith("REHEARSAL")
 
 
-def test_failures_have_indented_hints_and_follow_the_table_of_a_sweep(terminal, lines):
+def test_warning_and_failure_of_a_run_have_indented_hints(terminal, lines):
     terminal.warn("warning: cannot restore the fan\nhint: run this")
     finish(terminal, [], RunResult(0, [], state="failed", failure="no device\nhint: name one"))
     assert lines() == ["warning: cannot restore the fan", "  hint: run this", "error: no device", "  hint: name one"]
-    outcomes = [
-        RunResult(0, ["batch=8"]),
-        RunResult(1, ["batch=16"], state="failed", failure="the training process was killed. Use less memory."),
-        RunResult(2, ["batch=32"], state="killed", failure="stopped by Ctrl-C"),
-    ]
-    terminal.sweep(outcomes)
-    assert [line.split()[2] for line in lines()[7:10]] == ["completed", "failed", "killed"]
-    assert lines()[-4:-1] == [
-        "error: run 1 failed: the training process was killed",
-        "  hint: Use less memory.",
-        "error: run 2 killed: stopped by Ctrl-C",
-    ]
-    assert "run the same command again" in lines()[-1]
-
-
-def test_sweep_prints_common_messages_and_failures_once(terminal, lines):
-    failure = f"no [red] [/] {'x' * 300}"
-    same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano requested"]}
-    completed = [RunResult(number, [f"batch={number}"], **same) for number in (1, 2)]
-    failed = [RunResult(number, [f"batch={number}"], state="failed", failure=failure) for number in (3, 4)]
-    terminal.sweep([*completed, *failed])
-    text = "\n".join(lines())
-    assert [text.count(once) for once in ("no sensor", "http://all", "device=nano requested")] == [1, 1, 1]
-    assert f"error: runs 3, 4 failed: {failure}" in lines()
-    assert lines()[-1].startswith("REHEARSAL")
 
 
 @pytest.fixture
