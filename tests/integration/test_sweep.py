@@ -43,20 +43,6 @@ def test_completed_sweep_is_shown_and_not_measured_again(swept):
     assert done.stdout.splitlines()[-1].startswith("REHEARSAL")
 
 
-@pytest.mark.system
-def test_incomplete_run_folder_is_archived_and_measured_again(swept):
-    folder = swept.record().folder
-    for late in ("completed.json", "summary.json"):
-        (folder / late).unlink()
-    for cut in ("epochs.jsonl", "job.json", "steps.bin"):
-        (folder / cut).write_bytes((folder / cut).read_bytes()[:-7])
-    done = swept.run("train", *swept.arguments)
-    assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
-    assert swept.record().is_completed()
-    assert {"job.json", "epochs.jsonl", "steps.bin"} <= {path.name for path in (folder / "attempt1").iterdir()}
-    assert len(swept.sweeps()) == 1
-
-
 def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
     pythons = f"{stub.failing(project.root)},{stub.program(project.root)}"
     arguments = project.stubbed("-m", **{"device.python": pythons})
