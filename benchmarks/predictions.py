@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from output import ARGUMENTS, print_table, sized
-from simulated_boards import BOARDS, grid_of, workload
+from simulated_boards import BOARDS, Board, Workload, measure, workload
 from threadpoolctl import threadpool_limits
 
 from epochmeter.report.analyses import physics
@@ -124,10 +124,21 @@ def methods_of(
 def simulate_boards() -> list[Trace]:
     """Return simulated workloads on simulated boards, each in all power modes."""
     return [
-        Trace(board.name, of.name, grid_of(board, of, [(MODE_BATCH, mode) for mode in board.modes()], seed))
+        Trace(board.name, of.name, grid_of(board, of, seed))
         for seed, of in enumerate(map(workload, range(WORKLOADS)))
         for board in BOARDS[:: sized(1, 4)]
     ]
+
+
+def grid_of(board: Board, of: Workload, seed: int) -> Grid:
+    """Measure all power modes of a board, as the predictions have them."""
+    noise, modes = np.random.default_rng(seed), board.modes()
+    times_s, powers_w = np.array([measure(board, of, MODE_BATCH, mode, noise) for mode in modes]).T
+    clocks = np.log(np.array(modes) / np.array(board.highest))
+    coordinates = encode([(str(MODE_BATCH), *map(str, mode)) for mode in modes])
+    rows = np.column_stack([[MODE_BATCH] * len(modes), [np.inf] * len(modes), clocks, coordinates])
+    full_w = powers_w.max()
+    return Grid(rows, [], np.log(np.stack([times_s, powers_w / full_w])), full_w, of.name, board.name)
 
 
 def read_traces() -> list[Trace]:

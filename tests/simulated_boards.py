@@ -12,36 +12,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epochmeter.report.analyses.gaussian import Grid, encode
-
 Clocks = tuple[int, float, float, float]  # CPU cores, and clocks of CPU, GPU and memory in Hz
 KERNELS = 24
 TIME_NOISE, POWER_NOISE = 0.01, 0.015
 
 
 class Board(NamedTuple):
-    """A board: its highest clocks, powers at these, and voltages relative to the highest.
-
-    Attributes:
-        gpu_flops: FLOP/s at the highest clock.
-        memory_bytes: Bytes/s at the highest clock.
-        core_speed: Speed of a core at the highest clock.
-        base_w: Power that depends on nothing.
-        lowest: Lowest voltage of CPU and GPU.
-        flat: Fraction of the highest clock up to which the voltage is the lowest.
-    """
+    """A board: its highest clocks, speeds and powers at these, and voltages relative to the highest."""
 
     name: str
     highest: Clocks
-    gpu_flops: float
-    memory_bytes: float
+    gpu_flops: float  # FLOP/s
+    memory_bytes: float  # bytes/s
     core_speed: float
-    base_w: float
+    base_w: float  # power that depends on nothing
     core_w: float
     gpu_w: float
     memory_w: float
-    lowest: float
-    flat: float
+    lowest: float  # lowest voltage of CPU and GPU
+    flat: float  # fraction of the highest clock up to which the voltage is the lowest
 
     def modes(self, cores: int = 3, cpu: int = 8, gpu: int = 8, memory: int = 3) -> list[Clocks]:
         """Return all combinations of a number of values of each clock."""
@@ -117,15 +106,3 @@ def measure(
 
 def _voltage(board: Board, clock: float) -> float:
     return board.lowest + (1 - board.lowest) * max(0.0, clock - board.flat) / (1 - board.flat)
-
-
-def grid_of(board: Board, of: Workload, places: list[tuple[int, Clocks]], seed: int) -> Grid:
-    """Return measured configurations, as the predictions have them."""
-    noise = np.random.default_rng(seed)
-    times_s, powers_w = np.array([measure(board, of, batch, clocks, noise) for batch, clocks in places]).T
-    clocks = np.log(np.array([clocks for _, clocks in places]) / np.array(board.highest))
-    coordinates = encode([(str(batch), *map(str, mode)) for batch, mode in places])
-    batches, limits = [batch for batch, _ in places], [np.inf] * len(places)
-    rows = np.column_stack([batches, limits, clocks, coordinates])
-    full_w = powers_w.max()
-    return Grid(rows, [], np.log(np.stack([times_s, powers_w / full_w])), full_w, of.name, board.name)
