@@ -21,6 +21,8 @@ from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response
 
+STUBS = Path(__file__).parent
+
 
 class ScriptedPowers:
     """Sampled power with scripted statistics, joules and samples."""
@@ -50,29 +52,27 @@ def counters(source: str = "counter", period_s: float = 0.1, **read: Callable[[]
 @pytest.fixture(scope="session")
 def nvml_stub(tmp_path_factory) -> Path:
     """The folder of a stub libnvidia-ml.so.1 with two GPUs, for LD_LIBRARY_PATH."""
-    if not shutil.which("gcc"):
-        pytest.skip("the NVML stub needs gcc")
-    folder = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).with_name("nvml_stub.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
-    return folder
+    return compiled(tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1", STUBS.joinpath("nvml_stub.c").read_text())
 
 
 @pytest.fixture(scope="session")
 def amd_smi(tmp_path_factory) -> Path:
     """The folder of a stub libamd_smi.so for LD_LIBRARY_PATH, with every symbol that the real client binds."""
-    if not shutil.which("gcc") or not find_spec("amdsmi"):
-        pytest.skip("gcc or amdsmi is not installed")
-    folder = tmp_path_factory.mktemp("amd_smi")
-    (client,) = find_spec("amdsmi").submodule_search_locations
-    bound = set(re.findall(r"_libraries\['libamd_smi\.so'\]\.(\w+)", (Path(client) / "amdsmi_wrapper.py").read_text()))
-    own = Path(__file__).with_name("amd_smi_stub.c").read_text()
-    rest = "".join(
-        f"int {name}(void) {{ return NOT_SUPPORTED; }}\n" for name in sorted(bound) if f" {name}(" not in own
-    )
-    (folder / "stub.c").write_text(own + rest)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libamd_smi.so", folder / "stub.c"], check=True)
-    return folder
+    if not (client := find_spec("amdsmi")):
+        pytest.skip("amdsmi is not installed")
+    wrapper = Path(client.submodule_search_locations[0], "amdsmi_wrapper.py").read_text()
+    bound = sorted({*re.findall(r"_libraries\['libamd_smi\.so'\]\.(\w+)", wrapper)})
+    own = STUBS.joinpath("amd_smi_stub.c").read_text()
+    rest = "".join(f"int {name}(void) {{ return NOT_SUPPORTED; }}\n" for name in bound if f" {name}(" not in own)
+    return compiled(tmp_path_factory.mktemp("amd_smi") / "libamd_smi.so", own + rest)
+
+
+def compiled(library: Path, source: str) -> Path:
+    """Compile a library; returns its folder."""
+    if not shutil.which("gcc"):
+        pytest.skip("the stub needs gcc")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-o", library, "-"], input=source, text=True, check=True)
+    return library.parent
 
 
 @pytest.fixture
