@@ -77,7 +77,7 @@ def show_coverage(title: str, cases: Mapping[str, Case]) -> None:
     columns = [f"{window_s} s: {name}" for window_s in SIMULATED for name in ("95 % below", "stated", "covered")]
     rows = []
     for name, case in cases.items():
-        results = [simulate(name, case, window_s=length, windows=windows) for length, windows in SIMULATED.items()]
+        results = [simulate(name, case, window_s=length, runs=windows) for length, windows in SIMULATED.items()]
         rows.append(
             [name, *(cell for of in results for cell in (percent(of.p95), percent(of.stated), tenths(of.covered)))]
         )

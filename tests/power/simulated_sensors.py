@@ -244,21 +244,12 @@ def counter_term(case: Case, seconds: float, energy_j: float, sampling: Sampling
     }
 
 
-def simulate(name: str, case: Case, *, window_s: float, windows: int) -> Errors:
-    """The errors of windows of a case, the same ones each time."""
+def simulate(name: str, case: Case, *, window_s: float, runs: int, windows: int = 1) -> Errors:
+    """The errors of the energy of runs with one or several windows, with pauses of up to 0.3 s between them.
+
+    The runs of a case are the same ones each time.
+    """
     chance = Random(f"{name} {window_s} {case.period_s}")
-    rows = []
-    for _ in range(windows):
-        load = case.load(window_s, chance)
-        (term,) = measure(case, load, [(0.0, window_s)], chance)
-        true_j = load.joules(window_s) - load.joules(0.0)
-        rows.append((term["energy_j"], term["energy_uncertainty_j"], true_j))
-    return errors(rows)
-
-
-def simulate_totals(name: str, case: Case, *, window_s: float, windows: int, runs: int) -> Errors:
-    """The errors of the total energy of runs with several windows, with pauses of up to 0.3 s between them."""
-    chance = Random(f"{name} {window_s} {windows}")
     rows = []
     for _ in range(runs):
         starts_s = accumulate((window_s + chance.uniform(0.01, 0.3) for _ in range(windows - 1)), initial=0.0)
@@ -266,8 +257,10 @@ def simulate_totals(name: str, case: Case, *, window_s: float, windows: int, run
         load = case.load(windows_s[-1][1], chance)
         terms = measure(case, load, windows_s, chance)
         total_j = math.fsum(term["energy_j"] for term in terms)
+        stated_j = total_uncertainty_j(terms, total_j / (windows * window_s))
+        half_width_j = terms[0]["energy_uncertainty_j"] if windows == 1 else stated_j
         true_j = math.fsum(load.joules(closed_s) - load.joules(opened_s) for opened_s, closed_s in windows_s)
-        rows.append((total_j, total_uncertainty_j(terms, total_j / (windows * window_s)), true_j))
+        rows.append((total_j, half_width_j, true_j))
     return errors(rows)
 
 

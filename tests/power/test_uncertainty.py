@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from power.simulated_sensors import CASES, PERIOD_S, WAVES, Case, simulate, simulate_totals
+from power.simulated_sensors import CASES, PERIOD_S, WAVES, Case, simulate
 
 from epochmeter.power.uncertainty import Response, border_j, student_95
 
@@ -19,7 +19,7 @@ ALL = CASES | {f"{name}, {period_s * 1e3:g} ms": Case(wave, period_s=period_s)
 @pytest.mark.parametrize("name", ALL)
 def test_stated_uncertainty_covers_95_percent_of_windows(name):
     for window_s, windows in WINDOWS.items():
-        found = simulate(name, ALL[name], window_s=window_s, windows=windows)
+        found = simulate(name, ALL[name], window_s=window_s, runs=windows)
         assert round(found.covered * windows) >= LEAST[window_s], f"windows of {window_s:g} s"
         assert abs(found.bias) < 0.05
 
@@ -27,7 +27,7 @@ def test_stated_uncertainty_covers_95_percent_of_windows(name):
 def test_stated_uncertainty_of_a_run_with_a_part_time_counter_covers_95_percent_of_runs():
     for name in ("stall and compute", "any square wave", "step near a border"):
         name = f"A100, counter: {name}"
-        total = simulate_totals(name, CASES[name], window_s=1.5, windows=8, runs=40)
+        total = simulate(name, CASES[name], window_s=1.5, windows=8, runs=40)
         assert round(total.covered * 40) >= 35, name
         assert total.stated < 0.16, name
 
