@@ -8,7 +8,7 @@ from pathlib import Path
 
 from epochmeter.machine.amd import AmdSmiGpu, Card, board_card, find_cards
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
-from epochmeter.power.meters.gpu import BOARD_SCOPE, gpu_meter, open_gpu
+from epochmeter.power.meters.gpu import BOARD_SCOPE, DUAL_SCOPE, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Sensors, response_of
 
 COUNTER_PERIOD_S = 0.001  # approximate update period of the GPU's counter
@@ -24,21 +24,18 @@ def open_amd(
     if not gpus:
         return NullMeter("meter=amd: the run uses no AMD GPU.")
     try:
-        boards = dict.fromkeys(board_card(name, find_cards(root)) for name in gpus)
         opened = [
             open_gpu(f"gpu{card.number}", partial(counter_of, card, root), partial(power_of, card, period_s, sensors))
-            for card in boards
+            for card in dict.fromkeys(board_card(name, find_cards(root)) for name in gpus)
         ]
     except (OSError, ValueError) as error:
         return NullMeter(f"{error}.")
-    both = ", both dies of each" if any(card.is_dual_die for card in boards) else ""
-    covers = f"GPUs used (whole boards{both})"
-    return gpu_meter(opened, covers=covers, period_s=period_s, cross_check=cross_check, close=lambda: None)
+    return gpu_meter(opened, period_s=period_s, cross_check=cross_check)
 
 
 def scope_of(card: Card) -> str:
     """The scope of a card's energy; the first die of a dual board reports both."""
-    return f"{BOARD_SCOPE}, both its dies" if card.is_dual_die else BOARD_SCOPE
+    return DUAL_SCOPE if card.is_dual_die else BOARD_SCOPE
 
 
 def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Instrument:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from epochmeter.machine import nvml
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
-from epochmeter.power.meters.gpu import BOARD_SCOPE, GpuInstruments, gpu_meter, open_gpu
+from epochmeter.power.meters.gpu import BOARD_SCOPE, MODULE_SCOPE, GpuInstruments, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Response, Sensors, response_of
 
 COUNTER_PERIOD_S = 0.1  # approximate update period of the counter: it measures windows of seconds, not single steps
@@ -19,12 +19,6 @@ GA100 = (8, 0)
 """Up to this compute capability `nvmlDeviceGetPowerUsage` returns instantaneous power; on newer GPUs a mean."""
 MEAN_RESPONSE = Response(averaging_s=1.0, renewal_s=0.1)
 """Response of the mean (NVML's documentation); it is renewed like the instantaneous reading."""
-MODULE_SCOPE = "module (GPU and CPU of a superchip)"
-COVERS = {
-    BOARD_SCOPE: "GPUs used (whole boards)",
-    MODULE_SCOPE: "modules of the GPUs used (GPU and CPU of a superchip)",
-}
-"""Scope of the energy of several GPUs, by the scope of each one."""
 SLICE_REASON = "a MIG slice has no energy counter, and the GPU's counter covers all slices"
 STEP = 0.001  # resolution: NVML reports millijoules and milliwatts
 
@@ -49,9 +43,7 @@ def open_nvml(
     except (OSError, ValueError) as error:
         shut_down()
         return NullMeter(f"{error}.")
-    scopes = (instrument.domain.covers for gpu in opened if (instrument := gpu.counter or gpu.power))
-    covers = " + ".join(dict.fromkeys(COVERS[scope] for scope in scopes))
-    return gpu_meter(opened, covers=covers, period_s=period_s, cross_check=cross_check, close=shut_down)
+    return gpu_meter(opened, period_s=period_s, cross_check=cross_check, close=shut_down)
 
 
 def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> GpuInstruments:
