@@ -15,7 +15,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,15 @@ def metric_in_docs(name: str) -> str:
     for kind, part in {"idle": "cause", "precision": "precision", "pipe": "pipe"}.items():
         listed = re.sub(rf"^trace/{kind}_\w+_fraction$", f"trace/{kind}_<{part}>_fraction", listed)
     return listed if listed in METRICS else re.sub(r"/energy_\w+_j$", "/energy_<domain>_j", listed)
+
+
+def wait_until(condition: Callable[[], Any], limit_s: float = LIMIT_S, pause_s: float = 0.02) -> Any:
+    """Poll a condition until it is true and return its value; AssertionError after `limit_s` seconds."""
+    end = time.monotonic() + limit_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {limit_s} s"
+        time.sleep(pause_s)
+    return value
 
 
 class Project:
@@ -151,9 +160,7 @@ class Project:
         """Wait for the first closed window and return the record of its run."""
         return self.until(lambda: next((record for record in self.records() if record.windows()), None))
 
-    @staticmethod
-    def until(condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
-        return wait_until(condition, limit_s)
+    until = staticmethod(wait_until)
 
     @staticmethod
     def at_work_in(folder: Path) -> list[psutil.Process]:
@@ -196,19 +203,8 @@ def write_checkpoint(record: Record, record_id: str, epochs: int) -> None:
         archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": record_id, "epochs": epochs}))
 
 
-def wait_until(condition: Callable[[], Any], limit_s: float, pause_s: float = 0.02) -> Any:
-    """Poll a condition until it is true and return its value; AssertionError after `limit_s` seconds."""
-    end = time.monotonic() + limit_s
-    while not (value := condition()):
-        assert time.monotonic() < end, f"not within {limit_s} s"
-        time.sleep(pause_s)
-    return value
-
-
 def free_ports(count: int) -> list[int]:
     """Return different TCP ports that nothing listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in sockets]

@@ -111,20 +111,15 @@ def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
     assert re.search(rf"^error: (?s:.)*{re.escape(part)}(?s:.)*\n  hint: ", str(end.value))
 
 
-NO_FOLDER = NotADirectoryError(20, "Not a directory", "/etc/hostname/0")
-
-
-def test_invalid_path_has_its_own_hint():
+def test_invalid_path_has_its_own_hint_and_errors_after_composing_or_with_traces_are_raised_unchanged(monkeypatch):
+    no_folder = NotADirectoryError(20, "Not a directory", "/etc/hostname/0")
     no_search_path = SearchPathException("Additional config directory '/nowhere' not found")
-    for error, hint in ((NO_FOLDER, "another path, or fix the permissions"), (no_search_path, "an existing folder")):
+    for error, hint in ((no_folder, "another path, or fix the permissions"), (no_search_path, "an existing folder")):
         with pytest.raises(SystemExit, match=f"hint: give {hint}"), friendly_hydra_errors([], "train"):
             raise error
-
-
-def test_errors_after_composing_and_if_traces_are_requested_are_raised_unchanged(monkeypatch):
     with pytest.raises(NotADirectoryError), friendly_hydra_errors([], "train") as end_composing:  # noqa: PT012
         end_composing()
-        raise NO_FOLDER
+        raise no_folder
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(InputError), friendly_hydra_errors(["=5"], "train"):
         pass
@@ -165,18 +160,12 @@ def test_values_are_counted_as_the_sweep_expands_them():
     assert [value_count(sweep) for sweep in parsed] == [len(list(sweep.sweep_iterator())) for sweep in parsed]
 
 
-@pytest.mark.parametrize(
-    ("workers", "ranks", "cores", "fits"),
-    [(64, 1, 2, True), (65, 1, 2, False), (16 * 32, 1, 32, True), (16 * 32 + 1, 1, 32, False), (16, 4, 2, True),
-     (17, 4, 2, False), (0, 64, 2, True), (0, 100_000, 2, False)],
-)  # fmt: skip
-def test_processes_are_bounded_by_the_cores(workers, ranks, cores, fits):
-    if fits:
-        check_processes(workers, ranks, cores)
-    else:
-        most = "strategy.ranks=64" if workers == 0 else f"workers={workers - 1}"
-        with pytest.raises(InputError, match=f"(?s){cores} cores.*hint: give at most `{most}`"):
-            check_processes(workers, ranks, cores)
+@pytest.mark.parametrize(("workers", "ranks", "cores"), [(64, 1, 2), (16 * 32, 1, 32), (16, 4, 2), (0, 64, 2)])
+def test_processes_are_bounded_by_the_cores(workers, ranks, cores):
+    check_processes(workers, ranks, cores)
+    more, most = ((workers + 1, ranks), f"workers={workers}") if workers else ((0, 100_000), "strategy.ranks=64")
+    with pytest.raises(InputError, match=f"(?s){cores} cores.*hint: give at most `{most}`"):
+        check_processes(*more, cores)
 
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):

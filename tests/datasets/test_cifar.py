@@ -17,9 +17,7 @@ FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 def batch(number, labels="labels"):
     """Three samples as CIFAR lays them out: a row of 1024 reds, then greens, then blues."""
-    data = numpy.full((3, 3072), number, dtype=numpy.uint8)
-    data[:, 1024:] += 100
-    data[:, 2048:] += 50
+    data = numpy.repeat(numpy.array([[number, number + 100, number + 150]] * 3, dtype=numpy.uint8), 1024, axis=1)
     return {"data": data, labels: [number, 0, 9], "filenames": ["a", "b", "c"]}
 
 

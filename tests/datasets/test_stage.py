@@ -1,4 +1,3 @@
-import errno
 import json
 import os
 import shutil
@@ -60,17 +59,6 @@ def contents(folder):
     return {path: (folder / path).read_bytes() for path in checksum.iter_files(folder)}
 
 
-def test_copy_equals_the_home_and_is_reused(original, copy):
-    messages = []
-    run_stage(original, copy, messages.append)
-    assert contents(copy) == contents(original)
-    assert entries(copy) == {COPY, LOCK}
-    expected = {**json.loads((original / "manifest.json").read_text()), "staged_from": str(original)}
-    assert json.loads((copy / "manifest.json").read_text()) == expected
-    assert messages[0] == f"staging dataset tiny from {original} to {copy}: 400 files, 0.4 MB"
-    run_stage(original, copy, pytest.fail)
-
-
 def test_copy_of_another_home_is_not_overwritten(original, home, copy):
     (home / "train" / "0" / "0.png").write_bytes(b"another")
     describe(home)
@@ -92,15 +80,6 @@ def test_damaged_source_is_an_error_and_leaves_nothing(home, copy, content, erro
 
 
 def test_full_disk_leaves_nothing(original, copy, monkeypatch):
-    def copy_unless_full(source, target, copy_file=shutil.copyfile):
-        if target.endswith("101.png"):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        copy_file(source, target)
-
-    monkeypatch.setattr(shutil, "copyfile", copy_unless_full)
-    with pytest.raises(RuntimeError, match=f"to {copy.parent}: .*No space left.* Free disk space, .*storage.root="):
-        run_stage(original, copy)
-    assert entries(copy) == {LOCK}
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
     with pytest.raises(RuntimeError, match=r"cannot write dataset tiny to .* 0\.4 MB needed, 0\.0 MB free. Free disk"):
         run_stage(original, copy)
@@ -136,9 +115,14 @@ def test_killed_process_leaves_no_valid_copy_and_a_terminated_one_cleans_up(orig
         process.send_signal(number)
         assert process.wait(timeout=20) == (-number if number == signal.SIGKILL else 128 + number)
     assert entries(copy) == leftovers
-    run_stage(original, copy)
+    messages = []
+    run_stage(original, copy, messages.append)
+    assert messages[0] == f"staging dataset tiny from {original} to {copy}: 400 files, 0.4 MB"
     assert contents(copy) == contents(original)
     assert entries(copy) == {COPY, LOCK}
+    expected = {**json.loads((original / "manifest.json").read_text()), "staged_from": str(original)}
+    assert json.loads((copy / "manifest.json").read_text()) == expected
+    run_stage(original, copy, pytest.fail)
 
 
 def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, copy):
