@@ -19,8 +19,7 @@ from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.5
-READ_LIMIT_S = 0.1
-"""Longest wait of a border for its sample in seconds, so that an instrument that hangs does not block the run."""
+READ_LIMIT_S = 0.1  # longest wait of a border for its sample, as an instrument may hang
 MAX_DISTANCE_S = 1.0  # samples further than this from a window, in seconds, are not used for it
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
@@ -46,17 +45,11 @@ UNAVAILABLE_REASONS = {
 
 
 class Sample(NamedTuple):
-    """The readings of all gauges, by quantity."""
+    """The readings of all gauges, by quantity, and the devices with lowered clocks, by cause."""
 
     at_ns: int
     readings: Mapping[str, Sequence[Any]]
-
-    def slowed(self) -> dict[str, list[str]]:
-        """Return the causes of lowered clocks that the instruments report, with the devices."""
-        causes: dict[str, list[str]] = defaultdict(list)
-        for cause, texts in chain(*(reading.items() for reading in self.readings.get("throttling", ()))):
-            causes[cause] += texts
-        return causes
+    slowed: Mapping[str, Sequence[str]]
 
 
 _moment = attrgetter("at_ns")
@@ -115,14 +108,14 @@ class Gauges:
                 metrics[quantity] = aggregate(values)
         for cause in nvml.THROTTLE_REASONS:
             # The first sample covers the time before the window.
-            if slowed := [bool(causes[cause]) for causes in map(Sample.slowed, around[1:]) if cause in causes]:
+            if slowed := [bool(sample.slowed[cause]) for sample in around[1:] if cause in sample.slowed]:
                 metrics[cause] = fmean(slowed)
         return metrics
 
     def throttled(self, opened_ns: int, closed_ns: int) -> list[str]:
         """Return the throttling in a window: one text per device and cause, with the number of samples."""
         samples = self._around(opened_ns, closed_ns)[1:]  # the first sample covers the time before the window
-        counts = Counter(text for sample in samples for text in set(chain(*sample.slowed().values())))
+        counts = Counter(text for sample in samples for text in set(chain(*sample.slowed.values())))
         return [f"{text} in {count} of {len(samples)} samples" for text, count in sorted(counts.items())]
 
     def discard_before(self, before_ns: int) -> None:
@@ -160,15 +153,17 @@ class Gauges:
             sources.append((gauge.quantity, gauge.source))
             if column:
                 levels[column] = value
-        sample, self._sources = Sample(at_ns, dict(readings)), sources
-        self._samples.append(sample)
+        slowed: dict[str, list[str]] = defaultdict(list)
+        for cause, texts in chain(*(causes.items() for causes in readings["throttling"])):
+            slowed[cause] += texts
+        self._samples.append(Sample(at_ns, dict(readings), dict(slowed)))
+        self._sources = sources
         if self.series:
             counters = ChainMap(*readings["cpu_utilization"], *readings["network_bytes"])
-            slowed = chain(*sample.slowed().values()) if readings["throttling"] else None
-            self.series.add(at_ns, levels, counters, slowed)
+            self.series.add(at_ns, levels, counters, chain(*slowed.values()) if slowed else None)
 
     def _around(self, opened_ns: int, closed_ns: int) -> list[Sample]:
-        """The samples from the last before a window to the first after it, at most `MAX_DISTANCE_S` outside of it."""
+        """Return the samples from the last before a window to the first after it, at most `MAX_DISTANCE_S` outside."""
         near_ns = round(MAX_DISTANCE_S / NANOSECOND)
         near = [sample for sample in self._samples if opened_ns - near_ns <= sample.at_ns <= closed_ns + near_ns]
         before = bisect_right(near, opened_ns, key=_moment)

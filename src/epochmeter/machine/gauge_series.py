@@ -51,22 +51,21 @@ class GaugeSeries:
         self.columns: tuple[str, ...] = ()  # of the first row
         self._disks = [root / "sys/class/block" / device / "stat" for device in devices]
         self._rows: list[Row] = []
-        self._due_ns = 0
+        self._number: int | None = None  # of the period with the last row
         self._before: tuple[int, Counters] = (0, {})
         self._slowed: dict[str, None] | None = None
 
     def add(self, at_ns: int, levels: Mapping[str, float], counters: Counters, slowed: Iterable[str] | None) -> None:
-        """Add a sample, which becomes a row if one is due; called by the sampler's thread only.
+        """Add a sample, which becomes a row if it is the first of a period; called by the sampler's thread only.
 
-        `levels` has the readings by column, `counters` those of the cores and of the network. `slowed` has the devices
-        with lowered clocks and the causes, of all samples; None if they are unknown.
+        `levels` are by column, `counters` of the cores and the network. `slowed` are the devices with lowered clocks
+        and the causes; None if they are unknown.
         """
         if slowed is not None:
             self._slowed = {**(self._slowed or {}), **dict.fromkeys(slowed)}
-        if at_ns < self._due_ns:
+        number, self._number = self._number, at_ns // round(self.period_s / NANOSECOND)
+        if number == self._number:
             return
-        period_ns = round(self.period_s / NANOSECOND)
-        self._due_ns = at_ns + period_ns - (at_ns - self._due_ns) % period_ns if self._due_ns else at_ns + period_ns
         (before_ns, before), now = self._before, {**counters, **self._disk_counters()}
         row: dict[str, float | str | None] = {TIME_COLUMN: at_ns, **levels}
         row |= _rates(before, now, (at_ns - before_ns) * NANOSECOND)
