@@ -16,9 +16,7 @@ class Kineto:
 
     def host(self, name, ts, dur, cat="cpu_op", tid=1, **args):
         """Add an event of the host."""
-        self.events.append(
-            {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}
-        )
+        self._append(cat, name, ts, dur, args, pid=1, tid=tid)
 
     def step(self, number, ts, dur):
         """Add a ProfilerStep."""
@@ -31,9 +29,10 @@ class Kineto:
             self.host(call, launched, 1, cat="cuda_runtime", correlation=self._correlation)
             args["correlation"] = self._correlation
         args.update(device=device, stream=stream)
-        self.events.append(
-            {"ph": "X", "cat": cat, "name": name, "pid": device, "tid": stream, "ts": ts, "dur": dur, "args": args}
-        )
+        self._append(cat, name, ts, dur, args, pid=device, tid=stream)
+
+    def _append(self, cat, name, ts, dur, args, **ids):
+        self.events.append({"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "args": args, **ids})
 
     def text(self):
         """Return the trace as JSON."""

@@ -38,20 +38,18 @@ def database() -> Iterator[str]:
     own = {"user": owner.pw_uid, "group": owner.pw_gid} if owner else {}
     if owner:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
-    quiet = {"cwd": folder, "stdout": subprocess.DEVNULL, **own}
+    quiet = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **own}
     (port,) = free_ports(1)
+    control = [programs / "pg_ctl", "--pgdata", folder / "data", "--wait", "--timeout", str(LIMIT_S)]
     try:
         made = [programs / "initdb", "-D", folder / "data", "-U", "mlflow", "-A", "trust", "--no-sync"]
         subprocess.run(made, check=True, **quiet)
-        serve = [programs / "postgres", "-D", folder / "data", "-h", "127.0.0.1", "-p", str(port), "-k", folder]
-        process = subprocess.Popen(serve, stderr=subprocess.DEVNULL, **quiet)
+        options = f"-h 127.0.0.1 -p {port} -k {folder}"
+        subprocess.run([*control, "start", "-o", options], check=True, **quiet)
         try:
-            ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-            wait_until(lambda: subprocess.run(ready, **quiet).returncode == 0, LIMIT_S, pause_s=0.2)
             yield f"postgresql+psycopg://mlflow@127.0.0.1:{port}/postgres"
         finally:
-            process.terminate()
-            process.wait(30)
+            subprocess.run([*control, "stop"], check=True, **quiet)
     finally:
         shutil.rmtree(folder)
 

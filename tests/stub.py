@@ -11,16 +11,7 @@ import time
 from array import array
 from pathlib import Path
 
-from epochmeter.shared.protocol import (
-    Built,
-    Finished,
-    RankWindow,
-    Recorded,
-    Trained,
-    WindowClosed,
-    WindowMeasured,
-    WindowOpening,
-)  # fmt: skip
+from epochmeter.shared import protocol
 from epochmeter.shared.record import INTERVALS, Record
 from epochmeter.worker.connection import ControllerConnection, die_with_parent
 
@@ -51,26 +42,26 @@ def executable(path: Path, text: str) -> Path:
 def main(folder: str) -> None:
     die_with_parent()
     record, connection = Record(folder), ControllerConnection(os.environ["EPOCHMETER_SOCKET"])
-    connection.request(Built({"parameters": 1}, {"accelerator": "cpu", "torch": "none"}))
+    connection.request(protocol.Built({"parameters": 1}, {"accelerator": "cpu", "torch": "none"}))
     for epoch in range(record.job()["epochs"]):
         if trained(epoch, record, connection).stop:
             break
-    connection.request(Trained())
-    connection.send(Finished())
+    connection.request(protocol.Trained())
+    connection.send(protocol.Finished())
 
 
-def trained(epoch: int, record: Record, connection: ControllerConnection) -> Recorded:
+def trained(epoch: int, record: Record, connection: ControllerConnection) -> protocol.Recorded:
     """Report an epoch that only sleeps."""
-    connection.request(WindowOpening("epoch", epoch, STEPS))
+    connection.request(protocol.WindowOpening("epoch", epoch, STEPS))
     opened_ns = time.monotonic_ns()
     time.sleep(record.job()["batch"] / 1000)
     closed_ns = time.monotonic_ns()
-    connection.request(WindowClosed(opened_ns, closed_ns))
+    connection.request(protocol.WindowClosed(opened_ns, closed_ns))
     e2e_s = (closed_ns - opened_ns) * 1e-9
     record.append_steps(array("f", [0.0, 0.0, 0.0, e2e_s / STEPS] * STEPS))
     record.append_losses(array("f", [1.0] * STEPS))
     assert len(INTERVALS) == 4
     parts = dict.fromkeys(("data_stall_s", "copy_s", "overhead_s", "clock_residual_s"), 0.0)
     parts |= {"e2e_s": e2e_s, "compute_s": e2e_s, "steps": STEPS, "samples": SAMPLES}
-    measured = RankWindow(opened_ns, closed_ns, 0, parts, [], False, SAMPLES, SAMPLES, SAMPLES / 2)
-    return connection.request(WindowMeasured([measured], []))
+    measured = protocol.RankWindow(opened_ns, closed_ns, 0, parts, [], False, SAMPLES, SAMPLES, SAMPLES / 2)
+    return connection.request(protocol.WindowMeasured([measured], []))

@@ -11,30 +11,19 @@ DATA_SOURCES = {
     "cached": {"synthetic_batches": False, "cache": "warm"},
     "storage": {"synthetic_batches": False, "cache": "cold_each_epoch"},
 }
-SHARES = {
-    "synthetic": {},
-    "cached": {"page_cache_residency_before": 1.0},
-    "storage": {"page_cache_residency_before": 0.0},
-}
+SHARES = {"cached": {"page_cache_residency_before": 1.0}, "storage": {"page_cache_residency_before": 0.0}}
 
 
 def job(data_source="storage", layout="files", **keys):
     return {
-        "model": {"name": "resnet18"},
-        "dataset": {"name": "jpeg", "layout": layout},
-        "storage": {"name": "here"},
-        "device": {"name": "cpu"},
-        "batch": 64,
-        "workers": 4,
-        "repeat": 0,
-        **DATA_SOURCES[data_source],
-        **keys,
-    }
+        "model": {"name": "resnet18"}, "dataset": {"name": "jpeg", "layout": layout}, "storage": {"name": "here"},
+        "device": {"name": "cpu"}, "batch": 64, "workers": 4, "repeat": 0, **DATA_SOURCES[data_source], **keys,
+    }  # fmt: skip
 
 
 def row(number, data_source, e2e_s, *, samples=1000.0, steady=None, total=None, job_keys=None, typed=None, **more):
     """Return a completed run of a stall experiment."""
-    steady_values = {"e2e_s": e2e_s, "samples": samples, **SHARES[data_source], **(steady or {})}
+    steady_values = {"e2e_s": e2e_s, "samples": samples, **SHARES.get(data_source, {}), **(steady or {})}
     metrics = {f"steady/{name}": value for name, value in steady_values.items() if value is not None}
     metrics.update({f"total/{name}": value for name, value in (total or {}).items()})
     joules = "energy_j" in steady_values
@@ -100,12 +89,10 @@ def write(sweep, of, rehearsal=(), state="completed", energy=None):
     folder.mkdir(parents=True)
     record = Record(folder)
     run = {
-        "number": of.number,
-        "identity": f"id{of.number}",
+        "number": of.number, "identity": f"id{of.number}", "rehearsal": list(rehearsal),
         "overrides": [f"{key}={value}" for key, value in of.keys.items()],
-        "rehearsal": list(rehearsal),
         "energy": energy or {"source": "none", "covers": None, "reason": of.no_energy},
-    }
+    }  # fmt: skip
     record.describe(of.job, run)
     for number, metrics in of.epochs.items():
         record.append({"window": "epoch", "epoch": number, "metrics": dict(metrics)})

@@ -1,16 +1,24 @@
 import os
 import time
 from contextlib import closing
+from pathlib import Path
 
 import boards
 import pytest
 from controls import Board
 
 from epochmeter.machine.gauge_sampler import READ_LIMIT_S, Gauges
+from epochmeter.machine.gauge_series import GaugeSeries
 
 
 def gauges(root, gpus=()):
-    return closing(Gauges(gpus=gpus, root=root))
+    return closing(Gauges(gpus=gpus, root=root, series=GaugeSeries(Path(root), 1.0)))
+
+
+def first_row(gauges):
+    """The cells with a reading of the first row of the time series, without the time."""
+    row = gauges.series.drain()[0]
+    return {name: cell for name, cell in row.items() if name != "monotonic_ns" and cell is not None}
 
 
 def borders(gauges, *inside, before=lambda: None, after=lambda: None):
@@ -111,18 +119,26 @@ def test_every_board_has_memory_temperature_and_clock(tmp_path, name, layout):
     with gauges(tmp_path) as opened:
         measured = {"ram_peak_bytes": 1_802_000 * 1024, "temperature_max_c": 46.5, "gpu_clock_mean_hz": 612e6}
         assert window(opened, lambda: None) == measured
+        temperatures = {"CPU_therm_temperature_c": 46.5, "GPU_therm_temperature_c": 44.0}
+        assert first_row(opened) == {"ram_used_bytes": 1_802_000 * 1024, "gpu0_clock_hz": 612e6, **temperatures}
 
 
-@pytest.mark.parametrize("gpu", ["GPU-00a1b2c3d4e5f607", "0000:03:00.0"])
-def test_amd_gpu_is_found_by_uuid_or_pci_address(tmp_path, gpu):
+def test_amd_gpu_is_found_by_uuid_or_pci_address(tmp_path):
     board = Board(tmp_path)
     for slot, unique_id, busy in [("0000:03:00.0", "00a1b2c3d4e5f607", 40), ("0000:43:00.0", "ff", 99)]:
-        heat = {"temp1_input": 1000 * (busy + 20), "temp2_input": 1000 * (busy + 25), "freq1_input": 1_700_000_000}
+        heat = {"temp1_input": 1000 * busy, "temp2_input": 1000 * busy + 5000, "freq1_input": 1_700_000_000}
         board.with_amdgpu(slot, unique_id=unique_id, busy=busy, **heat)
-    with gauges(tmp_path, [gpu]) as opened:
-        measured = {"gpu_utilization": 0.4, "gpu_clock_mean_hz": 1.7e9, "temperature_max_c": 65}
-        assert window(opened, lambda: None) == {**measured, "gpu_dram_active_fraction": 0.2}
-        assert {source for _, source in opened.sources()} == {"amdgpu"}
+    for gpu in ("GPU-00a1b2c3d4e5f607", "0000:03:00.0"):
+        with gauges(tmp_path, [gpu]) as opened:
+            measured = {"gpu_utilization": 0.4, "gpu_clock_mean_hz": 1.7e9, "temperature_max_c": 45}
+            assert window(opened, lambda: None) == {**measured, "gpu_dram_active_fraction": 0.2}
+            assert {source for _, source in opened.sources()} == {"amdgpu"}
+    with gauges(tmp_path, ["GPU-00a1b2c3d4e5f607", "GPU-ff"]) as opened:
+        opened.mark()
+        assert first_row(opened) == {
+            "gpu0_utilization": 0.4, "gpu0_clock_hz": 1.7e9, "gpu0_temperature_c": 40, "gpu0_2_temperature_c": 45,
+            "gpu1_utilization": 0.99, "gpu1_clock_hz": 1.7e9, "gpu1_temperature_c": 99, "gpu1_2_temperature_c": 104,
+        }  # fmt: skip
 
 
 def throttling(first=0, second=0, over_currents=0):
@@ -197,7 +213,7 @@ def nvidia_window(monkeypatch, *gpus, stub):
     monkeypatch.setenv("STUB", stub)
     with gauges("/nowhere", gpus) as opened:
         moments = borders(opened, lambda: None)
-        return opened.window(*moments), opened.throttled(*moments), opened.unavailable()
+        return opened.window(*moments), opened.throttled(*moments), opened.unavailable(), first_row(opened)
 
 
 NVIDIA = {"gpu_utilization": 0.87, "gpu_clock_mean_hz": 1410e6, "temperature_max_c": 61}
@@ -213,9 +229,12 @@ CAPPED, HOT = "gpu1 power-capped in 2 of 2 samples", "gpu1 thermal throttling in
     ],
 )
 def test_nvidia_gpus_have_utilization_clock_and_throttling(nvml, monkeypatch, gpus, stub, capped, hot, throttled):
-    metrics, texts, _ = nvidia_window(monkeypatch, *gpus, stub=stub)
+    metrics, texts, _, row = nvidia_window(monkeypatch, *gpus, stub=stub)
     fractions = {"power_capped_fraction": capped, "thermal_throttled_fraction": hot}
     assert (metrics, texts) == ({**NVIDIA, **fractions}, throttled)
+    cells = {"utilization": 0.87, "clock_hz": 1410e6, "memory_used_bytes": 3e9, "temperature_c": 61}
+    assert {f"gpu1_{name}": value for name, value in cells.items()}.items() <= row.items()
+    assert row["throttling"] == ("; ".join(text.partition(" in ")[0] for text in throttled) or "none")
 
 
 @pytest.mark.parametrize(
@@ -227,6 +246,6 @@ def test_nvidia_gpus_have_utilization_clock_and_throttling(nvml, monkeypatch, gp
     ],
 )
 def test_quantities_without_nvml_are_missing_with_the_reason(nvml, monkeypatch, gpu, stub, why):
-    metrics, _, missing = nvidia_window(monkeypatch, gpu, stub=stub)
+    metrics, _, missing, _ = nvidia_window(monkeypatch, gpu, stub=stub)
     assert metrics == {}
     assert all(missing[quantity][0].endswith(why) for quantity in ("gpu_utilization", "gpu_clock_mean_hz"))

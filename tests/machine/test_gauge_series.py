@@ -2,11 +2,8 @@
 
 from contextlib import suppress
 
-import boards
 import pytest
-from controls import Board
 
-from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries
 from epochmeter.machine.gauges import core_ticks
 
@@ -81,35 +78,3 @@ def test_rows_follow_at_the_mean_period_and_throttling_of_all_samples_counts(tre
     cells = [(row["monotonic_ns"] / SECOND, row.get("throttling")) for row in series.drain()]
     assert cells == [(0.1, None), (1.1, "gpu0 power-capped; a  b"), (2.2, "none"), (3.15, None), (4.2, None)]
     assert series.drain() == []
-
-
-def columns_of(root, *gpus):
-    """The columns with a reading in the first row, without the time."""
-    series = GaugeSeries(root, 1.0)
-    opened = Gauges(gpus=gpus, root=root, series=series)
-    opened.mark()
-    opened.close()
-    return {name: cell for name, cell in series.drain()[0].items() if name != "monotonic_ns" and cell is not None}
-
-
-def test_board_and_amd_gpus_have_columns_by_sensor(tmp_path):
-    boards.write(tmp_path / "nano", "nano")
-    cells = {"ram_used_bytes": 1_802_000 * 1024, "gpu0_clock_hz": 612e6, "CPU_therm_temperature_c": 46.5}
-    assert columns_of(tmp_path / "nano") == {**cells, "GPU_therm_temperature_c": 44.0}
-    board = Board(tmp_path)
-    for slot, busy in [("0000:03:00.0", 40), ("0000:43:00.0", 99)]:
-        heat = {"temp1_input": 1000 * busy, "temp2_input": 1000 * busy + 5000, "freq1_input": 1_700_000_000}
-        board.with_amdgpu(slot, unique_id=slot[5:7], busy=busy, **heat)
-    cells = columns_of(tmp_path, "0000:03:00.0", "0000:43:00.0")
-    assert cells == {
-        "gpu0_utilization": 0.4, "gpu0_clock_hz": 1.7e9, "gpu0_temperature_c": 40, "gpu0_2_temperature_c": 45,
-        "gpu1_utilization": 0.99, "gpu1_clock_hz": 1.7e9, "gpu1_temperature_c": 99, "gpu1_2_temperature_c": 104,
-    }  # fmt: skip
-
-
-def test_nvidia_gpu_has_utilization_clock_memory_temperature_and_throttling(nvml, monkeypatch, tmp_path):
-    monkeypatch.setenv("STUB", "capped")
-    assert columns_of(tmp_path, "GPU-bbbb") == {
-        "gpu1_utilization": 0.87, "gpu1_clock_hz": 1410e6, "gpu1_memory_used_bytes": 3e9, "gpu1_temperature_c": 61,
-        "throttling": "gpu1 power-capped",
-    }  # fmt: skip

@@ -84,23 +84,16 @@ def l4t(root: Path) -> str:
     return ".".join(release.groups()) if release else ""
 
 
-def power_mode(root: Path) -> dict[str, str | int]:
-    """The current power mode: its id, and its name on this board."""
-    number = current_mode(root)
+def power_modes(root: Path) -> dict[str, object]:
+    """Return the current power mode, and all that can be set without a reboot, with their cores and highest clocks."""
+    available, _ = read_modes(read_text(root / CONF_FILE))
+    number, highest = current_mode(root), _highest_clocks(root)
     if number is None:
         return {}
-    available, _ = read_modes(read_text(root / CONF_FILE))
-    return {"id": number, **({"name": available[number].name} if number in available else {})}
-
-
-def power_modes(root: Path) -> list[dict[str, str | int]]:
-    """Return the power modes that can be set without a reboot, with their cores and highest clocks, if available."""
-    available, _ = read_modes(read_text(root / CONF_FILE))
-    current = available.get(-1 if (number := current_mode(root)) is None else number)
-    if current is None:
-        return []
-    highest = _highest_clocks(root)
-    return [
+    if number not in available:
+        return {"power_mode": {"id": number}}
+    current = available[number]
+    modes = [
         {
             "id": mode.number,
             "name": mode.name,
@@ -109,6 +102,7 @@ def power_modes(root: Path) -> list[dict[str, str | int]]:
         for mode in available.values()
         if mode.gating == current.gating
     ]
+    return {"power_mode": {"id": number, "name": current.name}, "power_modes": modes}
 
 
 def _highest_clocks(root: Path) -> dict[str, int]:
