@@ -33,17 +33,13 @@ def difference(more, less, rounds=None):
     return contrast({"more": 1.0, "less": -1.0}, {"more": more, "less": less}, by_name)
 
 
-def test_difference_has_welchs_interval():
+def test_difference_has_welchs_interval_and_none_of_a_single_run():
     samples = [190.0, 192.0, 188.0], [100.0, 101.0, 99.0]
     known = ttest_ind(*samples, equal_var=False)
     assert difference(*samples).value == pytest.approx(90.0)
     assert bounds(difference(*samples)) == pytest.approx([*known.confidence_interval()])
-    exponential = Estimate(0.0, -1.0, 1.0).map(math.exp)
-    assert (exponential.value, *bounds(exponential)) == pytest.approx((1.0, 1 / math.e, math.e))
-
-
-def test_single_run_has_no_interval():
     assert difference([3.0], [2.0]) == difference([3.0, 3.0], [2.0]) == Estimate(1.0)
+    assert difference([3.0, 3.0], [2.0, 2.0]) == Estimate(1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("values", [[0.714, 0.884], [5.0, 5.5, 6.3], [0.1, 9.0], [100.0, 101.0, 99.5, 100.2]])
@@ -53,7 +49,6 @@ def test_positive_mean_has_students_interval_of_the_logarithms(values):
     found = positive_means([values])[0]
     assert bounds(found) == pytest.approx([math.exp(log) for log in known])
     assert found.value == pytest.approx(sum(values) / len(values))
-    assert 0 < found.low < found.value < found.high
 
 
 def test_interval_of_two_repeats_borrows_from_other_configurations():
@@ -64,19 +59,14 @@ def test_interval_of_two_repeats_borrows_from_other_configurations():
     assert once == Estimate(7.0), "a single run has no interval, whatever the others vary by"
 
 
-ONE, OTHER = [10.0, 12.0, 14.5], [9.0, 11.1, 13.2]
-
-
-def test_difference_of_the_same_rounds_is_paired():
-    known = pytest.approx(ttest_rel(ONE, OTHER).confidence_interval())
-    assert bounds(difference(ONE, OTHER, rounds=[["a", "b", "c"]] * 2)) == known
-    assert bounds(difference(ONE, [11.1, 13.2, 9.0], rounds=[["a", "b", "c"], ["b", "c", "a"]])) == known
-
-
-@pytest.mark.parametrize("rounds", [[["a", "b", None]] * 2, [["a", "b", "c"], ["a", "b", "d"]], [["a", "b", "b"]] * 2])
-def test_runs_of_different_or_only_two_rounds_are_not_paired(rounds):
-    assert difference(ONE, OTHER, rounds=rounds) == difference(ONE, OTHER)
-    assert difference(ONE[:2], OTHER[:2], rounds=[[0, 1]] * 2) == difference(ONE[:2], OTHER[:2])
+def test_difference_of_at_least_three_common_rounds_is_paired():
+    one, other = [10.0, 12.0, 14.5], [9.0, 11.1, 13.2]
+    known = pytest.approx(ttest_rel(one, other).confidence_interval())
+    assert bounds(difference(one, other, [["a", "b", "c"]] * 2)) == known
+    assert bounds(difference(one, [11.1, 13.2, 9.0], [["a", "b", "c"], ["b", "c", "a"]])) == known
+    for rounds in ([["a", "b", None]] * 2, [["a", "b", "c"], ["a", "b", "d"]], [["a", "b", "b"]] * 2):
+        assert difference(one, other, rounds) == difference(one, other)
+    assert difference(one[:2], other[:2], [[0, 1]] * 2) == difference(one[:2], other[:2])
 
 
 def test_variances_are_moderated_by_the_pooled_one():
@@ -88,7 +78,7 @@ def test_variances_are_moderated_by_the_pooled_one():
     assert fits([[1.0], [2.0]])[0].dof == 0
 
 
-def test_round_effects_are_removed_from_means_and_variances():
+def test_effects_of_rounds_and_a_trend_are_removed_from_means_and_variances():
     """An additive table with residuals +-0.1: its two-way analysis of variance by hand."""
     bases, shifts = (1.0, 2.0, 4.0), (0.0, 5.0, -2.0)
     residuals = [[0.1, -0.1, 0.0], [-0.1, 0.1, 0.0], [0.0, 0.0, 0.0]]
@@ -100,6 +90,25 @@ def test_round_effects_are_removed_from_means_and_variances():
     assert fitted.variances.mean() == pytest.approx(0.04 / 4), "the residual sum of squares per degree of freedom"
     (fitted,) = fits([additive[0][:2], *additive[1:]], [[0, 1], [0, 1, 2], [0, 1, 2]])
     assert fitted.means[1] - fitted.means[0] == pytest.approx(1.0, abs=1e-3), "a missing run does not bias them"
+    started = [["0", "5", "7"], ["1", "3", "8"], ["2", "4", "6"]]  # a trend of 1 per run, 10 more per round
+    samples = [[base + float(place) + 10 * turn for turn, place in enumerate(places)]
+               for base, places in zip(bases, started, strict=True)]  # fmt: skip
+    (fitted,) = fits(samples, [[0, 1, 2]] * 3, started)
+    assert fitted.dof == 3, "one less for the trend"
+    assert [later - earlier for earlier, later in pairwise(fitted.means)] == pytest.approx([1.0, 2.0])
+
+
+def test_few_rounds_are_fitted_with_their_effects_and_with_a_trend():
+    samples, rounds = [[1.0, 3.1], [2.0, 4.0]], [[0, 1]] * 2
+    blocked, trend = fits(samples, rounds, [["a", "c"], ["b", "d"]])
+    assert blocked.means[1] - blocked.means[0] == pytest.approx(0.95)
+    assert trend.means[1] - trend.means[0] == pytest.approx(0.95 - 2.05 / 2), "a trend of 2.05 per round of two runs"
+    assert len(fits(samples, rounds, [["a", ""], ["b", "d"]])) == 1, "an unknown order has no trend"
+    assert len(fits(samples, rounds, [["a", "a"], ["a", "a"]])) == 1, "nor have runs at the same time"
+    one, other = (ratio_in_fits([fit], 1, 0) for fit in (blocked, trend))
+    every = Estimate(one.value, min(one.low, other.low), max(one.high, other.high))
+    assert ratio_in_fits([blocked, trend], 1, 0) == every
+    assert ratio_in_fits(fits([[1.0], [2.0]]), 1, 0) == Estimate(math.e)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +118,6 @@ def test_round_effects_are_removed_from_means_and_variances():
         ([10.1], [10.0], False),
         ([10.0, 10.0], [10.0, 10.0], True),
         ([11.0, 11.0], [10.0, 10.0], False),
-        ([10.5, 11.5], [10.0, 11.0], True),
         ([10.59], [10.0, 10.1, 10.2], True),  # 10.1 + 4.303 x 0.1 x sqrt(1 + 1/3) = 10.597
         ([10.61], [10.0, 10.1, 10.2], False),
     ],
@@ -122,16 +130,6 @@ def test_best_of_many_is_corrected_for_multiple_comparisons():
     best, equal, seems, slower = [10.0, 10.1, 10.2], [10.0, 10.15, 10.2], [10.4, 10.3, 10.5], [20.0, 20.1, 20.2]
     assert indistinguishable_from_best([best, seems], 0) == [True, False]
     assert indistinguishable_from_best([best, seems, *[equal] * 18, slower], 0) == [*[True] * 20, False]
-
-
-def test_ratio_of_several_fits_has_the_interval_of_all():
-    samples, rounds = [[1.0, 3.1], [2.0, 4.0]], [[0, 1]] * 2
-    fitted = fits(samples, rounds, [["a", "c"], ["b", "d"]])
-    alone = [ratio_in_fits([fit], 1, 0) for fit in fitted]
-    assert ratio_in_fits(fitted, 1, 0) == Estimate(
-        alone[0].value, min(one.low for one in alone), max(one.high for one in alone)
-    )
-    assert ratio_in_fits(fits([[1.0], [2.0]]), 1, 0) == Estimate(math.e)
 
 
 def test_recommended_repeats_use_the_variances_of_both_configurations():
@@ -178,25 +176,6 @@ def test_equal_configurations_are_seldom_called_different(repeats, noises, drift
     assert 100 * alarms / 300 <= most
 
 
-def test_trend_within_rounds_is_estimated_with_their_effects():
-    """An exact trend of 1 per run in three rounds of three configurations: the differences are those without it."""
-    started = [["0", "5", "7"], ["1", "3", "8"], ["2", "4", "6"]]
-    samples = [[base + float(place) + 10 * turn for turn, place in enumerate(places)]
-               for base, places in zip((1.0, 2.0, 4.0), started, strict=True)]  # fmt: skip
-    (fitted,) = fits(samples, [[0, 1, 2]] * 3, started)
-    assert fitted.dof == 3, "(3 - 1) x (3 - 1), less one for the trend"
-    assert [later - earlier for earlier, later in pairwise(fitted.means)] == pytest.approx([1.0, 2.0])
-
-
-def test_few_rounds_are_fitted_with_their_effects_and_with_a_trend():
-    samples, rounds = [[1.0, 3.1], [2.0, 4.0]], [[0, 1]] * 2
-    blocked, trend = fits(samples, rounds, [["a", "c"], ["b", "d"]])
-    assert blocked.means[1] - blocked.means[0] == pytest.approx(0.95)
-    assert trend.means[1] - trend.means[0] == pytest.approx(0.95 - 2.05 / 2), "a trend of 2.05 per round of two runs"
-    assert len(fits(samples, rounds, [["a", ""], ["b", "d"]])) == 1, "an unknown order has no trend"
-    assert len(fits(samples, rounds, [["a", "a"], ["a", "a"]])) == 1, "nor have runs at the same time"
-
-
 @pytest.mark.parametrize(("count", "repeats"), [(2, 3), (28, 2)])
 def test_interval_of_the_best_of_equal_configurations_covers_its_value(count, repeats):
     chance, covered = random.Random(0), 0
@@ -208,21 +187,15 @@ def test_interval_of_the_best_of_equal_configurations_covers_its_value(count, re
 
 
 def test_pairwise_ratios_share_variances_and_have_p_values():
-    known = ttest_ind([math.log(x) for x in (8.0, 8.1, 8.3)], [math.log(x) for x in (10.0, 10.1, 10.2)])
-    ((one, p_value),) = pairwise_ratios([([10.0, 10.1, 10.2], [8.0, 8.1, 8.3])])
-    assert one.value == pytest.approx(0.805, abs=1e-3)
-    assert p_value == pytest.approx(known.pvalue, rel=0.5), "of two groups that vary alike, nearly the pooled t-test"
     pairs = [([10.0 + n, 10.2 + n], [11.0 + n, 11.1 + n]) for n in range(10)]
-    (_, alone), (_, together) = pairwise_ratios(pairs[:1])[0], pairwise_ratios(pairs)[0]
-    assert together < alone
+    ((ratio, alone),), ((_, together), *_) = pairwise_ratios(pairs[:1]), pairwise_ratios(pairs)
+    assert (ratio.value, together < alone) == (pytest.approx(math.sqrt(11 * 11.1 / 10 / 10.2)), True)
     assert pairwise_ratios([([1.0], [2.0])]) == [(Estimate(2.0), None)]
     assert [p_value for _, p_value in pairwise_ratios([([1.0, 1.0], [1.0, 1.0]), ([1.0, 1.0], [2.0, 2.0])])] == [1, 0]
-
-
-def test_single_run_compared_with_repeats_has_their_variance():
-    # (12 - 10) / (1 x sqrt(1 + 1/3)) = 1.732 on 2 degrees of freedom: 1 - 1.732 / sqrt(2 + 3).
-    ((_, p_value),) = pairwise_ratios([([math.exp(value) for value in (9.0, 10.0, 11.0)], [math.exp(12.0)])])
-    assert p_value == pytest.approx(1 - 0.6**0.5)
+    # A single run has the variance of the repeats: (12 - 10) / (1 x sqrt(1 + 1/3)) = 1.732 on 2 degrees of freedom.
+    for values in ((9.0, 10.0, 11.0), (13.0, 14.0, 15.0)):
+        ((_, p_value),) = pairwise_ratios([([math.exp(value) for value in values], [math.exp(12.0)])])
+        assert p_value == pytest.approx(1 - 0.6**0.5), "1 - 1.732 / sqrt(2 + 3)"
 
 
 @pytest.mark.parametrize(("pairs", "dof"), [(12, 24), (8, 10)])
@@ -233,11 +206,11 @@ def test_equal_variances_of_many_pairs_are_pooled(pairs, dof):
     assert p_value == pytest.approx(2 * t_distribution.sf(0.2 / math.sqrt(0.02), dof))
 
 
-def fractions_called_different(factors, repeats, noises, count=50):
+def fractions_called_different(factor, repeats, noises, count=50):
     """Return the fractions of pairs that are called different, and of comparisons in which any is."""
     chance, different = random.Random(0), []
     for _ in range(count):
-        before, after = (sweep(chance, of, repeats, noises(chance))[0] for of in ([1.0] * 12, factors))
+        before, after = (sweep(chance, of, repeats, noises(chance))[0] for of in ([1.0] * 12, [factor] * 12))
         ratios, p_values = zip(*pairwise_ratios([*zip(before, after, strict=True)]), strict=True)
         rates = false_discovery_rates(p_values)
         different.append([rate <= 0.05 and not ratio.contains(1) for ratio, rate in zip(ratios, rates, strict=True)])
@@ -245,19 +218,17 @@ def fractions_called_different(factors, repeats, noises, count=50):
 
 
 @pytest.mark.parametrize(("repeats", "least"), [(2, 0.49), (3, 0.78)])
-def test_common_slowdown_of_all_configurations_is_detected(repeats, least):
-    """5 % at 2 % noise in 12 pairs; a t-test of each pair alone detects 1 to 3 % and 20 to 37 % of them."""
-    assert fractions_called_different([1.05] * 12, repeats, lambda _: [0.02] * 12)[0] >= least
+def test_common_slowdown_is_detected_and_unequal_noise_raises_few_false_alarms(repeats, least):
+    """5 % at 2 % noise in 12 pairs: a t-test of each pair alone detects 1 to 3 % and 20 to 37 % of them.
 
+    With fully pooled variances, any of 12 equal pairs would be called different in 15 % of the comparisons.
+    """
+    assert fractions_called_different(1.05, repeats, lambda _: [0.02] * 12)[0] >= least
 
-@pytest.mark.parametrize("repeats", [2, 3])
-def test_unequal_noise_of_two_sweeps_raises_few_false_alarms(repeats):
-    """With fully pooled variances, any of 12 equal pairs would be called different in 15 % of the comparisons."""
-
-    def noises(chance):
+    def unequal(chance):
         return [0.005 * 8 ** chance.random() for _ in range(12)]
 
-    assert fractions_called_different([1.0] * 12, repeats, noises, 200)[1] <= 0.1
+    assert fractions_called_different(1.0, repeats, unequal, 200)[1] <= 0.1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from epochmeter.results.bottleneck import find_bottleneck, part_seconds
         ({"compute": 1.0, "copy": 6.0, "overhead": 3.0}, "copy", []),
         ({"compute": 4.6, "prep_stall": 4.5, "fetch_stall": 0.9}, "compute prep_stall", ["fetch_stall"]),
         ({"compute": 5.2, "prep_stall": 4.8}, "compute", ["prep_stall"]),
+        ({"compute": 6.0}, "compute", []),
     ],
 )
 def test_largest_part_is_the_bottleneck_and_smaller_stalls_are_listed(seconds, parts, stalls):
@@ -21,17 +22,13 @@ def test_largest_part_is_the_bottleneck_and_smaller_stalls_are_listed(seconds, p
     assert found.equal or len(found.parts) == 1
 
 
-def test_parts_without_significant_difference_are_named_together():
-    bottleneck = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is None)
-    assert (bottleneck.parts, bottleneck.stalls, bottleneck.equal) == (("compute", "prep_stall"), (), False)
-
-    insignificant = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is not None)
-    assert (insignificant.parts, insignificant.stalls) == (("compute",), ())
-
-
-def test_unmeasured_part_can_make_it_undecided():
+def test_insignificant_differences_and_unmeasured_parts_can_make_it_undecided():
+    two = {"compute": 6.0, "prep_stall": 4.0}
+    found = find_bottleneck(two, 10.0, lambda part, other: other is None)
+    assert (found.parts, found.stalls, found.equal) == (("compute", "prep_stall"), (), False)
+    found = find_bottleneck(two, 10.0, lambda part, other: other is not None)
+    assert (found.parts, found.stalls) == (("compute",), ())
     assert find_bottleneck({"compute": 4.0}, 10.0) is find_bottleneck({}, 10.0) is None
-    assert find_bottleneck({"compute": 6.0}, 10.0).parts == ("compute",)
     assert find_bottleneck({"compute": 9.9, "overhead": -0.1}, 10.0).fractions == {"compute": 0.99, "overhead": 0.0}
 
 
@@ -46,9 +43,7 @@ def test_unmeasured_part_can_make_it_undecided():
     ],
 )
 def test_data_stall_is_divided_by_loader_times_with_decoding(timers, in_memory, stalls):
-    metrics = {**METRICS, **{f"steady/loader_{name}_s": value for name, value in timers.items()}}
-    assert part_seconds(metrics, in_memory=in_memory) == pytest.approx({**DEVICE, **stalls})
-
-
-METRICS = {"steady/compute_s": 4.0, "steady/copy_s": 0.0, "steady/overhead_s": 1.0, "steady/data_stall_s": 5.0}
-DEVICE = {"compute": 4.0, "copy": 0.0, "overhead": 1.0}
+    device = {"compute": 4.0, "copy": 0.0, "overhead": 1.0}
+    metrics = {f"steady/{name}_s": value for name, value in {**device, "data_stall": 5.0}.items()}
+    metrics |= {f"steady/loader_{name}_s": value for name, value in timers.items()}
+    assert part_seconds(metrics, in_memory=in_memory) == pytest.approx({**device, **stalls})

@@ -52,62 +52,58 @@ NEVER = [reaching(3 + n, batch=128 << n) for n in range(4)]
     ],
 )  # fmt: skip
 def test_text(case, runs, options):
-    assert_golden("answer", answer(*runs, **options), case)
+    result = answer(*runs, **options)
+    assert_golden("answer", result, case)
+    values = json.loads(json.dumps(replace(result, suggestions=(), prediction=None).values, allow_nan=False))
+    assert [choice["job"] for choice in values["choices"]] == [choice.cost.title for choice in result.choices]
 
 
 def test_each_model_and_dataset_has_its_best():
     runs = [run(2 * n + m, time_s + m, 100.0 - m, model=model, batch=64 >> m)
             for n, (model, time_s) in enumerate([("resnet50", 5.0), ("resnet152", 20.0)]) for m in (0, 1)]  # fmt: skip
     result = answer(*runs)
-    assert [[best.configuration.numbers for best in every] for every in result.by_workload.values()] == [
-        [[0], [1]],
-        [[2], [3]],
-    ]
-    assert answer(*THREE).by_workload == {}
+    numbers = [[best.configuration.numbers for best in every] for every in result.by_workload.values()]
+    assert (numbers, answer(*THREE).by_workload) == ([[[0], [1]], [[2], [3]]], {})
     assert_golden("answer", result, "workloads")
 
 
 def test_text_of_a_grid_with_repeats_and_noisy_runs():
     """Two keys of which one matters, ties of the best, and epoch times that vary by 74 %."""
     noise = (1.0, 1.01, 0.99)
+    points = [(32, 2, 10.0), (32, 4, 10.05), (32, 8, 10.1), (64, 2, 12.0), (64, 4, 12.1), (64, 8, 12.0)]
     runs = [
-        run(number, time_s * noise[repeat], 100.0 * noise[repeat], batch=batch, workers=workers, repeat=repeat)
-        for number, ((batch, workers, time_s), repeat) in enumerate(
-            (point, repeat)
-            for point in [(32, 2, 10.0), (32, 4, 10.05), (32, 8, 10.1), (64, 2, 12.0), (64, 4, 12.1), (64, 8, 12.0)]
-            for repeat in range(3)
-        )
-    ]
+        run(3 * place + n, time_s * factor, 100.0 * factor, batch=batch, workers=workers, repeat=n)
+        for place, (batch, workers, time_s) in enumerate(points) for n, factor in enumerate(noise)
+    ]  # fmt: skip
     for number, std_s in {4: 7.5, 1: 1.5, 0: 2.0, 2: 1.3}.items():
         runs[number] = replace(runs[number], metrics={**runs[number].metrics, "std/e2e_s": std_s})
-    found = answer(*runs)
-    assert [share.key for share in found.shares] == ["batch", "workers"]
-    assert [(noisy.number, round(variation, 2)) for noisy, variation in found.noisy][:2] == [(4, 0.74), (0, 0.2)]
-    assert found.chosen_from == 6, "the configurations with the least energy"
+    result = answer(*runs)
+    assert [share.key for share in result.shares] == ["batch", "workers"]
+    assert [(noisy.number, round(variation, 2)) for noisy, variation in result.noisy][:2] == [(4, 0.74), (0, 0.2)]
+    assert result.chosen_from == 6, "the configurations with the least energy"
     alone = answer(*(run for run in runs if run.job["workers"] == 2)).choices[0].cost.time
-    assert found.choices[0].cost.time.high > alone.high
-    assert_golden("answer", found, "grid")
+    assert result.choices[0].cost.time.high > alone.high
+    assert_golden("answer", result, "grid")
 
 
 def test_a_pure_interaction_names_no_key_that_matters_most():
     points = [(32, 2, 10.0), (32, 4, 20.0), (64, 2, 20.0), (64, 4, 10.0)]
-    found = answer(*(trained(number, time_s, batch=batch, workers=workers)
-                     for number, (batch, workers, time_s) in enumerate(points)))  # fmt: skip
-    assert "No key alone explains the variance of time" in page_markdown(Page("answer", found))
+    result = answer(
+        *(run(n, time_s, batch=batch, workers=workers) for n, (batch, workers, time_s) in enumerate(points))
+    )
+    assert "No key alone explains the variance of time" in page_markdown(Page("answer", result))
 
 
 def test_large_difference_that_repeats_do_not_resolve_is_stated():
     """Of two configurations 35 % apart with a noise of 15 %, two repeats are too few."""
-    times = [(64, 1.0), (64, 1.2), (32, 1.35), (32, 1.62)]
-    runs = [run(n, time_s, batch=batch, repeat=n % 2) for n, (batch, time_s) in enumerate(times)]
-    excess, repeats = answer(*runs).unresolved
-    assert (excess, repeats) == (pytest.approx(0.35), 5)
+    runs = [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate((1.0, 1.2, 1.35, 1.62))]
+    assert answer(*runs).unresolved == (pytest.approx(0.35), 5)
     assert answer(*runs[::2]).unresolved is None, "configurations that ran once have another note"
     close = [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate([1.0, 1.2, 1.05, 1.26])]
     assert answer(*close).unresolved is None
 
 
-def test_baseline_is_compared_by_its_repeats():
+def test_baseline_is_one_configuration_and_is_compared_by_its_repeats():
     times = [(10.0, 64), (10.1, 64), (8.0, 32), (8.1, 32)]
     runs = [run(n, time_s, 100.0 + n, batch=batch, repeat=n % 2) for n, (time_s, batch) in enumerate(times)]
     best, baseline = answer(*runs, baseline={"batch": 64}).rows
@@ -117,46 +113,23 @@ def test_baseline_is_compared_by_its_repeats():
     assert best.energy.value == pytest.approx((102 * 103 / 100 / 101) ** 0.5)
     module = [replace(one, energy_covers="module") for one in runs[:2]]
     assert answer(*module, *runs[2:], baseline={"batch": 64}).rows[0].energy is None
-
-
-@pytest.mark.parametrize(("baseline", "count"), [({"batch": 9}, 0), ({"model": "resnet152"}, 3), ({"bach": 8}, 0)])
-def test_baseline_is_exactly_one_configuration(baseline, count):
-    message = rf"{count} configurations have the values .*\n  hint: .*: batch 64; batch 32; batch 16"
-    with pytest.raises(ValueError, match=message):
-        answer(*THREE, baseline=baseline)
+    for values, count in (({"batch": 9}, 0), ({"model": "resnet152"}, 3), ({"bach": 8}, 0)):
+        message = rf"{count} configurations have the values .*\n  hint: .*: batch 64; batch 32; batch 16"
+        with pytest.raises(ValueError, match=message):
+            answer(*THREE, baseline=values)
     assert answer(*THREE, baseline="defaults").baseline.title == "batch 16"
 
 
-def test_tie_is_not_best_by_every_criterion():
+def test_ties_samples_and_keys_that_affect_convergence_limit_the_answer():
     near = [run(n, 10.0 + n / 10, 100.0 + 30 * n, repeat=n) for n in range(3)]
     less = [run(3 + n, 12.0 + n / 10, 135.0 + 30 * n, batch=32, repeat=n) for n in range(3)]
     assert not answer(*near, *less).is_best_by_all
-
-
-@pytest.mark.parametrize("runs", [[], [run(0, None)], [run(0, float("nan"))]])
-def test_without_time_there_is_no_answer(runs):
-    assert answer(*runs) is None
-
-
-def test_values_are_plain_json():
-    result = answer(run(0, 10.0, 300.0), run(1, 12.0, 200.0, batch=32))
-    values = json.loads(json.dumps(result.values, allow_nan=False))
-    fastest = values["choices"][0]
-    assert (fastest["job"], fastest["time_s"], fastest["bottleneck"]) == ("batch 64", 10.0, ["compute"])
-    assert (values["bottlenecks"], values["prediction"]) == ({"compute": 2}, None)
-
-
-def test_numbers_of_samples_and_keys_that_affect_convergence_are_stated():
     few = run(1, 10.0, batch=32)
     many = replace(few, number=2, job={**few.job, "batch": 8}, metrics={**few.metrics, "steady/samples": 50000.0})
     assert (answer(few).samples, answer(few, many).samples) == (None, (1000.0, 50000.0))
     assert answer(few, many).convergence_keys == ["batch"]
     targeted = [run(number, 10.0, batch=8 * (1 + number), target_accuracy=0.5) for number in range(2)]
     assert answer(*targeted).convergence_keys == []
-
-
-def test_single_runs_are_counted_until_repeated():
-    runs = [run(0, 10.0), run(1, 10.0, workers=8)]
-    again = [run(2, 10.0, repeat=1), run(3, 10.0, repeat=1, workers=8)]
-    found = [answer(*some).single_runs for some in (runs[:1], runs, [*runs, again[0]], [*runs, *again])]
-    assert found == [0, 2, 1, 0]
+    runs = [run(n, 10.0, workers=8 >> n // 2, repeat=n % 2) for n in range(4)]
+    assert [answer(*some).single_runs for some in (runs[:1], runs[::2], runs[:3], runs)] == [0, 2, 1, 0]
+    assert [answer(*some) for some in ([], [run(0, None)], [run(0, float("nan"))])] == [None] * 3

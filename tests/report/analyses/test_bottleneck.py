@@ -37,13 +37,10 @@ def test_the_bottleneck_is_the_largest_part(times, part, stalls, by):
     assert (found.parts, found.stalls, found.why) == ((part,), tuple(stalls), None)
 
 
-def test_a_stall_whose_interval_spans_zero_is_not_stated():
+def test_parts_without_significant_difference_are_named_with_the_repeats_needed():
     noisy = spread(11.4), spread(11.5, 0.3), spread(12.0, 0.3)  # fetch stall 0.5 +- 0.7
     for found in (verdict(*noisy), verdict(*noisy, in_memory=True)):
         assert (found.parts, found.stalls) == (("compute",), ())
-
-
-def test_parts_without_significant_difference_are_named_with_the_repeats_needed():
     # Compute 4.6, fetch stall 5.2: 0.6 +- 0.73.
     found = verdict(spread(4.6, 0.3), spread(5.6, 0.3), spread(10.8, 0.3))
     assert (found.parts, found.equal) == (("fetch_stall", "compute"), False)
@@ -59,14 +56,10 @@ def test_parts_of_the_epoch_on_synthetic_batches_are_parts_of_their_own():
     assert found.fractions["overhead"] == pytest.approx(0.4 / 7)
 
 
-@pytest.mark.parametrize("by", [None, 0.005], ids=["one of each", "three of each"])
-def test_a_stall_far_below_zero_decides_nothing(by):
-    times = [[value] if by is None else spread(value, by) for value in (2.46, 0.28, 0.52)]
-    for found in (verdict(*times), verdict(*times, in_memory=True)):
-        assert (found.parts, found.why) == ((), "disturbed")
-
-
-def test_a_stall_that_is_below_zero_by_noise_alone_decides_as_if_it_were_zero():
+def test_a_stall_far_below_zero_decides_nothing_and_one_by_noise_alone_is_zero():
+    for times in ([[2.46], [0.28], [0.52]], [spread(2.46, 0.005), spread(0.28, 0.005), spread(0.52, 0.005)]):
+        for found in (verdict(*times), verdict(*times, in_memory=True)):
+            assert (found.parts, found.why) == ((), "disturbed")
     found = verdict([1.00, 1.01, 0.99], [0.997, 1.003, 0.993], [2.0, 2.01, 1.99])
     assert (found.parts, found.equal) == (("fetch_stall", "compute"), True)
 
@@ -88,24 +81,17 @@ def one(*runs):
 TIMERS = {"loader_read": 3.0, "loader_preprocess": 1.0, "loader_decode": 0.5}
 
 
-def test_the_parts_are_those_of_the_run_and_a_dataset_in_memory_has_no_fetch_stall():
+def test_parts_of_configurations_are_means_of_their_runs_and_may_be_absent():
     found = one(spent(compute=4.0, copy=0.5, overhead=0.5, data_stall=5.0, **TIMERS))
     assert (found.parts, found.stalls) == (("compute",), ("fetch_stall", "prep_stall"))
     assert found.fractions == pytest.approx(
         {"compute": 0.4, "copy": 0.05, "overhead": 0.05, "fetch_stall": 0.375, "prep_stall": 0.125}
     )
     assert one(spent(layout="memory", compute=1.0, data_stall=9.0, **TIMERS)).parts == ("prep_stall",)
-
-
-def test_repeats_count_as_their_mean_and_noisy_ones_leave_parts_not_significantly_different():
     found = one(spent(0, compute=9.0, overhead=1.0), spent(1, compute=3.0, overhead=7.0))
     assert found.fractions == pytest.approx({"compute": 0.6, "overhead": 0.4})
     assert (found.parts, found.equal) == (("compute", "overhead"), False)
-    alike = [spent(n, compute=6.0 + n / 10, overhead=4.0 - n / 10) for n in range(3)]
-    assert one(*alike).parts == ("compute",)
-
-
-def test_without_the_largest_part_or_a_time_there_is_no_bottleneck():
+    assert one(*(spent(n, compute=6.0 + n / 10, overhead=4.0 - n / 10) for n in range(3))).parts == ("compute",)
     assert one(spent(compute=6.0)).parts == ("compute",)
     absent = [spent(compute=4.0), *(costing(0, value, steady={"compute_s": 9.0}) for value in (None, nan, inf))]
     assert [epoch_bottlenecks(group_repeats([run])) for run in absent] == [{}] * 4

@@ -6,16 +6,12 @@ from math import log
 import pytest
 from golden import assert_golden
 from scipy.stats import ttest_1samp
-from sweeps import costing
+from sweeps import costing as run
 
 from epochmeter.report.analyses.comparison import analyze
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
-
-
-def run(number, time_s, energy_j=None, epochs=(), **keys):
-    return costing(number, time_s, energy_j, epochs=[{"epoch/e2e_s": seconds} for seconds in epochs], **keys)
 
 
 def sweeps_compared(before, after):
@@ -50,29 +46,14 @@ def test_text(case, before, after):
     assert_golden("comparison", sweeps_compared(before, after), case)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [([], []), ([run(0, 1.0)], []), ([], [run(0, 1.0)]),
-     *(([run(0, value)], [run(0, 1.0)]) for value in (None, float("nan"), float("inf"), 0.0))],
-)  # fmt: skip
-def test_without_runs_or_a_metric_there_is_nothing_to_compare(before, after):
-    result = sweeps_compared(before, after)
-    assert (bool(result.pairs), result.overall, result.differences) == (bool(before and after), [], [])
-
-
-@pytest.mark.parametrize(
-    ("after", "verdict"),
-    [([10.0, 10.1, 10.2], "no difference"), ([8.0, 10.1, 12.0], "inconclusive"), ([8.0, 8.1, 8.3], "differs")],
-)
-def test_interval_of_the_ratio_of_repeats_decides(after, verdict):
-    found = one(repeated([10.0, 10.1, 10.2]), repeated(after))
-    assert (found.basis, found.verdict) == ("runs", verdict)
-    assert found.ratio.low < found.ratio.value < found.ratio.high
-    assert (found.before, found.after) == pytest.approx((10.1, sum(after) / 3))
-
-
-def test_single_run_has_no_interval_from_its_epochs_but_from_the_others_repeats():
-    found = one([run(0, 10.0, epochs=[50.0, 10.0, 10.1, 9.9])], [run(0, 8.0, epochs=[40.0, 8.0, 8.1, 7.9])])
+def test_interval_of_the_ratio_of_repeats_decides():
+    cases = {"no difference": [10.0, 10.1, 10.2], "inconclusive": [8.0, 10.1, 12.0], "differs": [8.0, 8.1, 8.3]}
+    for verdict, after in cases.items():
+        found = one(repeated([10.0, 10.1, 10.2]), repeated(after))
+        assert (found.basis, found.verdict) == ("runs", verdict)
+        assert found.ratio.low < found.ratio.value < found.ratio.high
+        assert (found.before, found.after) == pytest.approx((10.1, sum(after) / 3))
+    found = one([run(0, 10.0)], [run(0, 8.0)])
     assert (found.basis, found.verdict, found.ratio.low) == ("one each", "inconclusive", None)
     found = one(repeated([10.0, 10.1, 10.2]), [run(0, 8.0)])
     assert (found.basis, found.counts, found.verdict) == ("runs", (3, 1), "differs")
@@ -80,10 +61,11 @@ def test_single_run_has_no_interval_from_its_epochs_but_from_the_others_repeats(
 
 def test_one_of_many_small_p_values_is_inconclusive():
     """One p-value of 0.03 among twenty is what chance alone brings."""
-    before = [each for n in range(20) for each in repeated([10.0, 10.1, 10.2], first=3 * n, batch=8 * (n + 1))]
-    others, fifth = [10.0, 10.15, 10.2], [10.3, 10.2, 10.4]
-    after = [each for n in range(20)
-             for each in repeated(fifth if n == 4 else others, first=3 * n, batch=8 * (n + 1))]  # fmt: skip
+    afters = {4: [10.3, 10.2, 10.4]}
+    before, after = (
+        [each for n in range(20) for each in repeated(times.get(n, others), first=3 * n, batch=8 * (n + 1))]
+        for times, others in (({}, [10.0, 10.1, 10.2]), (afters, [10.0, 10.15, 10.2]))
+    )
     result = sweeps_compared(before, after)
     (seeming,) = [each for each in result.differences if each.title == "batch 40"]
     assert seeming.p_value < 0.05 < seeming.q_value
@@ -93,15 +75,18 @@ def test_one_of_many_small_p_values_is_inconclusive():
     assert sizes == sorted(sizes, reverse=True), "the largest difference comes first"
 
 
-def test_energy_is_compared_if_it_covers_the_same():
+def test_only_measured_and_comparable_metrics_are_compared():
     before, after = [run(0, 10.0, 100.0)], [run(0, 10.0, 80.0)]
     assert [(each.metric, each.ratio.value) for each in compared(before, after)] == [
-        ("steady/e2e_s", pytest.approx(1.0)),
-        ("steady/energy_j", pytest.approx(0.8)),
-    ]
-    other = sweeps_compared(before, [replace(after[0], energy_covers="module")])
-    assert [each.metric for each in other.differences] == ["steady/e2e_s"]
-    assert other.no_energy == NoEnergy(0, 2, None, ("GPUs used", "module"))
+        ("steady/e2e_s", pytest.approx(1.0)), ("steady/energy_j", pytest.approx(0.8)),
+    ]  # fmt: skip
+    module = sweeps_compared(before, [replace(after[0], energy_covers="module")])
+    assert [each.metric for each in module.differences] == ["steady/e2e_s"]
+    assert module.no_energy == NoEnergy(0, 2, None, ("GPUs used", "module"))
+    absent = [[run(0, value)] for value in (None, float("nan"), 0.0)]
+    for one_side, other in (([], []), (after, []), ([], after), *((runs, after) for runs in absent)):
+        result = sweeps_compared(one_side, other)
+        assert (bool(result.pairs), result.overall, result.differences) == (bool(one_side and other), [], [])
 
 
 def test_over_all_configurations_the_configuration_is_the_unit():
@@ -111,8 +96,7 @@ def test_over_all_configurations_the_configuration_is_the_unit():
     known = ttest_1samp([log(x) for x in (0.8, 0.82, 0.79)], 0).confidence_interval()
     assert (together.title, together.basis, together.counts) == ("", "configurations", (3, 3))
     assert (log(together.ratio.low), log(together.ratio.high)) == pytest.approx((known.low, known.high))
-    two = compared(before[:2], after[:2])
-    assert [each.title for each in two] == ["batch 8", "batch 16"]
+    assert [each.title for each in compared(before[:2], after[:2])] == ["batch 8", "batch 16"]
 
 
 # Counterparts
