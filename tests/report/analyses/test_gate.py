@@ -31,49 +31,42 @@ def around(value, spread=0.01, count=5):
     return [value * (1 + spread * (place - (count - 1) / 2)) for place in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("after", "verdict", "code"),
-    [(1.10, "violated", 2), (1.03, "undecided", 3), (1.00, "passed", 0), (0.9, "passed", 0)],
-)
-def test_ratio_is_compared_with_the_bound(after, verdict, code):
-    result = checks([around(1.0, 0.001)], [around(after, 0.001)])
-    assert [check.verdict for check in result] == [verdict]
-    assert exit_code(result) == code
-    assert result[0].ratio.value == pytest.approx(after, rel=1e-6)
-
-
-def test_single_runs_decide_nothing_and_equal_repeats_are_compared_exactly():
+def test_ratio_is_compared_with_the_bound():
+    for after, verdict, code in (
+        (1.10, "violated", 2),
+        (1.03, "undecided", 3),
+        (1.00, "passed", 0),
+        (0.9, "passed", 0),
+    ):
+        (check,) = result = checks([around(1.0, 0.001)], [around(after, 0.001)])
+        assert (check.verdict, exit_code(result)) == (verdict, code)
+        assert check.ratio.value == pytest.approx(after, rel=1e-6)
     (check,) = checks([[1.0]], [[2.0]])
     assert (check.verdict, check.ratio.value, check.ratio.low, check.repeats) == ("undecided", 2.0, None, None)
     equal = checks([[1.0, 1.0]] * 3, [[1.0, 1.0], [1.03, 1.03], [1.04, 1.04]])
-    assert [check.verdict for check in equal] == ["passed", "passed", "violated"]
+    assert [check.verdict for check in equal] == ["passed", "passed", "violated"], "repeats without variance"
     with pytest.raises(ValueError, match="no configuration"):
         checks([], [])
-
-
-def test_recommended_repeats_decide_with_a_probability_of_80_percent():
-    """By hand: log(1.055 / 1.03) is 0.0240; 1.734 + 0.862 times 0.02 x sqrt(2 / 10) is 0.0232, and 0.0246 for 9."""
+    # By hand: log(1.055 / 1.03) is 0.0240; 1.734 + 0.862 times 0.02 x sqrt(2 / 10) is 0.0232, and 0.0246 for 9.
     (check,) = checks([around(1.0, 0.02, 3)], [around(1.055, 0.02, 3)])
     assert (check.verdict, check.repeats) == ("undecided", 10)
 
 
 def test_many_configurations_at_the_bound_are_rarely_called_violations():
     """Holm's correction: any violation among eight configurations exactly at the bound in about 5 % of the gates."""
-    chance = random.Random(1)
-    alarms = 0
+    chance, alarms = random.Random(1), 0
     for _ in range(100):
-        before = [[math.exp(chance.gauss(0, 0.01)) for _ in range(3)] for _ in range(8)]
-        after = [[1.03 * math.exp(chance.gauss(0, 0.01)) for _ in range(3)] for _ in range(8)]
+        before, after = ([[factor * math.exp(chance.gauss(0, 0.01)) for _ in range(3)] for _ in range(8)]
+                         for factor in (1.0, 1.03))  # fmt: skip
         alarms += exit_code(checks(before, after)) == 2
     assert alarms <= 10
 
 
 def test_drift_cancels_between_interleaved_configurations():
-    drift = [1.0, 1.1, 1.2, 1.3, 1.4]
-    noise = [1.0, 1.001, 0.999, 1.0, 1.001]
-    baseline, other = configurations(drift, [1.06 * a * b for a, b in zip(drift, noise, strict=True)])
-    assert check_bounds([(baseline, other)], {"time": 1.03})[0].verdict == "undecided"
-    assert check_bounds([(baseline, other)], {"time": 1.03}, interleaved=True)[0].verdict == "violated"
+    drift, noise = [1.0, 1.1, 1.2, 1.3, 1.4], [1.0, 1.001, 0.999, 1.0, 1.001]
+    pair = tuple(configurations(drift, [1.06 * a * b for a, b in zip(drift, noise, strict=True)]))
+    for interleaved, verdict in {False: "undecided", True: "violated"}.items():
+        assert check_bounds([pair], {"time": 1.03}, interleaved=interleaved)[0].verdict == verdict
 
 
 def test_text_and_missing_energy():
