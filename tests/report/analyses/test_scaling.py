@@ -16,21 +16,12 @@ def one(runs):
     return result
 
 
-def test_one_rank_of_ddp_replaces_a_single_device_and_data_parallel_splits_its_batch():
+def test_weak_and_strong_scaling_are_compared_with_one_device_and_one_is_described():
     runs = [trained(0, 98.0, strategy="ddp"), ddp(1, 196.0)]
-    assert one(runs).speedup.value == pytest.approx(2.0)
+    assert one(runs).speedup.value == pytest.approx(2.0), "one rank of ddp replaces a single device"
     assert one([*runs, trained(2, 100.0)]).one_numbers == [2]
     result = one([trained(0, 100.0), trained(1, 130.0, strategy="dp", ranks=2, batch=128)])
-    assert (result.kind, result.device_batch) == (WEAK, 64)
-
-
-def test_superlinear_scaling_is_significant():
-    assert not one([trained(0, 100.0), ddp(1, 203.0)]).is_superlinear
-    noisy = [ddp(1 + n, 180.0 + 60 * n, repeat=n) for n in range(2)]
-    assert not one([trained(0, 100.0, repeat=0), trained(3, 99.0, repeat=1), *noisy]).is_superlinear
-
-
-def test_both_kinds_of_scaling_are_compared_and_one_is_described():
+    assert (result.kind, result.device_batch) == (WEAK, 64), "DataParallel splits its batch"
     result = analyze([trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0), ddp(3, 210.0, batch=128)])
     speedups = [(each.device_batch, each.kind, each.speedup.value) for each in result.compared]
     assert speedups == [(64, WEAK, pytest.approx(1.98)), (64, STRONG, pytest.approx(1.8)),
@@ -39,11 +30,19 @@ def test_both_kinds_of_scaling_are_compared_and_one_is_described():
     assert result.compared[1].overhead_s is None, "batch sizes per device differ"
 
 
-def test_overhead_is_the_longer_compute_time_per_step():
+def test_superlinear_scaling_is_significant():
+    assert not one([trained(0, 100.0), ddp(1, 203.0)]).is_superlinear
+    noisy = [ddp(1 + n, 180.0 + 60 * n, repeat=n) for n in range(2)]
+    assert not one([trained(0, 100.0, repeat=0), trained(3, 99.0, repeat=1), *noisy]).is_superlinear
+
+
+def test_overhead_is_the_longer_compute_time_per_step_if_significant_by_its_interval_or_size():
     # 1000 samples: 16 steps of 64 in 9 s of compute on one, 8 a rank in 4.9 s on two: 562.5 and 612.5 ms a step.
     result = one([trained(0, 100.0), ddp(1, 187.5, steady={"compute_s": 4.9})])
-    assert (result.step_s, result.overhead_s.value) == pytest.approx((0.5625, 0.05))
-    assert result.has_overhead
+    assert (result.step_s, result.overhead_s.value, result.has_overhead) == pytest.approx((0.5625, 0.05, True))
+    more = [Estimate(0.001, -0.001, 0.003), Estimate(0.0015), Estimate(0.0025), Estimate(0.0015, 0.001, 0.002)]
+    has_overhead = [replace(result, overhead_s=each, step_s=0.1).has_overhead for each in more]
+    assert has_overhead == [False, False, True, True]
 
 
 def test_effects_of_rounds_cancel_in_the_overhead_and_the_speedup():
@@ -58,34 +57,16 @@ def test_effects_of_rounds_cancel_in_the_overhead_and_the_speedup():
     assert result.overhead_s.high - result.overhead_s.low < 0.5 * (free.overhead_s.high - free.overhead_s.low)
 
 
-@pytest.mark.parametrize(
-    ("more", "has_overhead"),
-    [
-        (Estimate(0.001, -0.001, 0.003), False),
-        (Estimate(0.0015), False),
-        (Estimate(0.0025), True),
-        (Estimate(0.0015, 0.001, 0.002), True),
-    ],
-)
-def test_overhead_is_significant_by_its_interval_or_size(more, has_overhead):
-    result = one([trained(0, 100.0), ddp(1, 190.0)])
-    assert replace(result, overhead_s=more, step_s=0.1).has_overhead == has_overhead
-
-
-def test_one_device_of_another_host_is_not_compared():
+def test_without_one_device_on_the_same_host_there_is_no_comparison():
     runs = [trained(0, 100.0), ddp(1, 190.0), trained(2, 100.0), ddp(3, 180.0)]
-    hosts = ("h1", "h2", "h3", "h3")
-    result = analyze([replace(run, host=host) for run, host in zip(runs, hosts, strict=True)])
+    result = analyze([replace(run, host=host) for run, host in zip(runs, ("h1", "h2", "h3", "h3"), strict=True)])
     assert [each.title for each in result.unpaired] == ["resnet152 on jpeg, h2"]
     assert [(each.title, each.numbers) for each in result.compared] == [("resnet152 on jpeg, h3", [3])]
     (result,) = analyze([trained(0, 100.0, model="resnet50"), ddp(1, 190.0)]).unpaired
     assert (result.strategy, result.devices, result.batches) == ("ddp", 2, [64, 128])
-
-
-@pytest.mark.parametrize("runs", [[], [trained(0, 1.0), trained(1, 2.0, batch=128)],
-                                  [trained(0, 1.0), ddp(1, 2.0, steady={"samples_per_s": None})]])  # fmt: skip
-def test_without_several_devices_or_speed_there_is_no_scaling(runs):
-    assert analyze(runs) is None
+    alone = [trained(0, 1.0), trained(1, 2.0, batch=128)]
+    assert analyze([]) is analyze(alone) is None
+    assert analyze([alone[0], ddp(1, 2.0, steady={"samples_per_s": None})]) is None, "without speed"
 
 
 @pytest.mark.parametrize(
