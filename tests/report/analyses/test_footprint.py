@@ -30,22 +30,15 @@ def test_runs_of_a_sweep_are_added_with_their_uncertainties():
     assert_golden("footprint", analyze([*runs, failed, reused]))
 
 
-def without(run, part):
-    return replace(run, metrics={name: value for name, value in run.metrics.items() if part not in name})
-
-
-def test_costs_in_several_currencies_are_not_added():
-    result = analyze([emitting(0, 100.0), emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)])
-    assert (result.cost, result.currencies, result.co2e_g.value) == (None, ["EUR", "USD"], pytest.approx(200.0))
-
-
 def test_each_run_of_the_sweep_is_counted_or_has_a_reason():
-    """The sweep began without `footprint` keys, and one run has not ended."""
+    """The sweep began without `footprint` keys, one run has not ended, and one has no price."""
     earlier = replace(emitting(0, 100.0, keys={}), metrics={"total/energy_j": 3.6e6})
-    running = replace(emitting(1, None), state="unfinished")
-    result = analyze([earlier, running, without(emitting(2, 100.0), "cost"), emitting(3, 100.0)])
-    assert result.numbers == [3]
-    assert result.missing == {"co2e_g": [0], "unfinished": [1], "cost": [2]}
-    result = analyze([without(emitting(0, 100.0), "co2e")])
-    assert (result.numbers, result.co2e_g, result.missing) == ([], None, {"co2e_g": [0]})
+    running, paid = replace(emitting(1, None), state="unfinished"), emitting(3, 100.0)
+    free = replace(paid, number=2, metrics={name: value for name, value in paid.metrics.items() if "cost" not in name})
+    result = analyze([earlier, running, free, paid])
+    assert (result.numbers, result.missing) == ([3], {"co2e_g": [0], "unfinished": [1], "cost": [2]})
+    result = analyze([replace(paid, metrics={"total/energy_j": 3.6e6})])
+    assert (result.numbers, result.co2e_g, result.missing) == ([], None, {"co2e_g": [3]})
     assert analyze([trained(0, 100.0)]) is None, "no intensity and no price"
+    result = analyze([paid, emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)])
+    assert (result.cost, result.currencies, result.co2e_g.value) == (None, ["EUR", "USD"], pytest.approx(200.0))

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from golden import assert_golden
 from sweeps import costing, trained
 
@@ -17,8 +16,6 @@ def run(number, batch, energy_j, e2e_s, **more):
 
 
 ROWS = [run(0, 8, 300.0, 10.0), run(1, 16, 200.0, 12.0), run(2, 32, 250.0, 11.0), run(3, 64, 310.0, 12.0)]
-BEST = run(4, 128, 100.0, 9.0)
-MODULE = replace(ROWS[1], energy_covers="module")
 
 
 def titles(points):
@@ -35,18 +32,14 @@ def test_front_is_of_means_and_of_measured_objectives():
     assert analyze(ROWS, []) is analyze(ROWS, ["total/edp_js"]) is None
 
 
-@pytest.mark.parametrize(
-    ("case", "runs"),
-    [("", [*ROWS, run(5, 256, None, 5.0)]), ("one_best", [*ROWS, BEST]), ("no_front", [ROWS[0], MODULE])],
-)
-def test_only_a_search_has_a_page(tmp_path, case, runs):
+def test_only_a_search_has_a_page(tmp_path):
     assert search_objectives(tmp_path) == []
     write_json(tmp_path / "search.json", {"objectives": OBJECTIVES})
-    assert_golden("front", analyze(runs, search_objectives(tmp_path)), case)
+    module = [ROWS[0], replace(ROWS[1], energy_covers="module")]
+    cases = {"": [*ROWS, run(5, 256, None, 5.0)], "one_best": [*ROWS, run(4, 128, 100.0, 9.0)], "no_front": module}
+    for case, runs in cases.items():
+        assert_golden("front", analyze(runs, search_objectives(tmp_path)), case)
+    equal = [run(0, 8, None, 10.0), run(1, 16, None, 10.0), run(2, 32, None, 11.0)]
+    assert_golden("front", analyze(equal, ["steady/e2e_s"]), "same_best")
     (tmp_path / "search.json").write_text("[")
     assert search_objectives(tmp_path) == []
-
-
-def test_configurations_that_are_equally_good_in_one_objective_are_listed():
-    runs = [run(0, 8, None, 10.0), run(1, 16, None, 10.0), run(2, 32, None, 11.0)]
-    assert_golden("front", analyze(runs, ["steady/e2e_s"]), "same_best")

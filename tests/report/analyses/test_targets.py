@@ -19,11 +19,6 @@ def one(runs):
     return result
 
 
-def best(result):
-    """Titles of the fastest and of the least energy."""
-    return [choice.cost.title for choice in result.choices]
-
-
 def on_front(result):
     return [point.title for point in result.points if point.on_front]
 
@@ -38,24 +33,22 @@ FAR = [reaching(15 + n, 600.0 + 4 * n, 480.0 + 40 * n, batch=99, seed=n) for n i
 @pytest.mark.parametrize(("time_s", "energy_j"), [(60.0, 900.0), (None, None), (100.0, 0.0)])
 def test_best_in_both_has_no_ratio_to_slower_equal_missed_or_unmeasured_ones(time_s, energy_j):
     result = one([reaching(0, time_s, energy_j), reaching(1, 60.0, 800.0, batch=128)])
-    assert (best(result), on_front(result)) == (["batch 128", "batch 128"], ["batch 128"])
+    assert ([choice.cost.title for choice in result.choices], on_front(result)) == (["batch 128"] * 2, ["batch 128"])
     assert (result.time_ratio, result.energy_ratio, result.no_energy) == (None, None, None)
     assert (result.points[1].time_s is None) == (time_s is None)
 
 
-@pytest.mark.parametrize(
-    ("energies_j", "covers", "front", "reason"),
-    [
+def test_configuration_without_comparable_energy_is_not_on_the_front():
+    cases = [
         ((None, None), "GPUs used", [], NoEnergy(2, 2, "no meter here")),
         ((900.0, None), "GPUs used", ["batch 64"], NoEnergy(1, 2, "no meter here")),
         ((900.0, 900.0), "module", [], NoEnergy(0, 2, None, ("GPUs used", "module"))),
-    ],
-)
-def test_configuration_without_comparable_energy_is_not_on_the_front(energies_j, covers, front, reason):
-    first, second = reaching(0, 100.0, energies_j[0]), reaching(1, 60.0, energies_j[1], batch=128)
-    result = one([first, replace(second, energy_covers=covers)])
-    assert (on_front(result), best(result)[0], result.no_energy) == (front, "batch 128", reason)
-    assert result.energy_ratio is None
+    ]
+    for energies_j, covers, front, reason in cases:
+        first, second = reaching(0, 100.0, energies_j[0]), reaching(1, 60.0, energies_j[1], batch=128)
+        result = one([first, replace(second, energy_covers=covers)])
+        assert (on_front(result), result.choices[0].cost.title) == (front, "batch 128")
+        assert (result.no_energy, result.energy_ratio) == (reason, None)
     assert one([reaching(0, 100.0, steady={"energy_j": 50.0})]).no_energy == NoEnergy(1, 1), "energy per epoch only"
 
 
