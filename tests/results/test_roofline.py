@@ -34,12 +34,14 @@ def test_mfu_is_without_recomputation_and_hfu_with_it():
     assert epoch_utilization(EPOCH, {"model": {"parameters": 1}, "training": {}}, "counted") == {}
 
 
-@pytest.mark.parametrize(
-    ("training", "count"),
-    [({}, 1), ({"ranks": 2}, 2), ({"ranks": 4, "gpus": ["a", "b", "a", "b"]}, 2), ({"gpus": [None, None]}, 2)],
-)
-def test_peak_is_summed_over_all_devices(training, count):
-    assert total_peak({**TRAINING, **training}, "flop_per_s") == count * 1e12
+def test_peaks_are_summed_over_all_devices_and_found_by_name_and_precision():
+    ranks = [({}, 1), ({"ranks": 2}, 2), ({"ranks": 4, "gpus": ["a", "b", "a", "b"]}, 2), ({"gpus": [None, None]}, 2)]
+    for training, count in ranks:
+        assert total_peak({**TRAINING, **training}, "flop_per_s") == count * 1e12
+    peaks = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H100 PCIe": 756e12, "unknown": None, "NVIDIA T400": None}
+    assert {name: datasheet_flop_per_s({"gpu": {"name": name}}, "bf16") for name in peaks} == peaks
+    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA H100 NVL"}, "gpus": ["a", "b"]}, "fp32") == 2 * 60e12
+    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA L40"}}, "fp32") is datasheet_flop_per_s({}, "fp32") is None
 
 
 def test_bounds_and_verdict():
@@ -74,10 +76,3 @@ def test_missing_mfu_has_a_reason_and_one_above_one_is_a_defect_and_not_clipped(
                 "`roofline.flops=megatron` is not defined for this model; use 6n or counted"]  # fmt: skip
     assert [len(found) for found in notes] == [1, 1, 1, 0]
     assert all(part in note for part, (note,) in zip(expected, notes[:3], strict=True))
-
-
-def test_datasheet_peak_by_name_and_precision():
-    peaks = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H100 PCIe": 756e12, "unknown": None, "NVIDIA T400": None}
-    assert {name: datasheet_flop_per_s({"gpu": {"name": name}}, "bf16") for name in peaks} == peaks
-    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA H100 NVL"}, "gpus": ["a", "b"]}, "fp32") == 2 * 60e12
-    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA L40"}}, "fp32") is datasheet_flop_per_s({}, "fp32") is None

@@ -13,10 +13,8 @@ from epochmeter.shared.record import Record
 from epochmeter.trace.analysis import analyze_run
 
 DATA = Path(__file__).parents[2] / "data/traces"
-A100, MI250 = (
-    DATA / "benchmark_result_2869224_1695835535_trace.json.gz",
-    DATA / "mi250_minitoy_train_ROCm6_2_kineto.json.gz",
-)
+A100 = DATA / "benchmark_result_2869224_1695835535_trace.json.gz"
+MI250 = DATA / "mi250_minitoy_train_ROCm6_2_kineto.json.gz"
 
 
 @pytest.fixture
@@ -29,21 +27,20 @@ def multirun(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "needs_trace", "number"),
-    [(None, True, 0), ("sweep", True, 0), ("sweep/0", True, 0), ("sweep/1", False, 1), ("sweep", False, 0)],
-)
-def test_the_traced_run_is_found_or_another_if_no_trace_is_needed(multirun, name, needs_trace, number):
-    assert find_traced_run(name, multirun, needs_trace).folder == multirun / f"sweep/{number}"
-
-
-def test_a_run_without_a_trace_and_several_traced_runs_are_errors(multirun):
+def test_the_traced_run_is_found_or_another_if_no_trace_is_needed(multirun):
+    cases = {(None, True): 0, ("sweep", True): 0, ("sweep/0", True): 0, ("sweep/1", False): 1, ("sweep", False): 0}
+    for (name, needs_trace), number in cases.items():
+        assert find_traced_run(name, multirun, needs_trace).folder == multirun / f"sweep/{number}"
     shutil.copytree(multirun / "sweep/0", multirun / "both/0")
     shutil.copytree(multirun / "sweep/0", multirun / "both/1")
     causes = {"sweep/1": "has no trace", "other": "is not found", "both": r"2 runs\n.*both/0, both/1"}
     for name, cause in causes.items():
         with pytest.raises(ValueError, match=cause):
             find_traced_run(name, multirun)
+
+
+def page_of(folder):
+    return page_markdown(Page("trace", analyze(Record(folder))))
 
 
 @pytest.mark.parametrize(
@@ -56,15 +53,11 @@ def test_a_run_without_a_trace_and_several_traced_runs_are_errors(multirun):
 )
 def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
     shutil.copy(trace, tmp_path / "trace.json.gz")
-    page = Page("trace", analyze(Record(tmp_path)))
-    text = page_markdown(page)
+    result = analyze(Record(tmp_path))
+    text = page_markdown(Page("trace", result))
     assert [word for word in words if word not in text] == []
     assert (tmp_path / "trace_analysis.json").exists()
-    assert len(module_bars(page.results)) == (page.results.attribution is not None)
-
-
-def page_of(folder):
-    return page_markdown(Page("trace", analyze(Record(folder))))
+    assert len(module_bars(result)) == (result.attribution is not None)
 
 
 def test_a_page_has_joules_and_flop_rates(tmp_path):
