@@ -10,15 +10,12 @@ MEASURED = {"peak_bytes": 480, "kinds": KINDS, "modules": {}, "outside_torch_byt
 
 
 def test_largest_batch_fills_the_memory_that_the_fixed_kinds_leave(tmp_path):
+    assert memory_metrics(Record(tmp_path), batch=8) == {}, "without memory by kind"
     (tmp_path / MEMORY).write_text(json.dumps(MEASURED))
     found = memory_metrics(Record(tmp_path), batch=8)
     assert found["memory/largest_batch"] == 80  # (1227 - 420) / 10
+    assert (found["memory/peak_bytes"], found["memory/activations_bytes"]) == (480, 60)
     (tmp_path / MEMORY).write_text(json.dumps({**MEASURED, "capacity_bytes": 400}))
     assert memory_metrics(Record(tmp_path), batch=8)["memory/largest_batch"] == 0
-    assert (found["memory/peak_bytes"], found["memory/activations_bytes"]) == (480, 60)
-
-
-def test_record_without_memory_by_kind_has_no_metrics(tmp_path):
-    assert memory_metrics(Record(tmp_path), batch=8) == {}
     (tmp_path / MEMORY).write_text("{")
     assert memory_metrics(Record(tmp_path), batch=8) == {}

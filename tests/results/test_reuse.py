@@ -93,7 +93,8 @@ def test_damaged_or_incomplete_run_or_rehearsal_is_not_reused(tmp_path, new, har
     assert taken(new, IDENTITY) == [None]
 
 
-def test_reference_survives_the_copy_of_all_sweeps_and_of_its_sweep_alone(tmp_path, new):
+def test_reference_is_valid_while_its_run_is_there_also_in_a_copy_of_all_sweeps_or_of_its_sweep_alone(tmp_path, new):
+    write_points(new, [["batch=8"], ["batch=16"]])
     origin = refer(new / "0", completed(tmp_path / "A" / "0"), "batch=8")
     both, alone = tmp_path / "copy", tmp_path / "elsewhere" / "new"
     shutil.copytree(tmp_path / "A", both / "A")
@@ -101,26 +102,16 @@ def test_reference_survives_the_copy_of_all_sweeps_and_of_its_sweep_alone(tmp_pa
     shutil.copytree(new, alone)
     assert referenced_record(both / "new" / "0").folder == both / "A" / "0"
     assert referenced_record(alone / "0").folder == origin.folder
-
-
-def test_run_is_measured_again_once_the_one_it_refers_to_is_removed_or_replaced(tmp_path, new):
-    origin = refer(new / "0", completed(tmp_path / "A" / "0"), "batch=8")
     assert find_completed(new / "0", IDENTITY).folder == origin.folder
     assert find_completed(new / "0", "batch16") is None
+    read_points.cache_clear()
+    assert read_points(new).completed == {0}
     shutil.rmtree(origin.folder)
-    assert find_completed(new / "0", IDENTITY) is None
+    read_points.cache_clear()
+    assert (read_points(new).completed, find_completed(new / "0", IDENTITY)) == (set(), None)
     Record(new / "0").archive_attempt()
     assert read_reference(new / "0") is None
     assert (new / "0" / "attempt1" / "reused.json").exists()
-
-
-def test_run_is_counted_as_completed_in_its_sweep_while_the_one_it_refers_to_is_there(tmp_path, new):
-    write_points(new, [["batch=8"], ["batch=16"]])
-    origin = refer(new / "1", completed(tmp_path / "A" / "0"), "batch=16")
-    for expected in ({1}, set()):
-        read_points.cache_clear()
-        assert read_points(new).completed == expected
-        shutil.rmtree(origin.folder, ignore_errors=True)
 
 
 def test_the_record_of_a_failed_attempt_is_archived_before_a_reference_is_written(tmp_path, new):

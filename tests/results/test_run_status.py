@@ -15,18 +15,6 @@ def record(tmp_path):
     return Record(tmp_path)
 
 
-def write_end(record, state, completed=True):
-    record.write_summary({"state": state, "metrics": {}, "notes": [], "failure": None}, "1d")
-    if not completed:
-        (record.folder / "completed.json").unlink()
-
-
-def test_run_without_job_is_planned(record):
-    assert status_of(record) == "planned"
-    write_end(record, "completed")  # a remainder of an attempt that was being archived
-    assert status_of(record) == "planned"
-
-
 @pytest.mark.parametrize(
     ("process", "recorded", "is_completed", "ended", "state"),
     [
@@ -47,7 +35,10 @@ def test_run_without_job_is_planned(record):
     ],
 )
 def test_state_by_process_record_and_the_controllers_end(record, process, recorded, is_completed, ended, state):
-    record.describe({}, {"identity": "1d", **this_process()._asdict(), **process})
     if recorded:
-        write_end(record, recorded, is_completed or recorded != "completed")
+        record.write_summary({"state": recorded, "metrics": {}, "notes": [], "failure": None}, "1d")
+    assert status_of(record) == "planned", "without a job, this is a remainder of an attempt that was being archived"
+    record.describe({}, {"identity": "1d", **this_process()._asdict(), **process})
+    if recorded == "completed" and not is_completed:
+        (record.folder / "completed.json").unlink()
     assert status_of(record, ended=ended) == state

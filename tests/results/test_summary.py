@@ -88,32 +88,24 @@ def test_partial_epoch_is_in_total_time_only():
     assert alone == {"total/e2e_s": 1.0, "total/epochs": 0, "total/energy_j": 1.0, "total/edp_js": 1.0}
 
 
-def test_rates_are_ratios_of_sums():
+def test_steady_values_are_means_maxima_and_ratios_of_sums():
     windows = [
         epoch(0, energy_j=1000.0, energy_window_s=1.0),
-        epoch(1, samples=100, e2e_s=1.0, samples_per_s=100.0, read_iops=10.0, energy_j=10.0, energy_window_s=2.0),
-        epoch(2, samples=300, e2e_s=4.0, samples_per_s=75.0, read_iops=20.0, energy_j=90.0, energy_window_s=3.0),
-    ]
-    expected = {"samples_per_s": 400 / 5, "read_iops": (10 + 80) / 5, "energy_per_sample_j": 100 / 400,
-                "power_mean_w": 100 / 5}  # fmt: skip
+        epoch(1, samples=100, e2e_s=1.0, samples_per_s=100.0, read_iops=10.0, energy_j=10.0, energy_window_s=2.0,
+              compute_s=2, gpu_memory_peak_bytes=6),
+        epoch(2, samples=300, e2e_s=4.0, samples_per_s=75.0, read_iops=20.0, energy_j=90.0, energy_window_s=3.0,
+              compute_s=4, gpu_memory_peak_bytes=5),
+    ]  # fmt: skip
+    windows[1]["metrics"]["rank_max/compute_s"] = 6.0
     metrics = summarize(windows, NO_STEPS, JOB)
+    expected = {"samples_per_s": 400 / 5, "read_iops": (10 + 80) / 5, "energy_per_sample_j": 100 / 400,
+                "power_mean_w": 100 / 5, "compute_s": 3, "gpu_memory_peak_bytes": 6}  # fmt: skip
     assert {name: metrics[f"steady/{name}"] for name in expected} == pytest.approx(expected)
     assert metrics["std/samples_per_s"] == pytest.approx(25 / math.sqrt(2))
-
-
-def test_std_is_the_sample_standard_deviation_of_several_epochs():
     windows = [epoch(0, e2e_s=99.0), *(epoch(1, e2e_s=e2e_s) for e2e_s in (2.0, 4.0, 9.0))]
     assert summarize(windows, NO_STEPS, JOB)["std/e2e_s"] == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
     metrics = summarize(windows[:2], NO_STEPS, JOB)
     assert ("steady/e2e_s" in metrics, any(name.startswith("std/") for name in metrics)) == (True, False)
-
-
-def test_other_metrics_are_means_and_peaks_maxima_without_maxima_over_ranks():
-    windows = [epoch(0), *(epoch(n, compute_s=n, energy_gpu0_j=10 * n, gpu_memory_peak_bytes=n) for n in (1, 2, 6))]
-    windows[1]["metrics"]["rank_max/compute_s"] = 6.0
-    metrics = summarize(windows, NO_STEPS, JOB)
-    assert (metrics["steady/compute_s"], metrics["steady/energy_gpu0_j"]) == (3, 30)
-    assert metrics["steady/gpu_memory_peak_bytes"] == 6
 
 
 def test_percentiles_are_by_nearest_rank_of_the_steps_of_all_steady_epochs_without_host_wait():
@@ -151,18 +143,16 @@ def test_total_includes_windows_too_short_for_their_own_energy():
     assert no_total_note(windows) == []
 
 
-@pytest.mark.parametrize(
-    ("windows", "part"),
-    [
-        ([with_term(epoch(0), 20.0, 0.4), with_term(epoch(1), 0.0, 0.5)], "0.9 s, and the energy meter needs 1 s"),
-        ([with_term(epoch(0), 0.0, 0.9), with_term(epoch(1), 0.0, 0.9)], "the energy counter did not advance"),
-        ([with_term(epoch(0), 20.0, 4.0), epoch(1), val(1)], "not measured in epoch 2 and 1 more windows"),
-    ],
-)
-def test_unresolved_total_is_absent_with_the_reason(windows, part):
-    assert total_metrics(windows).keys() == {"e2e_s", "epochs"}
-    (note,) = no_total_note(windows)
-    assert part in note
+def test_unresolved_total_is_absent_with_the_reason():
+    reasons = {
+        "0.9 s, and the energy meter needs 1 s": [with_term(epoch(0), 20.0, 0.4), with_term(epoch(1), 0.0, 0.5)],
+        "the energy counter did not advance": [with_term(epoch(0), 0.0, 0.9), with_term(epoch(1), 0.0, 0.9)],
+        "not measured in epoch 2 and 1 more windows": [with_term(epoch(0), 20.0, 4.0), epoch(1), val(1)],
+    }
+    for part, windows in reasons.items():
+        assert total_metrics(windows).keys() == {"e2e_s", "epochs"}
+        (note,) = no_total_note(windows)
+        assert part in note
     assert no_total_note([epoch(0), val(0)]) == [], "without a meter"
 
 
@@ -180,16 +170,14 @@ def test_target_is_reached_by_the_first_evaluation():
     assert metrics.items() >= {f"total/{name}": value for name, value in expected.items()}.items()
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "loss", "is_reached"),
-    [(None, None, False), (0.8, None, True), (None, 0.3, True), (0.8, 0.29, False), (0.81, 0.3, False)],
-)
-def test_every_configured_target_must_be_reached(accuracy, loss, is_reached):
-    job = replace(JOB, target_accuracy=accuracy, target_loss=loss)
-    assert reaches_target(val(0, accuracy=0.8, loss=0.3), job) is is_reached
-    assert not reaches_target(val(0, loss=math.nan), job)
-    assert not reaches_target({**val(0, accuracy=0.8, loss=0.3), "partial": True}, job)
-    assert not reaches_target(epoch(0, train_accuracy=1.0, train_loss=0.1), job)
+def test_every_configured_target_must_be_reached():
+    reached = {(None, None): False, (0.8, None): True, (None, 0.3): True, (0.8, 0.29): False, (0.81, 0.3): False}
+    for (accuracy, loss), is_reached in reached.items():
+        job = replace(JOB, target_accuracy=accuracy, target_loss=loss)
+        assert reaches_target(val(0, accuracy=0.8, loss=0.3), job) is is_reached
+        assert not reaches_target(val(0, loss=math.nan), job)
+        assert not reaches_target({**val(0, accuracy=0.8, loss=0.3), "partial": True}, job)
+        assert not reaches_target(epoch(0, train_accuracy=1.0, train_loss=0.1), job)
 
 
 def test_flags_have_their_first_text_and_large_variation_of_epoch_times_is_a_warning():
