@@ -39,32 +39,45 @@ def energies(energy):
     return {name: value for name, value in energy.metrics.items() if "energy" in name and "uncertainty" not in name}
 
 
-@pytest.mark.parametrize(
-    ("after", "seconds"), [({}, 1.0), ({}, 0.4), ({"cpu0": 100.0}, 1.0), ({"cpu0": 3.0}, 1.0), ({"cpu0": 3.0}, 0.4)],
-    ids=["unread", "unread in a short window", "stood still", "reset", "reset in a short window"],
-)  # fmt: skip
-def test_failed_counter_has_neither_energy_nor_term_rather_than_zero(after, seconds):
-    energy = used(counters(cpu0=float), {"cpu0": 100.0}, after, seconds)
-    assert (energy.metrics, energy.term) == ({}, {})
-    assert [note.partition(":")[0] for note in energy.notes] == ["no energy of cpu0"]
+GPU, TOO_SHORT = counters(gpu0=float), "gpu0: window of 0.4 s, at least 1 s"
+LOST = sampled(WELL._replace(unavailable={"VDD_IN": "no reading for 3.0 s"}), VDD_IN=0.02)
+CHECK_LOST = WELL._replace(unavailable={"gpu0": "no reading", "gpu0_sampled": "no reading"})
+LOST_CHECK = checked_counter(scripted(CHECK_LOST, gpu0=0.02, gpu0_sampled=0.02))
+SHORT_CHECK = checked_counter(scripted(WELL._replace(samples=2), gpu0_sampled=0.0))
+BEFORE, AFTER = {"gpu0": 1.0, "gpu0_sampled": 0.0, "VDD_IN": 1.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0, "VDD_IN": 9.0}
+USED = {"energy_j": 8.0, "energy_gpu0_j": 8.0}
+WINDOWS = {
+    "unread": (GPU, BEFORE, {}, 1.0, {}, "gpu0: the counter"),
+    "unread, short": (GPU, BEFORE, {}, 0.4, {}, TOO_SHORT),
+    "stood still": (GPU, BEFORE, BEFORE, 1.0, {}, "gpu0: the counter"),
+    "reset": (GPU, AFTER, BEFORE, 1.0, {}, "gpu0: the counter"),
+    "reset, short": (GPU, AFTER, BEFORE, 0.4, {}, TOO_SHORT),
+    "estimate": (counters("estimated", gpu0=float), BEFORE, AFTER, 1.0, {"estimated_energy_j": 8.0}, ""),
+    "estimate, unread, short": (counters("estimated", gpu0=float), BEFORE, {}, 0.4, {}, TOO_SHORT),
+    "lost sensor": (LOST, BEFORE, AFTER, 1.0, {}, "VDD_IN: no reading for 3.0 s."),
+    "lost sensor, short": (LOST, BEFORE, AFTER, 0.03, {}, "VDD_IN: no reading for 3.0 s."),
+    "lost cross-check": (LOST_CHECK, BEFORE, AFTER, 1.0, USED, "gpu0_sampled: no reading."),
+    "too few samples of a cross-check": (SHORT_CHECK, BEFORE, AFTER, 1.0, USED, ""),
+    "the same, without a counter": (SHORT_CHECK, BEFORE, {**AFTER, "gpu0": 1.0}, 1.0, {},
+                                    "gpu0: the counter|gpu0_sampled: 2 power samples in 1 s, at least 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("meter", "before", "after", "seconds", "expected", "notes"), WINDOWS.values(), ids=WINDOWS)
+def test_window_has_an_energy_or_the_reason_why_it_has_none(meter, before, after, seconds, expected, notes):
+    energy = used(meter, before, after, seconds)
+    texts = [f"no energy of {text}" for text in notes.split("|") if text]
+    assert energies(energy) == expected
+    assert [text[: len(start)] for text, start in zip(energy.notes, texts, strict=True)] == texts
+    if not expected:
+        assert energy.term == {}
+        failed = [text.split(":")[0] for text in notes.split("|") if "at least" not in text]
+        assert [*energy.unavailable] == failed
 
 
 def test_rail_without_load_has_zero_joules_and_a_total():
-    assert energies(used(sampled(CV=0.02, GPU=0.02), {"CV": 1.0, "GPU": 1.0}, {"CV": 1.0, "GPU": 3.0})) == {
-        "energy_j": 2.0,
-        "energy_CV_j": 0.0,
-        "energy_GPU_j": 2.0,
-    }
-
-
-@pytest.mark.parametrize("source", ["counter", "estimated"])
-def test_window_shorter_than_ten_counter_periods_has_a_note_and_no_energy(source):
-    meter = counters(source, gpu0=float)  # it ticks every 0.1 s
-    short, long = (used(meter, {"gpu0": 1.0}, {"gpu0": 3.0}, seconds) for seconds in (0.08, 1.0))
-    notes = [note.partition(", at least 1 s needed")[0] for note in short.notes]
-    assert (short.metrics, notes) == ({}, ["no energy of gpu0: window of 0.08 s"])
-    assert 2.0 in long.metrics.values()
-    assert long.notes == []
+    energy = used(sampled(CV=0.02, GPU=0.02), {"CV": 1.0, "GPU": 1.0}, {"CV": 1.0, "GPU": 3.0})
+    assert energies(energy) == {"energy_j": 2.0, "energy_CV_j": 0.0, "energy_GPU_j": 2.0}
 
 
 @pytest.mark.parametrize(("seconds", "samples"), [(0.02, 3), (0.3, 4), (0.03, 0), (0.3, 2)])
@@ -92,31 +105,6 @@ def test_windows_too_short_alone_are_exact_terms_of_a_sum():
     assert {(term["period_s"], term["shortest_s"]) for term in terms} == {(0.1, 1.0)}
     term = used(sampled(VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 9.0}, 0.4).term
     assert (term["energy_j"], term["period_s"]) == (8.0, 0.0), "its sensor's delay is part of its uncertainty"
-
-
-@pytest.mark.parametrize("seconds", [1.0, 0.03])
-def test_sensor_unavailable_within_the_window_has_no_energy_also_if_it_is_short(seconds):
-    lost = WELL._replace(unavailable={"VDD_IN": "unread for 3.0 s: No such device"})
-    energy = used(sampled(lost, VDD_IN=0.02), {"VDD_IN": 1.0}, {"VDD_IN": 9.0}, seconds)
-    assert (energies(energy), energy.term) == ({}, {})
-    assert energy.notes == ["no energy of VDD_IN: unread for 3.0 s: No such device."]
-    assert energy.unavailable == {"VDD_IN": "unread for 3.0 s: No such device."}
-
-
-def test_counter_keeps_its_energy_if_sampled_power_is_unavailable():
-    lost = WELL._replace(unavailable={"gpu0": "unread", "gpu0_sampled": "unread"})
-    meter = checked_counter(scripted(lost, gpu0=0.02, gpu0_sampled=0.02))
-    energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0})
-    assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
-    assert (energy.notes, energy.unavailable) == (["no energy of gpu0_sampled: unread."], {})
-
-
-def test_domains_outside_of_the_total_have_a_note_only_if_the_total_has_no_energy():
-    meter = checked_counter(scripted(WELL._replace(samples=2), gpu0_sampled=0.0))
-    before, after = {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0}
-    assert used(meter, before, after).notes == []
-    notes = used(meter, before, {**after, "gpu0": 1.0}).notes
-    assert [note.partition(":")[0] for note in notes] == ["no energy of gpu0", "no energy of gpu0_sampled"]
 
 
 def test_mean_power_is_per_second_between_the_readings_and_net_energy_may_be_negative():
