@@ -1,6 +1,7 @@
 """The search for the best power limit on simulated devices of known time and power."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,16 +21,11 @@ def step_s(limit_w):
     return 0.02 + 0.08 * (210 / (power_w(limit_w) - 50)) ** (1 / 3)
 
 
-def energy(seconds, watts):
-    return seconds * watts
+def energy(seconds, watts, delay=1, power=1):
+    return seconds**delay * watts**power
 
 
-def delay(seconds, watts):
-    return seconds
-
-
-def energy_delay_squared(seconds, watts):
-    return seconds**2 * watts
+DELAY, ENERGY_DELAY_SQUARED = partial(energy, power=0), partial(energy, delay=2)
 
 
 def search(cost=energy, noise=0.0, drift=0.0, seed=0, time_of=step_s, power_of=power_w, limits_w=LIMITS_W, **bounds):
@@ -48,9 +44,9 @@ def search(cost=energy, noise=0.0, drift=0.0, seed=0, time_of=step_s, power_of=p
     [
         (energy, {}, min(LIMITS_W, key=lambda watts: step_s(watts) * power_w(watts))),
         (energy, {"max_slowdown": 1.12}, min(w for w in LIMITS_W if step_s(w) <= 1.12 * step_s(300))),
-        (delay, {}, min(w for w in LIMITS_W if w >= 260)),
-        (delay, {"power_budget_w": 180}, 175.0),
-        (energy_delay_squared, {}, min(LIMITS_W, key=lambda watts: step_s(watts) ** 2 * power_w(watts))),
+        (DELAY, {}, min(w for w in LIMITS_W if w >= 260)),
+        (DELAY, {"power_budget_w": 180}, 175.0),
+        (ENERGY_DELAY_SQUARED, {}, min(LIMITS_W, key=lambda watts: step_s(watts) ** 2 * power_w(watts))),
     ],
 )
 def test_best_limit_of_each_objective_is_chosen(cost, bounds, best):
