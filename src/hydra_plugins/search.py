@@ -1,8 +1,11 @@
-"""Sweeper that searches for the Pareto front of energy and time: `-m hydra/sweeper=optuna batch=8,16,32`."""
+"""Sweepers that search for the Pareto front of energy and time, or for the largest batch that fits into memory.
+
+They are selected by `-m hydra/sweeper=optuna batch=8,16,32` and `experiment=memory/largest_batch model=resnet50`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +17,17 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from epochmeter.config.errors import input_error
+from epochmeter.results.reuse import record_of
 from epochmeter.results.sweep_files import SEARCH_FILE
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.sweep.sweep_folder import is_sweep_override, key_of
 from hydra_plugins.grid import check_configurations, with_sweep_loader
 
 if TYPE_CHECKING:
     from epochmeter.sweep.search import Point, SearchSpec, TrialResult
     from epochmeter.sweep.search_space import SearchDimension
+
+TOLERANCE = 0.02  # accuracy of the largest batch, as a fraction of it
 
 
 class SearchSweeper(Sweeper):
@@ -90,3 +97,52 @@ class SearchSweeper(Sweeper):
             raise SearchError("there is nothing to search", "give several values: batch=8,16 lr=interval(0.001,0.1)")
         to_target = config.target_accuracy is not None or config.target_loss is not None
         return SearchSpec(dimensions, resolve_objectives(self.objectives, to_target), self.trials, self.seed)
+
+
+class BisectionSweeper(SearchSweeper):
+    """Double the batch until a run is out of memory, then bisect; the same command skips completed runs."""
+
+    def __init__(self, **keys: Any) -> None:
+        super().__init__(params=None, trials=1, objectives=None, seed=0)
+
+    def sweep(self, arguments: list[str]) -> None:
+        from epochmeter.console.console import Terminal
+
+        assert self.config is not None
+        if listed := [text for text in arguments if is_sweep_override(text) or key_of(text) == "batch"]:
+            cause = f"`{listed[0]}` is not valid: the batch size is searched, for one configuration"
+            raise input_error(cause, "omit `batch=`, and give one value per key")
+        if self.config.sweep.prior:
+            raise input_error("`sweep.prior=` is for searches with Optuna", "leave it out")
+        folder = Path(self.config.hydra.sweep.dir)
+        tries: list[int] = []
+
+        def fits(batch: int) -> bool:
+            (done,) = self.launcher.launch([[*arguments, f"batch={batch}"]], initial_job_idx=len(tries))
+            _ = done.return_value  # raises an error that the run did not handle itself
+            record = record_of(folder / str(len(tries)))
+            tries.append(batch)
+            summary = record.summary() or {}
+            if summary.get("state") != "completed" and (summary.get("failure") or {}).get("kind") != "oom":
+                cause = f"the run with batch={batch} failed, but not for lack of memory"
+                raise input_error(cause, "correct its error, and run the same command again")
+            self.samples = record.run()["dataset"]["splits"]["train"]
+            return bool(summary["state"] == "completed")
+
+        largest, too_large = find_largest(fits, lambda: self.samples)
+        bound = f"batch={too_large} is out of memory" if too_large else "a batch of all training samples"
+        Terminal().info(f"Largest batch per rank that fits: {largest} ({bound}; {len(tries)} tries).", style="bold")
+
+
+def find_largest(fits: Callable[[int], bool], limit: Callable[[], int]) -> tuple[int, int | None]:
+    """Return the largest batch that fits, within `TOLERANCE`, and the smallest that does not; None at the `limit`."""
+    largest, too_large, batch = 0, None, 1
+    while too_large is None or too_large - largest > max(1, TOLERANCE * largest):
+        if fits(batch):
+            largest = batch
+        else:
+            too_large = batch
+        if largest >= limit() > 0:
+            return largest, None
+        batch = min(2 * batch, limit()) if too_large is None else (largest + too_large) // 2
+    return largest, too_large

@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from epochmeter.config.errors import InputError
-from hydra_plugins.bisection import TOLERANCE, BisectionSweeper, find_largest
+from hydra_plugins.search import TOLERANCE, BisectionSweeper, find_largest
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 100, 1000, 4097])

@@ -1,8 +1,8 @@
 """Search for the best of several power limits, by repeated and interleaved probes of training.
 
 With a higher limit a step takes less time and more power, so that its cost has one minimum. The search tries the limit
-in use, then one at 60 % of the highest, then the neighbors of the best so far. Limits of which monotonicity shows that
-they cannot be better are not tried. Limits are probed again, in turn, until none is likely to be better than the best.
+in use, then one at 60 % of the highest, then the neighbors of the best so far, unless monotonicity shows that they
+cannot be better. Limits are probed again, in turn, until none is likely to be better than the best.
 """
 
 from __future__ import annotations

@@ -124,11 +124,8 @@ def interior_j(
 ) -> tuple[float, float]:
     """Return the half-width of the 95 % interval of a window's energy from all causes, and from missed power.
 
-    Samples before the window count as context: structure that they show may be in the window too.
-
-    Args:
-        pace_s: The fixed period at which the sensor renews its reading; 0: none.
-        unsampled: The fraction of this period in which it does not measure.
+    Structure that samples before the window show may be in the window too. `pace_s` is the fixed period at which the
+    sensor renews its reading (0: none), and `unsampled` the fraction of it in which the sensor does not measure.
     """
     if len(times_s) < 3:
         return 0.0, 0.0
@@ -211,10 +208,9 @@ def _hole_j(times_s: np.ndarray, watts: np.ndarray, first: int) -> float:
 
 
 def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: Response) -> float:
-    """Bound the energy that a sensor with memory attributes to the wrong side of a window's border.
+    """Bound the energy that averaging and renewal attribute to the wrong side of a window's border.
 
-    The energy is integrated `delay_s` later than the window, which corrects the mean delay, but not the smoothing by
-    averaging and renewal.
+    The mean delay is corrected, as the energy is integrated `delay_s` later than the window.
     """
     memory_s, at_s = response.memory_s, border_s + response.delay_s
     if not memory_s or not len(watts):

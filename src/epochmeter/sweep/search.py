@@ -178,7 +178,7 @@ def with_prior(
 ) -> SearchSpec:
     """Return a search that learns from the completed runs of earlier sweeps, a reused run once, and `say` how many.
 
-    `choices` are the options of the groups in `PRIOR_GROUPS`. SearchError if a folder has no runs.
+    `choices` are the options of the groups in `PRIOR_GROUPS`.
     """
     runs, prior, reasons = dict[Path, Path](), [], Counter[str]()
     for folder in folders:

@@ -1,8 +1,7 @@
-"""Gaussian processes of the logarithms of time and power, weighted and calibrated by held-out configurations.
+"""Gaussian processes of the logarithms of time and power (C. E. Rasmussen, C. K. I. Williams, 2006).
 
-C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006. Models are weighted by the likelihood
-of held-out configurations. Intervals are calibrated by their errors, as those of the models are too narrow with few
-data.
+Models are weighted by the likelihood of held-out configurations. Intervals are calibrated by their errors, as those of
+the models are too narrow with few data.
 """
 
 from __future__ import annotations
@@ -130,11 +129,7 @@ class Error:
 
 
 def encode(settings: Sequence[Sequence[str]]) -> Array:
-    """Return coordinates from 0 to 1, one row per configuration.
-
-    Finite numbers have one, on a logarithmic scale unless some are negative. Names have one per value, or one for two
-    values.
-    """
+    """Return coordinates from 0 to 1, one row per configuration: one per name (one of two), logarithms of numbers."""
     columns: list[Any] = []
     for column in zip(*settings, strict=True):
         try:
@@ -189,10 +184,7 @@ def fit_weighted(models: Mapping[str, Model], weights: Mapping[str, float], grid
 
 
 def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, float], list[Error]]:
-    """Return the weight of each model, and the errors of time, power and energy, of held-out configurations.
-
-    The energy has errors of its own, as those of time and power may be correlated.
-    """
+    """Return the weight of each model, and the errors of time, power and energy of held-out configurations."""
     from sklearn.model_selection import KFold
 
     count = len(grid)

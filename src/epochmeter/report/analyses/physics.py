@@ -76,8 +76,7 @@ DEFAULT = Population(_MEANS, np.diag(_STDS**2))
 def mean_logs(parameters: Array, grid: Grid) -> Array:
     """Return the logarithms of time and, if the grid has power, of power, one row each.
 
-    Args:
-        parameters: One value each; or an array of shape (K, 1) each, for results of shape (K, configurations).
+    Parameters of shape (K, 1) each give rows of shape (K, configurations).
     """
     level, half, large, fading, duty, peak, idle, slope, knee, bend, *of_clocks = parameters
     batch, excess = np.log(grid.batches), peak - np.log(grid.limits)
@@ -93,10 +92,7 @@ def mean_logs(parameters: Array, grid: Grid) -> Array:
 
 
 def _clock_effects(parameters: Sequence[Array], clocks: Array, rest: Array, computing: Array) -> tuple[Array, ...]:
-    """Return logarithms of factors, 0 at the highest clocks: on time, duty, idle power and power while computing.
-
-    The duty is the fraction of the time in which the workload computes.
-    """
+    """Return logarithms of factors, 0 at the highest clocks: on time, duty, idle power and power while computing."""
     memory, ridge, overlap, scaling, floor, cpu_power, dram_power, voltage = parameters
     cores, cpu, gpu, dram = clocks.T
     roof, together = 1 + np.exp(ridge), 1 + np.exp(overlap)

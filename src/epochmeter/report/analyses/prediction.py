@@ -113,12 +113,7 @@ class NoPrediction:
 def predict(
     configurations: Sequence[Configuration], prior: Prior | None = None, count_next: int = 3
 ) -> Prediction | NoPrediction:
-    """Predict the configurations of the grid of varying keys that were not run; else return why not.
-
-    Args:
-        prior: Earlier runs to learn from.
-        count_next: Number of runs to suggest.
-    """
+    """Predict the configurations of the grid of varying keys that were not run, and suggest `count_next` of them."""
     measured = costs(configurations)
     hosts = list(dict.fromkeys(cost.configuration.host or "unknown" for cost in measured))
     if len(hosts) > 1:
