@@ -50,7 +50,6 @@ REFUSED = {
     "batch=1.5": "`batch=1.5` is not valid: Value '1.5' of type 'float' could not be converted to Integer",
     "target_accuracy=high": "`target_accuracy=high` is not valid: Value 'high' of type 'str'",
     "evaluate=maybe": "`evaluate=maybe` is not valid\n  hint: give one of true, false",
-    "evaluate=2": "`evaluate=2` is not valid",
     "cache=hot": "expected one of [keep, cold, cold_each_epoch, warm]\n  hint: ",
     "sweep=5": "`sweep=5` is not valid: ",
     "power_limit=[15]": "`power_limit=[15]`",

@@ -19,6 +19,7 @@ REFUSED = {
     "workers": ["-1", "1.5", "true", "many"],
     "power_limit": ["{a: 1}", ".nan", "''", "0", "-5", "true"],
     "rehearse": ["later"],
+    "evaluate": ["2", "'false'"],
     "target_accuracy": ["0", "97", ".nan"],
     "checkpoint.every": ["0"],
     "throughput.start": ["-1"],

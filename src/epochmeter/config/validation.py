@@ -74,7 +74,7 @@ def is_normalization(value: object) -> bool:
 
 COUNT, POSITIVE_COUNT = whole_number(0), whole_number(1)
 NOT_NEGATIVE = finite_number(0)
-FLAG = one_of("true", "false")
+FLAG = Rule("one of true, false", lambda value: isinstance(value, bool))
 TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
 FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Path(value).is_dir())
 PRIOR = Rule(
