@@ -79,6 +79,7 @@ def test_later_epoch_is_expected_from_the_second_half_of_the_steps():
 def test_forecast_begins_with_the_first_epoch_and_ends_before_the_last():
     model = forecaster(warmup_epochs=2)
     assert model.metrics(4) == {}
+    model.add(window("val", 0, 2.0))  # a script's, before training
     model.add(window("epoch", 0, 15.0, 150.0))  # 5 s outside of the steps
     model.add(window("val", 0, 2.0, 10.0))
     model.add(window("read", 0, 99.0, 10.0))  # a script's own

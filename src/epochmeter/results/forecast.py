@@ -29,44 +29,40 @@ class Forecaster:
 
     def __init__(self, windows: Iterable[Window], warmup_epochs: int, last_steps: Callable[[int], array]) -> None:
         self._warmup_epochs, self._last_steps = max(1, warmup_epochs), last_steps
-        self._totals: list[tuple[dict[str, float], bool]] = []
-        """Totals of the epochs before the last one, with their evaluations, and whether they are steady."""
+        self._totals: list[tuple[dict[str, float], bool]] = []  # of each epoch and evaluation; whether it is steady
         self._last: list[Window] = []  # the last epoch and its evaluations so far
         for window in windows:
             self.add(window)
 
     def add(self, window: Window) -> None:
-        if window["window"] == "epoch" and self._last:
-            self._totals.append(self._last_totals())
-            self._last.clear()
-        if window["window"] in ("epoch", "val"):
+        if window["window"] == "epoch":
+            self._last = []
+            self._totals.append(({}, False))
+        if window["window"] in ("epoch", "val") and self._totals:
             self._last.append(window)
+            self._totals[-1] = total_metrics(self._last), is_averaged(self._last[0], self._warmup_epochs)
 
     def metrics(self, epochs: int) -> dict[str, float]:
         """Return the `forecast/` metrics for this many epochs; without energy if it is unknown for an epoch so far."""
-        remaining = epochs - len(self._totals) - 1
+        remaining = epochs - len(self._totals)
         if not self._last or remaining < 1:
             return {}
-        rounds = [*self._totals, self._last_totals()]
-        sample, error = [totals for totals, is_sample in rounds if is_sample], 0.0
+        sample, error = [totals for totals, is_sample in self._totals if is_sample], 0.0
         if not sample:
             if self._last[0].get("warmup"):
                 return {}
             epoch = self._last[0]["metrics"]
             expected_s, error = expected_epoch(epoch, self._last_steps(int(epoch["epoch/steps"])))
-            last, _ = rounds[-1]
+            last, _ = self._totals[-1]
             scale = 1 - (epoch["epoch/e2e_s"] - expected_s) / last["e2e_s"]
             sample = [{name: scale * total for name, total in last.items()}]
         metrics: dict[str, float] = {}
         for name, uncertainty in UNCERTAINTIES.items():
-            if all(name in totals for totals, _ in rounds):
+            if all(name in totals for totals, _ in self._totals):
                 rest, half_width = predicted_sum([totals[name] for totals in sample], remaining, error)
-                so_far = math.fsum(totals[name] for totals, _ in rounds)
+                so_far = math.fsum(totals[name] for totals, _ in self._totals)
                 metrics |= {f"forecast/{name}": so_far + rest, f"forecast/{uncertainty}": half_width}
         return metrics
-
-    def _last_totals(self) -> tuple[dict[str, float], bool]:
-        return total_metrics(self._last), is_averaged(self._last[0], self._warmup_epochs)
 
 
 def predicted_sum(sample: list[float], count: int, error: float = 0.0) -> tuple[float, float]:
