@@ -8,6 +8,7 @@ cannot be better. Limits are probed again, in turn, until none is likely to be b
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -138,8 +139,11 @@ class LimitSearch:
         rivals = [limit for limit in self.tried if limit != best and self._is_rival(limit, best)]
         if rivals and self._max_slowdown < math.inf:
             rivals.append(self.default)  # the bound is relative to its time, which may drift
-        again = {best, *rivals} if rivals else {limit for limit in (best, self.default) if self._count(limit) < 2}
-        return min((limit for limit in again if self._count(limit) < MAX_REPEATS), key=self._turn, default=None)
+        counts = Counter(probe.limit for probe in self.probes)
+        last = {probe.limit: number for number, probe in enumerate(self.probes)}
+        again = {best, *rivals} if rivals else {limit for limit in (best, self.default) if counts[limit] < 2}
+        turns = [(counts[limit], last[limit], limit) for limit in again if counts[limit] < MAX_REPEATS]
+        return min(turns)[-1] if turns else None  # the least probed, then the one whose last probe is oldest
 
     def choice(self) -> Choice:
         """Return the best limit by the probes so far, at least one."""
@@ -157,13 +161,6 @@ class LimitSearch:
         keeps_time = times - times[:, [default]] <= math.log(self._max_slowdown)
         lowest = np.where(is_allowed & keeps_time, costs, np.inf).min(axis=1)
         return float(np.mean(costs[:, own] - lowest <= -math.log(1 - MARGIN)))
-
-    def _count(self, limit: int) -> int:
-        return sum(probe.limit == limit for probe in self.probes)
-
-    def _turn(self, limit: int) -> tuple[int, int]:
-        """Order in which limits are probed again: the least probed first, then the one whose last probe is oldest."""
-        return self._count(limit), max(number for number, probe in enumerate(self.probes) if probe.limit == limit)
 
     def _first_limit(self) -> int:
         power_w = self.probes[0].step_j / self.probes[0].step_s
