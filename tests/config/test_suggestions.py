@@ -22,7 +22,6 @@ def test_groups_and_keys_of_training_are_those_of_the_schema():
         ("train", "batch.size", "did you mean `batch=`"),
         ("train", "xyzzy", "keys: auto, batch, cache,"),
         ("train", "optimizer.learning_rate", "keys of optimizer: "),
-        ("train", "checkpoint.evry", "did you mean `checkpoint.every=`? keys of checkpoint: every"),
         ("train", "hydra.sweeper.n_trials", "list the keys of Hydra: `python src/train.py --cfg hydra`"),
         ("train", "meter.tdp_w", "`meter=estimate`"),  # of another option
         ("train", "optimizer.nesterov", "to add a new key: `+optimizer.nesterov=`"),
