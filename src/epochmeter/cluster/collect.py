@@ -1,7 +1,5 @@
 """Collect and publish the results of runs on a cluster's nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The submitted jobs of a sweep, listed in `slurm/jobs.json` in its folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace

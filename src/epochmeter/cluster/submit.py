@@ -1,7 +1,5 @@
 """Run a sweep on Slurm: submit the runs that are not completed as arrays of jobs, and report each when it ends."""
 
-from __future__ import annotations
-
 import math
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Messages, progress and results of runs and sweeps in the terminal."""
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

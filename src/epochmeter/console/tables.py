@@ -1,7 +1,5 @@
 """Tables and sentences at the end of a run and of a sweep, as functions of the measurements."""
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

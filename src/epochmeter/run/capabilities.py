@@ -1,7 +1,5 @@
 """Quantities and settings that this machine can measure and set; for all others the reason and a hint."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The controller's loop over the training process's messages: it reads the counters at the borders of windows."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -53,9 +51,9 @@ class EventLoop:
         self._forecast: dict[str, float] = {}
         self._probing: LimitProbing | None = None
         if plan.job.power_limit == AUTO and "power_limit" in plan.targets:  # not in a rehearsal
-            from epochmeter.run.limit_probing import LimitProbing  # imports SciPy, which takes time
+            from epochmeter.run import limit_probing  # imports SciPy, which takes time
 
-            self._probing = LimitProbing(plan, instruments.meter, settings, terminal)
+            self._probing = limit_probing.LimitProbing(plan, instruments.meter, settings, terminal)
         self._cache_notes: list[str] = []
         self._is_traced = False  # whether the profiler, which may slow steps, was active in a script's open window
         self._unsaved: Mapping[str, Any] | None = None  # the last window's line, until it is written to the record

@@ -11,8 +11,6 @@ record the profiler's trace, measure the idle power again, train a few steps und
 write the summary, publish and print the results, however the run ended (finish.py)
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

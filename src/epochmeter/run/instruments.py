@@ -1,7 +1,5 @@
 """The instruments and the data source that are read at the borders of windows, idle power, and cooling down."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Start the training process, `python -m epochmeter.worker RUN_FOLDER`, or its ranks, connected by a Unix socket."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Runs on several nodes: srun starts a controller on each of them, and the first one writes the record."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The plan of one run: its configuration on this machine, the devices and settings it uses, and its record."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Checks of a job before it waits for a device."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

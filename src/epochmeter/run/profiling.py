@@ -1,7 +1,5 @@
 """Profiles of a run, after all measurements: the profiler's trace with its power, and training under NVIDIA Nsight."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Resolve the plan of a run in five steps, which change nothing: detect, compose, preflight, claim, settings."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A user's training script as the training process: its input, output, signals and exit code are unchanged."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

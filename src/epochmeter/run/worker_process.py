@@ -1,7 +1,5 @@
 """The running training process: its messages, the replies to them, and how it ended. Nothing here polls."""
 
-from __future__ import annotations
-
 import os
 import re
 import select
