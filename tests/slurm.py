@@ -1,7 +1,5 @@
 """A real Slurm from the distribution's packages; its nodes are all on this host: slurmctld and one slurmd each."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil

@@ -1,7 +1,6 @@
 """Collect and publish the results of runs on a cluster's nodes."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
     if has_started(record, entry):
         if recorded_status(record) is None:  # its node failed, or its process was killed
             kind, reason = FAILURES_BY_STATE.get(entry.state, ("killed", "its process ended without an error message"))
-            result.set_failed(kind, f"{reason.format(**asdict(entry))} (Slurm job {entry.job}: {entry.state})")
+            result.set_failed(kind, f"{reason.format(**entry._asdict())} (Slurm job {entry.job}: {entry.state})")
             job, run = recorded_job(record.job()), record.run()
             record.write_summary(build_summary(record, job, run, result), run["identity"])
         result.update_from_record(record)
@@ -72,7 +71,7 @@ def not_started_error(entry: Submission, logs: Path) -> tuple[str, str]:
     slurm_job = f"(Slurm job {entry.job}: {entry.state})"
     if entry.state in FAILURES_BY_STATE and entry.state != slurm.GONE:
         kind, reason = FAILURES_BY_STATE[entry.state]
-        return kind, f"before the run began, {reason.format(**asdict(entry))} {slurm_job}"
+        return kind, f"before the run began, {reason.format(**entry._asdict())} {slurm_job}"
     log = logs / f"{entry.job}_0_log.out"
     if not log.exists():
         return "job", f"it ended without a log {slurm_job}\n  hint: share {display_path(logs)} with its node"

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.run_status import recorded_status
@@ -13,8 +12,7 @@ from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.shared.record import Record
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(NamedTuple):
     """The latest job of a run."""
 
     job: str = ""  # job ID; empty if the run was never submitted
@@ -47,10 +45,10 @@ class SubmissionLog:
         """Add submissions, or replace those of the same runs."""
         entries = {**self.entries(), **submissions}
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.sweep / SUBMISSIONS_FILE, {number: asdict(entry) for number, entry in entries.items()})
+        write_json(self.sweep / SUBMISSIONS_FILE, {number: entry._asdict() for number, entry in entries.items()})
 
     def update(self, number: int, **fields: Any) -> None:
-        self.write({number: replace(self[number], **fields)})
+        self.write({number: self[number]._replace(**fields)})
 
 
 def attempt_id(record: Record) -> str:

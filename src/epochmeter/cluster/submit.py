@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,7 +180,7 @@ def submit_missing(
         if entry.job in active or (is_completed and is_unreported):
             awaited[task.number] = entry.job
         elif is_completed and is_still_valid(record, task):
-            earlier[task.number] = replace(entry, earlier=True)
+            earlier[task.number] = entry._replace(earlier=True)
         else:
             missing.append(task)
     log.write(earlier)
