@@ -1,6 +1,7 @@
 """The ranks of test_strategy, each in a process of its own."""
 
 import json
+import math
 import os
 import time
 
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 from worker.test_trainer import JOB
 
-from epochmeter.shared.protocol import Recorded, WindowMeasured, encode
+from epochmeter.shared.protocol import Recorded, decode, encode
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import RankedConnection
@@ -68,16 +69,17 @@ class Controller:
 
     def request(self, message):
         self.lines.append(encode(message).decode())
-        return Recorded(isinstance(message, WindowMeasured), {}, "")
+        return Recorded(False, {}, "")
 
-    def progress(self, steps, now_ns, parts, last_loss):
-        pass
+    def last(self, kind):
+        return next(message for message in map(decode, reversed(self.lines)) if isinstance(message, kind))
 
 
-def runner(strategy, folder, trained):
+def runner(strategy, folder, trained, suspends=None, until=math.inf):
     controller, record, clock = Controller(), Record(folder), Clock(HostTimeline())
     connection = RankedConnection(controller, strategy)
-    return controller, WindowRunner(record, connection, clock, trained, strategy, SuspendCounter())
+    suspends = suspends or SuspendCounter()
+    return controller, WindowRunner(record, connection, clock, trained, strategy, suspends, until)
 
 
 def measured(strategy, folder, trained, batch):

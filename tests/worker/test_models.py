@@ -7,14 +7,6 @@ from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.vision import classifier, list_architectures
 
 FAMILIES = ["resnet18", "vgg11", "squeezenet1_0", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5", "vit_b_16"]
-PUBLISHED = [  # options, size, number of parameters
-    ("resnet18", {}, 224, 11_689_512),
-    ("resnet152", {}, 224, 60_192_808),
-    ("vgg11", {}, 224, 132_863_336),
-    ("mobilenet_v3_large", {}, 224, 5_483_032),
-    ("inception_v3", {}, 299, 27_161_264),
-    ("inception_v3", {"aux_logits": False}, 80, 23_834_568),
-]
 
 
 def parameters(model):
@@ -41,12 +33,16 @@ def test_families_accept_channels_and_classes_and_inception_models_have_auxiliar
         assert model.eval()(images if outputs else images[..., :224, :224]).shape == (2, 5)
 
 
-@pytest.mark.parametrize(("architecture", "options", "size", "count"), PUBLISHED)
-def test_published_models_have_the_published_number_of_parameters(architecture, options, size, count):
-    with torch.device("meta"):
-        model = classifier(architecture, 3, 1000, **options)
-        assert parameters(model) == count
-        assert model.eval()(torch.empty(2, 3, size, size)).shape == (2, 1000)
+def test_published_models_have_the_published_number_of_parameters():
+    for architecture, options, size, count in (
+        ("resnet18", {}, 224, 11_689_512),
+        ("inception_v3", {}, 299, 27_161_264),
+        ("inception_v3", {"aux_logits": False}, 80, 23_834_568),
+    ):
+        with torch.device("meta"):
+            model = classifier(architecture, 3, 1000, **options)
+            assert parameters(model) == count
+            assert model.eval()(torch.empty(2, 3, size, size)).shape == (2, 1000)
 
 
 def test_resnet18_of_the_edge_study_has_instance_norm_and_a_small_stem():

@@ -5,36 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from worker import ranked
 from worker.data.test_timed_dataset import Holed
 
-from epochmeter.shared.protocol import Recorded, WindowMeasured, WindowOpening
-from epochmeter.shared.record import Record
-from epochmeter.worker.clock import Clock
+from epochmeter.shared.protocol import WindowMeasured, WindowOpening
 from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
 from epochmeter.worker.loop import EpochStats
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Regression
-from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.windows import SuspendCounter, WindowRunner
+from epochmeter.worker.windows import SuspendCounter
 
 NUMBERS = Regression("mse_loss")
 NEVER = SimpleNamespace(count=0)
 """Suspensions of a process that is never suspended."""
-
-
-class Controller:
-    """The other end of the connection; keeps the last request of each kind."""
-
-    def __init__(self):
-        self.requests = {}
-
-    def request(self, message):
-        return self.request_all(message)[0]
-
-    def request_all(self, message):
-        self.requests[type(message)] = message
-        return [Recorded(False, {}, "")]
 
 
 def consume(batches):
@@ -49,12 +33,10 @@ def runner(tmp_path):
     """runner(...): a WindowRunner with its controller and trainer."""
 
     def make(suspends=NEVER, until=math.inf):
-        controller = Controller()
         trainer = SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None, unit="images")
         trainer.train_epoch = trainer.evaluate_epoch = consume
         trainer.learning_rate = lambda: 0.01
-        clock = Clock(HostTimeline())
-        windows = WindowRunner(Record(tmp_path), controller, clock, trainer, Single(1), suspends, until)
+        controller, windows = ranked.runner(Single(1), tmp_path, trainer, suspends, until)
         return windows, controller, trainer
 
     return make
@@ -66,7 +48,7 @@ def measure(runner, window, skip):
     windows, controller, _ = runner()
     timed = TimedDataset(lambda transform: samples, None, skip=skip)
     getattr(windows, window)(0, TimedLoader(timed, range(5), 2))
-    return controller.requests[WindowMeasured].ranks[0]
+    return controller.last(WindowMeasured).ranks[0]
 
 
 def test_skipped_samples_are_reported_and_loader_times_and_learning_rate_for_training_only(runner):
@@ -98,7 +80,7 @@ def test_training_ends_before_the_configured_step(runner, until, expected):
     windows, controller, _ = runner(until=until)
     for epoch, (steps, partial, last) in enumerate(expected):
         assert windows.epoch(epoch, make_steps(4)) is last
-        opening, (rank,) = controller.requests[WindowOpening], controller.requests[WindowMeasured].ranks
+        opening, (rank,) = controller.last(WindowOpening), controller.last(WindowMeasured).ranks
         assert (opening.steps, rank.parts["steps"], opening.partial) == (steps, steps, partial)
 
 
@@ -116,7 +98,7 @@ def test_suspension_is_reported_for_the_window_in_which_it_ended(runner, name):
     for run in (consume, consume_and_suspend, consume):
         trainer.train_epoch = trainer.evaluate_epoch = run
         getattr(windows, name)(0, make_steps(1))
-        paused.append(controller.requests[WindowMeasured].ranks[0].paused)
+        paused.append(controller.last(WindowMeasured).ranks[0].paused)
         os.kill(os.getpid(), signal.SIGCONT)  # between two windows
     signal.signal(signal.SIGCONT, before)
     assert (paused, suspends.count) == ([False, True, False], 4)
