@@ -35,13 +35,19 @@ def test_pass_can_be_cut_and_drop_last_applies_only_to_training(workers):
     assert ([len(inputs) for inputs, _ in dropping], len(dropping), len(order(validation))) == ([4, 4], 2, 10)
 
 
-def test_order_depends_only_on_the_seed():
+def test_order_depends_only_on_the_seed_and_evaluation_is_in_order_without_keeping_workers():
+    state = torch.random.get_rng_state()
     inline, processes = (training(workers=workers) for workers in (0, 2))
     epochs = [order(inline), order(inline)]
     torch.rand(3)  # other random numbers do not change it
     assert [order(processes), order(processes)] == epochs
     assert epochs[0] != epochs[1]
     assert order(training(seed=1)) != epochs[0]
+    torch.random.set_rng_state(state)
+    assert order(training()) == epochs[0]
+    loader = make_loader(SAMPLES, {**JOB, "workers": 1}, Single(1), cuda=False, is_training=False)
+    assert (order(loader), loader.persistent_workers) == (list(range(10)), False)
+    assert torch.equal(torch.random.get_rng_state(), state), "no loader changes the default random state"
 
 
 class Noise(list):
@@ -58,15 +64,6 @@ def test_restored_state_continues_the_workers_seeds():
     second.load(first.state())
     after = [inputs.tolist() for inputs, _ in second]
     assert after == [inputs.tolist() for inputs, _ in first] != before
-
-
-def test_evaluation_is_in_order_and_keeps_no_workers_and_no_loader_changes_the_default_random_state():
-    state = torch.random.get_rng_state()
-    order(training())
-    loader = make_loader(SAMPLES, {**JOB, "workers": 1}, Single(1), cuda=False, is_training=False)
-    assert order(loader) == list(range(10))
-    assert not loader.persistent_workers
-    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch):
