@@ -41,15 +41,12 @@ EVENTS = [
 ]  # fmt: skip
 
 
-def test_peak_is_divided_by_kind_and_module():
+def test_peak_is_divided_by_kind_and_module_and_on_a_gpu_has_fragmentation_and_other_kinds():
     found = peak_by_kind(EVENTS, {1: ("weights", 50), 2: ("optimizer", 25)}, 0)
     assert found["peak_bytes"] == sum(found["kinds"].values()) == 151
     expected = {"weights": 50, "optimizer": 25, "activations": 60, "temporary": 16}
     assert {kind: size for kind, size in found["kinds"].items() if size} == expected
     assert found["modules"] == {"inner (Linear)": 40, "outer (Net)": 20}
-
-
-def test_gpu_has_fragmentation_and_memory_of_other_kinds():
     event = memory(1, 7, 30, **{"Device Type": 1, "Total Allocated": 100, "Total Reserved": 128})
     found = peak_by_kind([memory(0, 5, 999), event], {1: ("weights", 50)}, 1)
     assert (found["peak_bytes"], found["reserved_bytes"]) == (100, 128)
