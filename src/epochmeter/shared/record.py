@@ -109,10 +109,7 @@ class Record:
                 (self.folder / CHECKPOINT).unlink()
 
     def checkpoint(self, verify=False):
-        """Return the metadata (`record_id` of the run, `epochs` completed); None without a readable checkpoint.
-
-        With `verify`, all of its content is compared with its checksums.
-        """
+        """Return the metadata, `record_id` and completed `epochs`; None if it, or with `verify` the file, is damaged."""
         try:
             with zipfile.ZipFile(str(self.folder / CHECKPOINT)) as archive:
                 if verify and archive.testzip():

@@ -192,11 +192,8 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
 
 
 def _kernel_flops(trace: Trace, operators: Ints) -> Floats:
-    """Return the FLOPs of each kernel by the shapes of the operator that launched it alone; NaN if they are unknown.
-
-    The size of a convolution's output is that of the gradient in its backward pass, if the same inputs have only one.
-    """
-    outputs: dict[str, set[int]] = {}
+    """Return the FLOPs of each kernel by the shapes of the operator that launched it alone; NaN if they are unknown."""
+    outputs: dict[str, set[int]] = {}  # of convolutions: sizes of the gradients in their backward passes
     backward = [index for index, name in enumerate(trace.names) if name == CONVOLUTION_BACKWARD]
     for inputs in np.unique(trace.inputs[np.isin(trace.name, backward) & (trace.inputs != NONE)]):
         with suppress(TypeError, ValueError):  # other shapes than this operator has

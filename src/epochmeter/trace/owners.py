@@ -1,7 +1,4 @@
-"""The module, phase and operator that each event of the host belongs to, and the innermost event at every instant.
-
-A backward node belongs to the module of the forward operator with the same sequence number.
-"""
+"""The module, phase and operator that each event of the host belongs to, and the innermost event at every instant."""
 
 from __future__ import annotations
 
@@ -109,7 +106,7 @@ def _propagate(
     is_operator = (trace.category == Category.OPERATOR).tolist()
     for event, caller, name, thread, sequence, node in zip(*(column.tolist() for column in columns), strict=True):
         module[event], phase[event], operator[event] = module[caller], phase[caller], operator[caller]
-        if node:
+        if node:  # of the backward pass: as the forward operator with the same sequence number
             module[event], phase[event] = forward_module.get(sequence, node_module[thread]), BACKWARD
             node_module[thread] = module[event]
         elif name in ranges:

@@ -64,7 +64,7 @@ def run_events(record: Record, base_ns: int | None) -> Iterator[str]:
     """Yield the events of a record, as JSON; `base_ns` is the wall time of zero in the file, None that of the start."""
     run = record.run()
     traced = run.get("traced", {})
-    offset_ns = traced.get("wall_offset_ns") or _offset_ns(since_resumed(run, math.inf)["clock"])
+    offset_ns = traced.get("wall_offset_ns") or _offset_ns(run, math.inf)
     start_ns = run["clock"]["monotonic_ns"]
     zero_ns = start_ns if base_ns is None else base_ns - offset_ns
 
@@ -92,7 +92,8 @@ def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
     first = 0
     for window in record.windows():
         name, epoch, metrics = window["window"], window["epoch"], window["metrics"]
-        shift_ns = _reboot_shift_ns(run, epoch)
+        shift_ns = _offset_ns(run, epoch) - _offset_ns(run, math.inf)
+        shift_ns = shift_ns if abs(shift_ns) > REBOOT_NS else 0  # measured before a reboot, or not
         title = f"epoch {epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
         opened_ns = window["opened_ns"] + shift_ns
         finite = {key: value for key, value in metrics.items() if math.isfinite(value)}  # JSON has no NaN
@@ -128,12 +129,7 @@ def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: 
                 yield ("steps", "data stall" if phase == "stall" else phase, begin_ns, end_ns, {})
 
 
-def _offset_ns(clock: Mapping[str, float]) -> int:
-    """Return the wall time of zero of the monotonic clock."""
+def _offset_ns(run: Mapping[str, Any], epoch: float) -> int:
+    """Return the wall time of zero of the monotonic clock by which an epoch was measured."""
+    clock = since_resumed(run, epoch)["clock"]
     return round(clock["wall_s"] / NANOSECOND - clock["monotonic_ns"])
-
-
-def _reboot_shift_ns(run: Mapping[str, Any], epoch: int) -> int:
-    """Return the difference of the monotonic clocks, if an epoch was measured before a reboot; else 0."""
-    shift_ns: int = _offset_ns(since_resumed(run, epoch)["clock"]) - _offset_ns(since_resumed(run, math.inf)["clock"])
-    return shift_ns if abs(shift_ns) > REBOOT_NS else 0

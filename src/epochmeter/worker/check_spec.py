@@ -1,7 +1,4 @@
-"""Check specifications by group: `python -m epochmeter.worker.check_spec JSON` prints why one cannot be constructed.
-
-Of a torchvision model, the JSON has only the `architecture`.
-"""
+"""Check specifications by group: `python -m epochmeter.worker.check_spec JSON` prints why one cannot be constructed."""
 
 import json
 import sys
@@ -15,7 +12,7 @@ PREREQUISITES = {"optimizer": ["parameters"], "scheduler": ["optimizer"]}
 def main(specs):
     try:
         for group, spec in specs.items():
-            if set(spec) == {"architecture"}:
+            if set(spec) == {"architecture"}:  # of a torchvision model
                 from epochmeter.worker.models.vision import find_architecture  # needs torchvision
 
                 find_architecture(spec["architecture"])

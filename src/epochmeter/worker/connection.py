@@ -18,10 +18,7 @@ class ControllerGoneError(SystemExit):
 
 
 class ControllerConnection:
-    """A process's own connection, by which the controller notices its end and its errors.
-
-    The process ends when the controller is gone. Only the first rank of a node sends requests.
-    """
+    """A process's own connection; the controller notices the process's end by it, and the process the controller's."""
 
     reply_limit_s = None
 

@@ -134,10 +134,7 @@ class Distributed(Single):
 
 
 class Shard(Sampler):
-    """One rank's part of a sample order that is the same on all ranks: every `ranks`-th sample, starting at `rank`.
-
-    If `padded`, the beginning of the order is repeated, so that all ranks get equally many samples.
-    """
+    """One rank's part of a sample order that is the same on all ranks; if `padded`, all parts have the same length."""
 
     def __init__(self, order, rank, ranks, padded):
         self._order, self._rank, self._ranks, self._is_padded = order, rank, ranks, padded

@@ -1,7 +1,4 @@
-"""torchrun, except that it ends with the controller and reports how a rank ended.
-
-`python -m epochmeter.worker.torchrun ARGUMENTS` takes the arguments of `python -m torch.distributed.run`.
-"""
+"""torchrun, with its arguments, except that it ends with the controller and reports how a rank ended."""
 
 import os
 import sys

@@ -16,8 +16,7 @@ START, END, UNKNOWN, SPECIAL_TOKENS = 1, 2, 3, 4
 class Pairs:
     """The pairs of `<folder>/<split>.tsv`, one `source<TAB>target` per line, words separated by spaces.
 
-    Each vocabulary has up to `words` words: the special ones and the most frequent words of train.tsv, ties in
-    alphabetical order. `transform` maps a pair of arrays of word indices to tensors.
+    Each vocabulary has up to `words` words: the special ones and the most frequent of train.tsv, then alphabetically.
     """
 
     def __init__(self, folder, split, transform, words):
@@ -37,10 +36,7 @@ class Pairs:
 
 
 def encode_pair(dataset, split):
-    """Return the preprocessing of a sentence pair: ((source, target shifted right by a start token), target).
-
-    Source and target get an end token, and are truncated or padded to the dataset's `length`.
-    """
+    """Return the preprocessing of a sentence pair: ((source, target shifted right by a start token), target)."""
     length = dataset["length"]
 
     def sample(pair):

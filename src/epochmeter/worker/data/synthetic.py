@@ -8,10 +8,7 @@ MAX_BYTES = 64 << 20  # memory limit for the distinct batches
 
 
 class SyntheticBatches:
-    """Yield as many synthetic batches as a DataLoader would for `count` samples, with the same size of the last batch.
-
-    A few distinct batches, within 64 MiB, are drawn by the task with the run's seed and repeated in turn.
-    """
+    """As many batches as of a DataLoader for `count` samples: a few random ones, within 64 MiB, repeated in turn."""
 
     bad = ()
 

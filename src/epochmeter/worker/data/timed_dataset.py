@@ -100,7 +100,7 @@ class TimedLoader(DataLoader):
     """DataLoader of a `TimedDataset` that keeps the times and bad samples of the last pass.
 
     The dataset is indexed by batch, not by sample, which halves the cost of timing. `order` is the sampler of indices;
-    the state of the random `generators` belongs in a checkpoint; `options` are those of `DataLoader`.
+    the state of the random `generators` belongs in a checkpoint.
     """
 
     def __init__(self, timed, order, batch, drop_last=False, generators=(), **options):

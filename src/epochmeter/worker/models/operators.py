@@ -1,7 +1,4 @@
-"""Operators of a training step: calls, FLOPs and bytes, counted on torch's meta device.
-
-Bytes are those of an operator's inputs and outputs, without fusion and without caches.
-"""
+"""Operators of a training step: calls, FLOPs, and bytes of inputs and outputs, counted on torch's meta device."""
 
 import torch
 

@@ -1,7 +1,4 @@
-"""Check that a model fits the dataset and the batch size, before training.
-
-Shapes are computed on torch's meta device. Not every model runs there, so a failure is confirmed on the CPU.
-"""
+"""Check that a model fits the dataset and the batch size, before training."""
 
 import copy
 
@@ -44,10 +41,7 @@ def _check_outputs(outputs, targets, model, dataset):
 
 
 def check_smallest(model, job, count, task, replicas):
-    """Raise ValueError if a batch of one sample occurs on which a model does not train, as with batch normalization.
-
-    This rank has `count` samples per epoch, and `replicas` copies of the model share a batch.
-    """
+    """Raise ValueError if a batch of one sample occurs on which a model does not train; a rank has `count` samples."""
     batch, rest = job["batch"], 0 if job["drop_last"] else count % job["batch"]
     for size, remedy in ((batch, "a batch with 2 or more samples per device"), (rest, "drop_last=true")):
         share = -(-size // replicas)
@@ -65,7 +59,7 @@ def dry_run(model, job, task, count):
     """Return the model's outputs in training mode for `count` samples, and their targets; the model is unchanged."""
     try:
         return _train_forward(on_meta(model), job["dataset"], task, count, "meta")
-    except Exception:
+    except Exception:  # not every model runs there
         return _train_forward(copy.deepcopy(model).cpu(), job["dataset"], task, count, "cpu")
 
 
