@@ -109,7 +109,7 @@ class Record:
                 (self.folder / CHECKPOINT).unlink()
 
     def checkpoint(self, verify=False):
-        """Return the metadata, `record_id` and completed `epochs`; None if it, or with `verify` the file, is damaged."""
+        """Return the metadata, `record_id` and completed `epochs`; None if it is damaged, or with `verify` the file."""
         try:
             with zipfile.ZipFile(str(self.folder / CHECKPOINT)) as archive:
                 if verify and archive.testzip():

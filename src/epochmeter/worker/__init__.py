@@ -1,4 +1,1 @@
-"""Training process, started by the controller.
-
-Supports Python 3.6 and torch 1.10 with torchvision; NumPy is optional.
-"""
+"""Training process, started by the controller, on Python 3.6 and torch 1.10 or newer; NumPy is optional."""
