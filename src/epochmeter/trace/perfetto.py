@@ -131,5 +131,5 @@ def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: 
 
 def _offset_ns(run: Mapping[str, Any], epoch: float) -> int:
     """Return the wall time of zero of the monotonic clock by which an epoch was measured."""
-    clock = since_resumed(run, epoch)["clock"]
+    clock: Mapping[str, float] = since_resumed(run, epoch)["clock"]
     return round(clock["wall_s"] / NANOSECOND - clock["monotonic_ns"])
