@@ -109,7 +109,9 @@ def coverage(count: int, repeats: int, simulations: int, step: float) -> float:
         times, _ = sweep(chance, factors, repeats)
         best = min(range(count), key=lambda index: fmean(times[index]))
         ties = sum(indistinguishable_from_best(times, best))
-        covered += positive_means(times, [ties] * len(times))[best].contains(factors[best])
+        covered += positive_means(dict(enumerate(times)), dict.fromkeys(range(count), ties))[best].contains(
+            factors[best]
+        )
     return covered / simulations
 
 

@@ -19,7 +19,6 @@ from epochmeter.report.statistics import (
     pairwise_ratios,
     positive_means,
     ratio_in_fits,
-    repeats_to_distinguish,
     tukey_critical_value,
 )
 
@@ -46,14 +45,15 @@ def test_difference_has_welchs_interval_and_none_of_a_single_run():
 def test_positive_mean_has_students_interval_of_the_logarithms(values):
     assert bounds(mean(values)) == pytest.approx(ttest_1samp(values, 0).confidence_interval())
     known = ttest_1samp([math.log(value) for value in values], 0).confidence_interval()
-    found = positive_means([values])[0]
+    found = positive_means({0: values})[0]
     assert bounds(found) == pytest.approx([math.exp(log) for log in known])
     assert found.value == pytest.approx(sum(values) / len(values))
 
 
 def test_interval_of_two_repeats_borrows_from_other_configurations():
-    alone = positive_means([[20.0, 20.4]])[0]
-    (together, *_, once) = positive_means([[20.0, 20.4], [10.0, 10.1], [5.0, 5.1], [30.0, 30.2], [7.0]])
+    alone = positive_means({0: [20.0, 20.4]})[0]
+    samples = [20.0, 20.4], [10.0, 10.1], [5.0, 5.1], [30.0, 30.2], [7.0]
+    together, *_, once = positive_means(dict(enumerate(samples))).values()
     assert together.value == alone.value
     assert together.high - together.low < (alone.high - alone.low) / 2
     assert once == Estimate(7.0), "a single run has no interval, whatever the others vary by"
@@ -137,9 +137,10 @@ def test_recommended_repeats_use_the_variances_of_both_configurations():
 
     2.776 + 0.941 standard errors are 0.305 with three repeats; 2.447 + 0.906 are 0.238 with four.
     """
-    samples = [[math.exp(value) for value in values] for values in ((0.0, 0.2), (0.39, 0.41))]
-    assert [repeats_to_distinguish(samples, *ends) for ends in ((0, 1), (1, 0))] == [4, 4]
-    assert repeats_to_distinguish([[1.0], [2.0]], 0, 1) is None, "no variance is known"
+    (repeated,), (once,) = fits([[0.0, 0.2], [0.39, 0.41]]), fits([[1.0], [2.0]])
+    repeats = [fit.repeats(*ends, lambda dof: tukey_critical_value(2, dof))
+               for fit, ends in ((repeated, (0, 1)), (repeated, (1, 0)), (once, (0, 1)))]  # fmt: skip
+    assert repeats == [4, 4, None]
 
 
 def sweep(chance, factors, repeats, noises, drift=0.0):
@@ -182,7 +183,7 @@ def test_interval_of_the_best_of_equal_configurations_covers_its_value(count, re
     for _ in range(200):
         times, _ = sweep(chance, [1.0] * count, repeats, [0.01] * count)
         best = fastest(times)
-        covered += positive_means(times, [count] * len(times))[best].contains(1.0)
+        covered += positive_means(dict(enumerate(times)), dict.fromkeys(range(count), count))[best].contains(1.0)
     assert covered >= 0.92 * 200
 
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+Key = TypeVar("Key", bound=Hashable)
 Values = Sequence[Sequence[float]]
 Samples = Mapping[str, Sequence[float]]
 """A value per run of each configuration, or by condition."""
@@ -156,12 +157,6 @@ def indistinguishable_from_best(
     return is_tie.tolist()  # type: ignore[no-any-return]
 
 
-def repeats_to_distinguish(samples: Values, one: int, other: int) -> int | None:
-    """Return the runs of each of two configurations that would probably show that they differ; None if not known."""
-    (fitted,) = fits(_logs(samples))
-    return fitted.repeats(one, other, lambda dof: tukey_critical_value(len(samples), dof))
-
-
 def repeats_to_decide(distance: float, variance: float, critical_value: Callable[[float], float]) -> int | None:
     """Return the runs of each of two configurations that show a distance of their means with the probability `POWER`.
 
@@ -198,20 +193,23 @@ def pairwise_ratios(
     return results
 
 
-def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Estimate]:
+def positive_means(
+    samples: Mapping[Key, Sequence[float]], chosen_from: Mapping[Key, int] | None = None
+) -> dict[Key, Estimate]:
     """Return the mean of each configuration's values, with an interval from the variances of all configurations.
 
     The interval is that of the geometric mean, which hardly differs; a configuration that ran once has none. The lowest
     of several equal means is too low by chance: with `chosen_from` as their number, each bound holds with the
     probability `0.95 ** (1 / number)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
     """
-    (fitted,) = fits(_logs(samples))
-    means = [Estimate(statistics.fmean(values)) for values in samples]
-    for index, (values, count) in enumerate(zip(samples, chosen_from or [1] * len(samples), strict=True)):
+    (fitted,) = fits(_logs(samples.values()))
+    means = {key: Estimate(statistics.fmean(values)) for key, values in samples.items()}
+    for place, (key, values) in enumerate(samples.items()):
         if len(values) > 1:
-            log = Mean(fitted.means[index], fitted.variances[index] / len(values), fitted.dofs[index])
+            log = Mean(fitted.means[place], fitted.variances[place] / len(values), fitted.dofs[place])
+            count = chosen_from[key] if chosen_from else 1
             bounds = log.interval(max(BOUND, (1 - ALPHA) ** (1 / count))).map(math.exp)
-            means[index] = replace(bounds, value=means[index].value)
+            means[key] = replace(bounds, value=means[key].value)
     return means
 
 

@@ -18,11 +18,11 @@ from epochmeter.report.analyses.prediction import NoPrediction, Prediction, pred
 from epochmeter.report.analyses.prior import Prior
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.formatting import join_or_more
-from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
+from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, quality_target, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, repeats_to_distinguish
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, tukey_critical_value
 from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
 
@@ -73,8 +73,7 @@ class Answer:
     @cached_property
     def convergence_keys(self) -> list[str]:
         """Varying keys that may change the number of epochs to an accuracy, without a target."""
-        targets = ("target_accuracy", "target_loss")
-        if any(entry.job.get(target) is not None for entry in self.configurations for target in targets):
+        if any(quality_target(entry.job) for entry in self.configurations):
             return []
         return [key for key in varied(self.configurations) if key.partition(".")[0] in CONVERGENCE_KEYS]
 
@@ -98,9 +97,9 @@ class Answer:
         if not large:
             return None
         excess, tie = max(large, key=lambda entry: entry[0])
-        keys = [cost.configuration for cost in self.costs]
-        ends = (keys.index(configuration) for configuration in (tie.configuration, self.choices[0].configuration))
-        return excess, repeats_to_distinguish([cost.times_s for cost in self.costs], *ends)
+        ratios = Ratios({cost.configuration: cost.times_s for cost in self.costs}, in_rounds=False)
+        ends = ratios.places[tie.configuration], ratios.places[self.choices[0].configuration]
+        return excess, ratios.fits[0].repeats(*ends, lambda dof: tukey_critical_value(len(self.costs), dof))
 
     @cached_property
     def noisy(self) -> list[tuple[Run, float]]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, max_power, ranked_costs
-from epochmeter.report.statistics import Estimate, indistinguishable_from_best, positive_means
+from epochmeter.report.statistics import indistinguishable_from_best, positive_means
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
@@ -123,13 +123,12 @@ def _widened(choices: list[Best], ranked: Sequence[Cost]) -> list[Best]:
         counts[choice.configuration] = max(counts[choice.configuration], 1 + len(choice.ties))
     if max(counts.values(), default=0) < LEAST_WIDENED:
         return choices
-    means: list[dict[Configuration, Estimate]] = []
-    for values in (TIMES, JOULES):
-        samples = {cost.configuration: values(cost) for cost in ranked if values(cost)}
-        estimates = positive_means([*samples.values()], [counts[key] for key in samples])
-        means.append(dict(zip(samples, estimates, strict=True)))
+    times, energies = (
+        positive_means({cost.configuration: values(cost) for cost in ranked if values(cost)}, counts)
+        for values in (TIMES, JOULES)
+    )
     return [
-        replace(choice, cost=replace(choice.cost, time=means[0][key], energy=means[1].get(key)))
+        replace(choice, cost=replace(choice.cost, time=times[key], energy=energies.get(key)))
         for choice, key in ((choice, choice.configuration) for choice in choices)
     ]
 

@@ -103,7 +103,7 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
         return None
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
     measured = [entry for entry in configurations if positive_values(entry, SPEED)]
-    means = dict(zip(measured, positive_means([entry.values(SPEED) for entry in measured]), strict=True))
+    means = positive_means({entry: entry.values(SPEED) for entry in measured})
     speedups, energies = (Ratios({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
     compared, unpaired = list[Scaling](), list[Unpaired]()
     for group in groups(measured, VARIED):

@@ -119,7 +119,7 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
     return StallAnalysis(
         title=title,
         numbers={name: [run.number for run in runs] for name, runs in rows.items()},
-        times_s=dict(zip(CONDITIONS, positive_means([times[name] for name in CONDITIONS]), strict=True)),
+        times_s=positive_means(times),
         preprocessing=contrast(PREPROCESSED, times, rounds),
         fetch=contrast(FETCH, times, rounds),
         verdict=bottleneck,

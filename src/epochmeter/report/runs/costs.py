@@ -124,12 +124,13 @@ def _limit_w(cost: Cost, name: str) -> float:
 def _costs(
     configurations: tuple[Configuration, ...], time: str, energy: str, target: QualityTarget | None
 ) -> list[Cost]:
-    measured = [entry for entry in configurations if positive_values(entry, time)]
-    times_s = [positive_values(entry, time) for entry in measured]
-    energies_j = [positive_values(entry, energy) if entry.energy_scope else [] for entry in measured]
-    means_j = iter(positive_means([joules for joules in energies_j if joules]))
+    times_s = {entry: values for entry in configurations if (values := positive_values(entry, time))}
+    energies_j = {
+        entry: values for entry in times_s if entry.energy_scope and (values := positive_values(entry, energy))
+    }
+    means_s, means_j = positive_means(times_s), positive_means(energies_j)
     results = []
-    for entry, seconds, joules, time_s in zip(measured, times_s, energies_j, positive_means(times_s), strict=True):
-        covers, energy_j = (entry.energy_scope, next(means_j)) if joules else (None, None)
-        results.append(Cost(entry, seconds, joules, covers, target, time_s, energy_j))
+    for entry, seconds in times_s.items():
+        joules, covers = energies_j.get(entry, []), entry.energy_scope if entry in energies_j else None
+        results.append(Cost(entry, seconds, joules, covers, target, means_s[entry], means_j.get(entry)))
     return results
