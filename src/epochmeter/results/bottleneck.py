@@ -41,7 +41,6 @@ class Bottleneck:
 
     @property
     def data_stall(self) -> float:
-        """The fraction of all data stalls together."""
         return math.fsum(self.fractions.get(stall, 0.0) for stall in STALLS)
 
 

@@ -202,7 +202,6 @@ def _unresolved_reason(windows: Sequence[Window]) -> str | None:
 
 
 def _energy_window_s(windows: Sequence[Window]) -> float:
-    """Return the total time between the readings at the borders of each window."""
     return sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
 
 

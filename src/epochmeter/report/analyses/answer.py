@@ -146,12 +146,10 @@ class Answer:
 
     @property
     def no_energy(self) -> NoEnergy | None:
-        """Why not all energies can be compared; None if they can."""
         return no_energy(cost.configuration for cost in self.costs)
 
     @property
     def values(self) -> dict[str, object]:
-        """All numbers, as the JSON file has them."""
         rows = {row.cost.configuration: row for row in self.rows}
         return {
             "choices": [_choice_values(choice, rows[choice.configuration]) for choice in self.choices],

@@ -134,7 +134,6 @@ def _widened(choices: list[Best], ranked: Sequence[Cost]) -> list[Best]:
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:
-    """Return the cost of the trade-off."""
     return lambda cost: [
         eta * energy_j + (1 - eta) * max_power_w * time_s
         for energy_j, time_s in zip(cost.joules, cost.times_s, strict=True)

@@ -54,7 +54,6 @@ def repeats_needed(part: Part) -> int | None:
 
 
 def _difference(part: Part, other: Part) -> Part:
-    """Return one part less another, run by run."""
     result = {name: list(values) for name, values in part.items()}
     for name, values in other.items():
         result[name] = [a - b for a, b in zip(result.get(name, [0.0] * len(values)), values, strict=True)]

@@ -55,7 +55,6 @@ class Difference:
 
     @property
     def differs_alone(self) -> bool:
-        """Whether its interval alone shows a difference."""
         return self.ratio.low is not None and not self.ratio.contains(1)
 
     @property
@@ -91,12 +90,10 @@ class Comparison:
 
     @property
     def by_size(self) -> list[Difference]:
-        """The differences, the largest first."""
         return sorted(self.differences, key=lambda entry: -round(abs(math.log(entry.ratio.value)), 9))
 
     @property
     def values(self) -> dict[str, object]:
-        """All numbers, as the JSON file has them."""
         differences = [{**asdict(entry), "verdict": entry.verdict} for entry in (*self.overall, *self.differences)]
         return {"before": self.names[0], "after": self.names[1], "changed": self.changed,
                 "unmatched": self.unmatched, "differences": differences}  # fmt: skip
@@ -155,7 +152,6 @@ def _differences(metric: str, pairs: Pairs) -> dict[str, Difference]:
 
 
 def _leaves(point: Configuration) -> Leaves:
-    """Return a configuration and its host."""
     job = {key: value for key, value in point.job.items() if key not in NON_CONFIG_KEYS}
     leaves = flatten({"host": point.host, **job} if point.host else job)
     return {key: format_value(value) for key, value in leaves}

@@ -186,7 +186,6 @@ def _neighbors(together: Iterable[Sequence[Configuration]], order: Callable[[Con
 
 
 def _effect(title: str, keys: Sequence[str], base: Configuration, other: Configuration, speeds: Ratios) -> Effect:
-    """Compare two configurations that differ in these keys."""
     pairs = {name: (base.mean(metric), other.mean(metric)) for name, metric in METRICS.items()}
     means = {name: (old, new) for name, (old, new) in pairs.items() if old is not None and new is not None}
     same_work = base.global_batch == other.global_batch

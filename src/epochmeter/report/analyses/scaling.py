@@ -61,7 +61,6 @@ class Scaling:
 
     @property
     def is_superlinear(self) -> bool:
-        """Whether the efficiency is significantly above one."""
         return self.efficiency.value > 1 + MIN_EFFECT and not self.efficiency.contains(1)
 
     @property

@@ -73,7 +73,6 @@ class StallAnalysis:
 
     @property
     def ran_once(self) -> list[str]:
-        """The conditions without repeats."""
         return [name for name, numbers in self.numbers.items() if len(numbers) == 1]
 
 

@@ -56,7 +56,6 @@ class Targets:
 
     @property
     def values(self) -> dict[str, object]:
-        """All numbers, as the JSON file has them."""
         points, missing = [asdict(point) for point in self.points], self.no_energy and asdict(self.no_energy)
         choices: dict[str, object] = {choice.name: choice.cost.title for choice in self.choices}
         return {"target": self.target._asdict(), "dataset": self.dataset, "points": points, **choices,

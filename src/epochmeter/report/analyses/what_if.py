@@ -57,7 +57,6 @@ class Pipeline:
 
     @property
     def uses_all_cores(self) -> bool:
-        """Whether there are as many workers as cores."""
         return self.cores is not None and self.workers * self.ranks >= self.cores
 
 
@@ -79,7 +78,6 @@ class Prediction:
 
     @property
     def worst_s(self) -> float:
-        """The larger of the two predicted times."""
         return self.epoch_s if self.saturated_s is None else self.saturated_s
 
 
@@ -209,6 +207,5 @@ def _rounds(steps: float, workers: int) -> tuple[int, float]:
 
 
 def _timed_load_s(rows: Sequence[Run], batches: float) -> float | None:
-    """Return the time that a worker took for a batch by its own timers; None if there are none."""
     read_s, preprocess_s = mean(rows, "loader_read_s"), mean(rows, "loader_preprocess_s")
     return None if read_s is None or preprocess_s is None else (read_s + preprocess_s) / batches
