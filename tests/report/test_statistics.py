@@ -111,22 +111,16 @@ def test_few_rounds_are_fitted_with_their_effects_and_with_a_trend():
     assert ratio_in_fits(fits([[1.0], [2.0]]), 1, 0) == Estimate(math.e)
 
 
-@pytest.mark.parametrize(
-    ("values", "best", "expected"),
-    [
+def test_best_of_two_is_compared_as_by_a_t_test_and_the_best_of_many_is_corrected():
+    for values, best, is_tie in (
         ([10.0], [10.0], True),
         ([10.1], [10.0], False),
         ([10.0, 10.0], [10.0, 10.0], True),
         ([11.0, 11.0], [10.0, 10.0], False),
         ([10.59], [10.0, 10.1, 10.2], True),  # 10.1 + 4.303 x 0.1 x sqrt(1 + 1/3) = 10.597
         ([10.61], [10.0, 10.1, 10.2], False),
-    ],
-)
-def test_two_configurations_are_compared_as_by_a_t_test(values, best, expected):
-    assert indistinguishable_from_best([values, best], 1) == [expected, True]
-
-
-def test_best_of_many_is_corrected_for_multiple_comparisons():
+    ):
+        assert indistinguishable_from_best([values, best], 1) == [is_tie, True]
     best, equal, seems, slower = [10.0, 10.1, 10.2], [10.0, 10.15, 10.2], [10.4, 10.3, 10.5], [20.0, 20.1, 20.2]
     assert indistinguishable_from_best([best, seems], 0) == [True, False]
     assert indistinguishable_from_best([best, seems, *[equal] * 18, slower], 0) == [*[True] * 20, False]
@@ -199,12 +193,12 @@ def test_pairwise_ratios_share_variances_and_have_p_values():
         assert p_value == pytest.approx(1 - 0.6**0.5), "1 - 1.732 / sqrt(2 + 3)"
 
 
-@pytest.mark.parametrize(("pairs", "dof"), [(12, 24), (8, 10)])
-def test_equal_variances_of_many_pairs_are_pooled(pairs, dof):
+def test_equal_variances_of_many_pairs_are_pooled():
     """Logarithms of 1 +- 0.1 and 1.2 +- 0.1: 12 pairs have all 24 degrees of freedom, 8 have 1 + 16 / 4 per side."""
     pair = [math.exp(value) for value in (0.9, 1.1)], [math.exp(value) for value in (1.1, 1.3)]
-    (_, p_value), *_ = pairwise_ratios([pair] * pairs)
-    assert p_value == pytest.approx(2 * t_distribution.sf(0.2 / math.sqrt(0.02), dof))
+    for pairs, dof in {12: 24, 8: 10}.items():
+        (_, p_value), *_ = pairwise_ratios([pair] * pairs)
+        assert p_value == pytest.approx(2 * t_distribution.sf(0.2 / math.sqrt(0.02), dof))
 
 
 def fractions_called_different(factor, repeats, noises, count=50):
@@ -232,11 +226,10 @@ def test_common_slowdown_is_detected_and_unequal_noise_raises_few_false_alarms(r
     assert fractions_called_different(1.0, repeats, unequal, 200)[1] <= 0.1
 
 
-@pytest.mark.parametrize(
-    ("count", "dof", "known"), [(2, 10, 3.151), (3, 10, 3.877), (10, 20, 5.008), (20, 5, 8.208), (2, 10.9, 3.151)]
-)
-def test_critical_values_are_those_of_the_tables(count, dof, known):
-    assert tukey_critical_value(count, dof) * math.sqrt(2) == pytest.approx(known, abs=1e-3)
+def test_critical_values_are_those_of_the_tables():
+    table = {(2, 10): 3.151, (3, 10): 3.877, (10, 20): 5.008, (20, 5): 8.208, (2, 10.9): 3.151}
+    values = {place: tukey_critical_value(*place) * math.sqrt(2) for place in table}
+    assert values == pytest.approx(table, abs=1e-3)
 
 
 def test_false_discovery_rates_refer_to_the_tests_without_effect():

@@ -39,19 +39,16 @@ def test_throughput_is_a_ratio_of_sums_over_all_epochs_with_smaller_last_batches
     assert (metrics["throughput/samples"], metrics["throughput/e2e_s"]) == (10 + 5 + 10, 4.0)
 
 
-@pytest.mark.parametrize(
-    ("window", "samples"),
-    [
+def test_samples_of_steps():
+    for window, samples in (
         (epoch(0, 3, 25), {(0, 1): 10, (2, 3): 5, (0, 2): 20, (1, 3): 15, (0, 3): 25}),
         (epoch(0, 3, 50, ranks=2), {(0, 2): 40, (2, 3): 10, (0, 3): 50}),
         (epoch(0, 3, 25, skipped=0), {(1, 3): 15}),
         (epoch(0, 3, 23, skipped=2), {(0, 3): 23, (1, 3): None, (0, 2): None}),
-    ],
-)
-def test_samples_of_steps(window, samples):
-    for (start, stop), count in samples.items():
-        metrics, _ = measure_throughput([window], rows(1.0, 1.0, 1.0), job(start, stop))
-        assert metrics.get("throughput/samples") == count
+    ):
+        for (start, stop), count in samples.items():
+            metrics, _ = measure_throughput([window], rows(1.0, 1.0, 1.0), job(start, stop))
+            assert metrics.get("throughput/samples") == count
 
 
 def test_unknown_throughput_has_a_reason():
@@ -65,22 +62,16 @@ def test_unknown_throughput_has_a_reason():
     assert measure_throughput(TWO_EPOCHS, rows(*[1.0] * 6), job(None, None)) == ({}, "")
 
 
-@pytest.mark.parametrize(
-    ("count", "ranks", "keys", "stop", "error"),
-    [
+def test_run_with_too_few_steps_or_none_is_an_error_with_the_largest_values():
+    for count, ranks, keys, stop, error in (
         (109, 1, {"drop_last": True}, 20, r"set throughput\.stop=20 or less"),
         (119, 2, {"drop_last": True}, 12, r"set throughput\.stop=12 or less"),  # the last is filled up to 60
         (1000, 1, {}, 200, r"set throughput\.stop=200 or less, or epochs=3 or more"),
         (1000, 2, {}, 100, r"(?s)per rank \(2 ranks\).*throughput\.stop=100 or less"),
-    ],
-)
-def test_run_with_too_few_steps_is_an_error_with_the_largest_values(count, ranks, keys, stop, error):
-    check_length(job(0, stop, **keys), count, ranks)
-    with pytest.raises(ValueError, match=error):
-        check_length(job(0, stop + 1, **keys), count, ranks)
-
-
-def test_epoch_without_a_step_is_an_error_with_the_largest_batch():
+    ):
+        check_length(job(0, stop, **keys), count, ranks)
+        with pytest.raises(ValueError, match=error):
+            check_length(job(0, stop + 1, **keys), count, ranks)
     check_length(job(0, None, batch=51), 50, 1)
     with pytest.raises(ValueError, match="set batch=50 or less, or drop_last=false"):
         check_length(job(None, None, batch=51, drop_last=True), 50, 1)
