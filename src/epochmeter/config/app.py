@@ -146,11 +146,8 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
 def problem_by_text(error: BaseException, entry: str) -> Problem:
     """Return the problem of an error that only its text identifies: of a key or a value."""
     cause = str(error.__cause__ or "")
-    reason, text, hint = (
-        cause.partition("\n")[0],
-        f"{error}\n{cause}",
-        f"list all keys: `python src/{entry}.py --cfg job`",
-    )
+    reason, text = cause.partition("\n")[0], f"{error}\n{cause}"
+    hint = f"list all keys: `python src/{entry}.py --cfg job`"
     if unknown := re.search(r"Could not override '([^']+)'", text):
         return unknown_key_problem(unknown[1], entry)
     if several := re.match(r"Ambiguous value for argument '(.*)'", text):

@@ -82,20 +82,20 @@ def to_grid(measured: Sequence[Cost], columns: Mapping[str, Column] | None = Non
         runs = [of_run(cost) for cost in measured]
         return runs + ([*map(of_value, columns[key][count:])] if key in columns else runs[:1] * (size - count))
 
-    rows = [
+    numbers = [
         column(BATCH, lambda cost: _number(cost.configuration.value(BATCH), 1.0), lambda text: _number(text, 1.0)),
         column(POWER_LIMIT, _limit_w, lambda text: _number(text, math.inf)),
     ]
     clocks = column(POWER_LIMIT, _clocks, modes.__getitem__) if modes else []
     if modes:
-        rows[1] = [math.inf] * size
-        rows += np.log(np.array(clocks) / np.max([*modes.values()], axis=0)).T.tolist()
+        numbers[1] = [math.inf] * size
+        numbers += np.log(np.array(clocks) / np.max([*modes.values()], axis=0)).T.tolist()
     devices = first.runs[0].power_limited_devices or first.devices or 1
     powers_w = [cost.power_w / devices for cost in measured if cost.power_w]
     has_power = len(powers_w) == count
     highest = [] if modes else [watts for cost in measured for watts in positive_values(cost.configuration, HIGHEST)]
-    full_w = max([*highest, *filter(math.isfinite, rows[1])], default=max(powers_w) if has_power else 1.0)
-    rows[1] = [limit_w / full_w for limit_w in rows[1]]
+    full_w = max([*highest, *filter(math.isfinite, numbers[1])], default=max(powers_w) if has_power else 1.0)
+    numbers[1] = [limit_w / full_w for limit_w in numbers[1]]
     logs = np.full((1 + has_power, size), math.nan)
     logs[0, :count] = np.log([cost.time_s for cost in measured])
     logs[1:, :count] = np.log(powers_w) - math.log(full_w) if has_power else 0.0
@@ -103,10 +103,10 @@ def to_grid(measured: Sequence[Cost], columns: Mapping[str, Column] | None = Non
     for key, values in columns.items():
         is_mode = key == POWER_LIMIT and modes
         block = encode([[str(clock) for clock in mode] for mode in clocks] if is_mode else [[text] for text in values])
-        others += [] if key in physical else range(len(rows), len(rows) + block.shape[1])
-        rows += block.T.tolist()
+        others += [] if key in physical else range(len(numbers), len(numbers) + block.shape[1])
+        numbers += block.T.tolist()
     return Grid(
-        rows=np.column_stack(rows),
+        rows=np.column_stack(numbers),
         other_columns=others,
         logs=logs,
         full_w=devices * full_w,
