@@ -115,7 +115,7 @@ def varied(runs: Sequence[Run]) -> list[str]:
 
 def value_of(run: Run, key: str) -> str:
     """Return the value of a key: the override, or else the configured value."""
-    text = run.sweep if key == "sweep" else run.override_or_value(key)
+    text = run.sweep if key == "sweep" else run.keys.get(key, run.value(key))
     return ABSENT if text is None else text
 
 

@@ -131,10 +131,6 @@ class Run:
             value = value.get("name")
         return None if value is None else format_value(value) if isinstance(value, list) else _format_scalar(value)
 
-    def override_or_value(self, key: str) -> str | None:
-        """Return a value as it was typed, or else as it was configured."""
-        return self.keys[key] if key in self.keys else self.value(key)
-
 
 def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
     """Return a text that is equal for the same configuration, apart from some keys."""
