@@ -14,24 +14,21 @@ HOSTILE = "a|b*_c_ `d` <script>alert(1)</script>\n[link](http://x)"
 
 @pytest.fixture
 def rendered(tmp_path, monkeypatch):
-    """Return a function that renders the body of a macro with two arguments."""
+    """Return a function that renders the body of a macro with a value."""
     shutil.copy(render.TEMPLATES / "notes.md.j2", tmp_path)
     monkeypatch.setattr(render, "TEMPLATES", tmp_path)
     render._environment.cache_clear()
 
-    def body(text, *values):
-        (tmp_path / "x.md.j2").write_text(f"{{% macro body(a, b) %}}\n{text}\n{{% endmacro %}}", encoding="utf-8")
-        return render.render_macro("x.md.j2", "body", *values, *[None] * (2 - len(values)))
+    def body(text, value=None):
+        (tmp_path / "x.md.j2").write_text(f"{{% macro body(a) %}}\n{text}\n{{% endmacro %}}", encoding="utf-8")
+        return render.render_macro("x.md.j2", "body", value)
 
     yield body
     render._environment.cache_clear()
 
 
 def test_values_cannot_become_markup(rendered):
-    template = "Run {{ a }} of {{ b | quantity('s') }}.\n\n| key |\n| --- |\n| {{ a }} |"
-    markdown = rendered(template, HOSTILE, 3515)
-    html = render.markdown_to_html(markdown)
-    assert "58.6 min" in markdown
+    html = render.markdown_to_html(rendered("Run {{ a }}.\n\n| key |\n| --- |\n| {{ a }} |", HOSTILE))
     assert html.count("<td>a|b*_c_ <code>d</code> &lt;script&gt;alert(1)&lt;/script&gt; [link](http://x)</td>") == 1
     assert "<script" not in html
     assert "<a " not in html
@@ -44,7 +41,7 @@ INNER = "{{ inner(a) }}{% endmacro %}\n{% macro inner(x) -%}\n{{ x }}\n{%- endma
     ("template", "value", "text"),
     [
         (INNER, "a*b", "a\\*b\n"),  # escaped once
-        ("Run {{ a | code }}.", "train.py a_b=*", "Run `train.py a_b=*`.\n"),
+        ("{{ a | code }}: {{ 3515 | quantity('s') }}.", "train.py a_b=*", "`train.py a_b=*`: 58.6 min.\n"),
         ("one\n{% if false %}\nno\n{% endif %}\ntwo\n\n\n\n| a |\n| - |\n\n- b\n- c\n", None,
          "one two\n\n| a |\n| - |\n\n- b\n- c\n"),
         ("| a |\n\n{{ more_rows(a) }}", range(1250), "| a |\n\n1,050 more rows are in the JSON file.\n"),
@@ -54,8 +51,6 @@ INNER = "{{ inner(a) }}{% endmacro %}\n{% macro inner(x) -%}\n{{ x }}\n{%- endma
 def test_templates_are_rendered_as_markdown(rendered, template, value, text):
     assert rendered(template, value) == text
     assert render.render_macro("x.md.j2", "summary", None) == "", "a macro may be missing"
-    cells = table.Cells(["a", "b"], [["x", "1"]], ["b"])
-    assert table.markdown(cells).splitlines()[2:] == ["| a | b |", "| --- | ---: |", "| x | 1 |"]
 
 
 def test_markdown_is_printed_as_it_is_where_it_is_no_terminal():
@@ -68,9 +63,8 @@ def test_markdown_is_printed_as_it_is_where_it_is_no_terminal():
 
 def test_templates_are_rendered_without_a_cache(rendered, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert rendered("{{ a }}", "a_b*") == "a_b\\*\n"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "folder"))
-    render._environment.cache_clear()
-    assert rendered("{{ a }}.", "a_b*") == "a_b\\*.\n"
+    for cache in ("file", "folder"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+        render._environment.cache_clear()
+        assert rendered(f"{cache} {{{{ a }}}}", "a_b*") == f"{cache} a_b\\*\n"
     assert [*(tmp_path / "folder" / "epochmeter").glob("*.escape_markdown")]
