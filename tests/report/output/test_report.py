@@ -33,10 +33,8 @@ def report(*runs):
 
 
 def batches(*speeds):
-    """Runs of a sweep whose epoch times are divided into all parts."""
-    steady = {"data_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
-    return [replace(trained(n, speed, steady=steady, batch=8 * 2**n, typed={"batch": str(8 * 2**n)}), sweep="some")
-            for n, speed in enumerate(speeds)]  # fmt: skip
+    """Runs of a sweep with different batch sizes."""
+    return [trained(n, speed, batch=8 * 2**n, typed={"batch": str(8 * 2**n)}) for n, speed in enumerate(speeds)]
 
 
 def write(content, folder, artist=None):
@@ -55,16 +53,23 @@ def drawing(content):
 
 
 def test_report_has_a_page_charts_and_a_table_and_replaces_charts_of_an_earlier_one_only(tmp_path):
-    folder, content = tmp_path / "made", report(*batches(100.0, 200.0))
+    parts = {"data_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
+    runs = [trained(0, 100.0, steady=parts), ddp(1, 190.0, steady=parts)]
+    folder, content = tmp_path / "made", report(*(replace(run, sweep="some") for run in runs))
     (folder / "report").mkdir(parents=True)
     (folder / "report/mine.png").touch()
     written, messages = write(content, folder, drawing(content))
     assert (messages, written[0]) == ([], "report.html")
-    assert {"report.csv", "report.md", "report/epoch_parts.png", "report/epoch_parts.svg"} <= set(written)
+    images = {f"report/{name}.{suffix}" for name in ("epoch_parts", "efficiency") for suffix in ("png", "svg")}
+    assert {"report.csv", "report.md"} | images <= set(written)
     assert all((folder / name).stat().st_size for name in written)
     with open(folder / "report.csv", newline="") as file:
-        assert [line["batch"] for line in csv.DictReader(file)] == ["8", "16"]
+        assert [line["run.devices"] for line in csv.DictReader(file)] == ["1", "2"]
     assert (folder / "report.md").read_text().startswith("# some\n")
+    page = (folder / "report.html").read_text()
+    links, ids = re.findall(r'href="#([^"]+)"', page), re.findall(r' id="([^"]+)"', page)
+    assert {"efficiency", "scaling", "all-runs"} <= {*links} <= {*ids}
+    assert (len(links), len(ids)) == (len({*links}), len({*ids})), "each link of the contents leads to one place"
     assert (folder / "report/mine.png").exists(), "there was no earlier report"
     (folder / "report/old.svg").touch()
     assert set(write(content, folder, drawing(content))[0]) == set(written)
@@ -83,6 +88,8 @@ def test_pages_of_an_earlier_report_are_removed_and_other_files_kept_also_withou
     assert "vl_convert, itables" in message
     there = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".json")}
     assert there == {"answer.md", "answer.json", "report.md", "notes.md"}
+    for run in (row(0, "storage", None), trained(0, 100.0, steady={"e2e_s": None})):
+        assert {"report.csv", "report.md"} <= set(write(report(run), tmp_path)[0]), "also without metrics"
 
 
 def test_charts_that_cannot_be_drawn_are_an_error_that_names_the_folder(tmp_path, monkeypatch):
@@ -168,15 +175,6 @@ def test_other_sweeps_have_only_the_stall_analysis_of_their_data_sources(tmp_pat
     assert (of_sources in text, files) == (True, written)
 
 
-def test_each_link_of_the_contents_leads_to_one_place(tmp_path):
-    pytest.importorskip("vl_convert")
-    write(report(trained(0, 100.0), ddp(1, 190.0)), tmp_path)
-    page = (tmp_path / "report.html").read_text()
-    links, ids = re.findall(r'href="#([^"]+)"', page), re.findall(r' id="([^"]+)"', page)
-    assert {"efficiency", "scaling", "all-runs"} <= {*links} <= {*ids}
-    assert (len(links), len(ids)) == (len({*links}), len({*ids}))
-
-
 @pytest.fixture
 def html_of(monkeypatch):
     """Render a page from the texts of analyses by name: all have an `opening` and a `body`, some a `summary`."""
@@ -235,9 +233,3 @@ def test_absent_parts_have_no_place(html_of):
     parts = ("<figure", "All runs", 'id="vega"', 'id="notes"', 'class="summary"')
     assert [part for part in parts if part in html] == []
     assert output.pack("text") == output.pack("text"), "equal pages are equal files"
-
-
-@pytest.mark.parametrize("run", [row(0, "storage", None), trained(0, 100.0, steady={"e2e_s": None})])
-def test_single_run_has_a_report_even_without_metrics(tmp_path, run):
-    written, _ = write(report(run), tmp_path)
-    assert {"report.csv", "report.md"} <= set(written)

@@ -67,11 +67,8 @@ def test_frames_have_one_row_per_run_epoch_step_and_power_sample(sweep):
 
 def test_several_folders_and_patterns_are_loaded_once_and_damaged_records_are_named(sweep):
     (sweep / "2" / "job.json").write_text("{")
-    runs = epochmeter.load_runs([sweep / "1", f"{sweep.parent}/*/[01]"])
-    assert [run.name[-4:] for run in runs] == ["aa/1", "aa/0"]
+    assert [run.name[-4:] for run in epochmeter.load_runs([sweep / "1", f"{sweep.parent}/*/[01]"])] == ["aa/1", "aa/0"]
     assert [*epochmeter.load_runs(sweep).unreadable] == ["2"]
-    with pytest.raises(ValueError, match="no runs in `nowhere`"):
-        epochmeter.load_runs("nowhere")
 
 
 def test_polars_frames_have_the_same_values(sweep, monkeypatch):
