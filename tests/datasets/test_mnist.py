@@ -20,15 +20,14 @@ def prepare(tmp_path):
     """prepare(layout, **parts): MNIST with 12 + 2 samples, prepared from files of which some are replaced."""
 
     def run(layout, **parts):
-        splits = {"train": slice(0, 12), "val": slice(12, None)}
-        files = {f"{split}_images": idx(IMAGES[part]) for split, part in splits.items()}
-        files |= {f"{split}_labels": idx(LABELS[part]) for split, part in splits.items()}
-        md5 = {}
-        for part, content in {**files, **parts}.items():
-            data = gzip.compress(content, mtime=0)
-            (tmp_path / NAMES[part]).write_bytes(data)
-            md5[part] = hashlib.md5(data).hexdigest()
+        contents = {"train_images": IMAGES[:12], "train_labels": LABELS[:12]}
+        contents |= {"val_images": IMAGES[12:], "val_labels": LABELS[12:]}
+        files = {**{part: idx(array) for part, array in contents.items()}, **parts}
+        data = {part: gzip.compress(content, mtime=0) for part, content in files.items()}
+        for part, packed in data.items():
+            (tmp_path / NAMES[part]).write_bytes(packed)
         (tmp_path / "made").mkdir()
+        md5 = {part: hashlib.md5(packed).hexdigest() for part, packed in data.items()}
         return make(tmp_path / "made", layout, "http://127.0.0.1:9", md5, print)
 
     return run
@@ -41,6 +40,7 @@ def test_memory_layout_is_read_by_torchvision(prepare, tmp_path):
     assert [label for _, label in samples] == LABELS[:12].tolist()
     assert numpy.array_equal(samples[3][0], IMAGES[3])
     assert len(mnist(str(tmp_path / "made"), "val", None)) == 2
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["MNIST"]
 
 
 def test_files_layout_has_one_png_per_sample_in_class_folders(prepare, tmp_path):
@@ -61,3 +61,5 @@ def test_damaged_file_is_rejected(prepare, tmp_path):
     path.write_bytes(gzip.compress(idx(IMAGES))[:-20])
     with pytest.raises(ValueError, match=f"{path} is damaged: .* ended before .* Delete it to download it again"):
         make(tmp_path / "new", "memory", "http://127.0.0.1:9", dict.fromkeys(NAMES), print)
+    with pytest.raises(ValueError, match=r"has the MD5 .* dataset\.make\.md5\.train_images="):
+        make(tmp_path / "new", "memory", "http://127.0.0.1:9", dict.fromkeys(NAMES, "0"), print)

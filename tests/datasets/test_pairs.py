@@ -51,15 +51,11 @@ def test_seed_determines_every_byte(tmp_path):
     assert digests[0].startswith("2e9b8ab29e2be99c"), "the same on any machine, by any Python"
 
 
-@pytest.mark.parametrize(
-    ("files", "error"),
-    [
-        ({"train": "a\tb\n"}, r"val.tsv does not exist or is empty. Add train.tsv and val.tsv"),
-        ({"train": "a\tb\n", "val": ""}, r"val.tsv does not exist or is empty"),
-    ],
-)
-def test_users_folder_without_pairs_is_rejected(tmp_path, files, error):
-    for split, text in files.items():
-        (tmp_path / f"{split}.tsv").write_text(text)
-    with pytest.raises(ValueError, match=error):
-        scan(tmp_path, say=print)
+def test_pairs_of_a_users_folder_are_counted_and_a_missing_or_empty_file_is_rejected(tmp_path):
+    (tmp_path / "train.tsv").write_text("a\tb\nc\td\n")
+    for _ in ("missing", "empty"):
+        with pytest.raises(ValueError, match=r"val.tsv does not exist or is empty. Add train.tsv and val.tsv"):
+            scan(tmp_path, say=print)
+        (tmp_path / "val.tsv").touch()
+    (tmp_path / "val.tsv").write_text("a\tb\n")
+    assert scan(tmp_path, say=print) == {"splits": {"train": 2, "val": 1}, "source": str(tmp_path)}

@@ -46,15 +46,9 @@ def test_energy_of_a_node_that_may_be_shared_is_refused(program):
     assert "exclusively: scontrol failed: Unable to contact" in sharing_reason(job)
 
 
-@pytest.mark.parametrize(
-    ("config", "limit"),
-    [
-        ("MaxArraySize            = 4001", 4001),
-        ("MaxArraySize            = 4001\nSchedulerParameters     = bf_continue,max_array_tasks=500", 500),
-        ("MaxArraySize            = 0", 1),
-        ("", 1001),
-    ],
-)
-def test_array_limit_is_that_of_the_slurm_configuration(program, config, limit):
-    program("scontrol", f"echo '{config}'")
-    assert slurm.array_limit() == limit
+def test_array_limit_is_that_of_the_slurm_configuration(program):
+    size = "MaxArraySize            = "
+    tasks = "SchedulerParameters     = bf_continue,max_array_tasks=500"
+    for config, limit in {f"{size}4001": 4001, f"{size}4001\n{tasks}": 500, f"{size}0": 1, "": 1001}.items():
+        program("scontrol", f"echo '{config}'")
+        assert slurm.array_limit() == limit
