@@ -3,18 +3,15 @@
 import ast
 import re
 import shlex
-from pathlib import Path
 
 import pytest
+from project import ROOT
 
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.shared import record
 
-ROOT = Path(__file__).parents[1]
 PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-
-
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"^(?:srun .*?)?python src/train\.py (.*?)(?: {2,}#.*)?$", README, re.MULTILINE)
 
@@ -73,17 +70,11 @@ def test_generated_page_of_keys_has_every_key_that_has_a_comment(monkeypatch):
         assert [key for key in keys if f"| `{key}` |" not in page] == []
 
 
-def first_value(override):
-    """Return an override with the first value of a sweep: `batch=8,16` -> `batch=8`."""
-    key, _, value = override.partition("=")
-    return f"{key}={value if '(' in value else value.partition(',')[0]}"
-
-
 def test_commands_of_the_readme_compose_to_valid_configurations_and_its_make_targets_exist(order):
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
-        overrides = [first_value(word) for word in shlex.split(command) if word != "-m"]
-        request = order(*(text for text in overrides if "(" not in text and not text.startswith(("hydra/", "hydra."))))
+        words = [word for word in shlex.split(command) if "(" not in word and not word.startswith(("-m", "hydra"))]
+        request = order(*(word.partition(",")[0] for word in words))  # the first value of a sweep
         check_overrides(request.overrides, request.choices)
         check_values(request.job)
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

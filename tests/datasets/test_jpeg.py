@@ -76,14 +76,9 @@ def test_spectrum_is_that_of_photographs():
     assert slope == pytest.approx(-2, abs=0.3)
 
 
-@pytest.mark.parametrize(
-    ("keys", "error"),
-    [
-        ({"file_bytes": 10**6}, r"file_bytes=1000000 is impossible: files of 128 x 128 pixels have \d+ to \d+ b"),
-        ({"file_bytes": 10}, r"dataset.file_bytes=10 is impossible: files of 128 x 128"),
-        ({"count": 49}, r"dataset.count=49: give 5 for each class, 50"),
-    ],
-)
-def test_invalid_arguments_are_rejected_with_valid_ranges(tmp_path, keys, error):
-    with pytest.raises(ValueError, match=error):
-        made(tmp_path / "new", **keys)
+def test_invalid_arguments_are_rejected_with_valid_ranges(tmp_path):
+    impossible = r"dataset.file_bytes={} is impossible: files of 128 x 128 pixels have \d+ to \d+ b"
+    errors = {("file_bytes", size): impossible.format(size) for size in (10, 10**6)}
+    for (key, value), error in {**errors, ("count", 49): "dataset.count=49: give 5 for each class, 50"}.items():
+        with pytest.raises(ValueError, match=error):
+            made(tmp_path / f"{key}{value}", **{key: value})

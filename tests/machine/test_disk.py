@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from project import put
 
 from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of_device, read_counters
 
@@ -27,22 +28,15 @@ class Tree:
         self.lines = []
         (root / "proc/self").mkdir(parents=True)
 
-    def disk(self, path, number=None, rotational=None, slaves=(), **files):
+    def disk(self, path, number=None, slaves=(), **files):
         """Write a block device with its links; a partition is another path below its disk."""
-        place = self.root / "sys" / path
-        place.mkdir(parents=True, exist_ok=True)
-        texts = {**files, **({} if rotational is None else {"queue/rotational": str(rotational)})}
-        for name, text in texts.items():
-            file = place / name.replace("__", "/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(f"{text}\n")
-        links = {"class/block": place.name, **({"dev/block": number} if number else {})}
-        for folder, name in links.items():
-            (self.root / "sys" / folder).mkdir(parents=True, exist_ok=True)
-            (self.root / "sys" / folder / name).symlink_to(place)
-        (place / "slaves").mkdir()
-        for slave in slaves:
-            (place / "slaves" / Path(slave).name).symlink_to(self.root / "sys" / slave)
+        (place := self.root / "sys" / path).mkdir(parents=True, exist_ok=True)
+        put(place, {name.replace("__", "/"): f"{text}\n" for name, text in files.items()})
+        links = {f"class/block/{place.name}": place, **({f"dev/block/{number}": place} if number else {})}
+        links |= {f"{path}/slaves/{Path(slave).name}": self.root / "sys" / slave for slave in slaves}
+        for name, target in links.items():
+            (self.root / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / "sys" / name).symlink_to(target)
         return self
 
     def mount(self, number, point, system, source="none", options="rw", within="/"):
@@ -52,11 +46,6 @@ class Tree:
 
     def find(self, number, folder="/media/data"):
         return disk_of_device(number, Path(folder), self.root)
-
-
-def device_number(path):
-    number = os.stat(path).st_dev
-    return f"{os.major(number)}:{os.minor(number)}"
 
 
 @pytest.fixture
@@ -73,15 +62,15 @@ def tree(tmp_path):
         (NVME, {"device__model": "Linux", "device__transport": "tcp"}, "network"),
         (MULTIPATH, {"device__model": "Linux", "device__nvme0__transport": "rdma"}, "network"),
         (MULTIPATH, {"device__model": "Fast 1 TB", "device__nvme0__transport": "pcie"}, "nvme"),
-        (SATA, {"rotational": 0}, "ssd"),
-        (SATA, {"rotational": 1}, "hdd"),
-        (USB, {"rotational": 0}, "ssd_usb"),
-        (USB, {"rotational": 1, "removable": 0}, "hdd_usb"),
-        (USB, {"rotational": 1, "removable": 1}, "unknown"),  # a stick, or a card in a reader
-        (CARD, {"rotational": 0, "device__type": "SD"}, "sd"),
-        (CARD, {"rotational": 0, "device__type": "MMC"}, "emmc"),
-        (VIRTIO, {"rotational": 1}, "virtual"),
-        (SATA, {"rotational": 1, "device__vendor": "QEMU"}, "virtual"),
+        (SATA, {"queue__rotational": 0}, "ssd"),
+        (SATA, {"queue__rotational": 1}, "hdd"),
+        (USB, {"queue__rotational": 0}, "ssd_usb"),
+        (USB, {"queue__rotational": 1, "removable": 0}, "hdd_usb"),
+        (USB, {"queue__rotational": 1, "removable": 1}, "unknown"),  # a stick, or a card in a reader
+        (CARD, {"queue__rotational": 0, "device__type": "SD"}, "sd"),
+        (CARD, {"queue__rotational": 0, "device__type": "MMC"}, "emmc"),
+        (VIRTIO, {"queue__rotational": 1}, "virtual"),
+        (SATA, {"queue__rotational": 1, "device__vendor": "QEMU"}, "virtual"),
         (SATA, {}, "unknown"),
     ],
 )
@@ -92,7 +81,7 @@ def test_medium_is_detected_by_sysfs(tree, path, facts, medium):
 
 def test_partition_and_lvm_on_luks_count_their_own_reads_and_have_the_medium_of_the_physical_disk(tree):
     crypt = MAPPED.replace("dm-0", "dm-1")
-    tree.disk(SATA, rotational=0).disk(f"{SATA}/sda3", "8:3", partition="3")
+    tree.disk(SATA, queue__rotational=0).disk(f"{SATA}/sda3", "8:3", partition="3")
     tree.disk(crypt, slaves=[f"{SATA}/sda3"]).disk(MAPPED, "253:0", slaves=[crypt])
     tree.mount("8:3", "/boot", "ext4").mount("253:0", "/", "xfs", "/dev/mapper/vg-data")
     assert tree.find("8:3", "/boot") == Disk(("sda3",), "ssd", "ext4")
@@ -101,7 +90,7 @@ def test_partition_and_lvm_on_luks_count_their_own_reads_and_have_the_medium_of_
 
 def test_all_devices_of_a_btrfs_count_its_reads(tree):
     other = SATA.replace("sda", "sdc")
-    tree.disk(SATA, "8:0", rotational=1).disk(other, "8:32", rotational=1)
+    tree.disk(SATA, "8:0", queue__rotational=1).disk(other, "8:32", queue__rotational=1)
     pool = tree.root / "sys/fs/btrfs/aa-bb/devices"
     pool.mkdir(parents=True)
     for path in (SATA, other):
@@ -111,18 +100,15 @@ def test_all_devices_of_a_btrfs_count_its_reads(tree):
         assert tree.find(number) == Disk(("sda", "sdc"), "hdd", "btrfs")
 
 
-@pytest.mark.parametrize(
-    ("systems", "medium", "reason"),
-    [
-        (("tmpfs", "ramfs"), "ram", "is in memory"),
-        (("nfs4", "cifs", "lustre", "fuse.sshfs", "9p"), "network", "is on a network"),
-        (("zfs", "fuse.bindfs", "proc"), "unknown", "has no block device"),
-    ],
-)
-def test_file_system_without_a_block_device_has_a_reason(tree, systems, medium, reason):
-    for system in systems:
-        found = tree.mount("0:50", "/media/data", system, "server:/data").find("0:50")
-        assert found == Disk((), medium, system, f"{system} {reason}")
+def test_file_system_without_a_block_device_has_a_reason(tree):
+    for systems, medium, reason in (
+        ("tmpfs ramfs", "ram", "is in memory"),
+        ("nfs4 cifs lustre fuse.sshfs 9p", "network", "is on a network"),
+        ("zfs fuse.bindfs proc", "unknown", "has no block device"),
+    ):
+        for system in systems.split():
+            found = tree.mount("0:50", "/media/data", system, "server:/data").find("0:50")
+            assert found == Disk((), medium, system, f"{system} {reason}")
 
 
 @pytest.mark.parametrize(
@@ -136,8 +122,8 @@ def test_file_system_without_a_block_device_has_a_reason(tree, systems, medium, 
 def test_overlay_folder_has_the_storage_of_its_layer(tree, tmp_path, options):
     (tmp_path / "with, comma/data").mkdir(parents=True)
     (tmp_path / "with, comma/upper").mkdir()
-    number = device_number(tmp_path)
-    tree.disk(NVME, number, rotational=0).mount(number, "/", "ext4")
+    number = ":".join(str(part(os.stat(tmp_path).st_dev)) for part in (os.major, os.minor))
+    tree.disk(NVME, number, queue__rotational=0).mount(number, "/", "ext4")
     layer = f"{tmp_path}/with\\054\\040comma"  # as the kernel writes it
     tree.mount("0:60", "/container", "overlay", "overlay", "rw," + options.format(layer, layer))
     assert tree.find("0:60", "/container/data") == Disk(("nvme0n1",), "nvme", "ext4")
