@@ -27,17 +27,11 @@ IMPORTS = "import epochmeter.worker, importlib.util; print(importlib.util.find_s
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(["make", "-C", ROOT, "dist", f"DIST={folder}"], check=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
-@pytest.fixture(scope="module")
-def environment(wheel, tmp_path_factory):
+def environment(tmp_path_factory):
     """The folder of an environment with the installed wheel, and with the packages of this environment."""
     root = tmp_path_factory.mktemp("environment")
+    subprocess.run(["make", "-C", ROOT, "dist", f"DIST={root}"], check=True)
+    (wheel,) = root.glob("*.whl")
     venv.create(root)
     install = [shutil.which("uv") or ROOT / ".uv/bin/uv", "pip", "install", "--no-deps", "--no-index"]
     subprocess.run([*install, "--python", root / "bin/python", wheel], check=True)
@@ -46,7 +40,8 @@ def environment(wheel, tmp_path_factory):
     return root
 
 
-def test_wheel_has_the_sources_and_the_configuration_only(wheel):
+def test_wheel_has_the_sources_and_the_configuration_only(environment):
+    (wheel,) = environment.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     paths = [path for pattern in ("src/*/**/*", "conf/**/*") for path in ROOT.glob(pattern)]
     files = {str(path.relative_to(ROOT)) for path in paths if path.is_file() and "__pycache__" not in path.parts}
