@@ -39,18 +39,14 @@ def test_other_files_and_hidden_files_do_not_count(tmp_path):
     assert [len(ImageFiles(str(tmp_path), split, None)) for split in ("train", "val")] == [7, 1]
 
 
-NINE = {".": {f"class{number}": 0 for number in range(9)}}
-
-
 @pytest.mark.parametrize(
     ("trees", "error"),
     [
         ({}, r"has no class folders"),
         ({"train": {"cat": 1}}, r"has only one of train/ and val/; .* evaluate=false. Add .* dataset.root="),
         ({"val": {"cat": 1}}, r"has only one of train/ and val/"),
-        ({".": {"cat": 9, "dog": 0, "eel": 0}}, r"has classes without images: dog, eel"),
         ({"train": {"cat": 1}, "val": {"cat": 1, "dog": 1}}, r"val has classes that \S+train lacks: dog"),
-        (NINE, r"has classes without images: class0.* class4 and 4 more"),
+        ({".": {"z": 9, **dict.fromkeys("abcdefghi", 0)}}, r"has classes without images: a, b, c, d, e and 4 more"),
     ],
 )
 def test_unusable_folder_is_an_error_with_a_remedy(tmp_path, trees, error):

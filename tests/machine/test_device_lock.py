@@ -65,22 +65,19 @@ def test_second_run_names_the_holder_and_waits_for_it_with_devices_in_sorted_ord
         assert locked.wait(10)
 
 
-def test_lock_file_is_writable_by_all_users(tmp_path):
-    umask = os.umask(0o077)
-    try:
-        with device_lock.lock_devices(["cpu"], str(tmp_path / "new"), "me", print):
-            assert (tmp_path / "new" / "epochmeter-cpu.lock").stat().st_mode & 0o777 == 0o666
-    finally:
-        os.umask(umask)
-
-
-@pytest.mark.parametrize(("mode", "shared"), [(0o1777, True), (0o755, False), (None, False)])
-def test_lock_folder_is_the_same_for_all_users_and_jobs(tmp_path, monkeypatch, mode, shared):
+def test_lock_file_is_writable_by_all_users_in_the_same_folder_for_all_users_and_jobs(tmp_path, monkeypatch):
     """Root may write everywhere, and a Slurm job may have its own temporary folder."""
-    if mode is not None:
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run").chmod(mode)
-    monkeypatch.setattr(device_lock, "SHARED_LOCK_DIR", tmp_path / "run")
+    shared = tmp_path / "run"
+    monkeypatch.setattr(device_lock, "SHARED_LOCK_DIR", shared)
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert device_lock._default_lock_dir() == (tmp_path / "run" if shared else Path("/tmp"))
+    assert device_lock._default_lock_dir() == Path("/tmp")
+    shared.mkdir(mode=0o755)
+    assert device_lock._default_lock_dir() == Path("/tmp")
+    shared.chmod(0o1777)
+    umask = os.umask(0o077)
+    try:
+        with device_lock.lock_devices(["cpu"], None, "me", print):
+            assert (shared / "epochmeter-cpu.lock").stat().st_mode & 0o777 == 0o666
+    finally:
+        os.umask(umask)

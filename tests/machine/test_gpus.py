@@ -66,27 +66,17 @@ def test_uuid_of_torch_matches_cuda_and_rocm_formats():
         assert [uuid for uuid in (nvidia, amd) if matches_uuid(uuid, name)] == matching
 
 
-@pytest.fixture
-def listed(nvml, monkeypatch):
-    """Function that lists the GPUs where NVML has two."""
-
-    def find(root, stub=""):
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="the driver lists the GPUs of this machine in /proc")
+def test_gpus_listed_only_by_nvml_are_found_except_for_a_recorded_machine(nvml, monkeypatch, board):
+    def listed(root, stub=""):
         monkeypatch.setenv("STUB", stub)
         list_gpus.cache_clear()
         return find_gpus(root)
 
-    yield find
-    list_gpus.cache_clear()
-
-
-@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="the driver lists the GPUs of this machine in /proc")
-def test_gpus_listed_only_by_nvml_are_found(listed):
     found = listed(Path("/"), stub="wsl")
     first = {"vendor": "nvidia", "model": "Stub GPU", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
     second = {**first, "bus": "0000:02:00.0", "uuid": "GPU-bbbb"}
     assert found == select_gpus(found, {}, count=None) == [first, second]
     assert [gpu["minor"] for gpu in listed(Path("/"))] == ["0", "1"]
-
-
-def test_nvml_is_not_used_for_a_recorded_machine(listed, board):
     assert listed(board(["nvidia,p3701-0000", "nvidia,tegra234"])) == []
+    list_gpus.cache_clear()

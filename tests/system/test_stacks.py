@@ -3,40 +3,31 @@
 Python 3.6 and torch 1.10 (JetPack 4), 3.8 and 2.0 (JetPack 5), 3.10 and 2.5 (JetPack 6).
 """
 
-from pathlib import Path
-
 import pytest
 import tiny
+from project import ROOT
 
 pytestmark = pytest.mark.system
-ROOT = Path(__file__).parents[2]
 STACKS = {"py36": ("3.6.", "1.10."), "py38": ("3.8.", "2.0."), "py310": ("3.10.", "2.5.")}
 """Versions of Python and torch by make target."""
 
 
-def interpreter(target):
-    return ROOT / f".{target}" / "bin" / "python"
+INTERPRETERS = {target: ROOT / f".{target}" / "bin" / "python" for target in STACKS}
+INSTALLED = [target for target, interpreter in INTERPRETERS.items() if interpreter.exists()]
 
 
-INSTALLED = [target for target in STACKS if interpreter(target).exists()]
-
-
-@pytest.fixture(scope="module", params=STACKS)
-def stack(request):
-    """The name of an installed stack, and its interpreter."""
-    if request.param not in INSTALLED:
-        pytest.skip(f"`make {request.param}` creates the environment if that Python is installed")
-    return request.param, interpreter(request.param)
-
-
-def test_run_on_a_board_s_python_is_completed_and_its_clock_accounts_for_every_epoch(project, stack):
-    overrides = {"epochs": 2, "workers": 2, "profiler": "torch", "save_model": "true", "device.python": stack[1]}
+@pytest.mark.parametrize("target", STACKS)
+def test_run_on_a_board_s_python_is_completed_and_its_clock_accounts_for_every_epoch(project, target):
+    if target not in INSTALLED:
+        pytest.skip(f"`make {target}` creates the environment if that Python is installed")
+    overrides = {"epochs": 2, "workers": 2, "profiler": "torch", "save_model": "true"}
+    overrides["device.python"] = INTERPRETERS[target]
     done = project.run("train", *project.quick(**overrides))
     assert done.returncode == 0, done.stdout + done.stderr
     record = project.record()
     assert record.is_completed()
     training = record.run()["training"]
-    python, torch = STACKS[stack[0]]
+    python, torch = STACKS[target]
     assert (training["python"][: len(python)], training["torch"][: len(torch)]) == (python, torch)
     assert record.summary()["notes"] == []
     epochs = [window["metrics"] for window in record.windows() if window["window"] == "epoch"]
@@ -53,7 +44,7 @@ def test_edge_experiment_runs_on_the_oldest_stack(project, composed):
     """The oldest torch and torchvision have the fewest models and transforms."""
     name = "edge/mobilenet_v3_images"
     overrides = tiny.typed(composed(f"experiment={name}"), project.own_data().parent)
-    overrides |= {"experiment": name, "batch": 24, "workers": 0, "device.python": interpreter(INSTALLED[0])}
+    overrides |= {"experiment": name, "batch": 24, "workers": 0, "device.python": INTERPRETERS[INSTALLED[0]]}
     done = project.run("train", *project.quick(**overrides))
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.record().is_completed()
