@@ -175,7 +175,9 @@ MUTANTS = [
     Mutant("machine/device_lock.py", "in sorted(devices)", "in devices"),
     Mutant("machine/disk.py", "if not disk.devices or not counters.keys() >= {*disk.devices}:", "if not disk.devices:"),
     Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False"),
-    Mutant("datasets/stage.py", "_compare_with_manifest(home, original, total)", "pass"),
+    Mutant(
+        "datasets/ready.py", "!= (original.files, original.bytes, original.digest)", "is 0", "datasets/test_stage.py"
+    ),
     Mutant("datasets/fetch.py", "if md5 and md5 != (", "if md5 is False and md5 != ("),
     Mutant("trace/device.py", "gaps.end, side=", "gaps.start, side=", "trace/test_hta.py"),
     Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),

@@ -22,7 +22,7 @@ from pairs import ratio
 from epochmeter.config.installation import python_path
 from epochmeter.config.schema import Dataset
 from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, describe_folder, try_read_manifest
-from epochmeter.datasets.stage import stage
+from epochmeter.datasets.ready import stage
 
 CASES = ((10_000, 110_000), (100_000, 1_000))
 CLASSES = 20

@@ -12,7 +12,7 @@ from tiny import make_config
 from epochmeter.config.installation import python_path
 from epochmeter.datasets import checksum
 from epochmeter.datasets.manifest import describe_folder, try_read_manifest
-from epochmeter.datasets.stage import stage
+from epochmeter.datasets.ready import stage
 
 FILES = 400
 DATASET = make_config(make={"_target_": "none"})

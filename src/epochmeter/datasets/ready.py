@@ -5,23 +5,26 @@ If the storage is elsewhere, the dataset is copied (staged) there.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 import traceback
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.validation import format_value
-from epochmeter.datasets import manifest
+from epochmeter.datasets import checksum, manifest
 from epochmeter.datasets.atomic_folder import create_atomically, explain_errors, folder_lock
+from epochmeter.datasets.checksum import Checksum
 from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, Manifest
-from epochmeter.datasets.progress import Notify
-from epochmeter.datasets.stage import existing_copy, stage
+from epochmeter.datasets.progress import MB, Notify, Progress
 from epochmeter.shared.instantiate import instantiate_spec, target_arguments
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -135,10 +138,10 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
         if existing := manifest.load_valid(folder, dataset):
             return existing
         say(f"preparing dataset {dataset.name} in {folder}")
-        with create_atomically(folder) as partial:
-            facts = _get_facts(dataset, "make", partial, say)
-            description = manifest.describe_folder(partial, dataset, facts, "make")
-            description.write(partial / MANIFEST_NAME)
+        with create_atomically(folder) as made:
+            facts = _get_facts(dataset, "make", made, say)
+            description = manifest.describe_folder(made, dataset, facts, "make")
+            description.write(made / MANIFEST_NAME)
     return description
 
 
@@ -178,13 +181,59 @@ def _get_facts(dataset: Dataset, action: Literal["make", "adopt"], folder: Path,
 def _prepare_copy(dataset: Dataset, home: Path, root: Path, folder: Path, say: Notify) -> Manifest:
     """Return the manifest of the dataset's copy on the storage; a copy that came with its device needs no home."""
     has_home = home.is_dir() and any(home.iterdir())
-    if not has_home and (copy := existing_copy(folder, dataset, home, original=None)):
+    if not has_home and (copy := _existing_copy(folder, dataset, home, original=None)):
         _check_arguments(dataset, copy, folder)
         return copy
     original = _prepare_home(dataset, home, root, say)
-    if not existing_copy(folder, dataset, home, original):
+    if not _existing_copy(folder, dataset, home, original):
         stage(dataset, home, original, folder, say)
     return replace(original, staged_from=str(home))  # the same files, but the splits may have changed
+
+
+def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: Notify) -> None:
+    """Copy the dataset to `folder`, unless another process just did; RuntimeError if the copy differs from `home`."""
+    activity = f"staging dataset {dataset.name}"
+    with explain_errors(f"write dataset {dataset.name} to {folder.parent}"), folder_lock(folder, say):
+        if _existing_copy(folder, dataset, home, original) is not None:
+            return
+        with create_atomically(folder) as copy:
+            if original.bytes > (free_bytes := shutil.disk_usage(copy).free):
+                raise OSError(errno.ENOSPC, f"{original.bytes / 1e6:,.1f} MB needed, {free_bytes / 1e6:,.1f} MB free")
+            say(f"{activity} from {home} to {folder}: {original.files} files, {original.bytes / 1e6:.1f} MB")
+            progress = Progress(activity, say, original.bytes, MB)
+            task, is_users = partial(_copy_and_hash, copy), original.digest_of == manifest.NAMES_AND_SIZES
+            total = checksum.sum_files(home, task, is_users, lambda done: progress.update(done.bytes))
+            if is_users:
+                total = checksum.sum_files(copy, checksum.hash_name_and_size)
+            if (total.files, total.bytes, total.hexdigest) != (original.files, original.bytes, original.digest):
+                same_size = (total.files, total.bytes) == (original.files, original.bytes)
+                raise RuntimeError(
+                    f"dataset folder {home} has {total.files} files of {total.bytes} bytes; its manifest lists "
+                    f"{original.files} files of {original.bytes} bytes{', with other contents' if same_size else ''}. "
+                    f"{manifest.REMEDY}"
+                )
+            replace(original, staged_from=str(home)).write(copy / MANIFEST_NAME)
+
+
+def _existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest | None) -> Manifest | None:
+    """Return the manifest of the complete copy in `folder`; None if it must be staged, or staged again.
+
+    With an `original` of None, any complete copy is accepted. Raises RuntimeError if `folder` is no copy of `home`.
+    """
+    copy = manifest.load_valid(folder, dataset)
+    if copy and (original is None or copy.digest == original.digest):
+        return copy
+    existing = manifest.try_read_manifest(folder / MANIFEST_NAME)
+    if existing and existing.staged_from != str(home):
+        origin = existing.staged_from or "the function that made it there"
+        raise RuntimeError(f"{folder} is not overwritten: its dataset is from {origin}. {manifest.REMEDY}")
+    return None
+
+
+def _copy_and_hash(copy: Path, home: Path, path: str) -> Checksum:
+    os.makedirs(os.path.dirname(os.path.join(copy, path)), exist_ok=True)
+    shutil.copyfile(os.path.join(home, path), os.path.join(copy, path))
+    return checksum.hash_contents(copy, path)
 
 
 def _check_arguments(dataset: Dataset, description: Manifest, folder: Path) -> None:
