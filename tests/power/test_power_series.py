@@ -128,32 +128,20 @@ def test_uncertainty_includes_one_missed_spike_per_rare_spike_that_was_sampled()
     assert stated_j == pytest.approx(math.hypot(1.96 * spike_j + spike_j, spike_j), rel=0.02)
 
 
-def test_failed_read_is_interpolated_and_counted():
-    power = series()
-    power.add(0, {"VDD_IN": 10.0})
-    for at_s in (0.1, 0.2, 0.3):
-        power.add(round(at_s * S), {}, {"VDD_IN": "empty"})
-        assert power.unavailable(round(at_s * S)) == {}
-    power.add(round(0.4 * S), {"VDD_IN": 20.0})
-    sampling = power.sampling(0, round(0.4 * S))
-    assert joules(power, 0.4) == pytest.approx(6.0)
-    assert (sampling.samples, sampling.failed, sampling.unavailable) == (2, 3, {})
-    assert sampling.gap_max_s == pytest.approx(0.4)
-    assert power.sampling(0, round(0.3 * S)).failed == 3
-
-
-def test_domain_unread_for_longer_than_the_bridge_is_unavailable():
-    power = series("VDD_IN", "VDD_SOC", total=("VDD_IN",))
-    power.add(0, {"VDD_IN": 10.0, "VDD_SOC": 1.0})
-    unavailable = {}
-    for tenth in range(1, 11):
-        power.add(tenth * S // 10, {"VDD_SOC": 1.0}, {"VDD_IN": "No such device"})
-        unavailable[tenth] = power.unavailable(tenth * S // 10)
-    assert {tenth: lost for tenth, lost in unavailable.items() if lost} == {  # after 0.8 s
-        9: {"VDD_IN": "No such device"}, 10: {"VDD_IN": "No such device"}
-    }  # fmt: skip
-    assert power.joules(S) == {"VDD_SOC": pytest.approx(1.0)}
-    assert power.sampling(0, S).unavailable == {"VDD_IN": "no reading for 1.0 s: No such device"}
+def test_failed_reads_are_counted_and_interpolated_up_to_the_bridge_and_unavailable_after_it():
+    power, unavailable = series("VDD_IN", "VDD_SOC", total=("VDD_IN",)), []
+    for tenth in range(15):
+        good, failed = {0: {"VDD_IN": 10.0}, 4: {"VDD_IN": 20.0}}.get(tenth, {}), {"VDD_IN": "No such device"}
+        power.add(tenth * S // 10, {"VDD_SOC": 1.0, **good}, {} if good else failed)
+        unavailable.append(power.unavailable(tenth * S // 10))
+        if tenth == 4:
+            assert joules(power, 0.4) == pytest.approx(6.0)
+    bridged = power.sampling(0, S * 4 // 10)
+    assert (bridged.samples, bridged.failed, bridged.unavailable) == (2, 3, {})
+    assert (bridged.gap_max_s, power.sampling(0, S * 3 // 10).failed) == (pytest.approx(0.4), 3)
+    assert unavailable == [{}] * 13 + [failed] * 2  # 0.8 s after the last reading
+    assert power.joules(S * 14 // 10) == {"VDD_SOC": pytest.approx(1.4)}
+    assert power.sampling(0, S * 14 // 10).unavailable == {"VDD_IN": "no reading for 1.0 s: No such device"}
 
 
 NO_SAMPLE, NO_READING = "no reading for 2.0 s: no sample was taken", "no reading in the window: No such device"

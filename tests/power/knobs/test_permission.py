@@ -24,7 +24,6 @@ OPENED = {
     "nvpmodel": lambda board: open_nvpmodel(board.with_modes("nano").root),
     "jetson_clocks": lambda board: open_jetson_clocks(board.with_clocks().root, board.root / "state"),
 }
-LIMIT = "sys/class/powercap/intel-rapl:{}/constraint_1_power_limit_uw"
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def board(tmp_path, monkeypatch):
 
 @pytest.fixture
 def knob(board):
-    return lambda name: NVML if name == "NVML" else OPENED[name](board)
+    return lambda name: OPENED[name](board)
 
 
 @pytest.fixture
@@ -88,16 +87,13 @@ def test_user_without_rights_gets_a_remedy_and_root_of_a_container_another_one(k
     assert (how, "read-only here" in remedy, "sudo" in remedy) == ("", True, False)
 
 
-def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_outside_sysfs(
-    knob, board, user, monkeypatch
-):
-    files = [board.root / LIMIT.format(package) for package in (0, 1)]
+def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_elsewhere(knob, board, user, monkeypatch):
     limits = knob("RAPL")
-    user(("tee", files[0]))
+    user(("tee", limits.files[0]))
     assert permission(limits)[0] == ""
-    user(*(("tee", file) for file in files))
+    user(*(("tee", file) for file in limits.files))
     assert permission(limits) == ("by sudo", None)
-    assert [file.read_text() for file in files] == ["95000000\n", "95000000\n"]
+    assert [file.read_text() for file in limits.files] == ["95000000\n", "95000000\n"]
     (board.root / "asked").unlink()
     monkeypatch.setattr(privilege, "SYSFS", Path("/proc"))
     assert permission(limits)[0] == ""
@@ -109,17 +105,15 @@ def test_programs_write_their_messages_in_english(monkeypatch):
     assert privilege.run_program("sh", "-c", "echo $LC_ALL") == "C\n"
 
 
-@pytest.mark.parametrize("name", permissions.ZEUSD_VARIABLES)
-def test_zeusd_sets_the_limit_of_an_nvidia_gpu(user, monkeypatch, name):
-    monkeypatch.setenv(name, "/run/zeusd/zeusd.sock")
-    assert permission(NVML) == ("by zeusd", None)
-
-
-def test_jtop_service_is_used_for_its_settings_if_its_socket_is_accessible(knob, user, tmp_path, monkeypatch):
+def test_zeusd_and_jtops_service_are_used_for_their_settings(knob, user, tmp_path, monkeypatch):
     monkeypatch.setattr(permissions, "find_spec", lambda name: object())
     assert permission(knob("fan"))[0] == ""
     (tmp_path / "jtop.sock").touch()
     assert [permission(knob(name))[0] for name in ("fan", "RAPL")] == ["by jtop's service", ""]
+    for name in permissions.ZEUSD_VARIABLES:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "/run/zeusd/zeusd.sock")
+            assert permission(NVML) == ("by zeusd", None)
 
 
 @pytest.mark.parametrize("name", ["RAPL", "fan", "nvpmodel"])

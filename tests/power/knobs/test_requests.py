@@ -62,9 +62,8 @@ def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(journa
     entry = journal.note("NVML", ["GPU-gone"], "250 W", "nvidia-smi -pl 250")
     journal.update(entry._replace(applied="150 W", boot_id="the boot before"))
     messages = []
-    assert restore_after_kill(journal, messages.append) == []
+    assert restore_after_kill(journal, messages.append) == journal.unrestored() == []
     assert "a reboot has reset it" in messages[0]
-    assert journal.unrestored() == []
 
 
 def test_journal_that_cannot_be_locked_is_a_warning(journal, monkeypatch):
@@ -75,9 +74,8 @@ def test_journal_that_cannot_be_locked_is_a_warning(journal, monkeypatch):
     monkeypatch.setattr(restore_journal, "lock_folder", refuse)
     messages = []
     assert restore_after_kill(journal, messages.append) == [entry]
-    assert messages[0].startswith(
-        f"warning: settings that an earlier run changed are not restored: cannot lock {journal.folder}"
-    )
+    assert messages[0].startswith("warning: settings that an earlier run changed are not restored")
+    assert f"cannot lock {journal.folder}" in messages[0]
 
 
 def test_jetson_that_replays_another_board_keeps_its_own_settings(board, requested, journal, monkeypatch):
