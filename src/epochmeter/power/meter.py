@@ -154,7 +154,6 @@ class Meter:
         return {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
 
     def drain(self, before_ns: int) -> PowerSamples:
-        """Return the power samples before a moment and discard them."""
         powers = self._powers.drain(before_ns) if self._powers else NO_POWER_SAMPLES
         return powers._replace(total_w=array("d", [math.nan]) * len(powers.times_ns)) if self._in_part else powers
 

@@ -149,7 +149,6 @@ def _term(
 def _total_metrics(
     joules: Joules, seconds: float, window_s: float, meter: Meter, sampling: Sampling | None, idle_w: float | None
 ) -> dict[str, float]:
-    """The metrics of the total; none if one of its domains has no energy."""
     total_j = meter.total(joules)
     if total_j is None:
         return {}
@@ -179,7 +178,6 @@ def _machine_domains(meter: Meter) -> Sequence[str]:
 
 
 def _notes(reasons: Mapping[str, str]) -> list[str]:
-    """One note per reason, with all domains that have it."""
     domains: dict[str, list[str]] = {}
     for name, reason in sorted(reasons.items()):
         domains.setdefault(reason, []).append(name)

@@ -102,7 +102,6 @@ class Nvpmodel(Knob):
         return ", ".join(map(str, self._modes.values()))
 
     def target_for(self, value: str | float) -> SettingTarget:
-        """Select a mode by name, `id:n` or watts."""
         candidates, rule = self._matching_modes(value)
         mode = max(candidates, key=self._rank)
         alternatives = f" of {', '.join(map(str, candidates))}" if len(candidates) > 1 else ""
@@ -145,7 +144,6 @@ class Nvpmodel(Knob):
         raise ValueError(f"power_limit={value} is not a power mode of this board\nhint: it has {self.choices()}")
 
     def _current(self) -> Mode:
-        """The current mode, from its status file, else from `nvpmodel -q`."""
         number = current_mode(self._root)
         if number is None:
             output = privilege.run_program(*QUERY_COMMAND)
@@ -263,7 +261,6 @@ class Fan(Knob):
         return f"{self._profile()} {self._duty.read_text().strip()}"
 
     def set(self, setting: str) -> None:
-        """Set a fixed duty, or return control to a profile."""
         profile, duty = setting.split()
         output = run_by_jtop_or_sudo(
             lambda: request_fan(profile, 100 * int(duty) / MAX_DUTY), lambda: self._by_sudo(profile, duty)

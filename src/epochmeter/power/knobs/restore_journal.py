@@ -111,7 +111,6 @@ class RestoreJournal:
         return self.folder / f"{knob}-{digest}.json"
 
     def _read_all(self) -> tuple[list[SavedSetting], list[str]]:
-        """All entries, and a message for each one that cannot be read."""
         entries, messages = [], []
         for file in sorted(self.folder.glob("*.json")):
             try:

@@ -34,7 +34,6 @@ def open_gpu(name: str, counter: Callable[[], Instrument], power: Callable[[], I
 
 
 def _opened(open_instrument: Callable[[], Instrument]) -> tuple[Instrument | None, str]:
-    """The instrument, or the reason why it cannot be opened."""
     try:
         return open_instrument(), ""
     except OSError as error:

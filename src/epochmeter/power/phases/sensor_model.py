@@ -61,7 +61,6 @@ class Sensor(NamedTuple):
         return (timeline.spent_s(ends_s) - timeline.spent_s(ends_s - averaging_s)) / averaging_s
 
     def within(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
-        """Whether each reading averages only over power from the window."""
         ends_s = times_s - self.lag_s
         return (ends_s >= self.averaging_s) & (ends_s <= timeline.window_s)
 
@@ -108,7 +107,6 @@ class SensorFit:
         return self._watts - columns @ np.linalg.solve(gram, columns.T @ self._watts)
 
     def residual(self, sensor: Sensor) -> float:
-        """Residual sum of squares of the fit through a sensor."""
         return float((self._unexplained(sensor) ** 2).sum())
 
 

@@ -39,7 +39,6 @@ class StepTimeline(Timeline):
     """The phases of a window of training, `PHASES`; the time after the last step is overhead."""
 
     def __init__(self, rows: array, window_s: float) -> None:
-        """Reconstruct the phases from steps as in `steps.bin`."""
         gap, wait, copy, compute = np.frombuffer(rows, np.float32).astype(float).reshape(-1, len(INTERVALS)).T
         stall = np.minimum(gap, wait)
         lasts = np.stack([gap - stall, stall, copy, compute], axis=1)
