@@ -51,7 +51,7 @@ def test_modes_are_those_of_the_boards_file(name):
         ("nx", 5, "mode_15w_6core", "MODE_15W_6CORE (id:2)", 15, None),
         ("nx", 5, "id:8", "MODE_20W_6CORE (id:8)", 20, None),
         ("orin_nano", 1, "15W", "15W (id:0)", 15, None),
-        ("gaps", 5, 20, "MODE_20W_AI (id:9)", 20, None),
+        ("gaps", 5, 20.0, "MODE_20W_AI (id:9)", 20, None),
         ("nx", 5, 15, "MODE_15W_6CORE (id:2)", 15, "of MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1), "),
         ("nx", 0, 10, "MODE_10W_DESKTOP (id:5)", 10, "the most CPU cores, then the board's default, then the lowest"),
         ("agx", 0, 15, "MODE_15W_DESKTOP (id:7)", 15, "then the board's default"),
@@ -72,7 +72,7 @@ def test_mode_is_selected_by_name_id_or_watts_with_a_note_if_several_match(
     ("name", "requested", "choices"),
     [
         ("nano", "id:2", "MAXN (id:0), 5W (id:1)"),
-        ("gaps", "id:3", "QUIET (id:2), MODE_15W (id:5), MODE_20W_AI (id:9)"),
+        ("gaps", "MAXN", "QUIET (id:2), MODE_15W (id:5), MODE_20W_AI (id:9)"),
         ("agx_orin", 40, "MODE_30W (id:2); after a reboot: MAXN (id:0), MODE_15W (id:1), MODE_50W (id:3)"),
     ],
 )
