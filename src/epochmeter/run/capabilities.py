@@ -17,10 +17,9 @@ from epochmeter.machine.gauge_sampler import PERIOD_S, Gauges
 from epochmeter.machine.gpu_counters import counter_ids, is_amd, open_counters
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
-from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.permission import permission
-from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, power_limit_knob
+from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, knob_openers
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import Domain, Meter, open_meter, shortest_s
 from epochmeter.power.window_energy import energy_of_window, take_reading
@@ -81,9 +80,8 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
         yield Row(f"not restored: {entry.knob}", False, why=why, remedy=remedy)
     with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
         yield from energy_rows(meter, config.meter.name)
-    yield knob_row("power limit", lambda: power_limit_knob(on_gpu, gpus, root), NO_KNOB_MESSAGES["power_limit"])
-    yield knob_row("clocks", lambda: open_jetson_clocks(root, journal.folder), NO_KNOB_MESSAGES["clocks"])
-    yield knob_row("fan", lambda: open_fan(root), NO_KNOB_MESSAGES["fan"])
+    for key, opener in knob_openers(on_gpu, gpus, journal).items():
+        yield knob_row(key.replace("_", " "), opener, NO_KNOB_MESSAGES[key])
     yield from gauge_rows(names, root)
     if folder := training_folder(config.dataset, config.storage, ROOT):
         yield from storage_rows(folder, config.storage)

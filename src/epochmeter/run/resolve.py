@@ -89,13 +89,7 @@ def settings(plan: Plan) -> Plan:
     """Step 5: find the device settings to change, or the reasons why the run is a rehearsal and changes none."""
     job, knobs = plan.job, None
     if plan.is_requested_device and job.rehearse is not True:
-        knobs = requested_knobs(
-            job.device_settings,
-            trains_on_gpu=plan.on_gpu,
-            gpus=plan.used_gpus,
-            root=job.machine.root,
-            journal=plan.journal,
-        )
+        knobs = requested_knobs(job.device_settings, plan.on_gpu, plan.used_gpus, plan.journal)
     rehearsal = rehearsal_reasons(plan, knobs)
     changed = {key: knob for key, knob in (knobs or {}).items() if knob and not rehearsal}
     targets = {key: (knob, target_of(knob, job.device_settings[key])) for key, knob in changed.items()}

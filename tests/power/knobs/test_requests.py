@@ -16,7 +16,7 @@ def requested(board, journal):
     """Function of (trains_on_gpu, gpus, values): the knobs that these values request on the board."""
 
     def of(trains_on_gpu=False, gpus=(), **values):
-        return requested_knobs(values, trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), journal=journal)
+        return requested_knobs(values, trains_on_gpu, gpus, journal)
 
     return of
 

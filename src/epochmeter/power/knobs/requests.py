@@ -20,22 +20,24 @@ JETSON_FILES = ("/etc/nv_tegra_release", JTOP_SOCKET)
 NO_KNOB_MESSAGES = {"power_limit": "no power limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
 
 
-def requested_knobs(
-    values: Mapping[str, str | float],
-    *,
-    trains_on_gpu: bool,
-    gpus: Sequence[Mapping[str, str]],
-    root: str,
-    journal: RestoreJournal,
-) -> dict[str, Knob | None]:
-    """List the requested device settings by key, in the order in which they are changed; None: not on this machine."""
-    if values:
-        refuse_replay(root)
-    openers: Mapping[str, Callable[[], Knob | None]] = {
-        "power_limit": lambda: power_limit_knob(trains_on_gpu, gpus, root),
-        "clocks": lambda: open_jetson_clocks(root, journal.folder),
-        "fan": lambda: open_fan(root),
+def knob_openers(
+    trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], journal: RestoreJournal
+) -> Mapping[str, Callable[[], Knob | None]]:
+    """Return the opener of each device setting by key, in the order of changes; None: this machine has none."""
+    return {
+        "power_limit": lambda: power_limit_knob(trains_on_gpu, gpus, journal.root),
+        "clocks": lambda: open_jetson_clocks(journal.root, journal.folder),
+        "fan": lambda: open_fan(journal.root),
     }
+
+
+def requested_knobs(
+    values: Mapping[str, str | float], trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], journal: RestoreJournal
+) -> dict[str, Knob | None]:
+    """Return the knobs of the requested device settings by key, in the order in which they are changed."""
+    if values:
+        refuse_replay(journal.root)
+    openers = knob_openers(trains_on_gpu, gpus, journal)
     return {key: opener() for key, opener in openers.items() if key in values}
 
 
