@@ -12,16 +12,8 @@ from epochmeter.run import event_loop
 from epochmeter.run.event_loop import EventLoop, check_metered
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.window import Window
-from epochmeter.shared.protocol import (
-    Built,
-    Proceed,
-    Progress,
-    TraceFailed,
-    Trained,
-    WindowClosed,
-    WindowMeasured,
-    WindowOpening,
-)
+from epochmeter.shared import protocol
+from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import PROGRESS, Record
 
 
@@ -30,13 +22,13 @@ def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
 
     def messages():
         yield WindowOpening("epoch", 2, 90)
-        yield Progress(45, None, parts)
-        yield Progress(50)
+        yield protocol.Progress(45, None, parts)
+        yield protocol.Progress(50)
         seen.extend(map(json.loads, (tmp_path / PROGRESS).read_text().splitlines()))
         yield WindowClosed(1, 2)
         assert not (tmp_path / PROGRESS).exists()
         yield WindowOpening("val", 2, 9)
-        yield Progress(5, None, parts)
+        yield protocol.Progress(5, None, parts)
         assert not (tmp_path / PROGRESS).exists()
 
     plan = SimpleNamespace(record=record, job=job_of(), targets={}, run={})
@@ -51,7 +43,7 @@ def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
 @pytest.mark.parametrize("has_counters", [True, False])
 def test_script_learns_whether_counters_are_read_and_gets_replies_where_it_waits(tmp_path, has_counters):
     messages = [
-        Built({}, {}),
+        protocol.Built({}, {}),
         *(WindowOpening("epoch", 0, 9, is_awaited=is_awaited) for is_awaited in (True, False)),
         *(WindowClosed(1, 2, is_awaited=is_awaited) for is_awaited in (False, True)),
     ]
@@ -62,7 +54,7 @@ def test_script_learns_whether_counters_are_read_and_gets_replies_where_it_waits
     instruments = WindowInstruments(meter, Mock(series=None), source, gpu_monitor=Mock())
     worker = Mock(pids=[])
     EventLoop(worker, plan, instruments, Mock(), Mock(), Mock()).run(iter(messages))
-    assert worker.reply.mock_calls == [call(Proceed(has_counters)), call(), call()]
+    assert worker.reply.mock_calls == [call(protocol.Proceed(has_counters)), call(), call()]
 
 
 @pytest.mark.parametrize(
@@ -88,11 +80,11 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
             yield WindowOpening("epoch", epoch, 9, epochs=4)
             yield WindowClosed(1, 2)
             if epoch == 1:
-                yield TraceFailed("slow")
+                yield protocol.TraceFailed("slow")
             before = len(record.windows())
             yield WindowMeasured([], [], is_awaited)
             lines.append(len(record.windows()) - before)
-        yield Trained()
+        yield protocol.Trained()
 
     job = job_of(measure={"command": command}, footprint={"price": 0.5, "currency": "EUR"}, epochs=4, warmup_epochs=1)
     facts = {"training": {"peaks": {"flop_per_s": 1e12}}, "model": {"flops_per_sample": 4e9}}

@@ -3,6 +3,7 @@
 import signal
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from default_jobs import job_of
@@ -88,19 +89,12 @@ def test_second_signal_waits_until_the_summary_is_written(end_by, monkeypatch):
     assert repr(outcome.stop) == repr(SystemExit(128 + signal.SIGTERM))
 
 
-class StoppedPublisher(Tracker):
-    """A publisher during whose last call Ctrl-C is pressed."""
-
-    def close(self, limit_s=30.0, ended=None):
-        raise KeyboardInterrupt
-
-
 def test_run_stopped_while_publishing_is_completed_and_stays_queued(order, terminal, monkeypatch):
     request = order()
-    monkeypatch.setattr(Terminal, "run_finished", lambda *_: signal.raise_signal(signal.SIGINT))  # Ctrl-C once more
+    monkeypatch.setattr(Terminal, "run_finished", lambda *_: signal.raise_signal(signal.SIGINT))  # once more
 
     def measure(plan, outcome, terminal):
-        with finalizing(plan, outcome, StoppedPublisher(plan.record), terminal):
+        with finalizing(plan, outcome, Mock(close=Mock(side_effect=KeyboardInterrupt)), terminal):  # Ctrl-C
             pass
 
     monkeypatch.setattr(experiment, "run_first_node", measure)
@@ -111,21 +105,19 @@ def test_run_stopped_while_publishing_is_completed_and_stays_queued(order, termi
     assert [record.folder for record in queue.pending_runs(request.folder.parents[1])] == [request.folder]
 
 
-@pytest.mark.parametrize(
-    ("of_sweep", "submitted", "command"),
-    [(True, False, "again"), (False, False, "with `sweep.resume=true`"), (False, True, "again")],
-)
-def test_interrupted_run_has_a_hint_to_resume(order, of_sweep, submitted, command):
-    plan = resolve_plan(order(of_sweep=of_sweep))
-    if submitted:
-        SubmissionLog(plan.record.folder.parent).write({})
-    write_checkpoint(plan.record, plan.run["record_id"], epochs=2)
-    assert resume_hint(plan) == [f"a checkpoint after epoch 2 is kept: run the same command {command} to resume"]
+def test_interrupted_run_has_a_hint_to_resume(order):
+    for of_sweep, is_submitted in ((True, False), (False, False), (False, True)):
+        plan = resolve_plan(order(of_sweep=of_sweep))
+        if is_submitted:
+            SubmissionLog(plan.record.folder.parent).write({})
+        write_checkpoint(plan.record, plan.run["record_id"], epochs=2)
+        command = "again" if of_sweep or is_submitted else "with `sweep.resume=true`"
+        assert resume_hint(plan) == [f"a checkpoint after epoch 2 is kept: run the same command {command} to resume"]
 
 
 def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked(order, terminal, monkeypatch):
     plan, outcome, calls = resolve_plan(order()), RunResult(0, []), []
-    lost = SimpleNamespace(knob="fan", was="80")
+    lost = SimpleNamespace(knob="fan", original="80")
     monkeypatch.setattr(experiment, "restore_after_kill", lambda journal, say, tried: [*tried, lost])
     monkeypatch.setattr(experiment, "refuse_unrestored", lambda knobs, journal: calls.append("refuse"))
     monkeypatch.setattr(experiment.device_lock, "lock_devices", lambda *_: nullcontext(calls.append("lock")))
@@ -143,13 +135,13 @@ def test_refused_run_is_a_failure_and_leaves_no_folder(order, terminal):
     assert not request.folder.exists()
 
 
-@pytest.mark.parametrize(("number", "silence_s"), [(0, 1800), (1, None)])
-def test_only_the_first_node_has_a_limit_of_silence(tmp_path, monkeypatch, number, silence_s):
-    """The first rank alone reports progress."""
+def test_only_the_first_node_whose_rank_reports_progress_has_a_limit_of_silence(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "launched", lambda *arguments: arguments[-2:])
     job = job_of(sweep={"timeout_s": 60, "hung_after_s": 1800})
-    plan = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2, node=Node(number=number, nodes=2))
-    assert start_training(plan, RunResult(0, [])) == (60, silence_s)
+    plan = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2)
+    for number, silence_s in ((0, 1800), (1, None)):
+        plan.node = Node(number=number, nodes=2)
+        assert start_training(plan, RunResult(0, [])) == (60, silence_s)
 
 
 @pytest.mark.parametrize(
@@ -165,10 +157,8 @@ def test_only_the_first_node_has_a_limit_of_silence(tmp_path, monkeypatch, numbe
 )
 def test_another_process_on_the_gpu_before_training_sets_a_flag(terminal, load, devices, listed, shared):
     flags, outcome = {}, RunResult(0, [])
-    instruments = SimpleNamespace(
-        gauges=SimpleNamespace(window=lambda *_: {} if load is None else {"gpu_utilization": load}),
-        other_gpu_processes=lambda: listed,
-    )
+    gauges = Mock(window=lambda *_: {} if load is None else {"gpu_utilization": load})
+    instruments = Mock(gauges=gauges, other_gpu_processes=lambda: listed)
     check_idle(SimpleNamespace(devices=devices, set_flags=flags.update), instruments, 0, outcome, terminal)
     assert flags.get("gpu_shared", "") == shared
     assert outcome.notes == ([f"{shared}."] if shared else [])
