@@ -1,53 +1,66 @@
-"""`python src/measure.py`: a training script with and without measuring."""
+"""A training script with `python src/measure.py`, with a `Meter` that starts a controller, and without measuring."""
 
 import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
+from project import ENVIRONMENT
 
 from epochmeter.commands import measure
 from epochmeter.config.errors import InputError
 
-SCRIPT = """
-import os, signal, sys, time
+HEADER = """
+import contextlib, os, signal, sys, threading, time
 import torch
-from torch import nn
-from torch.utils.data import DataLoader
+from torch import distributed, nn
+from torch.utils.data import DataLoader, DistributedSampler
 
-epochs, workers, pause_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+torch.manual_seed(0)
 data = [(torch.full((10,), float(number)), number % 2) for number in range(64)]
+model = nn.Sequential(nn.Linear(10, 16), nn.Dropout(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+rank = 0
 
-def stop(number, frame):
-    print("stopped by", number, flush=True)
-    sys.exit(7)
-
-def main():
-    torch.manual_seed(0)
-    signal.signal(signal.SIGTERM, stop)
-    model = nn.Sequential(nn.Linear(10, 16), nn.Dropout(), nn.Linear(16, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    train, val = DataLoader(data, 8, shuffle=True, num_workers=workers), DataLoader(data, 16)
-    for epoch in range(epochs):
-        for inputs, targets in train:
+def train(epochs, batches, after=lambda: None, each=lambda epoch, step: None):
+    for epoch in epochs:
+        for step, (inputs, targets) in enumerate(batches):
             loss = nn.functional.cross_entropy(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            time.sleep(pause_s)
-        with torch.no_grad():
-            right = sum((model(inputs).argmax(1) == targets).sum().item() for inputs, targets in val)
-        print(epoch, loss.item().hex(), right, flush=True)
-    print([parameter.double().sum().item().hex() for parameter in model.parameters()])
-    print("EPOCHMETER" in "".join(os.environ), sys.path[1:3] == [path for path in sys.path[1:3] if "agent" not in path])
-    print("input", sys.stdin.read(), file=sys.stderr)
-    sys.exit(3)
+            each(epoch, step)
+        after()
+        if rank == 0:
+            print(epoch, loss.item().hex(), flush=True)
 
-if __name__ == "__main__":
-    main()
+def evaluate():
+    with torch.no_grad():
+        right = sum((model(inputs).argmax(1) == targets).sum().item() for inputs, targets in DataLoader(data, 16))
+    print("right:", right, "EPOCHMETER" in "".join(os.environ), flush=True)
 """
+SCRIPT = (
+    HEADER
+    + """
+def stop(number, frame):
+    print("stopped by", number, flush=True)
+    sys.exit(7)
+
+epochs, workers, pause_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+signal.signal(signal.SIGTERM, stop)
+loader = DataLoader(data, 8, shuffle=True, num_workers=workers)
+for epoch in range(epochs):
+    train([epoch], loader, each=lambda *_: time.sleep(pause_s))
+    evaluate()
+print([parameter.double().sum().item().hex() for parameter in model.parameters()])
+print(sys.path[1:3] == [path for path in sys.path[1:3] if "agent" not in path])
+print("input", sys.stdin.read(), file=sys.stderr)
+sys.exit(3)
+"""
+)
 
 
 @pytest.fixture
@@ -62,8 +75,7 @@ def stopped_by(number, project, *script):
     command = project.start("measure", *keys(project), *script)
     project.until_in_training()
     os.kill(command.pid, number)
-    out, err = command.communicate(timeout=60)
-    return command.returncode, out, err
+    return *command.communicate(timeout=60), command.returncode
 
 
 def keys(project, *more):
@@ -108,42 +120,32 @@ def test_script_with_a_torch_that_is_too_old_runs_and_its_record_names_the_versi
     assert "torch 1.4 cannot be measured" in project.record().summary()["failure"]["message"]
 
 
-TRAIN = """
-import os, signal, sys, threading, time
-import torch
-from torch.utils.data import DataLoader
-
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-def train(after=lambda epoch, step: None):
-    for epoch in range(2):
-        for step, batch in enumerate(DataLoader(torch.ones(64, 4), 8)):
-            model(batch).mean().backward()
-            optimizer.step()
-            after(epoch, step)
-"""
+TWO_EPOCHS = "train(range(2), DataLoader(data, 8), each=lambda epoch, step: {})".format
 UNUSUAL = {
-    "in another thread": ("thread = threading.Thread(target=train); thread.start(); thread.join()", 0, [8, 8]),
+    "in another thread": (
+        f"thread = threading.Thread(target=lambda: {TWO_EPOCHS(0)}); thread.start(); thread.join()",
+        0,
+        [8, 8],
+    ),
     "in a forked process": (
-        """
+        f"""
 if not (child := os.fork()):
-    train()
+    {TWO_EPOCHS(0)}
     sys.exit(5)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """,
         5,
         [8, 8],
     ),
-    "until os._exit within an epoch": ("train(lambda epoch, step: epoch and step == 3 and os._exit(4))", 4, [8]),
-    "until sys.exit within an epoch": ("train(lambda epoch, step: epoch and step == 3 and sys.exit(4))", 4, [8, 4]),
-    "in another folder": ("os.chdir('/'); train(); sys.path.clear()", 0, [8, 8]),
+    "until os._exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and os._exit(4)"), 4, [8]),
+    "until sys.exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and sys.exit(4)"), 4, [8, 4]),
+    "in another folder": (f"os.chdir('/'); {TWO_EPOCHS(0)}; sys.path.clear()", 0, [8, 8]),
     "with a timer's signals": (
-        """
+        f"""
 ticks = []
 signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
 signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-train(lambda *_: time.sleep(0.001))
+{TWO_EPOCHS("time.sleep(0.001)")}
 signal.setitimer(signal.ITIMER_REAL, 0)
 sys.exit(not ticks)
 """,
@@ -158,7 +160,7 @@ sys.exit(not ticks)
 @pytest.mark.parametrize("lines", UNUSUAL)
 def test_script_that_trains_in_an_unusual_way_is_measured(project, lines):
     code, exit_code, steps = UNUSUAL[lines]
-    (project.root / "own.py").write_text(TRAIN + code)
+    (project.root / "own.py").write_text(HEADER + code)
     done = project.run("measure", *keys(project), "own.py")
     assert done.returncode == exit_code, done.stderr
     assert [window["metrics"]["epoch/steps"] for window in project.record().windows()] == steps
@@ -166,14 +168,14 @@ def test_script_that_trains_in_an_unusual_way_is_measured(project, lines):
 
 @pytest.mark.system
 def test_script_continues_after_its_controller_was_killed(project):
-    _, out, err = stopped_by(signal.SIGKILL, project, "own.py", "4", "0", "0.05")
-    assert [line[0] for line in out.splitlines()] == ["0", "1", "2", "3", "[", "F"]
+    out, err, _ = stopped_by(signal.SIGKILL, project, "own.py", "4", "0", "0.05")
+    assert [line[0] for line in out.splitlines()] == [*"0r1r2r3r[T"]
     assert err.count("epochmeter: measuring ended, the script continues") == 1
 
 
 @pytest.mark.system
 def test_signal_is_passed_to_the_script_whose_handler_decides(project):
-    code, out, _ = stopped_by(signal.SIGTERM, project, "own.py", "1000", "0", "0.01")
+    out, _, code = stopped_by(signal.SIGTERM, project, "own.py", "1000", "0", "0.01")
     assert out.splitlines()[-1] == "stopped by 15"
     assert code == 7
 
@@ -239,43 +241,33 @@ def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_run
     assert completed.summary()["metrics"]["trace/steps"] == 5
     assert "profiler_start" not in done.stderr  # a message of the profiler's library
     assert completed.summary()["metrics"]["trace/untraced_step_s"] > 0
-    assert len(done.stdout.splitlines()) == 3 + 2 + 2 + 2
+    assert len(done.stdout.splitlines()) == 2 * (3 + 2) + 2 * 2
     again = project.run("measure", *command)
     states = re.compile(r"^\d +\S+ +(completed|failed|skipped)", re.MULTILINE)
     assert states.findall(again.stderr) == ["failed", "skipped"]
 
 
-RANKED = """
-import os, sys, time
-import torch
-from torch import distributed, nn
-from torch.utils.data import DataLoader, DistributedSampler
-
+RANKED = (
+    HEADER
+    + """
 distributed.init_process_group("gloo")
 rank = distributed.get_rank()
-data = [(torch.full((10,), float(number)), number % 2) for number in range(64)]
 model = nn.parallel.DistributedDataParallel(nn.Linear(10, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-train = DataLoader(data, 8, sampler=DistributedSampler(data), num_workers=1)
+loader = DataLoader(data, 8, sampler=DistributedSampler(data), num_workers=1)
 for epoch in range(3):
-    for inputs, targets in train:
-        loss = nn.functional.cross_entropy(model(inputs), targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    train([epoch], loader)
     if rank == 0:
-        with torch.no_grad():
-            for inputs, targets in DataLoader(data, 16):
-                model.module(inputs)
+        evaluate()
         time.sleep(0.5)
-        print(epoch, loss.item().hex(), "EPOCHMETER" in "".join(os.environ), flush=True)
 distributed.destroy_process_group()
 """
+)
 
 
 @pytest.mark.system
 def test_ranks_of_torchrun_are_merged_and_the_time_in_which_they_wait_for_an_evaluation_is_not_theirs(project):
-    (project.root / "ranked.py").write_text("import torch; torch.manual_seed(0)" + RANKED)
+    (project.root / "ranked.py").write_text(RANKED)
     launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", "ranked.py"]
     alone = plain(project, *launcher, GLOO_SOCKET_IFNAME="lo")
     measured = project.run("measure", *keys(project), sys.executable, *launcher, GLOO_SOCKET_IFNAME="lo")
@@ -286,3 +278,100 @@ def test_ranks_of_torchrun_are_merged_and_the_time_in_which_they_wait_for_an_eva
         assert epoch["metrics"]["epoch/samples"] == 64
         assert epoch["metrics"]["rank_max/e2e_s"] < epoch["metrics"]["epoch/e2e_s"] + 0.25
     assert project.record().job()["strategy"]["ranks"] == 2
+
+
+LOADER = """
+from epochmeter import Meter
+loader = DataLoader(data, 8, shuffle=True, num_workers=2, persistent_workers=True)
+"""
+PLAIN = "train(range(3), loader)"
+METERED = "meter = Meter({keys}); train(meter.epochs(3), meter.batches(loader), lambda: {after})"
+
+
+@pytest.fixture
+def run_alone(project):
+    def start(lines, after="None", more=()):
+        text = lines.format(keys=", ".join(map(repr, keys(project, *more))), after=after)
+        (project.root / "own.py").write_text(HEADER + LOADER + text)
+        return plain(project, "own.py", PYTHONPATH=str(project.root / "src"))
+
+    return start
+
+
+@pytest.mark.system
+def test_script_has_the_same_output_and_weights_and_a_record_and_continues_without_a_controller(run_alone, project):
+    metered, plain = run_alone(METERED), run_alone(PLAIN)
+    record = project.record()
+    assert [(window["window"], window["epoch"]) for window in record.windows()] == [("epoch", n) for n in range(3)]
+    forecasts = [line["metrics"].get("forecast/e2e_s") for line in record.windows()]
+    assert [forecast is not None for forecast in forecasts] == [False, True, True]
+    assert record.summary()["state"] == "completed"
+    assert record.job()["measure"]["command"] == ["own.py"]
+    killed = run_alone(METERED, after="os.kill(meter._controller._process.pid, signal.SIGKILL)")
+    refused = run_alone(METERED, more=["batch=8"])
+    assert killed.stdout == refused.stdout == metered.stdout == plain.stdout
+    assert killed.stderr.count("the script continues") == refused.stderr.count("the script continues") == 1
+    assert "`batch=` has no effect on a script" in refused.stderr
+    assert len(project.records()) == 2, "none of the refused script"
+
+
+@pytest.mark.system
+def test_failure_of_the_script_is_that_of_its_run(run_alone, project):
+    assert run_alone(METERED, after="1 / 0").returncode == 1
+    failure = project.record().summary()["failure"]
+    assert failure == {"kind": "exception", "message": "ZeroDivisionError: division by zero"}
+
+
+class Kernel:
+    """A Jupyter kernel in a project's folder."""
+
+    def __init__(self, project):
+        from jupyter_client import KernelManager
+
+        self._manager = KernelManager(shutdown_wait_time=60)
+        environment = {**ENVIRONMENT, "PYTHONPATH": str(project.root / "src")}
+        self._manager.start_kernel(cwd=str(project.root), env=environment)
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=120)
+
+    def run(self, cell, interrupted_at=None):
+        """Run a cell; return its output and the class of its error. A line of output may be where it is interrupted."""
+        output = []
+
+        def take(message):
+            text = message["content"].get("text", "") if message["content"].get("name") == "stdout" else ""
+            output.append(text)
+            if interrupted_at and interrupted_at in text:
+                self._manager.interrupt_kernel()
+
+        reply = self._client.execute_interactive(cell, timeout=120, allow_stdin=False, output_hook=take)
+        return "".join(output), reply["content"].get("ename")
+
+    def close(self):
+        self._client.stop_channels()
+        self._manager.shutdown_kernel()
+
+
+@pytest.mark.system
+def test_notebook_has_a_run_that_survives_errors_and_interrupts_of_its_cells(project):
+    pytest.importorskip("ipykernel")
+    with closing(Kernel(project)) as notebook:
+        notebook.run(f"{HEADER}{LOADER}meter = Meter(*{keys(project)})")
+        cell = "train(meter.epochs(2), meter.batches(loader))\nprint(meter.last.e2e_s > 0, meter.last.metrics['steps'])"
+        output, error = notebook.run(cell)
+        assert (output.splitlines()[-1], error) == ("True 8", None)
+        assert notebook.run("train(range(1), meter.batches(loader), lambda: 1 / 0)")[1] == "ZeroDivisionError"
+        cell = "for batch in meter.batches(DataLoader(data, 8)): print('waiting', flush=True); time.sleep(60)"
+        assert notebook.run(cell, interrupted_at="waiting")[1] == "KeyboardInterrupt"
+        output, error = notebook.run("train(range(1), meter.batches(DataLoader(data, 16)))\nmeter.close()")
+        assert error is None
+        record = project.record()
+        steps = [line["metrics"]["epoch/steps"] for line in record.windows() if line["window"] == "epoch"]
+        assert steps[:3] == [8, 8, 8]
+        assert steps[-1] == 4
+        assert (record.summary()["state"], record.job()["measure"]["command"]) == ("completed", ["notebook"])
+        notebook.run(f"meter = Meter(*{keys(project)})\ntrain(range(1), meter.batches(DataLoader(data, 8)))")
+    *_, record = project.records()
+    assert [line["metrics"]["epoch/steps"] for line in record.windows()] == [8]
+    assert record.is_completed(), "also without `close`, when the kernel ends"

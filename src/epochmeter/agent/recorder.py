@@ -12,15 +12,7 @@ import struct
 import torch
 from torch import distributed
 
-from epochmeter.shared.protocol import (
-    Built,
-    Proceed,
-    RankWindow,
-    Recorded,
-    WindowClosed,
-    WindowMeasured,
-    WindowOpening,
-)
+from epochmeter.shared.protocol import Built, Proceed, RankWindow, Recorded, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import ControllerConnection, ControllerGoneError

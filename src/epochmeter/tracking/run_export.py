@@ -22,17 +22,7 @@ from epochmeter.results.power_trace import downsample
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.process_identity import Process
-from epochmeter.shared.record import (
-    CHECKPOINT,
-    GAUGES,
-    PERFETTO,
-    PROGRESS,
-    TIME_SERIES,
-    Record,
-    since_resumed,
-    step_count,
-)
-from epochmeter.shared.record import POWER as POWER_FILE
+from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record, since_resumed, step_count
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36  # MLflow's limits of lengths
 TRAIN, MEASURE = "src/train.py", "src/measure.py"
@@ -195,15 +185,14 @@ def curve_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Itera
     if not windows:
         return
     boot_ms = _boot_ms(record, windows[-1]["epoch"])
-    for file in (POWER_FILE, GAUGES):
+    for prefix, file in zip(("power/", SYSTEM), TIME_SERIES, strict=True):
         start_ns = None
         for at_ns, _, means in downsample(record.folder / file, MAX_POINTS):
             start_ns = at_ns if start_ns is None else start_ns
             when_ms, step = boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS
             for column, mean in means.items():
-                name = legal_name(SYSTEM + column) if file == GAUGES else f"power/{column}"
-                if name == POWER or (file == GAUGES and not CORE.fullmatch(column)):
-                    yield Scalar(name, mean, when_ms, step)
+                if prefix + column == POWER or (prefix == SYSTEM and not CORE.fullmatch(column)):
+                    yield Scalar(legal_name(prefix + column), mean, when_ms, step)
 
 
 def loss_curve(losses: Sequence[float], begin: int) -> Iterator[tuple[int, float]]:

@@ -96,29 +96,14 @@ class RunWatcher:
         footprint = job.get("footprint") or {}
         price = None if no_energy_reason(run) else footprint.get("price")
         return RunView(
-            folder=str(self._folder),
-            number=run["number"],
-            name=run["name"],
-            overrides=typed_keys(run["overrides"]),
-            state=state,
-            reason=reason,
-            host=run["host"],
-            progress=progress,
-            splits=splits,
-            metrics=metrics,
-            verdict=verdict,
-            bottleneck=bottleneck,
-            energy_source=run["energy"]["source"],
+            folder=str(self._folder), number=run["number"], name=run["name"], overrides=typed_keys(run["overrides"]),
+            state=state, reason=reason, failure=failure, host=run["host"], rehearsal=run["rehearsal"],
+            progress=progress, splits=splits, metrics=metrics, verdict=verdict, bottleneck=bottleneck,
+            energy_source=run["energy"]["source"], currency=footprint.get("currency"),
             cost_per_j=price * footprint["pue"] / JOULES_PER_KWH if price else None,
-            currency=footprint.get("currency"),
-            power=power,
-            gauges=gauges,
-            missing=self._missing(state, bool(power), bool(gauges)),
-            throttling=self._gauges.throttling,
-            warnings=self._warnings(summary, metrics),
-            rehearsal=run["rehearsal"],
-            failure=failure,
-        )
+            power=power, gauges=gauges, throttling=self._gauges.throttling,
+            missing=self._missing(state, bool(power), bool(gauges)), warnings=self._warnings(summary, metrics),
+        )  # fmt: skip
 
     def _read_windows(self) -> None:
         lines, is_new = self._lines.new_lines()
@@ -197,16 +182,11 @@ class RunWatcher:
                 estimates["remaining_s"] = rest * epoch_s
             if is_active and recorded and energy_j is not None:
                 estimates["remaining_j"] = rest * energy_j / recorded
-        return Progress(
-            epoch=recorded + (is_active and (total is None or recorded < total)),
-            recorded=recorded,
-            epochs=total,
-            steps=self._steps,
-            elapsed_s=max(0.0, until_s - self._run["clock"]["wall_s"]),
-            silent_s=silent_s if is_active else 0.0,
-            is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
-            **estimates,
-        )
+        epoch = recorded + (is_active and (total is None or recorded < total))
+        elapsed_s, silent_s = max(0.0, until_s - self._run["clock"]["wall_s"]), silent_s if is_active else 0.0
+        has_target = job.get("target_accuracy") is not None or job.get("target_loss") is not None
+        so_far = epoch, recorded, total, self._steps, elapsed_s, silent_s
+        return Progress(*so_far, is_maximum=has_target, **estimates)
 
     def _trained(self, now_s: float) -> tuple[float | None, float]:
         """Return the trained epochs, with a fraction of the current one, and the time per epoch in s; None, 0: unknown.
@@ -304,17 +284,14 @@ def format_span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
-def modified_s(entry: os.DirEntry[str]) -> float:
-    """Return the Unix time of the last change; 0 if the file is gone."""
-    with suppress(OSError):
-        return entry.stat().st_mtime
-    return 0.0
-
-
 def last_change_s(folder: Path, default_s: float) -> float:
     """Return the Unix time of the last change of a file in a folder, or the default without files."""
+    times_s = []
     with os.scandir(folder) as entries:
-        return max(map(modified_s, entries), default=default_s)
+        for entry in entries:
+            with suppress(OSError):  # the file is gone
+                times_s.append(entry.stat().st_mtime)
+    return max(times_s, default=default_s)
 
 
 def total_energy_j(metrics: Mapping[str, float]) -> float | None:

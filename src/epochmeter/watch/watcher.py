@@ -26,15 +26,7 @@ from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
 from epochmeter.results.run_status import COMPLETED, status_of
 from epochmeter.results.sweep_files import POINTS_FILE, read_points
-from epochmeter.watch.run_watcher import (
-    ENDED,
-    RunWatcher,
-    format_span,
-    last_change_s,
-    modified_s,
-    recorded_end_s,
-    total_energy_j,
-)
+from epochmeter.watch.run_watcher import ENDED, RunWatcher, format_span, last_change_s, recorded_end_s, total_energy_j
 from epochmeter.watch.snapshot import ACTIVE, BY_INTEREST, FrontPoint, RunView, Snapshot, State, SweepRow
 
 MAX_BREAK_S = 120.0  # a sweep of this machine stalls if no run is active for longer
@@ -63,7 +55,7 @@ class Watcher:
             return _single_snapshot(self._view(self.folder, now_s), now_s)
         points = read_points(self.folder).overrides if (self.folder / POINTS_FILE).exists() else ()
         with os.scandir(self.folder) as entries:  # of a folder: when files were created, replaced or removed
-            changed_s = {int(entry.name): modified_s(entry) for entry in entries if entry.name.isdecimal()}
+            changed_s = {int(entry.name): entry.stat().st_mtime for entry in entries if entry.name.isdecimal()}
         numbers = sorted({*changed_s, *range(len(points))})
         if numbers == [0] and is_run(self.folder / "0"):
             return _single_snapshot(self._view(self.folder / "0", now_s), now_s)
@@ -131,15 +123,12 @@ class Watcher:
         remaining_s = None if remaining_s is None else remaining_s / max(1, len(active))
         remaining = remaining_s, _remaining(energies_j, active_j, planned)
         return Snapshot(
-            *(str(self.folder), self.folder.name, now_s, state, reason, *remaining, active),
-            is_sweep=True,
-            counts=Counter(row.state for row in rows),
+            str(self.folder), self.folder.name, now_s, state, reason, *remaining, active, is_sweep=True,
             runs=[replace(row, is_on_front=True) if row.number in on_front else row for row in rows],
-            fraction=done / len(rows) if rows else None,
-            front=self._front,
-            no_front=self._no_front,
+            counts=Counter(row.state for row in rows), fraction=done / len(rows) if rows else None,
+            front=self._front, no_front=self._no_front,
             rehearsal=[*dict.fromkeys(setting for run in ended for setting in run.rehearsal)],
-        )
+        )  # fmt: skip
 
     def _state(
         self, states: Set[State], planned: int, now_s: float, is_remote: bool, is_killed: bool
