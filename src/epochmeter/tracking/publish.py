@@ -49,8 +49,7 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
     with record.locked():  # of two processes, the second finds the run created by the first
         run = _find_or_create_run(record, store)
     if not is_superseded(record):
-        for failed in _replaced_attempts(record.folder, record, store):
-            store.client.delete_run(failed)
+        _delete_replaced(record.folder, record, store)
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     _log_metadata(record, store, run)
     count = int(run.data.tags.get(WINDOWS, 0))
@@ -75,8 +74,7 @@ def include_reused(folder: Path, store: Store) -> Published | None:
     record = referenced_record(folder)
     if record is None:
         return None
-    for failed in _replaced_attempts(folder, record, store):
-        store.client.delete_run(failed)
+    _delete_replaced(folder, record, store)
     published, name = publish(record, store), f"{folder.parent.name}/{folder.name}"
     own, *reusing = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
     if name not in reusing:
@@ -126,14 +124,14 @@ def _find_or_create_run(record: Record, store: Store) -> Run:
     return store.client.create_run(store.experiment_id, _ms(started_s(record)), tags, name)
 
 
-def _replaced_attempts(folder: Path, record: Record, store: Store) -> list[str]:
-    """Return the runs in MLflow of incomplete attempts in a run's folder, which the record replaces."""
-    path = str(folder.resolve())
-    if "'" in path:  # MLflow's query language cannot express it
-        return []
-    query = f"tags.`epochmeter.folder` = '{path}' and attributes.status != 'FINISHED'"
-    candidates = store.client.search_runs([store.experiment_id], query)
-    return [run.info.run_id for run in candidates if run.data.tags[RECORD_ID] != record.run()["record_id"]]
+def _delete_replaced(folder: Path, record: Record, store: Store) -> None:
+    """Delete the runs in MLflow of incomplete attempts in a run's folder, which the record replaces."""
+    query = f"tags.`epochmeter.folder` = '{folder.resolve()}' and attributes.status != 'FINISHED'"
+    if query.count("'") > 4:  # MLflow's query language cannot express this path
+        return
+    for run in store.client.search_runs([store.experiment_id], query):
+        if run.data.tags[RECORD_ID] != record.run()["record_id"]:
+            store.client.delete_run(run.info.run_id)
 
 
 def _log_metadata(record: Record, store: Store, run: Run) -> None:

@@ -229,12 +229,8 @@ def open_server(
 ) -> PageServer:
     """Return a server that listens; InputError if the port is in use, or this machine does not have the address.
 
-    Args:
-        read: Function that returns the state now.
-        host: Address to listen at; None: loopback.
-        port: None: `DEFAULT_PORT`, or the next free one.
-        token: Token that each request needs; None: a random one if `host` is given, else none.
-        metrics: Whether `/metrics` is served.
+    By default it listens at loopback and the first free port from `DEFAULT_PORT` on. If `host` is given, each request
+    needs the token, by default a random one.
     """
     page_template()  # compiled before the first viewer waits for it
     feed, token = Feed(read), token or (secrets.token_urlsafe(16) if host else None)
