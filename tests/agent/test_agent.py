@@ -239,31 +239,31 @@ def test_time_of_an_evaluation_within_an_epoch_is_overhead(script, loader):
     assert parts["data_stall_s"] < 0.05
 
 
-def test_pass_that_gets_one_more_sample_for_each_step_ends_no_step(script, loader):
-    noise, computed_s = DataLoader(DATA, batch_size=2), [0.0, 0.0]
-    for _ in script.batches(loader):
-        next(iter(script.batches(noise)))
-        computed_s[0] += pause(0.02)
-        script.optimizer.step()
-    for _ in zip(script.batches(loader), script.batches(noise), strict=True):
-        computed_s[1] += pause(0.02)
-        script.optimizer.step()
-    for parts, known_s in zip(script.connection.parts, computed_s, strict=True):
-        assert parts["compute_s"] == pytest.approx(known_s, rel=0.3)
-        assert parts["overhead_s"] < 0.02
+def with_further_samples(script, loader):
+    for inputs, _ in script.batches(loader):
+        next(iter(script.batches(DataLoader(DATA, batch_size=2))))
+        yield inputs
 
 
-def test_last_step_of_a_loop_that_fetches_ahead_is_part_of_its_epoch(script, loader):
-    def ahead(batches):
-        batch = next(batches)
-        for following in batches:
-            yield batch
-            batch = following
-        yield batch
+def with_further_batches(script, loader):
+    for (inputs, _), _ in zip(script.batches(loader), script.batches(DataLoader(DATA, batch_size=2)), strict=True):
+        yield inputs
 
+
+def fetching_ahead(script, loader):
+    batches = script.batches(loader)
+    batch = next(batches)
+    for following in batches:
+        yield batch[0]
+        batch = following
+    yield batch[0]
+
+
+@pytest.mark.parametrize("iterate", [with_further_samples, with_further_batches, fetching_ahead])
+def test_steps_of_a_loop_that_fetches_more_than_a_batch_are_complete(script, loader, iterate):
     computed_s = [0.0, 0.0]
     for epoch in range(2):
-        for inputs, _ in ahead(script.batches(loader)):
+        for inputs in iterate(script, loader):
             script.model(inputs)
             computed_s[epoch] += pause(0.02)
             script.optimizer.step()

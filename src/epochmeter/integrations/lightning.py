@@ -9,11 +9,7 @@ except ImportError:
 
 
 class EpochMeter(Callback):
-    """Measures the epochs and evaluations of `Trainer.fit`; give it to the Trainer in `callbacks=`.
-
-    Args:
-        overrides: As those of `Meter`, which is `meter`: `meter.last` has time and energy of the last epoch.
-    """
+    """Measures the epochs and evaluations of `Trainer.fit` by `meter`, a `Meter` with the same arguments."""
 
     def __init__(self, *overrides):
         self.meter = Meter(*overrides)

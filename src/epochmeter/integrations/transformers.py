@@ -6,11 +6,7 @@ from epochmeter.agent.meter import Meter
 
 
 class EpochMeter(TrainerCallback):
-    """Measures the epochs and evaluations of `Trainer.train`; give it to the Trainer in `callbacks=`.
-
-    Args:
-        overrides: As those of `Meter`, which is `meter`: `meter.last` has time and energy of the last epoch.
-    """
+    """Measures the epochs and evaluations of `Trainer.train` by `meter`, a `Meter` with the same arguments."""
 
     def __init__(self, *overrides):
         self.meter = Meter(*overrides)

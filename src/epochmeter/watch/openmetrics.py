@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from epochmeter.watch.snapshot import ACTIVE, PARTS, RunView, Snapshot, State
 
 PREFIX = "epochmeter_"
+ESCAPES = str.maketrans({'"': r"\"", "\\": r"\\", "\n": r"\n"})
 FAMILIES = {
     "run": ("info", "A run that is active, or the single run."),
     "run_state": ("stateset", "State of the run."),
@@ -62,7 +62,8 @@ def to_openmetrics(snapshot: Snapshot) -> str:
         if value is not None and math.isfinite(value):
             kind, meaning = FAMILIES[name]
             family = lines.setdefault(name, [f"# TYPE {PREFIX}{name} {kind}", f"# HELP {PREFIX}{name} {meaning}"])
-            text = ",".join(f'{label}="{_escape(content)}"' for label, content in labels.items())
+            escaped = {label: content.translate(ESCAPES) for label, content in labels.items()}
+            text = ",".join(f'{label}="{content}"' for label, content in escaped.items())
             braced = f"{{{text}}}" if text else ""
             family.append(f"{PREFIX}{name}{SUFFIXES.get(kind, '')}{braced} {float(value)!r}")
     return "\n".join([*(line for family in lines.values() for line in family), "# EOF\n"])
@@ -99,7 +100,3 @@ def _run_samples(view: RunView) -> Iterator[Sample]:
         for column, series in {**view.power, **view.gauges}.items():
             if ending := next((ending for ending in COLUMNS if column.endswith(ending)), None):
                 yield COLUMNS[ending], {**own, "source": column.removesuffix(ending)}, series.latest
-
-
-def _escape(label: str) -> str:
-    return re.sub(r'["\\]', r"\\\g<0>", label).replace("\n", "\\n")
