@@ -326,7 +326,7 @@ def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypa
 @pytest.mark.parametrize(
     ("stop", "canceled"), [(KeyboardInterrupt(), ["17_1"]), (SystemExit(1), ["17_1"]), (SystemExit(128 + 15), [])]
 )
-def test_ctrl_c_and_max_failures_cancel_the_other_runs_and_signals_do_not(cluster, log, monkeypatch, stop, canceled):
+def test_ctrl_c_and_errors_cancel_the_other_runs_and_signals_do_not(cluster, log, monkeypatch, stop, canceled):
     cluster.set_job("17_0", "COMPLETED")
     cluster.set_job("17_1", "RUNNING")
     monkeypatch.setattr(submit, "submit_missing", lambda *_: {0: "17_0", 1: "17_1"})

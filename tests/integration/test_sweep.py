@@ -109,17 +109,6 @@ def test_invalid_input_is_refused_and_leaves_no_files(project):
 
 
 @pytest.mark.system
-def test_sweep_stops_at_max_failures_with_a_hint(project):
-    failing = {"device.python": stub.failing(project.root)}
-    done = project.run("train", *project.stubbed("-m", "sweep.max_failures=2", batch="1,2,3,4", **failing))
-    assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "failed"})
-    message, hint = done.stdout.splitlines()[-2:]
-    assert message.startswith("error: the sweep stopped after 2 failed runs (`sweep.max_failures=2`); 2 of 4 runs")
-    assert hint.startswith("  hint: ")
-    assert done.stderr == ""
-
-
-@pytest.mark.system
 def test_same_command_publishes_runs_measured_while_mlflow_was_unreachable(project):
     arguments = project.stubbed("-m", tracking="mlflow")
     away = project.run("train", *arguments, MLFLOW_TRACKING_URI="http://127.0.0.1:9")

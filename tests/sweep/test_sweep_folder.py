@@ -97,7 +97,7 @@ def test_hash_is_that_of_the_keys_that_affect_a_measurement(monkeypatch):
     for same, expected in (
         (["model=lenet", "batch=8,16"], HASH),
         ([*COMMAND, "tracking.experiment=mine", "machine.lock_dir=/tmp"], HASH),
-        ([*COMMAND, "sweep.cool_below_c=60", "sweep.max_failures=5", "hydra.launcher.account=1"], HASH),
+        ([*COMMAND, "sweep.cool_below_c=60", "hydra.launcher.account=1"], HASH),
         ([swept[2], *swept[:2]], command_hash(swept, many=True)),
         *(([*COMMAND[:at], "sweep.repeats=3", *COMMAND[at:]], repeated) for at in range(3)),
     ):

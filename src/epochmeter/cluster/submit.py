@@ -78,8 +78,8 @@ def run_on_cluster(
 ) -> None:
     """Run the tasks on Slurm's nodes and report each run when it ends, or at once if it was completed before.
 
-    Ctrl-C cancels all jobs that have not ended and reports those that had started; so does the end of a sweep by
-    `sweep.max_failures`. After any other signal the jobs continue. Raises the errors of `submit_missing`.
+    Ctrl-C cancels all jobs that have not ended and reports those that had started; an error of `report` cancels them.
+    After any other signal the jobs continue. Raises the errors of `submit_missing`.
     """
     log, terminal, poll_s = SubmissionLog(sweep), Terminal(), launcher["poll_s"]
     awaited: dict[int, str] = {}
@@ -102,7 +102,7 @@ def run_on_cluster(
         if isinstance(end.code, int) and end.code > 128:
             hint = "run the same command again to collect the results"
             terminal.warn(f"jobs that continue in Slurm: {len(awaited)}\n  hint: {hint}")
-        else:  # a reported failure ended the sweep
+        else:  # an error ended the sweep
             cancel_jobs(None, log, terminal.warn)
         raise
 

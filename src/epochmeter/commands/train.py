@@ -55,19 +55,18 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
         return runs.outcomes, 128 + signal.SIGINT
     finally:
         sweep_folder.remove_empty()
-        print_sweep(runs.outcomes, runs.stop_reasons, command)
+        print_sweep(runs.outcomes, command)
     if runs.requests and all(outcome.earlier for outcome in runs.outcomes):
         publish_pending(runs.requests[-1])  # any other run has published queued runs too
     return runs.outcomes, int(any(outcome.state != "completed" for outcome in runs.outcomes))
 
 
 class Runs:
-    """The runs of a command so far, and why it stopped before its last run, if it did."""
+    """The runs of a command so far."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.requests: list[job.RunRequest] = []
         self.outcomes: list[RunResult] = []
-        self.stop_reasons: list[str] = []
         self._command = command
 
     def run(self, config: DictConfig) -> None:
@@ -86,9 +85,6 @@ class Runs:
         has_exit_code = outcome.exit_code is not None and not request.of_sweep  # a script's, which this command has too
         if outcome.stop and not has_exit_code:
             raise outcome.stop
-        if reason := progress.stop_reason(request.job.sweep.max_failures):
-            self.stop_reasons.append(reason)
-            sys.exit(1)
 
     def _next_request(self, config: DictConfig, terminal: "Terminal") -> job.RunRequest:
         """Return the request of the next run; before the first run, close the records of killed runs."""
@@ -139,8 +135,8 @@ def publish_pending(request: job.RunRequest) -> None:
         make_terminal(request.job.measure.command).warn(error)
 
 
-def print_sweep(outcomes: "list[RunResult]", stop_reasons: Sequence[str] = (), command: Sequence[str] = ()) -> None:
-    """Print the table of a sweep, its answer and analyses, and why it stopped early."""
+def print_sweep(outcomes: "list[RunResult]", command: Sequence[str] = ()) -> None:
+    """Print the table of a sweep, its answer and analyses."""
     folders = {outcome.folder.parent for outcome in outcomes if outcome.of_sweep and outcome.folder}
     if not folders:
         return
@@ -152,5 +148,3 @@ def print_sweep(outcomes: "list[RunResult]", stop_reasons: Sequence[str] = (), c
     answer = answer_lines(folder, is_choice=not of_sources) if is_recorded else []
     terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answer)
     print_analyses(folder, terminal.console, of_sources=of_sources)
-    for reason in stop_reasons:
-        terminal.warn(reason)

@@ -46,7 +46,7 @@ SCRIPT_KEYS = (
     "footprint",
 )
 """Keys in the record of a measured script; all others configure the training of this project."""
-SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "max_failures"))
+SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior"))
 """Keys that apply to sweeps only."""
 
 

@@ -208,7 +208,6 @@ class Sweep(Section):
     seed: int
     cool_below_c: float | None
     cool_wait_s: float
-    max_failures: int | None
     timeout_s: float | None
     hung_after_s: float | None
     prior: str | list[str] | None

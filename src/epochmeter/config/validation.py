@@ -107,7 +107,7 @@ RULE_TABLE = (
     ("model.channels model.words model.length", POSITIVE_COUNT),
     ("model.width model.layers model.heads model.hidden", POSITIVE_COUNT),
     ("dataset.classes dataset.file_bytes model.classes throughput.stop", or_null(POSITIVE_COUNT)),
-    ("auto.recheck_epochs checkpoint.every sweep.sample sweep.max_failures", or_null(POSITIVE_COUNT)),
+    ("auto.recheck_epochs checkpoint.every sweep.sample", or_null(POSITIVE_COUNT)),
     ("sweep.repeats", or_null(whole_number(1, 1000))),
     ("dataset.space_bytes throughput.start", or_null(COUNT)),
     ("dataset.length dataset.held_out", whole_number(2)),

@@ -1,4 +1,4 @@
-"""Progress of a sweep: the number of runs so far, the estimated end, and whether too many have failed."""
+"""Progress of a sweep: its runs so far, and the estimated end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.run_status import COMPLETED, FAILED
+from epochmeter.results.run_status import COMPLETED
 from epochmeter.results.sweep_files import Points
 
 
@@ -22,31 +22,13 @@ class SweepProgress(NamedTuple):
         """Return when the sweep will end, by the median time of the runs that this process completed."""
         completed = [outcome.duration_s for outcome in self.outcomes if outcome.state == COMPLETED]
         durations_s = [duration_s for duration_s in completed if duration_s is not None]
-        if not durations_s or number >= self.total:
+        total = len(self.points.overrides)
+        if not durations_s or number >= total:
             return ""
         typical_s = statistics.median(durations_s)
-        remaining = sum(other not in self.points.completed for other in range(number, self.total))
+        remaining = sum(other not in self.points.completed for other in range(number, total))
         end = (now or datetime.now()) + timedelta(seconds=remaining * typical_s)
         return f"ETA: {end:%Y-%m-%d %H:%M} ({remaining} x {timedelta(seconds=round(typical_s))})"
-
-    @property
-    def total(self) -> int:
-        """The number of runs of the sweep; 0 if not known."""
-        return len(self.points.overrides)
-
-    def stop_reason(self, most: int | None) -> str:
-        """Return the message with which a sweep stops at `sweep.max_failures`; empty if it continues."""
-        failed = sum(outcome.state == FAILED for outcome in self.outcomes)
-        remaining = self.total - len(self.outcomes)
-        if most is None or failed < most or (self.total and not remaining):
-            return ""
-        skipped = f"; {remaining} of {self.total} runs were not started" if self.total else ""
-        return (
-            f"error: the sweep stopped after {failed} failed run{'s' if failed > 1 else ''} "
-            f"(`sweep.max_failures={most}`){skipped}\n"
-            "  hint: fix the cause or raise `sweep.max_failures`, then run the same command again: "
-            "completed runs are skipped"
-        )
 
 
 SINGLE_RUN = SweepProgress()  # the progress of a single run

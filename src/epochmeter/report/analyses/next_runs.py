@@ -93,10 +93,9 @@ def _faster_data(configuration: Configuration, bottleneck: Bottleneck) -> Iterat
         yield "persistent_workers", "true"
     in_files = (job.get("dataset") or {}).get("layout") == "files"
     if stall == FETCH_STALL and in_files:
-        if job.get("cache") not in ("warm", None):
+        if job.get("cache"):
             yield "cache", "warm"
-        if (job.get("storage") or {}).get("name") != "nvme":
-            yield "storage", "nvme"
+        yield "storage", "nvme"
     workers, cores = job.get("workers"), configuration.runs[0].cores
     most = math.inf if cores is None else cores // configuration.ranks
     if isinstance(workers, int) and workers < most:
