@@ -104,30 +104,20 @@ def rows_ms(clock):
     return [tuple(values[at : at + 4]) for at in range(0, len(values), 4)]
 
 
-def lagging_epoch(world, clock, waits, *, copy=1, compute=10, launch=1, **loader):
+def lagging_epoch(world, clock, waits, *, copy=1, launch=1, **loader):
     """An epoch on the device: the host queues a step's work in `launch` ms, and the device does it in its own time."""
-
-    def move(batch):
-        world.device(copy)
-        return batch
-
     clock.open()
-    for _ in clock.batches(Loader(world, waits, **loader), move):
-        world.device(compute)
+    for _ in clock.batches(Loader(world, waits, **loader), lambda batch: world.device(copy)):
+        world.device(10)
         world.host(launch)
     clock.close()
 
 
-def cpu_epoch(world, clock, waits, *, copy=1, compute=(10, 10, 5), rest=0, **loader):
-    """An epoch on the CPU; `rest` ms pass between the loader's end and the close."""
-
-    def move(batch):
-        world.host(copy)
-        return batch
-
+def cpu_epoch(world, clock, waits, *, rest=0, **loader):
+    """An epoch on the CPU, whose last batch is smaller; `rest` ms pass between the loader's end and the close."""
     clock.open()
-    for number in clock.batches(Loader(world, waits, **loader), move):
-        world.host(compute[number])
+    for compute in clock.batches(Loader(world, waits, **loader), lambda number: world.host(1) or (10, 10, 5)[number]):
+        world.host(compute)
     world.host(rest)
     clock.close()
 
@@ -220,7 +210,7 @@ def test_cpu_parts_match_the_script_and_collecting_several_steps_at_once_changes
         clock = on_cpu(
             world, collect_interval_ns=interval_ns, observe=lambda count, *_, steps=steps: steps.append(count)
         )
-        cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)  # the last batch is smaller: 5 ms in place of 10
+        cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)
         assert times(clock) == {
             "e2e": 43, "data_stall": 10, "host_wait": 10, "copy": 3, "compute": 25, "overhead": 5, "loader_start": 5,
             "loader_stop": 2,
@@ -319,7 +309,7 @@ def test_synchronous_timing_waits_after_every_step_and_deferred_timing_only_at_t
 def test_full_event_queue_waits_and_counts_waits():
     world = World(capacity=3)
     clock = on_device(world)
-    lagging_epoch(world, clock, [0] * 4, copy=1, compute=10, launch=0)
+    lagging_epoch(world, clock, [0] * 4, launch=0)
     # Each step leaves two marks under way, the next adds three: of five the host waits for two, since three may be.
     assert clock.parts()["clock_waits"] == 3 * 2
     assert len(world.events) <= 3 + 3 + 1

@@ -82,13 +82,12 @@ def test_step_of_a_linear_network_has_the_bytes_of_its_tensors(trainer, tmp_path
 
 
 def test_capacity_is_limited_by_the_container(tmp_path, monkeypatch):
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "limit").write_text("4096\n")
+    monkeypatch.setattr(memory_module, "CONTAINER_LIMITS", (tmp_path / "missing", tmp_path / "limit"))
     capacities = []
-    for names in (["memory.max", "missing"], ["memory.max", "limit"]):
-        monkeypatch.setattr(memory_module, "CONTAINER_LIMITS", [tmp_path / name for name in names])
-        kinds = peak_by_kind(EVENTS, {}, 0)
-        capacities.append(memory_module.device_memory(torch.device("cpu"), kinds)["capacity_bytes"])
+    for limit in ("max", "4096"):
+        (tmp_path / "limit").write_text(limit + "\n")
+        memory_bytes = memory_module.device_memory(torch.device("cpu"), peak_by_kind(EVENTS, {}, 0))
+        capacities.append(memory_bytes["capacity_bytes"])
     assert capacities[0] > capacities[1] == 4096
 
 

@@ -1,11 +1,11 @@
 import errno
 import os
 import signal
-import time
 from multiprocessing import active_children, get_context
 
 import pytest
 import torch
+from pipeline import Slow
 from torch.utils.data import DataLoader
 from worker.data.test_loader import JOB
 
@@ -27,12 +27,6 @@ def test_storage_failure_is_not_a_bad_sample():
         assert (type(described), "a.png" in str(described)) == (expected, True)
 
 
-class SlowSamples(list):
-    def __getitem__(self, index):
-        time.sleep(0.01)
-        return torch.zeros(2), index
-
-
 def break_connection(loader, load=DataLoader.__iter__):
     """Iterate like a loader whose connection to its worker fails before torch notices that the worker died."""
     for _ in load(loader):
@@ -42,7 +36,7 @@ def break_connection(loader, load=DataLoader.__iter__):
 
 
 def train_until_a_worker_ends(number, connection):
-    samples = TimedDataset(lambda transform: SlowSamples(range(400)), None)
+    samples = TimedDataset(lambda transform: Slow(400, 0.01, 0.0), lambda image: torch.zeros(2))
     job = {**JOB, "batch": 2, "workers": 1}
     loader = make_loader(samples, job, Single(1), cuda=False)
     if number is None:

@@ -85,6 +85,7 @@ def test_batch_carries_times_to_read_preprocess_decode_and_collate(
     )
     batch, times, bad = samples[indices]
     assert ([label for _, label in batch], len(bad)) == (labels, len(indices) - len(labels))
+    assert [float(image) for image, _ in batch] == indices[-len(labels) :]
     assert times == (*(time_ms * MS for time_ms in times_ms), 0, -1)
 
 
