@@ -63,7 +63,6 @@ def folder(tmp_path):
 
 
 def resumed(folder):
-    """Mark the run as resumed."""
     Record(folder).describe({}, {"record_id": "this run", "resumed": [{"epoch": 2}]})
     return folder
 
