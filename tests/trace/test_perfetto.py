@@ -49,17 +49,14 @@ def slices_of(record):
     return [(event["name"], event["ts"] / 1e6, event["dur"] / 1e6) for event in slices]
 
 
-def test_run_without_a_trace_has_windows_steps_and_phases(record):
+def test_run_without_a_trace_has_windows_steps_and_phases_that_end_with_their_epoch(record, tmp_path):
     assert slices_of(record) == [
         ("epoch 1", 10.0, 4.0), ("step 0", 10.0, 2.0), ("overhead", 10.0, 1.0), ("data stall", 11.0, 0.5),
         ("copy", 11.5, 0.25), ("compute", 11.75, 0.25), ("step 1", 12.0, 1.5), ("copy", 12.0, 0.5),
         ("compute", 12.5, 1.0), ("epoch 1, evaluation", 15.0, 1.0),
     ]  # fmt: skip
-
-
-def test_steps_by_a_device_clock_that_is_fast_end_with_their_epoch(record, tmp_path):
     (line, _) = record.windows()
-    line["metrics"].update({"epoch/e2e_s": 3.5 * 0.99, "epoch/clock_residual_s": -3.5 * 0.01})
+    line["metrics"].update({"epoch/e2e_s": 3.5 * 0.99, "epoch/clock_residual_s": -3.5 * 0.01})  # the clock is fast
     (tmp_path / "epochs.jsonl").write_text(json.dumps(line) + "\n")
     *_, (name, begin_s, lasts_s) = slices_of(record)
     assert (name, begin_s + lasts_s) == ("compute", pytest.approx(10 + 3.5 * 0.99))
