@@ -67,23 +67,17 @@ def test_worked_examples(hours, windows, keys, grams, cost):
     assert uncertainties == pytest.approx((grams / 20, cost / 20), rel=1e-3)
 
 
-def test_evaluations_count_and_the_spread_of_the_hours_is_separate(hours):
-    windows = [window(0, 0, 60, KWH), window(0, 60, 30, KWH, kind="val"), window(1, 90, 30, KWH)]
-    metrics, _ = footprint_of(windows, intensity=hours())
+def test_evaluations_count_and_windows_up_to_the_target_have_their_own_carbon(hours):
+    windows = [window(0, 0, 60, KWH, loss=2.0), window(0, 60, 30, KWH, kind="val", loss=0.9), window(1, 90, 30, KWH)]
+    metrics, _ = footprint_of(windows, intensity=hours(), price=0.5, target_loss=1.0)
     assert metrics == pytest.approx({
         "total/co2e_g": 700.0, "total/co2e_uncertainty_g": 35.0, "total/intensity_g_per_kwh": 700 / 3,
-        "total/intensity_min_g_per_kwh": 100.0, "total/intensity_max_g_per_kwh": 300.0,
+        "total/intensity_min_g_per_kwh": 100.0, "total/intensity_max_g_per_kwh": 300.0, "total/cost": 1.5,
+        "total/cost_uncertainty": 0.075, "total/co2e_to_target_g": 400.0, "total/cost_to_target": 1.0,
     })  # fmt: skip
-    line = footprint_line({**metrics, "total/cost": 0.75}, "EUR")
-    assert line == "Footprint of this energy: 700 g CO2e (100 to 300 g/kWh), 0.75 EUR."
+    line = footprint_line(metrics, "EUR")
+    assert line == "Footprint of this energy: 700 g CO2e (100 to 300 g/kWh), 1.5 EUR."
     assert footprint_line({"total/energy_j": 100.0}, None) == ""
-
-
-def test_windows_up_to_the_target_have_their_own_carbon(hours):
-    windows = [window(0, 0, 60, KWH, loss=2.0), window(0, 60, 30, KWH, kind="val", loss=0.9), window(1, 120, 30, KWH)]
-    metrics, _ = footprint_of(windows, intensity=hours(), price=0.5, target_loss=1.0)
-    assert (metrics["total/co2e_to_target_g"], metrics["total/cost_to_target"]) == pytest.approx((400.0, 1.0))
-    assert metrics["total/co2e_g"] == pytest.approx(900.0)
 
 
 def test_recorded_run_is_evaluated_as_if_it_had_been_configured(hours):

@@ -7,20 +7,17 @@ from epochmeter.results.metrics import EPOCH, METRICS
 
 ROOT = Path(__file__).parents[2]
 RATES = {
-    "samples_per_s": "1/s",
-    "images_per_s": "1/s",
-    "tokens_per_s": "1/s",
-    "read_bytes_per_s": "B/s",
-    "read_iops": "1/s",
+    **dict.fromkeys(("samples_per_s", "images_per_s", "tokens_per_s", "read_iops"), "1/s"),
     **{f"intensity{part}_g_per_kwh": "g/kWh" for part in ("", "_min", "_max")},
     "flop_per_byte": "FLOP/B",
-    **dict.fromkeys(("peak_flop_per_s", "datasheet_flop_per_s"), "FLOP/s"),
-    "peak_bytes_per_s": "B/s",
+    "peak_flop_per_s": "FLOP/s",
+    "datasheet_flop_per_s": "FLOP/s",
+    **dict.fromkeys(("read_bytes_per_s", "peak_bytes_per_s"), "B/s"),
     **{f"gpu_{link}_{way}_bytes_per_s": "B/s" for link in ("pcie", "nvlink", "xgmi") for way in ("sent", "received")},
 }
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "g": "g", "hz": "Hz", "c": "C"}
-COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes")
-"""Metrics whose names contain that of a domain, a part, a phase or a kind of memory."""
+COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes|page_cache_residency_")
+"""Metrics whose names contain that of a domain, a part, a phase, a kind of memory, or `before` and `after`."""
 
 
 def test_docs_explain_every_metric_with_its_unit_and_aggregation():

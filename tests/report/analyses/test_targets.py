@@ -30,15 +30,12 @@ NEAR = [reaching(3 * b + n, 60.0 + b + 4 * n, 500.0 + b + 40 * n, batch=8 + b, s
 FAR = [reaching(15 + n, 600.0 + 4 * n, 480.0 + 40 * n, batch=99, seed=n) for n in range(3)]
 
 
-@pytest.mark.parametrize(("time_s", "energy_j"), [(60.0, 900.0), (None, None), (100.0, 0.0)])
-def test_best_in_both_has_no_ratio_to_slower_equal_missed_or_unmeasured_ones(time_s, energy_j):
-    result = one([reaching(0, time_s, energy_j), reaching(1, 60.0, 800.0, batch=128)])
-    assert ([choice.cost.title for choice in result.choices], on_front(result)) == (["batch 128"] * 2, ["batch 128"])
-    assert (result.time_ratio, result.energy_ratio, result.no_energy) == (None, None, None)
-    assert (result.points[1].time_s is None) == (time_s is None)
-
-
-def test_configuration_without_comparable_energy_is_not_on_the_front():
+def test_front_and_ratios_need_comparable_energy_and_two_best():
+    for time_s, energy_j in ((60.0, 900.0), (None, None), (100.0, 0.0)):  # slower, missed, unmeasured
+        result = one([reaching(0, time_s, energy_j), reaching(1, 60.0, 800.0, batch=128)])
+        assert [*(choice.cost.title for choice in result.choices), *on_front(result)] == ["batch 128"] * 3
+        assert (result.time_ratio, result.energy_ratio, result.no_energy) == (None, None, None)
+        assert (result.points[1].time_s is None) == (time_s is None)
     cases = [
         ((None, None), "GPUs used", [], NoEnergy(2, 2, "no meter here")),
         ((900.0, None), "GPUs used", ["batch 64"], NoEnergy(1, 2, "no meter here")),
