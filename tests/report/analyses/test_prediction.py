@@ -178,7 +178,7 @@ def test_dependent_keys_stay_in_pairs():
     [
         (group_repeats([]), "few", {"count": 0, "needed": 6}),
         (grid(5), "few", {"count": 5, "needed": 6}),
-        (group_repeats([trained(0, 100.0)]) * 8, "other_keys", {"keys": []}),
+        ([*(group_repeats([trained(n, 100.0)])[0] for n in range(8))], "other_keys", {"keys": []}),
         (group_repeats([trained(n, 100.0, workers=n) for n in range(8)]), "complete", {"keys": ["workers"]}),
         (group_repeats([run(n, 8 * (1 + n), 1, 100) for n in range(8)]), "complete", {"keys": ["batch"]}),
         (group_repeats([replace(run(n, 8, 2**n, 1), host=f"h{n % 2}") for n in range(8)]), "hosts",
