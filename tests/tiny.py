@@ -14,15 +14,11 @@ from omegaconf import DictConfig
 from PIL import Image
 
 from epochmeter.config.schema import Dataset
+from epochmeter.datasets.mnist import FILES
 
 TRAIN, VAL = 24, 8
 ANY_MD5 = "null"
-MNIST = {
-    "train_images": "train-images-idx3-ubyte.gz",
-    "train_labels": "train-labels-idx1-ubyte.gz",
-    "val_images": "t10k-images-idx3-ubyte.gz",
-    "val_labels": "t10k-labels-idx1-ubyte.gz",
-}
+MNIST = {part: f"{name}.gz" for part, name in FILES.items()}
 WNIDS = ("n01440764", "n01443537", "n01484850")
 
 

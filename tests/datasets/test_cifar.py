@@ -11,7 +11,7 @@ from epochmeter.worker.data import torchvision_sets
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.loader import open_split
 
-BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]
+BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 

@@ -14,15 +14,6 @@ pytestmark = pytest.mark.system
 BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
 
 
-def run_python(root, *arguments):
-    """Run Python in a folder, with the modules of the sources, the tests and the benchmarks in it."""
-    paths = os.pathsep.join(str(root / folder) for folder in ("src", "tests", "benchmarks"))
-    environment = {**ENVIRONMENT, "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def root(new_project):
     """A project with the benchmarks."""
@@ -34,7 +25,11 @@ def root(new_project):
 
 @pytest.mark.parametrize("name", BENCHES)
 def test_short_benchmark_prints_numbers(root, name):
-    tables = run_python(root, f"benchmarks/{name}.py", "--short").split("(SHORT RUN")[1:]
+    paths = os.pathsep.join(str(root / folder) for folder in ("src", "tests", "benchmarks"))
+    command, environment = [sys.executable, f"benchmarks/{name}.py", "--short"], {**ENVIRONMENT, "PYTHONPATH": paths}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    tables = done.stdout.split("(SHORT RUN")[1:]
     assert tables
     for table in tables:
         header, _, *rows = [line for line in table.splitlines() if line.startswith("|")]
