@@ -16,7 +16,6 @@ from os.path import join
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.machine.page_cache import walk
 from epochmeter.shared.units import IMAGE_SUFFIXES
 
 MANIFEST_NAME = "manifest.json"
@@ -48,10 +47,11 @@ def iter_files(top: Path, images: bool = False) -> Iterator[str]:
     """Yield the path of each file relative to `top`, following links; with `images` only the images to train on."""
     splits = [split for split in ("train", "val") if images and (top / split).is_dir()]
     for split in splits if "train" in splits else [""]:  # other folders next to train/ and val/ are not used
-        for folder, folders, names in walk(top / split, onerror=_raise):
-            folders[:] = [name for name in folders if not (images and name.startswith("."))]
+        for folder, folders, names in os.walk(top / split, onerror=_raise, followlinks=True):
+            visible = [name for name in folders if not (images and name.startswith("."))]
+            folders[:] = sorted(name for name in visible if not _is_loop(Path(folder, name)))
             below = folder[len(str(top)) + 1 :]
-            for name in names:
+            for name in sorted(names):  # about the order on disk
                 if _is_sample(name) if images else below or name != MANIFEST_NAME:
                     yield join(below, name)
 
@@ -92,6 +92,11 @@ def _checksum(path: str, size: int, chunks: Iterator[bytes]) -> Checksum:
 
 def _is_sample(name: str) -> bool:
     return name.lower().endswith(SAMPLE_SUFFIXES) and not name.startswith(".")
+
+
+def _is_loop(folder: Path) -> bool:
+    """Return whether a folder is a link to one of the folders above it."""
+    return folder.is_symlink() and folder.resolve() in {above.resolve() for above in folder.parents}
 
 
 def _raise(error: OSError) -> None:

@@ -1,7 +1,6 @@
 """Inspect a user's folder of classes: count the images without opening or writing any file."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from epochmeter.datasets.manifest import Facts
@@ -34,10 +33,10 @@ def scan(folder: Path, say: Notify, held_out: int = 5) -> Facts:
 def _count_images(folder: Path, say: Notify) -> dict[str, int]:
     progress = Progress(f"inspecting {folder}", say, unit="images")
     counts: dict[str, int] = {}
-    for entry in _entries(folder):
-        if entry.is_dir():
-            files = (file for file in _entries(Path(entry.path)) if file.is_file())
-            counts[entry.name] = sum(file.name.lower().endswith(IMAGE_SUFFIXES) for file in files)
+    for entry in os.scandir(folder):
+        if entry.is_dir() and not entry.name.startswith("."):
+            visible = (file for file in os.scandir(entry) if file.is_file() and not file.name.startswith("."))
+            counts[entry.name] = sum(file.name.lower().endswith(IMAGE_SUFFIXES) for file in visible)
             progress.update(sum(counts.values()))
     if not counts:
         raise ValueError(f"{folder} has no class folders. Put the images of each class into a folder of their own.")
@@ -47,11 +46,6 @@ def _count_images(folder: Path, say: Notify) -> dict[str, int]:
             "set dataset.root= to a folder that has only the folders of the classes."
         )
     return counts
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        yield from (entry for entry in entries if not entry.name.startswith("."))
 
 
 def _first_names(names: list[str], limit: int = 5) -> str:

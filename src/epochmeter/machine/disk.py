@@ -132,7 +132,6 @@ def _overlay_disk(mount: Mount, folder: Path, root: Path) -> Disk:
 
 
 def _btrfs_devices(name: str, root: Path) -> tuple[str, ...]:
-    """Return all devices of the btrfs file system that a device belongs to."""
     for devices in (root / "sys/fs/btrfs").glob("*/devices"):
         names = sorted(path.name for path in devices.iterdir())
         if name in names:

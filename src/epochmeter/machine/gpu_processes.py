@@ -50,7 +50,7 @@ class GpuProcessMonitor:
         return list(seen.values())
 
     def _others(self, gpu: nvml.NvmlGpu) -> dict[tuple[str, int], str]:
-        """Texts about other processes on a GPU, by its name and their process ID (0 if hidden)."""
+        """Return texts about other processes on a GPU, by its name and their process ID (0 if hidden)."""
         memory = dict(gpu.compute_processes())
         own = {pid for pid in memory if is_descendant(pid, self.own_pids)}
         others = {pid: name for pid in memory if not (pid in own or (name := command_name(pid)).startswith(MPS))}

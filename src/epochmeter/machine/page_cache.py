@@ -12,7 +12,7 @@ import heapq
 import mmap
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -71,22 +71,17 @@ def residency_warning(expected: str | None, fraction: float | None, medium: str 
     return []
 
 
-def walk(top: Path, onerror: Callable[[OSError], object] | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk over a folder like `os.walk`, sorted, and following links except those to folders above them."""
-    for folder, folders, names in os.walk(top, onerror=onerror, followlinks=True):
-        folders[:] = sorted(name for name in folders if not _is_loop(Path(folder, name)))
-        yield folder, folders, sorted(names)
-
-
-def _is_loop(folder: Path) -> bool:
-    return folder.is_symlink() and folder.resolve() in {above.resolve() for above in folder.parents}
-
-
 def iter_files(top: Path) -> Iterator[str]:
     """Iterate over all files below a folder, or yield a file itself; unreadable folders are skipped."""
     if os.path.isfile(top):
         yield str(top)
-    for folder, _, names in walk(top):
+    visited: set[tuple[int, int]] = set()
+    for folder, folders, names in os.walk(top, followlinks=True):
+        status = os.stat(folder)
+        if (identity := (status.st_dev, status.st_ino)) in visited:
+            folders.clear()  # it was reached by another link
+            continue
+        visited.add(identity)
         yield from filter(os.path.isfile, (os.path.join(folder, name) for name in names))  # a pipe would block
 
 
