@@ -22,7 +22,7 @@ def looks(nvml, other_process, monkeypatch):
         )
         polls = []
         with closing(gpu_processes.GpuProcessMonitor(["GPU-aaaa"])) as monitor:
-            monitor.own_pids.add(other_process.pid)
+            monitor.own_pids.update([] if host else [other_process.pid])  # with the IDs of the host, it is a descendant
             for _ in range(2):
                 monitor.poll()
                 polls.append(monitor.drain())
