@@ -149,14 +149,14 @@ def test_changed_configuration_waits_for_the_active_job(make_task, cluster, subm
     assert submit_all(make_task(digest="three epochs")) == {0: "18"}
 
 
-def test_nothing_is_submitted_while_an_unlogged_job_is_active(make_task, cluster, submit_all, scripts):
-    """It writes to the folders of runs."""
+def test_unlogged_jobs_are_canceled_and_nothing_is_submitted_until_they_have_ended(
+    make_task, cluster, submit_all, scripts
+):
     cluster.set_job("98", "COMPLETED")
-    cluster.set_job("99", "COMPLETING")
-    with pytest.raises(RuntimeError, match=r"(?s)killed while it submitted these jobs: 99\n  hint: scancel --name="):
+    cluster.set_job("99", "RUNNING")
+    with pytest.raises(RuntimeError, match=r"(?s)killed while .* canceled: 99\n  hint: .*squeue --name="):
         submit_all(make_task())
-    assert scripts() == []
-    cluster.set_job("99", "CANCELLED")
+    assert (cluster.canceled, scripts()) == (["99"], [])
     assert submit_all(make_task()) == {0: "17"}
 
 

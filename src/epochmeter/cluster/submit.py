@@ -160,10 +160,11 @@ def submit_missing(
     """
     nodes, entries = slurm.list_nodes(launcher["partition"]), log.entries()
     active = {id_ for id_, job in slurm.list_jobs(log.name).items() if not job.has_ended}
-    if unlogged := active - {entry.job for entry in entries.values()}:  # they write to the folders of runs
+    if unlogged := sorted(active - {entry.job for entry in entries.values()}):  # they write to the folders of runs
+        slurm.cancel(unlogged)
         raise RuntimeError(
-            f"an earlier command was killed while it submitted these jobs: {', '.join(sorted(unlogged))}\n"
-            f"  hint: scancel --name={log.name}, and run the same command again once they have ended"
+            f"jobs of an earlier command that was killed while it submitted them are canceled: {', '.join(unlogged)}\n"
+            f"  hint: run the same command again once `squeue --name={log.name}` is empty"
         )
     missing: list[RunTask] = []
     awaited: dict[int, str] = {}

@@ -143,10 +143,9 @@ class Terminal(logging.Handler):
 
     def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
         """Print an epoch's metrics and the remaining time of the run in one line, if there is no progress line."""
-        if line["window"] != "epoch" or self._of_script:
+        if line["window"] != "epoch" or self._task is None:
             return
-        if self._task is not None:
-            self._progress.update(self._task, completed=line["epoch"] + 1)
+        self._progress.update(self._task, completed=line["epoch"] + 1)
         if self.console.is_interactive or time.monotonic() - self._printed_s < PROGRESS_LINE_INTERVAL_S:
             return
         self._printed_s = time.monotonic()
@@ -156,7 +155,7 @@ class Terminal(logging.Handler):
         forms = {"e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "energy_j": "{:.1f} J",
                  "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.1%}"}  # fmt: skip
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
-        remaining_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
+        remaining_s = self._progress.tasks[0].time_remaining
         remaining = f"{timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
         forecast = tables.forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
         text = "; ".join(filter(None, (values.replace("%", " %"), remaining, forecast)))

@@ -19,7 +19,7 @@ from epochmeter.run.plan import Plan
 from epochmeter.run.window import build_window, node_window
 from epochmeter.run.worker_process import WorkerProcess
 from epochmeter.shared import protocol
-from epochmeter.shared.protocol import Message, WindowOpening
+from epochmeter.shared.protocol import WindowOpening
 from epochmeter.shared.record import step_count
 from epochmeter.tracking.publisher import Tracker
 
@@ -59,7 +59,7 @@ class EventLoop:
         self._unsaved: Mapping[str, Any] | None = None  # the last window's line, until it is written to the record
         self._published_s = self._gauges_written_s = time.monotonic()
 
-    def run(self, messages: Iterator[Message]) -> None:
+    def run(self, messages: Iterator[protocol.Message]) -> None:
         """Handle messages until training has ended."""
         try:
             for message in messages:
@@ -214,7 +214,7 @@ class EventLoop:
 
 
 def run_secondary_event_loop(
-    messages: Iterator[Message], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments
+    messages: Iterator[protocol.Message], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments
 ) -> None:
     """Handle the messages of another node's ranks: its counters are read when the first node's are."""
     for message in messages:

@@ -1,7 +1,5 @@
 """The end of a run, however it ends: its summary, its publication, and its results in the terminal."""
 
-from __future__ import annotations
-
 import re
 import signal
 import traceback
@@ -125,7 +123,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
 
 
 def _evaluate_windows(
-    windows: Sequence[Window], steps: array[float], job: Job, run: Mapping[str, Any], outcome: RunResult
+    windows: Sequence[Window], steps: "array[float]", job: Job, run: Mapping[str, Any], outcome: RunResult
 ) -> None:
     """Set the means and totals of a run's windows in its outcome, and why any are absent or unusual."""
     convention, metrics = job.roofline.flops, summarize(windows, steps, job)

@@ -31,7 +31,6 @@ from epochmeter.run.worker_process import (
     oom_kill_count,
 )
 from epochmeter.shared import protocol
-from epochmeter.shared.protocol import Message, RankWindow
 from epochmeter.shared.record import TRACE
 from epochmeter.shared.units import NANOSECOND
 
@@ -65,12 +64,12 @@ class ScriptProcess(WorkerProcess):
         self.gpus: set[str] = set()  # their UUIDs, as far as they are reported
         self._listener = listener
         self._open: list[Connection] = []
-        self._of_first: deque[Message] = deque()  # messages of the first rank that were not yielded yet
+        self._of_first: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
         self._kinds: dict[Connection, str | None] = {}  # of the window that a rank closed last
-        self._windows: list[tuple[int, str | None, RankWindow]] = []  # of other ranks, with rank and kind
+        self._windows: list[tuple[int, str | None, protocol.RankWindow]] = []  # of other ranks, with rank and kind
         self._silent: set[tuple[int, str | None]] = set()  # ranks that are not waited for, with the kind of the window
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[protocol.Message]:
         """Yield the messages of the first rank until the script ends; WorkerError if not with exit code 0."""
         kind = None
         while self._receive_any(None):
@@ -101,7 +100,7 @@ class ScriptProcess(WorkerProcess):
             self._attached.ended.set()
         return bool(readable) or self._listener in ready
 
-    def _sort(self, connection: Connection, message: Message) -> None:
+    def _sort(self, connection: Connection, message: protocol.Message) -> None:
         rank = self.others.get(connection)
         match message:
             case protocol.Joined(sends_requests=False, rank=int(rank)):
@@ -168,7 +167,7 @@ class ScriptProcess(WorkerProcess):
         super().terminate()
 
 
-def clipped(window: RankWindow, first: RankWindow) -> RankWindow:
+def clipped(window: protocol.RankWindow, first: protocol.RankWindow) -> protocol.RankWindow:
     """Return a rank's window without the time in which it waits for the first rank, as after an evaluation."""
     early_s = max(0, first.opened_ns - window.opened_ns) * NANOSECOND
     stall_s = min(early_s, window.parts.get("loader_start_s", 0.0))  # absent without a DataLoader

@@ -1,7 +1,5 @@
 """Windows in the record: measurements of the training process, and the energy between the readings at the borders."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -183,7 +181,7 @@ def _window_energy(
 
 
 def _epoch_metrics(
-    measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, steps: array[float]
+    measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, steps: "array[float]"
 ) -> dict[str, float]:
     metrics = {**measured.parts, **used.metrics}
     metrics |= {f"train_{name}": score for name, score in _scores(measured).items()}
@@ -207,7 +205,7 @@ def _scores(measured: MergedWindow) -> dict[str, float]:
 
 
 def _phases(
-    measured: MergedWindow, used: WindowEnergy, powers: PowerSamples, steps: array[float], *, is_single: bool
+    measured: MergedWindow, used: WindowEnergy, powers: PowerSamples, steps: "array[float]", *, is_single: bool
 ) -> PhaseEnergy:
     """Return the energy of each phase of an epoch, if power was sampled and a single rank trains."""
     if "energy_j" not in used.metrics or not powers.times_ns:
