@@ -137,7 +137,7 @@ def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report
     assert report("include=[failures]")[0] == 0
 
 
-def test_trace_of_a_run_is_printed_and_written_as_a_page_and_for_perfetto(report, tmp_path):
+def test_trace_of_a_run_is_printed_and_written_as_a_page_and_for_perfetto(report, tmp_path, monkeypatch):
     record = write(tmp_path / "multirun/sweep", trained(0, 100.0))
     record.describe(record.job(), {**record.run(), "clock": {"wall_s": 1e9, "monotonic_ns": 0}})
     folder = record.folder
@@ -146,8 +146,10 @@ def test_trace_of_a_run_is_printed_and_written_as_a_page_and_for_perfetto(report
     assert (code, "The GPU ran kernels in" in output) == (0, True)
     assert 'data-name="trace_modules"' in (folder / "trace.html").read_text()
     assert "is not found" in report("run=sweep/9", "view=trace")[0]
-    code, output = report("run=sweep/0", "view=perfetto")
-    assert (code, "https://ui.perfetto.dev" in output, (folder / "perfetto.json.gz").exists()) == (0, True, True)
+    monkeypatch.setattr("epochmeter.report.output.perfetto.open_in_perfetto", lambda path, _: opened.append(path))
+    opened = []
+    assert (report("run=sweep/0", "view=perfetto")[0], opened) == (0, [folder / "perfetto.json.gz"])
+    assert opened[0].stat().st_size
 
 
 @pytest.mark.parametrize(
