@@ -121,8 +121,5 @@ def test_configurations_with_one_target_are_ranked_by_time_and_energy_to_it():
 )
 def test_max_power_has_its_source(runs, expected):
     assert max_power(of(*runs)) == expected
-
-
-def test_without_energy_no_power_is_known():
     with pytest.raises(ValueError, match="no energy, and so no power"):
         max_power(of(limited(0, 10.0, peak_w=15.0)))
