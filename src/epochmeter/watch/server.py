@@ -60,8 +60,6 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Content security policy: the page's own script and style, and connections to this server."""
-NO_TOKEN = "a token is missing or wrong: open the address that the server printed"
-FOREIGN_NAME = "this page is for this machine: open it by http://127.0.0.1 or http://localhost and the port"
 
 
 class Feed:
@@ -148,8 +146,6 @@ class PageServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request; the connection ends with the answer."""
-
     server: PageServer
     server_version = "epochmeter"
     sys_version = ""
@@ -158,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if not self._is_allowed(query):
-            self._send(403, TEXT, f"refused: {NO_TOKEN if self.server.token else FOREIGN_NAME}\n")
+            self._send(403, TEXT, "refused: open the address that the server printed, with its token if it has one\n")
         elif path == "/":
             nonce = secrets.token_urlsafe(16)
             page = page_template().render(nonce=nonce, state=to_json(*self.server.feed.latest()))
@@ -247,7 +243,6 @@ def open_server(
 
 @lru_cache(maxsize=1)
 def page_template() -> Template:
-    """Return the template of the page, with the style of the report's page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     folders = [PACKAGE / "watch/templates", PACKAGE / "report/templates"]

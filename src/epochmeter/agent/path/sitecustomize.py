@@ -12,18 +12,13 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 IMPORT_PATH = os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "shared", "path")
 
 
-def import_other_sitecustomize():
-    """Import the `sitecustomize` that this module hides, if there is one."""
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != FOLDER]
-    own = sys.modules.pop("sitecustomize")
-    try:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(own.__name__)
-    finally:
-        sys.modules.setdefault("sitecustomize", own)
-
-
-import_other_sitecustomize()
+sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != FOLDER]
+own = sys.modules.pop("sitecustomize")
+try:
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sitecustomize")  # another one, which this module hides
+finally:
+    sys.modules.setdefault("sitecustomize", own)
 if "EPOCHMETER_AGENT" in os.environ:
     sys.path.insert(0, IMPORT_PATH)  # only for these imports: the script must find the same modules as without
     try:
