@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from quick_replies import Connection
+from quick_replies import Connection, Script
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
@@ -17,7 +17,7 @@ from epochmeter.shared.protocol import Traced, TraceFailed
 from epochmeter.worker.trace import TorchTrace
 
 STEPS = 16
-DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * STEPS)]
+DATA = [(torch.full((4,), number / STEPS), number % 2) for number in range(2 * STEPS)]
 TWO_EPOCHS = [("epoch", 0, STEPS), ("val", 0, STEPS), ("epoch", 1, STEPS), ("val", 1, STEPS)]
 
 
@@ -30,24 +30,16 @@ def train(tmp_path, monkeypatch):
         torch.manual_seed(0)
         agent = Agent("", str(tmp_path), 5, trace and {"warmup_steps": 1, "steps": 3, **trace})
         hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
-        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loader = DataLoader(DATA, 2, shuffle=True)
+        script, loader = Script(agent), DataLoader(DATA, 2, shuffle=True)
+        script.model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 2))
+        script.optimizer = torch.optim.SGD(script.model.parameters(), lr=0.01)
         for _ in range(2):
-            for number, (inputs, targets) in enumerate(agent.iterate(loader, iter), 1):
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(inputs), targets).backward()
-                optimizer.step()
-                if number == ends_after:
-                    break
-            with torch.no_grad():
-                for inputs, _ in agent.iterate(loader, iter):
-                    model(inputs)
-        connection = agent.recorder.connection
+            script.train(loader, ends_after)
+            script.evaluate(loader)
         agent.end()
         hook.remove()
-        weights = [parameter.tolist() for parameter in model.parameters()]
-        return weights, connection.windows, connection.of(Traced, TraceFailed)
+        weights = [parameter.tolist() for parameter in script.model.parameters()]
+        return weights, script.windows, script.connection.of(Traced, TraceFailed)
 
     return run
 
