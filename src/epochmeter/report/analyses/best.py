@@ -85,7 +85,7 @@ def find_best(configurations: Sequence[Configuration], criteria: Criteria = ANY)
             _best("within_slowdown", near, JOULES, scope, bound=criteria.max_slowdown, fastest=fastest),
         ]
         constraints: list[tuple[Name, float | None, Callable[[Cost], float], Values]] = [
-            ("power_budget", criteria.power_budget_w, _power, TIMES),
+            ("power_budget", criteria.power_budget_w, lambda cost: cost.power_w or math.inf, TIMES),
             ("deadline", criteria.deadline_s, TIME, JOULES),
         ]
         for name, bound, limited, values in constraints:
@@ -138,7 +138,3 @@ def _weighted(eta: float, max_power_w: float) -> Values:
         eta * energy_j + (1 - eta) * max_power_w * time_s
         for energy_j, time_s in zip(cost.joules, cost.times_s, strict=True)
     ]
-
-
-def _power(cost: Cost) -> float:
-    return math.inf if cost.power_w is None else cost.power_w

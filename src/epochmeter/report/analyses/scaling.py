@@ -106,11 +106,11 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
     speedups, energies = (Ratios({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
     compared, unpaired = list[Scaling](), list[Unpaired]()
     for group in groups(measured, VARIED):
-        ones = [entry for entry in group if entry.devices == 1]
+        ones = sorted((entry for entry in group if entry.devices == 1), key=lambda one: one.strategy == SINGLE)
         for entry in (entry for entry in group if entry.devices != 1):
             title = entry.named(names, on_several_hosts(configurations))
             batches = {WEAK: entry.device_batch, STRONG: entry.global_batch}
-            pairs = {kind: one for kind, batch in batches.items() if (one := _one_device(ones, batch))}
+            pairs = {kind: one for kind, batch in batches.items() for one in ones if one.device_batch == batch}
             for kind, one in pairs.items():
                 if speedup := speedups.between(entry, one):
                     energy = None if no_energy([entry, one]) else energies.between(entry, one)
@@ -120,12 +120,6 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
                 sizes = [batch for batch in batches.values() if batch]
                 unpaired.append(Unpaired(title, entry.strategy, entry.devices, entry.numbers, sizes))
     return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
-
-
-def _one_device(ones: Sequence[Configuration], batch: float | None) -> Configuration | None:
-    """Return the configuration with this batch size, preferably of `strategy=single`."""
-    matching = [one for one in ones if one.device_batch == batch]
-    return next((one for one in matching if one.strategy == SINGLE), matching[-1] if matching else None)
 
 
 def _compare(kind: str, entry: Configuration, one: Configuration, speedup: Estimate, **more: Any) -> Scaling:
