@@ -204,7 +204,6 @@ def test_samples_are_drained_once_and_the_joules_continue():
         (Response(None, 0.0, None), Response(None, 0.0, None), None),
         (Response(), Response(), None),
     ],
-    ids=["same", "different", "unknown", "not stated"],
 )
 def test_drained_samples_have_the_common_response_of_the_total(a, b, stated):
     assert series("a", "b", a=a, b=b).drain(1).response == stated

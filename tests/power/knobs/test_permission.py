@@ -98,6 +98,17 @@ def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_else
     monkeypatch.setattr(privilege, "SYSFS", Path("/proc"))
     assert permission(limits)[0] == ""
     assert not (board.root / "asked").exists()
+    monkeypatch.setattr(privilege, "can_open_for_writing", lambda file: True)
+    assert permission(limits) == ("directly", None)
+
+
+def test_program_of_the_board_is_needed_and_may_be_allowed_by_sudo(knob, board, user, monkeypatch):
+    mode = knob("nvpmodel")
+    user(("nvpmodel", "-q"))
+    assert permission(mode) == ("by sudo", None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (board.programs / "nvpmodel").unlink()
+    assert permission(mode) == ("", "make the board's own nvpmodel available here, or use jtop's service as its user")
 
 
 def test_programs_write_their_messages_in_english(monkeypatch):

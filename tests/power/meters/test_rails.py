@@ -58,7 +58,6 @@ MEAN16 = Response(0.1056, 0.0, 0.1056)
     [
         pytest.param(16, 106, MEAN16, id="Linux before 6.7: the time of all conversions"),
         pytest.param(16, 7, MEAN16, id="Linux from 6.7 on: the time of one round"),
-        pytest.param(64, 422, Response(0.4224, 0.0, 0.4224), id="64 averages"),
         pytest.param(1, 7, Response(0.0, 0.0, 0.0066), id="no averaging"),
         pytest.param(4, 3, Response(0.01104, 0.0, 0.01104), id="both fit: the longer one"),
         pytest.param(None, 7, Response(0.2, 0.01, 0.3), id="no samples file: the device's table"),
