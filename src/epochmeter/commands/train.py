@@ -22,7 +22,6 @@ from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, job
 from epochmeter.config.secrets import redact
-from epochmeter.results.sweep_files import read_points
 from epochmeter.run import nodes
 from epochmeter.sweep import sweep_folder
 
@@ -74,12 +73,10 @@ class Runs:
         # Imported late, so that --help, --cfg and tab completion are fast.
         from epochmeter.cluster.collect import collect_result
         from epochmeter.run import experiment
-        from epochmeter.sweep.progress import SweepProgress
 
         terminal = make_terminal(self._command)
         request = self._next_request(config, terminal)
-        progress = SweepProgress(read_points(request.folder.parent), self.outcomes)
-        run = collect_result if request.remote else partial(experiment.run, progress=progress)
+        run = collect_result if request.remote else partial(experiment.run, earlier=self.outcomes)
         outcome = run(request, terminal)
         self.outcomes.append(outcome)
         has_exit_code = outcome.exit_code is not None and not request.of_sweep  # a script's, which this command has too

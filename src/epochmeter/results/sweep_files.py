@@ -8,13 +8,17 @@ slurm/jobs.json the jobs that were submitted to a cluster
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.results.reuse import REFERENCE, referenced_record
+from epochmeter.results.run_result import RunResult
+from epochmeter.results.run_status import COMPLETED
 from epochmeter.shared.atomic_files import read_json
 
 POINTS_FILE, SEARCH_FILE, SUBMISSIONS_FILE = "points.json", "search.json", "slurm/jobs.json"
@@ -38,6 +42,17 @@ class Points(NamedTuple):
             return ""
         varied = " ".join(override for override in self.overrides[number] if override in self.varied_keys)
         return f"[{number + 1}/{total}] run {number}" + (f": {varied}" if varied else "")
+
+    def forecast(self, number: int, outcomes: Sequence[RunResult], now: datetime | None = None) -> str:
+        """Return when the sweep will end, by the median time of the runs that this process completed."""
+        completed = [outcome.duration_s for outcome in outcomes if outcome.state == COMPLETED]
+        durations_s = [duration_s for duration_s in completed if duration_s is not None]
+        if not durations_s or number >= len(self.overrides):
+            return ""
+        typical_s = statistics.median(durations_s)
+        remaining = sum(other not in self.completed for other in range(number, len(self.overrides)))
+        end = (now or datetime.now()) + timedelta(seconds=remaining * typical_s)
+        return f"ETA: {end:%Y-%m-%d %H:%M} ({remaining} x {timedelta(seconds=round(typical_s))})"
 
 
 @lru_cache(maxsize=1)

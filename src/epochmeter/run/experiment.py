@@ -14,7 +14,7 @@ write the summary, publish and print the results, however the run ended (finish.
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from epochmeter.config.installation import display_path
@@ -31,6 +31,7 @@ from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kil
 from epochmeter.power.knobs.restore_journal import SavedSetting
 from epochmeter.results.reuse import measured_commit, write_reference
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.sweep_files import read_points
 from epochmeter.results.throughput import check_length
 from epochmeter.run import instruments, launch
 from epochmeter.run.event_loop import EventLoop, run_secondary_event_loop
@@ -40,12 +41,15 @@ from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import ScriptProcess, check_trained, running_script
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
-from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
 from epochmeter.tracking.publisher import make_tracker
 
 
-def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGLE_RUN) -> RunResult:
-    """Measure one run, to whatever end; a signal that stopped it is in the result, for the caller to raise again."""
+def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = ()) -> RunResult:
+    """Measure one run, to whatever end; a signal that stopped it is in the result, for the caller to raise again.
+
+    `earlier` are the results of the sweep's runs so far.
+    """
+    points = read_points(request.folder.parent)
     outcome = RunResult(
         request.number, request.overrides, request.of_sweep, request.folder, start_monotonic_s=time.monotonic()
     )
@@ -55,13 +59,13 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
             unrestored = restore_after_kill(open_restore_journal(request), terminal.warn)
             plan = resolve_plan(request)
             terminal.stage()
-            name = progress.points.label(request.number) or plan.run["name"]
+            name = points.label(request.number) or plan.run["name"]
             if is_measured_already(plan, outcome, name, terminal):
                 return outcome
             if not is_program(plan.job.measure.command):
                 launch.check_interpreter(plan.job.device.python)
             outcome.rehearsal = plan.run["rehearsal"]
-            eta = progress.forecast(request.number)
+            eta = points.forecast(request.number, earlier)
             terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), eta)
             with claimed_devices(plan, unrestored, outcome, terminal):
                 outcome.notes += plan.open_record()

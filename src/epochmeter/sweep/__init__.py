@@ -1,1 +1,1 @@
-"""Sweeps: folders, progress, and search with Optuna."""
+"""Sweeps: folders, grids, and search with Optuna."""
