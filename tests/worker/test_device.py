@@ -107,8 +107,8 @@ def test_nested_batches_keep_their_container_types():
 
 def test_objects_with_their_own_to_or_pin_memory_use_it_and_images_get_their_memory_format():
     move = batch_mover(torch.device("meta"), torch.channels_last)
-    graph, images = move([Graph(), torch.zeros(2, 3, 4, 4)])
-    assert (graph.device, images.device.type) == ("meta", "meta")
+    graph, images, labels = move([Graph(), torch.zeros(2, 3, 4, 4), torch.zeros(2)])
+    assert (graph.device, images.device.type, labels.device.type) == ("meta", "meta", "meta")
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert map_tensors(torch.clone, {"graph": Graph()}, "pin_memory")["graph"].device == "pinned"
 
