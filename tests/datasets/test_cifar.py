@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 from tiny import pack
 
+from epochmeter.config.job import to_plain
 from epochmeter.datasets import cifar
 from epochmeter.shared.instantiate import target_arguments
 from epochmeter.worker.data import torchvision_sets
@@ -40,19 +41,16 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def prepare(composed_dataset, tmp_path, folder):
-    """prepare(name, *overrides, **parts): a CIFAR of a few samples, prepared from an archive with some files replaced.
-
-    Returns the configuration and the facts.
-    """
+def prepare(composed, tmp_path, folder):
+    """prepare(name, *overrides, **parts): configuration and facts of a small CIFAR, with some files replaced."""
 
     def run(name, *overrides, **parts):
-        dataset = composed_dataset(name, *overrides)
+        dataset = to_plain(composed(f"dataset={name}", *overrides))["dataset"]
         contents = {**CONTENTS[name], **parts}
         files = {f"{FOLDERS[name]}/{part}": pickle.dumps(value, protocol=2) for part, value in contents.items()}
-        arguments = target_arguments(dataset.make)
+        arguments = target_arguments(dataset["make"])
         arguments["md5"] = pack(tmp_path / arguments["url"].rpartition("/")[2], files)
-        return dataset.to_dict(), cifar.make(folder, say=print, **arguments)
+        return dataset, cifar.make(folder, say=print, **arguments)
 
     return run
 

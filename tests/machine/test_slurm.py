@@ -1,6 +1,7 @@
 """Slurm's nodes and jobs, parsed from the output of its programs."""
 
 import pytest
+from stub import executable
 
 from epochmeter.machine import slurm
 from epochmeter.machine.slurm import SlurmJob, SlurmNode, list_nodes, sharing_reason
@@ -10,12 +11,7 @@ from epochmeter.machine.slurm import SlurmJob, SlurmNode, list_nodes, sharing_re
 def program(tmp_path, monkeypatch):
     """Function of (name, shell): write one of Slurm's programs; no others are on PATH."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-
-    def made(name, shell):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{shell}\n")
-        (tmp_path / name).chmod(0o755)
-
-    return made
+    return lambda name, shell: executable(tmp_path / name, f"#!/bin/sh\n{shell}\n")
 
 
 def test_node_has_features_and_a_state_and_is_in_use_if_it_accepts_jobs(program):
