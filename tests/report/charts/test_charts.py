@@ -14,7 +14,7 @@ from epochmeter.report.charts.bars import energy_domains
 from epochmeter.report.charts.lines import MAX_SAMPLES, power_over_time
 from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.trace import roofline
-from epochmeter.report.charts.vega import make_axis, small_multiples, to_png, to_svg
+from epochmeter.report.charts.vega import make_axis, small_multiples, to_svg
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 from epochmeter.report.statistics import fits, ratio_in_fits
 from epochmeter.shared.record import Record
@@ -318,7 +318,7 @@ def test_axis_suits_its_values():
     assert make_axis("Time", [1.0, 1.0], "s").domain[0] >= 0
 
 
-def test_png_and_svg_have_the_title_and_only_links_to_web_pages_and_names_stay_text():
+def test_images_have_the_title_and_only_links_to_web_pages_and_names_stay_text():
     run = replace(ran(0, 10.0, 500.0, batch=8, steady=PARTS), link=LINK)
     runs = [replace(run, job={**run.job, "model": {"name": EVIL}}), ran(1, 20.0, 300.0, batch=16, steady=PARTS)]
     svg = to_svg(drawn(runs)["epoch_parts"])
@@ -326,6 +326,5 @@ def test_png_and_svg_have_the_title_and_only_links_to_web_pages_and_names_stay_t
     assert "&lt;script&gt;alert(1)" in svg
     assert "<script" not in svg
     assert {*re.findall(r'href="(.*?)"', svg)} == {LINK}, "the other run has no page"
-    assert to_png(svg).startswith(b"\x89PNG")
     runs = [replace(run, link="javascript:alert(1)") for run in runs]
     assert rows(drawn(runs)["energy_by_time"], "points", "link") == [None, None]

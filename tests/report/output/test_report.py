@@ -63,6 +63,7 @@ def test_report_has_a_page_charts_and_a_table_and_replaces_charts_of_an_earlier_
     images = {f"report/{name}.{suffix}" for name in ("epoch_parts", "efficiency") for suffix in ("png", "svg")}
     assert {"report.csv", "report.md"} | images <= set(written)
     assert all((folder / name).stat().st_size for name in written)
+    assert (folder / "report/epoch_parts.png").read_bytes().startswith(b"\x89PNG")
     with open(folder / "report.csv", newline="") as file:
         assert [line["run.devices"] for line in csv.DictReader(file)] == ["1", "2"]
     assert (folder / "report.md").read_text().startswith("# some\n")

@@ -214,13 +214,6 @@ def to_svg(chart: Chart) -> str:
     return vl_convert.vegalite_to_svg(spec, config=theme())
 
 
-def to_png(svg: str) -> bytes:
-    """Convert an SVG image to PNG; this is faster than drawing the chart again."""
-    import vl_convert
-
-    return vl_convert.svg_to_png(svg, scale=SCALE)
-
-
 class Artist:
     """A process that draws charts while the report is built; it starts at once, as loading Vega takes half a second."""
 
@@ -247,9 +240,11 @@ class Artist:
 
 def _draw(pipe: Connection) -> None:
     """Draw the charts that are received, and send the images by file name."""
+    from vl_convert import svg_to_png
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the report ends, which closes the pipe
     to_svg(Chart("", "", {"data": {"values": []}, "mark": "point", "usermeta": {"columns": []}}, {}))  # loads Vega
     with suppress(EOFError):  # the report has ended
         svgs = {chart.name: to_svg(chart) for chart in pipe.recv()}
-        images = {f"{name}.svg": svg.encode() for name, svg in svgs.items()}
-        pipe.send({**images, **{f"{name}.png": to_png(svg) for name, svg in svgs.items()}})
+        images = {f"{name}.png": svg_to_png(svg, scale=SCALE) for name, svg in svgs.items()}
+        pipe.send({**images, **{f"{name}.svg": svg.encode() for name, svg in svgs.items()}})

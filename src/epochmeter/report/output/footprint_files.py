@@ -22,10 +22,8 @@ from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
-DATA_TYPES = {"steady/images": "image", "steady/tokens": "token"}
-"""Metric that only runs with such data have -> `dataType` of BoAmps."""
-QUALITIES = {0.10: "high", 0.25: "medium", 0.50: "low"}
-"""Largest relative uncertainty of the energy -> `quality` of BoAmps."""
+DATA_TYPES = {"steady/images": "image", "steady/tokens": "token"}  # metric of runs with such data -> `dataType`
+QUALITIES = {0.10: "high", 0.25: "medium", 0.50: "low"}  # largest relative uncertainty of the energy -> `quality`
 GIGA = 1e9
 
 

@@ -23,8 +23,7 @@ from epochmeter.report.runs.run import Run
 
 PARTS = ("steady/data_stall_s", "steady/copy_s", "steady/compute_s", "steady/overhead_s")
 """Parts of the time per epoch, shown with as many decimals as the time."""
-COSTS = ("steady/cost", "total/cost", "total/cost_to_target")
-"""Metrics with a currency; left out if the runs have several."""
+COSTS = ("steady/cost", "total/cost", "total/cost_to_target")  # left out if the runs have several currencies
 METRICS = (
     TIME, *PARTS, "steady/samples_per_s", "steady/tokens_per_s", "steady/mfu", "trace/gpu_busy_fraction", ENERGY, POWER,
     TIME_TO_TARGET, ENERGY_TO_TARGET, "steady/co2e_g", "total/co2e_g", "total/co2e_to_target_g", *COSTS,

@@ -12,8 +12,7 @@ SYNTHETIC, FROM_CACHE, FROM_STORAGE = "synthetic", "cached", "storage"
 CONDITIONS = (SYNTHETIC, FROM_CACHE, FROM_STORAGE)
 CACHE_STATES = {FROM_CACHE: "warm", FROM_STORAGE: "cold"}  # state of the page cache before an epoch
 RESIDENCY = "page_cache_residency_before"
-RESIDENCIES = {FROM_CACHE: (0.98, 1.0), FROM_STORAGE: (0.0, 0.02)}
-"""Range of the page-cache residency before an epoch, as a fraction."""
+RESIDENCIES = {FROM_CACHE: (0.98, 1.0), FROM_STORAGE: (0.0, 0.02)}  # range of the fraction before an epoch
 SET_BY_DATA_SOURCE = ("synthetic_batches", "cache")  # keys that differ between the runs of one analysis
 
 

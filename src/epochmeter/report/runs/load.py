@@ -34,8 +34,7 @@ from epochmeter.shared.record import SCHEMA, is_steady
 MAX_ONE_PROCESS = 1000
 """More records than these are read by two processes: sending runs takes a third of the time to read them."""
 CLOCKS = ("cores", "cpu_hz", "gpu_hz", "emc_hz")  # fields of a power mode in host.json
-YAML_VALUES = {"True": "true", "False": "false", "None": "null"}
-"""Values of overrides as Hydra's sweeps write them -> as one types them."""
+YAML_VALUES = {"True": "true", "False": "false", "None": "null"}  # as Hydra's sweeps write them -> as one types them
 _SHARED: dict[bytes, Any] = {}
 
 
