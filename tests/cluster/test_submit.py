@@ -264,12 +264,16 @@ def submitted(log, *jobs, **fields):
     return dict(enumerate(jobs))
 
 
-def test_runs_are_yielded_when_their_jobs_end_with_state_and_node_in_the_log(cluster, log, ended):
+def test_runs_are_yielded_when_their_jobs_end_with_state_and_node_in_the_log(cluster, log, ended, monkeypatch):
     awaited = submitted(log, "17_0", "17_1", "17_2")
     cluster.set_job("17_0", "COMPLETED", "b1")
     cluster.set_job("17_1", "NODE_FAIL", "b2")
     assert (ended(awaited), awaited) == ([0, 1, 2], {})
     assert (log[1].state, log[1].node, log[2].state) == ("NODE_FAIL", "b2", "GONE")
+    # Completed runs, which have no job, are reported at once.
+    monkeypatch.setattr(submit, "submit_missing", lambda *_: {1: "17_1"})
+    run_on_cluster(tasks(2), log.sweep, WAITING, (reported := []).append)
+    assert reported == [0, 1]
 
 
 def test_start_of_a_run_and_unusual_pending_reasons_are_printed_once(cluster, log, ended):
@@ -339,10 +343,3 @@ def test_ctrl_c_and_errors_cancel_the_other_runs_and_signals_do_not(cluster, log
     with pytest.raises(type(stop)):
         run_on_cluster(tasks(2), log.sweep, WAITING, report)
     assert (reported, cluster.canceled) == ([0], canceled)
-
-
-def test_completed_runs_are_reported_at_once(cluster, log, monkeypatch):
-    monkeypatch.setattr(submit, "submit_missing", lambda *_: {1: "17"})
-    cluster.set_job("17", "COMPLETED")
-    run_on_cluster(tasks(2), log.sweep, WAITING, (reported := []).append)
-    assert reported == [0, 1]

@@ -93,20 +93,15 @@ def test_rank_without_a_window_is_waited_for_once_and_sums_are_absent(ranks):
     assert ranks.controller.remarks[1:] == ["rank 1: why"]
 
 
-def test_rank_that_ended_is_not_waited_for(ranks, monkeypatch):
+def test_rank_that_ended_is_not_waited_for_and_a_second_first_rank_is_refused(ranks, monkeypatch):
     monkeypatch.setattr(script, "RANK_WAIT_S", 60.0)
     other, first = ranks.join(1), ranks.join(0, is_first=True)
     ranks.send(other, window(10, 14))
     other.close()
+    second = ranks.join(0, is_first=True)
     for opened_s, count in ((10, 2), (20, 1)):
         ranks.send(first, window(opened_s, opened_s + 4))
         assert len(ranks.merged()) == count
-
-
-def test_second_process_without_a_process_group_is_refused(ranks):
-    first, second = ranks.join(0, is_first=True), ranks.join(0, is_first=True)
-    ranks.send(first, window(10, 14))
-    assert len(ranks.merged()) == 1
     with closing(second):
         assert second._socket.recv(1) == b""
 
