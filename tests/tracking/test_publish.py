@@ -103,7 +103,7 @@ def test_resumed_run_is_running_again_without_its_failure_and_flags_of_deleted_w
 
 
 def test_interrupted_publishing_is_completed_by_the_next(store, make_record, points, monkeypatch):
-    monkeypatch.setattr("epochmeter.tracking.publish.MAX_ENTITIES", 2)  # metrics per call
+    monkeypatch.setattr("epochmeter.tracking.publish.MAX_ENTITIES", 4)  # metrics per call
     for count in itertools.count(1):
         record, calls = make_record(count, epochs=1), itertools.count()
 
