@@ -49,6 +49,13 @@ def test_resolution_of_a_rail_is_one_current_step_at_its_voltage(tmp_path, board
     assert next(find_rails(tmp_path, shunt_ohm=0.005))[1].domain.step == pytest.approx(step_w)
 
 
+def test_channel_without_a_power_file_is_no_rail(tmp_path):
+    tree = write(tmp_path, "nano", "iio")
+    rails = [name for name, _ in find_rails(tmp_path)]
+    (tree.folder(0) / "in_power0_input").unlink()
+    assert [name for name, _ in find_rails(tmp_path)] == rails[1:]
+
+
 TABLE = {"ina3221": {"averaging_s": 0.2, "renewal_s": 0.3, "lag_s": 0.01}}
 MEAN16 = Response(0.1056, 0.0, 0.1056)
 

@@ -25,7 +25,7 @@ SHUNT_STEP_V = 40e-6  # resolution of the INA3221's shunt voltage, and thus of t
 INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2  # a channel's shunt and its bus voltage
 INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3  # its bus voltage, its shunt and its temperature
 """The conversion times that a chip can be set to (their datasheets)."""
-READS_PER_SAMPLE = 10  # of the service: a reading is a sample that was taken up to one period ago
+READS_PER_SAMPLE = 10  # of jtop's service: a reading is a sample that was taken up to one period ago
 MAX_AGE_PERIODS = 1.5  # number of periods without a new sample after which the power is unavailable
 MODULE = "module"
 INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
@@ -152,13 +152,17 @@ def find_rails(
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = read_text(sensor / "name")
         domain = Domain("sampled", period_s, "", response=response_of(sensors, kind))
-        for folder in sorted([*sensor.glob("iio:device*"), *sensor.glob("hwmon/hwmon*")]):
-            if kind.startswith("ina238"):  # the input rail of Thor's carrier board
+        hwmons = sorted(sensor.glob("hwmon/hwmon*"))
+        if kind.startswith("ina3221"):
+            for folder in sorted(sensor.glob("iio:device*")):
+                yield from _iio_rails(folder, shunt_ohm, domain)
+            for folder in hwmons:
+                yield from _hwmon_rails(folder, domain)
+        elif kind.startswith("ina238"):  # the input rail of Thor's carrier board
+            for folder in hwmons:
                 shown = _shown_response(folder, INA238_US, 1) or domain.response
                 name = read_text(folder / "in1_label") or "VIN"
                 yield from _rail(name, [folder / "power1_input"], 1e-6, domain._replace(response=shown))
-            elif kind.startswith("ina3221"):
-                yield from (_iio_rails if "iio" in folder.name else _hwmon_rails)(folder, shunt_ohm, domain)
 
 
 def _iio_rails(folder: Path, shunt_ohm: float | None, domain: Domain) -> Rails:
@@ -166,10 +170,11 @@ def _iio_rails(folder: Path, shunt_ohm: float | None, domain: Domain) -> Rails:
     for channel in range(3):
         step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
         name, milliwatts = read_text(folder / f"rail_name_{channel}"), folder / f"in_power{channel}_input"
-        yield from _rail(name, [milliwatts], 1e-3, domain._replace(step=step_w))
+        if milliwatts.exists():
+            yield from _rail(name, [milliwatts], 1e-3, domain._replace(step=step_w))
 
 
-def _hwmon_rails(folder: Path, shunt_ohm: float | None, domain: Domain) -> Rails:
+def _hwmon_rails(folder: Path, domain: Domain) -> Rails:
     """Rails of a hwmon device (JetPack 5 and later): channels 1 to 3, in millivolts and milliamperes."""
     enabled = [channel for channel in range(1, 4) if read_text(folder / f"in{channel}_enable") != "0"]
     response = _shown_response(folder, INA3221_US, len(enabled)) or domain.response
