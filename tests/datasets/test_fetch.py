@@ -44,6 +44,8 @@ def test_existing_file_needs_no_network_and_is_verified(tmp_path):
     fetch("http://127.0.0.1:9/file", file, None, print)
     with pytest.raises(ValueError, match=rf"{file} has the MD5 .* instead of {MD5}.* dataset\.make\.md5\.train="):
         fetch("http://127.0.0.1:9/file", file, MD5, print, key="md5.train")
+    with pytest.raises(ValueError, match="MD5"):
+        fetch("http://127.0.0.1:9/file", file, "", print)
     assert file.exists()
 
 

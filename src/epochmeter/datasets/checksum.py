@@ -62,7 +62,7 @@ def sum_files(
     images: bool = False,
     report: Callable[[Checksum], object] = lambda _: None,
 ) -> Checksum:
-    """Return the sum of `task` over all files, by `top` and the path below; `report` receives the totals so far."""
+    """Return the sum of `task(top, path)` over all files below `top`; `report` receives the totals so far."""
     total, paths = Checksum(), iter_files(top, images)
     with ThreadPoolExecutor(THREADS) as pool:
         while batch := list(islice(paths, FILES_PER_BATCH)):

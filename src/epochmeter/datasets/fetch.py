@@ -40,7 +40,10 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
 
 def verify(file: Path, md5: str | None, remedy: str, key: str) -> None:
     """Raise ValueError if a file does not have this MD5, the value of `dataset.make.<key>`; None skips the check."""
-    if md5 and md5 != (actual := hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()):
+    if md5 is None:
+        return
+    actual = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+    if actual != md5:
         raise ValueError(
             f"{file} has the MD5 {actual} instead of {md5}. {remedy}, or set dataset.make.{key}= to the checksum of "
             "your own file."
