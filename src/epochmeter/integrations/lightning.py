@@ -9,7 +9,10 @@ except ImportError:
 
 
 class EpochMeter(Callback):
-    """Measures the epochs and evaluations of `Trainer.fit` by `meter`, a `Meter` with the same arguments."""
+    """Measures the epochs and evaluations of `Trainer.fit`; give it to the Trainer in `callbacks=`.
+
+    Its arguments are those of `Meter`, which is `meter`: `meter.last` has time and energy of the last epoch.
+    """
 
     def __init__(self, *overrides):
         self.meter = Meter(*overrides)

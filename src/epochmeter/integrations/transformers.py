@@ -6,7 +6,10 @@ from epochmeter.agent.meter import Meter
 
 
 class EpochMeter(TrainerCallback):
-    """Measures the epochs and evaluations of `Trainer.train` by `meter`, a `Meter` with the same arguments."""
+    """Measures the epochs and evaluations of `Trainer.train`; give it to the Trainer in `callbacks=`.
+
+    Its arguments are those of `Meter`, which is `meter`: `meter.last` has time and energy of the last epoch.
+    """
 
     def __init__(self, *overrides):
         self.meter = Meter(*overrides)

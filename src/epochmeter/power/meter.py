@@ -141,8 +141,9 @@ class Meter:
         counted = self._counted().items()
         part_time = {name: part for name, part in counted if part.response.averaging_s != 0 and part.response.unsampled}
         sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
-        counted_s, sampled_s = ({part.response.averaging_s for part in of} for of in (part_time.values(), sampled))
-        if part_time and sampled_s == counted_s and sampling and sampling.samples > 1:
+        counted_s = {domain.response.averaging_s for domain in part_time.values()}
+        is_same_sensor = {domain.response.averaging_s for domain in sampled} == counted_s
+        if part_time and is_same_sensor and sampling and sampling.samples > 1:
             return sampling.structure_j
         missed_j = 0.0
         for name, domain in part_time.items():

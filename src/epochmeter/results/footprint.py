@@ -33,7 +33,8 @@ JOULES_PER_KWH = 3.6e6
 HOUR_S = 3600
 TIME, GRAMS = "utc", "g_per_kwh"
 """Columns of an hourly file: start of the hour (ISO 8601; UTC if it has no offset), and grams of CO2e per kWh."""
-MAX_SUGGESTIONS, MAX_BYTES = 5, 10_000_000  # of an hourly file: 40 years
+MAX_SUGGESTIONS = 5
+MAX_BYTES = 10_000_000  # largest hourly file: 40 years
 QUANTITIES = {
     "energy_j": ("co2e_g", "cost"),
     "energy_uncertainty_j": ("co2e_uncertainty_g", "cost_uncertainty"),

@@ -29,7 +29,8 @@ class Forecaster:
 
     def __init__(self, windows: Iterable[Window], warmup_epochs: int, last_steps: Callable[[int], array]) -> None:
         self._warmup_epochs, self._last_steps = max(1, warmup_epochs), last_steps
-        self._totals: list[tuple[dict[str, float], bool]] = []  # of each epoch and evaluation; whether it is steady
+        self._totals: list[tuple[dict[str, float], bool]] = []
+        """Totals of each epoch, with its evaluations, and whether it is steady."""
         self._last: list[Window] = []  # the last epoch and its evaluations so far
         for window in windows:
             self.add(window)

@@ -71,7 +71,10 @@ def roofline_metrics(
 
 
 def verdict(metrics: Mapping[str, float]) -> str | None:
-    """Return the largest lower bound of an epoch; None if not all are known, or if it explains too little of it."""
+    """Return which lower bound of an epoch is the largest, such as `memory-bound`.
+
+    None if not all bounds are known, or if the largest explains less than `MIN_EXPLAINED` of the epoch.
+    """
     bounds = {label: metrics[f"roofline/{name}"] for name, label in TIMES.items() if f"roofline/{name}" in metrics}
     if len(bounds) < len(TIMES):
         return None

@@ -159,7 +159,8 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
     """Return a study of Optuna with the points of earlier sweeps and all results as trials, in order."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(directions=["minimize"] * len(names), sampler=TPESampler(seed=seed))
-    for point, metrics in (*spec.prior, *((point, result.metrics) for point, result in results.items())):
+    measured = [(point, result.metrics) for point, result in results.items()]
+    for point, metrics in [*spec.prior, *measured]:
         losses = to_losses(metrics, names)
         study.add_trial(
             create_trial(
@@ -182,9 +183,12 @@ def with_prior(
     """
     runs, prior, reasons = dict[Path, Path](), [], Counter[str]()
     for folder in folders:
-        if not (own := [folder / str(number) for number in _run_numbers(folder)]):
+        numbers = _run_numbers(folder)
+        if not numbers:
             raise SearchError(f"`sweep.prior={folder}` has no runs", "give the folder of a sweep: multirun/SWEEP")
-        runs |= {record_of(run).folder.resolve(): run for run in own}
+        for number in numbers:
+            run = folder / str(number)
+            runs[record_of(run).folder.resolve()] = run
     for run in runs.values():
         reason, metrics = _prior_result(run, choices)
         point = _recorded_point(run, spec)
@@ -208,10 +212,14 @@ def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mappin
         record = record_of(folder)
         schema, run = read_json(record.folder / "job.json").get("schema", SCHEMA), record.run()
         metrics = trial_result(folder).metrics
-        if schema != SCHEMA or run["rehearsal"]:
-            return "rehearsed" if schema == SCHEMA else "of another schema", {}
-        others = [group for group, option in choices.items() if run["choices"].get(group) != option]
-        return f"with another {others[0]}" if others else "" if metrics else "not completed", metrics
+        if schema != SCHEMA:
+            return "of another schema", {}
+        if run["rehearsal"]:
+            return "rehearsed", {}
+        for group, option in choices.items():
+            if run["choices"].get(group) != option:
+                return f"with another {group}", {}
+        return "" if metrics else "not completed", metrics
     except READ_ERRORS:
         return "unreadable", {}
 

@@ -215,8 +215,10 @@ def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
             failure = f"cannot set the power limit of GPU {uuid} to {watts:g} W: {error}"
             raise RuntimeError(f"{failure}{hint if isinstance(error, PermissionError) else ''}") from error
 
-    by_hand = f"sudo nvidia-smi -i {uuid} -pl {{:g}}".format
-    return DeviceLimit(*gpu.power_limit_range_w(), gpu.power_limit_w, write, by_hand)
+    low_w, high_w = gpu.power_limit_range_w()
+    return DeviceLimit(
+        low_w, high_w, gpu.power_limit_w, write, lambda watts: f"sudo nvidia-smi -i {uuid} -pl {watts:g}"
+    )
 
 
 def _set_by_zeusd(index: int, watts: float) -> None:
