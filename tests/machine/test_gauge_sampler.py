@@ -184,8 +184,9 @@ def test_cooling_devices_report_throttling_but_fans_do_not(tree):
 FILES = ("type", "cur_state")
 
 
-def test_unavailable_quantity_has_a_reason(tree):
-    with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", -256_000))) as opened:
+@pytest.mark.parametrize("degrees", [-256, 127])
+def test_unavailable_quantity_has_a_reason(tree, degrees):
+    with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", 1000 * degrees))) as opened:
         assert dict(opened.sources()).keys() == {"cpu_utilization"}
         missing = opened.unavailable()
     assert sorted(missing) == [
@@ -194,7 +195,7 @@ def test_unavailable_quantity_has_a_reason(tree):
     assert missing["gpu_utilization"] == ("no GPU in use reports its utilization", "")
     assert "meminfo" in missing["ram_peak_bytes"][0]
     why, remedy = missing["temperature_max_c"]
-    assert ("value of -256" in why, "physical machine" in remedy) == (True, True)
+    assert (f"value of {degrees}" in why, "physical machine" in remedy) == (True, True)
 
 
 def test_peaks_include_the_borders_and_old_samples_are_discarded_except_the_last(tree):

@@ -20,7 +20,11 @@ JETSON_LOADS = (
 )
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower")
 CONSTANT_ZONES = ("PMIC-Die",)  # thermal zones that always read 100 degrees
-CELSIUS = (1000, -40, 127)  # millidegrees, and the lowest and highest plausible temperature
+CELSIUS = (
+    1000,
+    -40,
+    126,
+)  # millidegrees, lowest and highest plausible temperature: some sensors report 127 as an error
 THROTTLE_PATTERN = r"(throttle|balanced|cpufreq|devfreq)"  # cooling devices that lower clocks, unlike fans
 OTHER_CAUSE = "elsewhere"  # cause for lowered clocks of a device that does not train: a note, but no metric
 

@@ -11,8 +11,8 @@ MAX_CPU_FRACTION = 0.01  # of a core that the callback may use; on a slow board 
 class PeriodicThread:
     """Run a callback about every `period_s` seconds, with jitter, so that sampling does not alias with a periodic load.
 
-    If it hangs, the first request waits for `patience_s`, and later ones do not wait. `mean_interval_s` is the present
-    mean period, longer than `period_s` if the callback is expensive.
+    If the callback hangs, the first request waits for `patience_s`, and later ones do not wait. `mean_interval_s` is
+    the present mean period, longer than `period_s` if the callback is expensive.
     """
 
     def __init__(self, callback: Callable[[], None], *, period_s: float, patience_s: float, name: str) -> None:
