@@ -139,6 +139,9 @@ def test_the_analysis_is_written_into_the_run_folder_and_a_failed_or_slow_one_ha
     monkeypatch.setattr(profiling, "TIMEOUT_S", 0.01)
     (note,) = analyze_trace(tmp_path)
     assert "took more than 0.01 s" in note
+    monkeypatch.setattr(profiling.sys, "executable", str(tmp_path))
+    (note,) = analyze_trace(tmp_path)
+    assert "Permission denied" in note
     trace.unlink()
     assert analyze_trace(tmp_path) == []
     assert Record(tmp_path).trace_analysis() is None

@@ -77,6 +77,8 @@ def analyze_trace(folder: Path) -> list[str]:
         lines = error.stderr.strip().splitlines() or [f"the analysis ended with exit code {error.returncode}"]
         cause = lines[0] if "\n  hint: " in error.stderr else lines[-1]
         return [f"no trace metrics: {cause}"]
+    except OSError as error:  # no process can be started, as without memory
+        return [f"no trace metrics: {error}"]
     return []
 
 
