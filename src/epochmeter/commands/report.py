@@ -113,10 +113,10 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
             path = write_perfetto_file(record, folder)
         open_in_perfetto(path, partial(print_text, console))
         return 0
+    page = Page("trace", analyze(record))
+    print_page(page, console)
+    warn, title = partial(print_text, console, style="yellow"), f"{record.folder.parent.name}/{record.folder.name}"
     with write_errors(folder):
-        page = Page("trace", analyze(record))
-        print_page(page, console)
-        warn, title = partial(print_text, console, style="yellow"), f"{record.folder.parent.name}/{record.folder.name}"
         written = write_trace_page(page, title, folder, warn, record)
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
     return 0
@@ -197,4 +197,6 @@ def report_options(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_list(value: Any) -> list[Any]:
     """Return one value, or none, as a list."""
-    return value if isinstance(value, list) else [] if value is None else [value]
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]
