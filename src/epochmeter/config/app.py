@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import wraps
 from textwrap import TextWrapper
 
 import hydra
@@ -73,14 +73,19 @@ def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Call
         A function to call when the configuration is composed. Later errors are raised unchanged, except InputError and
         errors of Hydra itself.
     """
-    composed: list[bool] = []
+    is_composed = False
+
+    def end_composing() -> None:
+        nonlocal is_composed
+        is_composed = True
+
     before = os.environ.get(TRACEBACK_VARIABLE)
     os.environ[TRACEBACK_VARIABLE] = "1"
     try:
         check_arguments(arguments, entry)
-        yield partial(composed.append, True)
+        yield end_composing
     except CONFIG_ERRORS as error:
-        expected = not composed or isinstance(error, InputError | HydraException)
+        expected = not is_composed or isinstance(error, InputError | HydraException)
         if before == "1" or not expected or isinstance(error, BrokenPipeError):
             raise
         # Errors of this project's plugins are CompactHydraExceptions.

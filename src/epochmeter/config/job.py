@@ -131,7 +131,8 @@ def current_request(config: DictConfig) -> RunRequest:
         raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # `num` is set for a sweep's run on a node
         forbid_sweep_keys(hydra.overrides.task)
-    return RunRequest(*split_config(config, hydra), Path(hydra.runtime.output_dir), of_sweep=many, remote=remote)
+    job, choices, overrides = split_config(config, hydra)
+    return RunRequest(job, choices, overrides, Path(hydra.runtime.output_dir), of_sweep=many, remote=remote)
 
 
 def forbid_sweep_keys(overrides: Sequence[str]) -> None:
@@ -162,7 +163,9 @@ def value_for_board(
 ) -> Any:
     """Resolve `${of_board:{nano: sd, agx: ssd}}`: the value for the configured device, else `otherwise`."""
     device = _root_.device.name
-    return settings.get(detect(_root_.machine.root) if detect and device == "auto" else device, otherwise)
+    if device == "auto" and detect:
+        device = detect(_root_.machine.root)
+    return settings.get(device, otherwise)
 
 
 def number_in_sweep() -> int:
@@ -213,11 +216,13 @@ def to_plain(config: DictConfig) -> dict[str, object]:
 
 def normalize_power_limit(power_limit: Any) -> Any:
     """Return watts as a number (15, 15.0 and "15" are equal), and other values, such as a power mode, unchanged."""
+    if isinstance(power_limit, bool):
+        return power_limit
     try:
         watts = float(power_limit)
     except (TypeError, ValueError):
         return power_limit
-    return power_limit if isinstance(power_limit, bool) else int(watts) if watts.is_integer() else watts
+    return int(watts) if watts.is_integer() else watts
 
 
 def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] = (), host: str | None = None) -> str:
@@ -228,12 +233,14 @@ def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] =
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
     measured["machine"] = {"root": job.machine.root}
     measured["device"] = {key: value for key, value in job.device.to_dict().items() if key != "slurm"}
-    measured |= {**({"nodes": nodes} if nodes > 1 else {}), **({"gpus": list(gpus)} if gpus else {})}
+    measured |= {"nodes": nodes} if nodes > 1 else {}
+    measured |= {"gpus": list(gpus)} if gpus else {}
     return hash_value([measured, platform.node() if host is None else host, digest])
 
 
 def affects_measurement(key: str) -> bool:
-    return not any(f"{key.lstrip('+~')}.".startswith(f"{other}.") for other in NON_MEASUREMENT_KEYS)
+    plain_key = key.lstrip("+~")
+    return not any(f"{plain_key}.".startswith(f"{other}.") for other in NON_MEASUREMENT_KEYS)
 
 
 def hash_value(value: Any) -> str:

@@ -71,7 +71,10 @@ def unknown_choice_problem(group: str, option: str) -> Problem:
 
 
 def check_overrides(overrides: Sequence[str], choices: Mapping[str, str]) -> None:
-    """Refuse a name for an option that only labels a run, as it does unless the option uses `${<group>.name}`."""
+    """Raise InputError for an override of `<group>.name` that would only label the run.
+
+    It has an effect only if the option uses `${<group>.name}` as a value, such as model=torchvision.
+    """
     for key, _, value in (override.lstrip("+").partition("=") for override in overrides):
         group, _, name = key.partition(".")
         if group not in choices:
@@ -89,7 +92,8 @@ def merged_defaults(group: str, option: str) -> dict[str, object]:
     """Return the keys of an option's file, merged with the files in its defaults list; references not resolved."""
     merged: dict[str, object] = {}
     for base in option_content(group, option).get("defaults", ()):
-        merged |= merged_defaults(group, base) if isinstance(base, str) else {}
+        if isinstance(base, str) and base != "_self_":
+            merged |= merged_defaults(group, base)
     return {**merged, **option_content(group, option)}
 
 

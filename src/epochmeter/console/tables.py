@@ -191,7 +191,9 @@ def sweep_table(outcomes: Sequence[RunResult]) -> Table:
 
 def state_name(outcome: RunResult) -> str:
     """Return the state of a run as the terminal shows it: completed, skipped, reused, failed or killed."""
-    return "reused" if outcome.reused else "skipped" if outcome.earlier else outcome.state
+    if outcome.reused:
+        return "reused"
+    return "skipped" if outcome.earlier else outcome.state
 
 
 def epoch_title(row: Mapping[str, Any], warmup: int) -> str:

@@ -20,11 +20,7 @@ JETSON_LOADS = (
 )
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower")
 CONSTANT_ZONES = ("PMIC-Die",)  # thermal zones that always read 100 degrees
-CELSIUS = (
-    1000,
-    -40,
-    126,
-)  # millidegrees, lowest and highest plausible temperature: some sensors report 127 as an error
+CELSIUS = (1000, -40, 126)  # millidegrees, lowest and highest plausible value: 127 is the error of some sensors
 THROTTLE_PATTERN = r"(throttle|balanced|cpufreq|devfreq)"  # cooling devices that lower clocks, unlike fans
 OTHER_CAUSE = "elsewhere"  # cause for lowered clocks of a device that does not train: a note, but no metric
 

@@ -246,7 +246,8 @@ def check_metered(plan: Plan, meter: Meter) -> None:
     are_metered = all(any(gpus.matches_uuid(uuid, name) for name in plan.gpus) for uuid in trained)
     # The GPUs of a script's other ranks are checked by `check_trained`.
     may_be_fewer = plan.job.measure.command and plan.job.strategy.ranks != 1
-    if on_cpu or (trained and not (are_metered and (len(trained) == len(plan.gpus) or may_be_fewer))):
+    are_complete = len(trained) == len(plan.gpus) or may_be_fewer
+    if on_cpu or (trained and not (are_metered and are_complete)):
         training_gpus = ",".join(f"GPU-{uuid}" for uuid in trained)
         raise RuntimeError(
             f"{training_gpus or 'the CPU'} trains, but {','.join(plan.gpus)} is metered\n"

@@ -40,8 +40,9 @@ class DataSource:
     def __init__(self, job: Job, folder: str | None, say: Callable[[str], object]) -> None:
         """`folder` is that of the prepared dataset; None if it has no files."""
         self._job, self._say = job, say
-        is_in_memory = job.synthetic_batches or job.dataset.layout != "files"
-        files = job.measure.data if job.measure.command else None if is_in_memory else folder
+        files = None if job.synthetic_batches or job.dataset.layout != "files" else folder
+        if job.measure.command:
+            files = job.measure.data
         self.files = Path(files) if files else None
         self.metadata: Mapping[str, object] = {"reason": NO_DATA} if job.measure.command else {"medium": "memory"}
         self.devices: tuple[str, ...] = ()

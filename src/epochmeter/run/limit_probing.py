@@ -7,7 +7,6 @@ readings of the meter. Training never waits for it. The epochs in which limits a
 from __future__ import annotations
 
 import math
-import operator
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +85,8 @@ class LimitProbing:
         if not self._search or not self._is_training or self._following is not None:
             return
         if self._begin is None:
-            self._begin = (self._read(), steps) if self._is_settled(self._now_ns()) else None
+            if self._is_settled(self._now_ns()):
+                self._begin = self._read(), steps
             return
         reading, begin_steps = self._begin
         seconds = (self._now_ns() - reading.at_ns) * NANOSECOND
@@ -97,7 +97,7 @@ class LimitProbing:
             self._finish_probe(is_near_end)
 
     def close_window(self, reading: Reading, closed: WindowOpening) -> None:
-        """Note the end of a window. A probe that has begun continues in the next epoch."""
+        """Note the end of an epoch or an evaluation. A probe that has begun continues in the next epoch."""
         self._is_training &= closed.window == "epoch"
         if self._search and self._is_training and self._begin:
             self._add_piece(reading, closed.steps)
@@ -173,13 +173,18 @@ class LimitProbing:
 
     def _add_piece(self, reading: Reading, steps: int) -> None:
         assert self._begin
-        (before, begin_steps), self._begin = self._begin, None
+        before, begin_steps = self._begin
+        self._begin = None
         seconds = (reading.at_ns - before.at_ns) * NANOSECOND
-        if steps > begin_steps and seconds > 0:
-            used = energy_of_window(before, reading, self._meter, seconds).term
-            energy_j = used.get("energy_j", math.nan if self._has_energy else seconds)
-            piece = steps - begin_steps, seconds, energy_j, used.get("energy_uncertainty_j", 0.0)
-            self._pieces = Measured(*map(operator.add, self._pieces, piece))
+        if steps <= begin_steps or seconds <= 0:
+            return
+        used = energy_of_window(before, reading, self._meter, seconds).term
+        self._pieces = Measured(
+            self._pieces.steps + steps - begin_steps,
+            self._pieces.seconds + seconds,
+            self._pieces.energy_j + used.get("energy_j", math.nan if self._has_energy else seconds),
+            self._pieces.uncertainty_j + used.get("energy_uncertainty_j", 0.0),
+        )
 
     def _finish_probe(self, is_near_end: bool = False) -> None:
         """Add the probe to the search and apply the next limit, unless the probe must last longer.
@@ -220,8 +225,6 @@ class LimitProbing:
             self._set(choice.limit)
             self._plan.targets["power_limit"] = self._knob, target
             self._plan.applied(self._settings.applied)
-        names = ("steps", "time_s", "energy_j", "energy_uncertainty_j")[: 4 if self._has_energy else 2]
-        probes = [{"setting": setting, **dict(zip(names, probe, strict=False))} for setting, probe in self._probes]
         energy = {"probing_j": math.fsum(probe.energy_j for _, probe in self._probes)} if self._has_energy else {}
         self._describe(
             {
@@ -234,10 +237,14 @@ class LimitProbing:
                 "keeps_bounds": choice.is_allowed,
                 "probing_s": math.fsum(probe.seconds for _, probe in self._probes),
                 **energy,
-                "probes": probes,
+                "probes": [self._entry(setting, probe) for setting, probe in self._probes],
             }
         )
         self._terminal.info(sentence(choice, target.setting, self._auto.objective, search, reason), style="bold")
+
+    def _entry(self, setting: str, probe: Measured) -> Mapping[str, object]:
+        energy = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j} if self._has_energy else {}
+        return {"setting": setting, "steps": probe.steps, "time_s": probe.seconds, **energy}
 
     def _describe(self, search: Mapping[str, object]) -> None:
         self._searches.append({"objective": self._auto.objective, **search})

@@ -51,7 +51,8 @@ def build_window(
 
     `earlier_steps` is the number of steps in the record before the window; those of later windows may follow.
     """
-    name, nodes, gauges, merged = opened.window, measured.nodes, instruments.gauges, merge_ranks(measured.ranks)
+    name, nodes, gauges = opened.window, measured.nodes, instruments.gauges
+    merged = merge_ranks(measured.ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
     powers, phases = write_powers(instruments.meter, record), PhaseEnergy()
     if name == "epoch":

@@ -91,7 +91,7 @@ class WorkerProcess:
         self._first: Connection | None = None
         self._groups = {process.pid}
         self._failing_ranks = False
-        # Of a rank that saw another rank end; reported if that rank's own error does not arrive in time.
+        # Of a rank that saw another rank end; reported if the other rank's own error does not arrive in time.
         self._peer_failure: WorkerError | None = None
 
     def accept_connections(self, listener: socket.socket, processes: int) -> None:

@@ -14,7 +14,10 @@ from epochmeter.worker.errors import first_line
 
 
 class Checkpoint:
-    """Trainer, loaders and random numbers, every `every` epochs (None: never), of all ranks in a file of rank 0."""
+    """Save and restore the trainer, the loaders and all random number generators, every `every` epochs (None: never).
+
+    Rank 0 writes and reads for all ranks, as other nodes may not have the file.
+    """
 
     def __init__(self, record, trainer, loaders, strategy, every):
         self._record, self._trainer, self._loaders, self._strategy = record, trainer, loaders, strategy

@@ -43,7 +43,9 @@ def describe_failure(error, job):
         remedy = ", or set dataset.layout=files" if job["dataset"]["layout"] == "memory" else ""
         return "oom", "batch={} ran out of memory ({}). Reduce the batch size{}.".format(job["batch"], reason, remedy)
     is_plain = isinstance(error, PLAIN_ERRORS) and name == type(error).__name__
-    return kind, (text if is_plain else "{}: {}".format(name, text)) if text else name
+    if is_plain or not text:
+        return kind, text or name
+    return kind, "{}: {}".format(name, text)
 
 
 def is_peer_rank_error(error):

@@ -114,6 +114,7 @@ def peak_by_kind(events, before, device_type):
 
 
 def _at_peak(changes):
+    """Return the sums over the entries that exist when their total is largest."""
     totals = [0, *itertools.accumulate(change for _, change, _ in changes)]
     end = totals.index(max(totals))
     kinds, modules = dict.fromkeys(KINDS, 0), {}

@@ -18,7 +18,8 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, 
 MIN_SIZE, MAX_SIZE, LONG_CALL_S = 256, 8192, 0.02
 """Smallest and largest size of the square matrices; the size is doubled until a product takes this long."""
 CHUNK_S, CHUNKS = 0.1, 5
-"""Duration and number of the repetitions, of which the fastest counts: as long as interruptions by the system."""
+"""Duration and number of the repetitions, of which the fastest counts. Short interruptions by the system, which a step
+of training contains too, are within each of them."""
 COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 28}  # much larger than caches
 CALLS = 2000
 

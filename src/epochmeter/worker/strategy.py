@@ -58,7 +58,7 @@ class Single:
 
 
 class Parallel(Single):
-    """One process on several GPUs, by `nn.DataParallel`: on `ranks` GPUs, or all visible ones for None."""
+    """One process on `ranks` GPUs, or all visible ones for None, by `nn.DataParallel` if there are several."""
 
     def __init__(self, ranks):
         super().__init__(1)
@@ -68,7 +68,8 @@ class Parallel(Single):
         available = torch.cuda.device_count() if device.type == "cuda" else 0
         self._gpus = list(range(min(available, self._max_gpus or available)))
         self.replicas = max(1, len(self._gpus))
-        return (nn.DataParallel(model, self._gpus) if self.replicas > 1 else model,) * 2
+        wrapped = nn.DataParallel(model, self._gpus) if self.replicas > 1 else model
+        return wrapped, wrapped
 
     def describe(self):
         return {"gpus": [gpu_uuid(torch.device("cuda", gpu)) for gpu in self._gpus]}
@@ -79,6 +80,7 @@ class Distributed(Single):
 
     Gradients are averaged by NCCL if each rank has its own GPU, else by gloo. Other messages between ranks use a
     separate gloo group, so that they never come between two gradients. Only the launcher reads `ranks` and `launcher`.
+    A rank that waits longer than `timeout_s` for another raises RuntimeError.
     """
 
     def __init__(self, ranks, launcher, timeout_s):

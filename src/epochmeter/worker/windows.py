@@ -10,7 +10,7 @@ from epochmeter.worker.device import peak_memory, synchronize_and_reset_peaks
 
 
 class SuspendCounter:
-    """Count SIGCONT signals in `count`, as of a cluster that suspends and resumes its job; every clock goes on then."""
+    """Count SIGCONT signals in `count`, as when a cluster suspends and resumes its job; clocks do not show it."""
 
     def __init__(self):
         self.count = 0

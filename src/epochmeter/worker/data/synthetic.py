@@ -8,7 +8,10 @@ MAX_BYTES = 64 << 20  # memory limit for the distinct batches
 
 
 class SyntheticBatches:
-    """As many batches as of a DataLoader for `count` samples: a few random ones, within 64 MiB, repeated in turn."""
+    """As many batches as a DataLoader has for `count` samples: a few random ones, within 64 MiB, repeated in turn.
+
+    Nothing is loaded, so that the interface of `TimedLoader` returns no times, no metrics and no state.
+    """
 
     bad = ()
 
