@@ -83,7 +83,7 @@ if [ "$1" = -q ]; then
     exit
 fi
 root_only
-[ -e "$ROOT/deaf" ] && exit 0
+[ -e "$ROOT/no_effect" ] && exit 0
 if [ "$(mask "$now")" != "$(mask "$2")" ]; then
     echo "NVPM WARN: Golden image context is already created"
     echo "NVPM WARN: Reboot required for changing to this power mode: $2"
@@ -104,18 +104,18 @@ case $1 in
     for low in $lows; do echo "$low:$(cat "$low")"; done > "$2";;
 --restore)
     [ -e "$2" ] || { echo "Error: restore file $2 not found!"; exit 1; }
-    [ -e deaf ] || while IFS=: read -r low value; do echo "$value" > "$low"; done < "$2";;
+    [ -e no_effect ] || while IFS=: read -r low value; do echo "$value" > "$low"; done < "$2";;
 --show) ;;
 *)
-    [ -e deaf ] || for low in $lows; do cat "$(echo "$low" | sed 's/min_freq/max_freq/')" > "$low"; done;;
+    [ -e no_effect ] || for low in $lows; do cat "$(echo "$low" | sed 's/min_freq/max_freq/')" > "$low"; done;;
 esac
 """
 SYSTEMCTL = """
 service="$ROOT/nvfancontrol"
 case $1 in
 is-active) if [ -e "$service" ]; then echo active; else echo inactive; exit 3; fi;;
-start) root_only; [ -e "$ROOT/deaf" ] || { touch "$service"; echo 80 > "$ROOT/sys/class/hwmon/hwmon2/pwm1"; };;
-stop) root_only; [ -e "$ROOT/deaf" ] || rm -f "$service";;
+start) root_only; [ -e "$ROOT/no_effect" ] || { touch "$service"; echo 80 > "$ROOT/sys/class/hwmon/hwmon2/pwm1"; };;
+stop) root_only; [ -e "$ROOT/no_effect" ] || rm -f "$service";;
 esac
 """
 SUDO = """

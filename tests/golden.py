@@ -8,7 +8,7 @@ from pathlib import Path
 from epochmeter.report.render import SWEEP_PAGES, Page, page_markdown, phrase
 
 FOLDER = Path(__file__).parent / "report" / "golden"
-HINT = "read the text; if it is right, run the tests with UPDATE_GOLDEN=1 to write it"
+HINT = "read the text; if it is correct, run the tests with UPDATE_GOLDEN=1 to write it"
 
 
 def assert_golden(name: str, results: object, case: str = "") -> None:

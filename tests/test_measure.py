@@ -39,8 +39,8 @@ def train(epochs, batches, after=lambda: None, each=lambda epoch, step: None):
 
 def evaluate():
     with torch.no_grad():
-        right = sum((model(inputs).argmax(1) == targets).sum().item() for inputs, targets in DataLoader(data, 16))
-    print("right:", right, "EPOCHMETER" in "".join(os.environ), flush=True)
+        correct = sum((model(inputs).argmax(1) == targets).sum().item() for inputs, targets in DataLoader(data, 16))
+    print("correct:", correct, "EPOCHMETER" in "".join(os.environ), flush=True)
 """
 SCRIPT = (
     HEADER

@@ -100,7 +100,7 @@ def test_time_of_the_loaders_end_is_loader_stop_time_and_overhead(script):
     assert parts["overhead_s"] > 0.9 * waited_s > parts["data_stall_s"]
 
 
-def test_steps_before_the_first_pass_passes_that_only_read_and_earlier_evaluations_are_discarded(script, loader):
+def test_early_steps_passes_that_only_read_and_early_evaluations_are_discarded(script, loader):
     script.agent.counts_steps = True
     script.optimizer.step()
     script.evaluate(DataLoader(DATA, batch_size=4))
@@ -260,7 +260,7 @@ def fetching_ahead(script, loader):
 
 
 @pytest.mark.parametrize("iterate", [with_further_samples, with_further_batches, fetching_ahead])
-def test_steps_of_a_loop_that_fetches_more_than_a_batch_are_complete(script, loader, iterate):
+def test_steps_of_a_loop_that_fetches_several_batches_are_complete(script, loader, iterate):
     computed_s = [0.0, 0.0]
     for epoch in range(2):
         for inputs in iterate(script, loader):

@@ -47,7 +47,7 @@ def test_any_iterable_is_measured_by_epoch(loop, make):
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(3, 3), (range(2, 5), 3), ([0], 1), ((n for n in range(3)), None)])
-def test_number_of_epochs_is_stated_for_a_forecast_and_an_object_has_the_attributes_of_its_data(loop, epochs, expected):
+def test_number_of_epochs_is_sent_for_a_forecast_and_batches_have_the_loader_s_attributes(loop, epochs, expected):
     batches = loop.meter.batches(DataLoader(DATA, batch_size=4))
     for _ in loop.meter.epochs(epochs):
         loop.train(batches)

@@ -35,7 +35,7 @@ def test_python_without_the_libraries_is_refused_with_the_commands_to_run(source
     assert hint == f"  hint: run `make setup` once, then `.venv/bin/python src/{entry}.py model=lenet`"
 
 
-def test_only_a_python_that_is_too_old_is_refused_with_quoted_arguments_and_relative_paths(tmp_path, monkeypatch):
+def test_python_that_is_too_old_is_refused_with_a_command_that_quotes_the_arguments(tmp_path, monkeypatch):
     assert interpreter.missing_requirements() == ""
     (tmp_path / "src").mkdir()
     monkeypatch.chdir(tmp_path / "src")

@@ -104,7 +104,7 @@ class Open:
         ({**batch(3), "call": Open()}, r"it refers to \w+.open"),
     ],
 )
-def test_batches_with_invalid_contents_are_rejected_and_calls_in_pickles_not_made(
+def test_batches_with_invalid_contents_are_rejected_and_pickled_calls_are_not_executed(
     prepare, tmp_path, monkeypatch, content, error
 ):
     monkeypatch.chdir(tmp_path)
@@ -113,7 +113,7 @@ def test_batches_with_invalid_contents_are_rejected_and_calls_in_pickles_not_mad
     assert not (tmp_path / "called").exists()
 
 
-def test_damaged_archive_and_one_with_files_outside_are_rejected(tmp_path, folder):
+def test_damaged_archive_and_one_with_files_outside_its_folder_are_rejected(tmp_path, folder):
     archive = tmp_path / "cifar.tar.gz"
     pack(archive, {"top/a": bytes(1000)})
     for content in (archive.read_bytes()[:60], b"no archive"):

@@ -48,8 +48,8 @@ def test_ranks_all_end_at_the_same_step(two):
     # All samples are seen, and those of the evaluation once.
     splits = record.run()["dataset"]["splits"]
     assert record.windows()[0]["metrics"]["epoch/samples"] == splits["train"] + splits["train"] % 2
-    right = record.windows()[1]["metrics"]["val/accuracy"] * splits["val"]
-    assert right == pytest.approx(round(right))
+    correct = record.windows()[1]["metrics"]["val/accuracy"] * splits["val"]
+    assert correct == pytest.approx(round(correct))
 
 
 def test_two_ranks_on_a_boards_old_python(project):

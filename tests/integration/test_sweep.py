@@ -70,14 +70,14 @@ def test_sweep_in_random_order_resumes_under_the_same_numbers(project):
     first = project.run("train", *arguments)
     assert first.returncode == 0, first.stderr
     assert "\x1b" not in first.stdout
-    taken = points(project)
-    assert [repeat for _, (_, repeat) in sorted(taken.items())] == [0, 0, 0, 1, 1, 1]
-    assert len(set(taken.values())) == 6
+    measured = points(project)
+    assert [repeat for _, (_, repeat) in sorted(measured.items())] == [0, 0, 0, 1, 1, 1]
+    assert len(set(measured.values())) == 6
     assert re.search(r"^\[4/6\] run 3: repeat=1 batch=\d  ->  ", first.stdout, re.MULTILINE)
     (project.records()[4].folder / "completed.json").unlink()
     again = project.run("train", *arguments)
     assert table(again.stdout) == {**dict.fromkeys("01235", "skipped"), "4": "completed"}
-    assert points(project) == taken
+    assert points(project) == measured
     assert len(project.sweeps()) == 1
 
 

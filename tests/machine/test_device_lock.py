@@ -65,7 +65,7 @@ def test_second_run_names_the_holder_and_waits_for_it_with_devices_in_sorted_ord
         assert locked.wait(10)
 
 
-def test_lock_file_is_writable_by_all_users_in_the_same_folder_for_all_users_and_jobs(tmp_path, monkeypatch):
+def test_lock_file_is_writable_by_all_users_and_its_folder_is_the_same_for_all_users_and_jobs(tmp_path, monkeypatch):
     """Root may write everywhere, and a Slurm job may have its own temporary folder."""
     shared = tmp_path / "run"
     monkeypatch.setattr(device_lock, "SHARED_LOCK_DIR", shared)

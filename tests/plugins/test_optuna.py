@@ -91,8 +91,8 @@ def test_runs_of_earlier_sweeps_seed_a_search_but_are_not_its_trials(sweeper, tm
         Runs(earlier, fails=(8,)).launch([[f"batch={8 * (number + 1)}", "workers=0"]], number)
     search = sweeper(trials=2, sweep={"prior": [str(earlier)]})
     search.sweep(["batch=8,16,32", "workers=0,1"])
-    said = "2 of 4 runs seed the search; left out: 1 not completed, 1 with other keys or values"
-    assert f"sweep.prior: {said}" in capsys.readouterr().out.replace("\n", " ")
+    message = "2 of 4 runs seed the search; left out: 1 not completed, 1 with other keys or values"
+    assert f"sweep.prior: {message}" in capsys.readouterr().out.replace("\n", " ")
     assert len(search.launcher.launched) == 2
 
 

@@ -1,8 +1,8 @@
 """A stub of jtop's service for the real client: `python jtop_service.py SOCKET SCRIPT`; it runs until it is killed.
 
 SCRIPT is JSON: `power`, as the service reports it (default: each rail has as many watts as seconds since boot, modulo
-1000); `interval_s`; `version`; `last`, the number of the last sample; `locked`, whether the clocks are locked; `deaf`,
-true: it does not answer.
+1000); `interval_s`; `version`; `last`, the number of the last sample; `locked`, whether the clocks are locked;
+`mute`, true: it does not answer.
 """
 
 import json
@@ -49,7 +49,7 @@ class Service:
             if "init" in request:  # our own answer, not yet fetched
                 self.requests.put(request)
                 time.sleep(0.01)
-            elif "interval" in request and not self.script.get("deaf"):
+            elif "interval" in request and not self.script.get("mute"):
                 interval_s = self.script.get("interval_s", request["interval"])
                 if not self.ticking:
                     self.ticking = threading.Thread(target=self.tick, args=(interval_s,), daemon=True)

@@ -19,7 +19,7 @@
  *   superchip     NVLink-C2C connects the GPUs to a CPU, as in a Grace Hopper
  *   nopermission  the power limit may not be set
  *   dcgm, root    another program uses the performance counters; only root may read them
- *   deaf          setting the power limit has no effect
+ *   no_effect     setting the power limit has no effect
  *   late          a power limit takes effect 0.2 s after it is set; setting the current one has no effect
  *   only0         the power limit of gpu1 may not be set
  *
@@ -197,7 +197,7 @@ int nvmlDeviceSetPowerManagementLimit(gpu_t gpu, unsigned mw) {
         unsigned present;
         nvmlDeviceGetPowerManagementLimit(gpu, &present);
         if (mw != present) late[gpu->index].mw = mw, late[gpu->index].due_s = now_s() + 0.2;
-    } else if (!stub_is("deaf")) keep_limit(gpu, mw);
+    } else if (!stub_is("no_effect")) keep_limit(gpu, mw);
     return SUCCESS;
 }
 

@@ -22,8 +22,8 @@ import jtop.service
 from epochmeter.power.meters.rails import open_jtop
 
 jtop.service.JTOP_PIPE, pid, options, fault = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
-said = []
-logging.getLogger("epochmeter.power.sampler").addFilter(lambda record: said.append(record.getMessage()))
+messages = []
+logging.getLogger("epochmeter.power.sampler").addFilter(lambda record: messages.append(record.getMessage()))
 meter = open_jtop(gpus=[], root=Path("/"), **options)
 if meter.domains:
     before, opened_ns = meter.read(), time.monotonic_ns()
@@ -34,7 +34,7 @@ if meter.domains:
     used_w = {name: (after[name] - before[name]) * 1e9 / (closed_ns - opened_ns) for name in after}
     sampling, powers = meter.sampling(opened_ns, closed_ns), meter.drain(closed_ns)
     since_boot_s = (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()) / 1e9
-    window = {"watts": used_w, "total_w": meter.total(used_w), "lost": sampling.unavailable, "said": said}
+    window = {"watts": used_w, "total_w": meter.total(used_w), "lost": sampling.unavailable, "messages": messages}
     watts = next(iter(powers.watts.values()))
     window["samples"] = [(ns / 1e9 + since_boot_s, w) for ns, w in zip(powers.times_ns, watts)]
 else:
@@ -153,7 +153,7 @@ def test_service_that_fails_during_a_run_is_logged_once_per_rail(metered, fault,
     window = metered(fault, script={"power": ORIN_NANO, **script})
     assert (window["watts"], window["total_w"]) == ({}, None)
     assert set(window["lost"]) == {"VDD_IN", "CPU", "VDD_SOC"}
-    assert [why in text for text in (*window["lost"].values(), *window["said"])] == [True] * 6
+    assert [why in text for text in (*window["lost"].values(), *window["messages"])] == [True] * 6
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_unusable_service_is_absent_with_the_reason(metered, script, options, re
 @pytest.mark.parametrize(
     ("script", "mode", "message"),
     [
-        ({"deaf": True}, 0o777, "No answer from jtop's service within 0.5 s. Restart it: sudo systemctl restart jtop"),
+        ({"mute": True}, 0o777, "No answer from jtop's service within 0.5 s. Restart it: sudo systemctl restart jtop"),
         ({}, 0, "jtop's service refuses this user: sudo usermod -aG jtop $USER, then log in again."),
     ],
     ids=["does not answer", "user outside of its group"],

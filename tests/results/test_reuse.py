@@ -58,7 +58,7 @@ def refer(folder, origin, *overrides):
     return origin
 
 
-def taken(new, *identities):
+def reused_by(new, *identities):
     """The runs that the next runs of a sweep reuse: `A/0`, or None for one that is measured."""
     reuse_pool.cache_clear()
     runs = [find_completed(new / f"1{place}", identity) for place, identity in enumerate(identities)]
@@ -69,9 +69,9 @@ def test_each_run_of_the_same_identity_is_reused_once_the_earliest_first(tmp_pat
     for number, identity in enumerate([IDENTITY, "repeat 1", IDENTITY]):
         completed(tmp_path / "A" / str(number), identity, at=f"2026-11-20T00:00:0{9 - number}")
     completed(new / "0")
-    assert taken(new, IDENTITY, IDENTITY, IDENTITY, "batch16", "repeat 1") == ["A/2", "A/0", None, None, "A/1"]
+    assert reused_by(new, IDENTITY, IDENTITY, IDENTITY, "batch16", "repeat 1") == ["A/2", "A/0", None, None, "A/1"]
     refer(new / "1", Record(tmp_path / "A" / "2"))
-    assert taken(new, IDENTITY, IDENTITY) == ["A/0", None], "run 1 refers to A/2"
+    assert reused_by(new, IDENTITY, IDENTITY) == ["A/0", None], "run 1 refers to A/2"
 
 
 def cut(name):
@@ -90,7 +90,7 @@ def test_damaged_or_incomplete_run_or_rehearsal_is_not_reused(tmp_path, new, har
     assert is_usable(record, IDENTITY)
     harm(record.folder)
     assert not is_usable(record, IDENTITY)
-    assert taken(new, IDENTITY) == [None]
+    assert reused_by(new, IDENTITY) == [None]
 
 
 def test_reference_is_valid_while_its_run_is_there_also_in_a_copy_of_all_sweeps_or_of_its_sweep_alone(tmp_path, new):

@@ -72,7 +72,7 @@ def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, monkeypatch, 
         done.clear()
 
 
-def test_samples_in_memory_have_no_files_and_a_script_those_that_are_named(folder):
+def test_samples_in_memory_have_no_files_and_a_script_has_the_configured_ones(folder):
     script, file = {"command": ["train.py"]}, str(folder / "train/cat/0.png")
     cases = [
         ({"synthetic_batches": True}, str(folder), None, {"medium": "memory"}),

@@ -49,7 +49,7 @@ def at(seconds, **joules):
 
 @pytest.fixture
 def record(tmp_path):
-    """A record of two steps of 1 s and 3 s, after one of an earlier epoch of 50 s, and before one of a later epoch."""
+    """A record with a step of 50 s in an earlier epoch, steps of 1 s and 3 s, and a step in a later epoch."""
     record = Record(tmp_path)
     record.append_steps(array("f", [0, 0, 0, 50]))
     record.append_steps(array("f", [0, 0, 0, 1, 1, 1, 1, 1]))

@@ -102,18 +102,18 @@ def test_search_learns_from_the_runs_of_earlier_sweeps_that_fit(tmp_path):
         prior_run(tmp_path / "a", number, overrides, own, **changed)
     (tmp_path / "a" / "9").mkdir()
     prior_run(tmp_path / "b", 0, fits, metrics)
-    said = []
+    messages = []
     choices = {"model": "lenet", "dataset": "digits"}
-    seeded = with_prior(spec, [tmp_path / "a", tmp_path / "b", tmp_path / "b"], choices, said.append)
+    seeded = with_prior(spec, [tmp_path / "a", tmp_path / "b", tmp_path / "b"], choices, messages.append)
     point = ("batch=8", "power_limit=100")
     assert seeded.prior == [(point, metrics), (("batch=16", "power_limit=130"), runs[1][1]), (point, metrics)]
-    assert said == [
+    assert messages == [
         "sweep.prior: 3 of 11 runs seed the search; left out: 2 with other keys or values, 1 not completed, "
         "1 of another schema, 1 rehearsed, 1 with another model, 1 unreadable, "
         "1 without steady/energy_j or steady/e2e_s"
     ]
     with pytest.raises(SearchError, match="has no runs"):
-        with_prior(spec, [tmp_path], choices, said.append)
+        with_prior(spec, [tmp_path], choices, messages.append)
     measured = search(Runs(), seeded)
     assert len(measured) == 6
     assert set([*measured][4:]) == {point for point, _ in seeded.prior}, "points of earlier sweeps come last"

@@ -92,7 +92,7 @@ def test_step_losses_are_means_of_100(record, losses, steps, curves):
     assert [[(point.step, point.value) for point in points if point.name == LOSS] for points in windows] == curves
 
 
-def test_metrics_are_at_their_epoch_and_losses_at_their_steps_of_windows_that_are_not_published(record):
+def test_unpublished_windows_have_metrics_by_epoch_and_losses_by_step(record):
     record.append_losses(array("f", [1.0] * 100 + [2.0] * 50 + [3.0] * 50))
     record.append({**record.windows()[0], "epoch": 1, "metrics": {"epoch/steps": 50}})
     every = [

@@ -34,8 +34,8 @@ def evaluated(batches, *losses):
 @pytest.mark.parametrize("chunk_steps", [2, 1024])
 def test_losses_of_all_steps_are_kept_and_sums_are_over_samples_not_batches(monkeypatch, chunk_steps):
     monkeypatch.setattr(loop, "CHUNK_STEPS", chunk_steps)
-    right, wrong = [9.0, 0.0], [0.0, 9.0]
-    batches = [(torch.tensor([right] * 3), torch.tensor([0, 0, 0])), (torch.tensor([wrong]), torch.tensor([0]))] * 2
+    correct, wrong = [9.0, 0.0], [0.0, 9.0]
+    batches = [(torch.tensor([correct] * 3), torch.tensor([0, 0, 0])), (torch.tensor([wrong]), torch.tensor([0]))] * 2
     stats = evaluated(batches, 1.0, 5.0, 2.0, 6.0)
     assert (stats.losses(), stats.weights(), stats.samples) == ([1.0, 5.0, 2.0, 6.0], [3.0, 1.0, 3.0, 1.0], 8)
     assert stats.last_loss() == 6.0

@@ -1,4 +1,4 @@
-"""What a task loses on an answer, and how much of it is right: known answers."""
+"""Losses of tasks and their numbers of correct predictions: known answers."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_regression_has_no_accuracy():
 def test_padding_is_ignored_by_loss_and_accuracy():
     targets = torch.tensor([[3, 4, PAD], [5, PAD, PAD]])
     outputs = torch.zeros(2, 3, 8)
-    outputs[0, 0, 3] = 99.0  # right, and costs nothing
+    outputs[0, 0, 3] = 99.0  # correct, and has no loss
     outputs[1, 1:, 7] = 99.0  # wrong, were it not padding
     task = Translation()
     assert task.weight(targets) == 3

@@ -14,7 +14,7 @@ import torch
 from epochmeter.agent.iterators import InnerIterator, MeasuredIterator, is_from_signal_handler
 from epochmeter.agent.recorder import NO_PARTS, WindowRecorder, used_device
 from epochmeter.agent.tracing import ScriptTrace
-from epochmeter.agent.windows import OpenWindow, PassKinds, weakly
+from epochmeter.agent.windows import OpenWindow, PassKinds, weak_getter
 from epochmeter.shared.protocol import Finished, NotMeasured, RankFailed
 from epochmeter.worker.connection import ControllerGoneError
 from epochmeter.worker.timeline import perf_counter_ns
@@ -135,7 +135,7 @@ class Agent:
     def inner_step(self, earlier):
         """Note a request of a pass within another pass, and return the step of the outer pass.
 
-        The time of a second request in the same step is overhead: it is a loop of its own, such as an evaluation.
+        The time after a second request in the same step is overhead: the inner pass is a loop, such as an evaluation.
         """
         step = (self.window, self.window.batches) if self.is_ready() and self.window else None
         if step and step == earlier:
@@ -223,7 +223,7 @@ class Agent:
         except (TypeError, NotImplementedError):
             length = None
         limit = None if is_explicit or length is not None else self._steps_per_window
-        return self._open(limit or length or 0, weakly(loader), limit, length, name, is_explicit)
+        return self._open(limit or length or 0, weak_getter(loader), limit, length, name, is_explicit)
 
     def _next_step(self):
         """Begin a step of a script that has no DataLoader: it ends with the next training step."""
@@ -239,7 +239,7 @@ class Agent:
         window.batches += 1
 
     def _discard_counted(self, counts_more=False):
-        """Discard the window of counted steps; unless the agent counts more, the script has other windows."""
+        """Discard the window of counted steps; without `counts_more`, steps are no longer counted."""
         self.counts_steps = counts_more
         if self.window is not None and self.window.is_counted:
             self.window.name = ""

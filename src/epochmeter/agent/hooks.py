@@ -121,7 +121,7 @@ def hook_backward_passes(act):
 
 
 def followed_by(function, act):
-    """Return a function that then calls `act` with the object, the other arguments and the keywords."""
+    """Return a function that calls `function`, then `act` with the object, the other arguments and the keywords."""
 
     @functools.wraps(function)
     def wrapper(*arguments, **keywords):

@@ -57,7 +57,7 @@ class PassKinds:
     def __init__(self):
         self.model = lambda: None  # returns the module of the last noted forward pass, unless it was deleted
         self._known = weakref.WeakValueDictionary()  # loaders of earlier windows, by `id`
-        self._ahead = weakref.WeakValueDictionary()  # those whose next batch is fetched before a batch is trained on
+        self._ahead = weakref.WeakValueDictionary()  # loaders whose next batch is fetched before a step
         self._hook = None
 
     def watch(self, window):
@@ -113,8 +113,8 @@ def add_weakly(loaders, loader):
         loaders[id(loader)] = loader
 
 
-def weakly(loader):
-    """Return a function that returns the loader; the agent does not keep it alive, if that is possible."""
+def weak_getter(loader):
+    """Return a function that returns the loader; if possible, the function does not keep it alive."""
     try:
         return weakref.ref(loader)
     except TypeError:

@@ -124,7 +124,7 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
 
 
 def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
-    """Return the problem of an error of a file, a reference or the syntax of an override; else by its text."""
+    """Return the problem by the class of the error; other errors are identified by their text."""
     match error:
         case MarkedYAMLError() if mark := error.problem_mark or error.context_mark:
             where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
@@ -149,7 +149,7 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
 
 
 def problem_by_text(error: BaseException, entry: str) -> Problem:
-    """Return the problem of an error that only its text identifies: of a key or a value."""
+    """Return the problem of an error about a key or a value, which only its text identifies."""
     cause = str(error.__cause__ or "")
     reason, text = cause.partition("\n")[0], f"{error}\n{cause}"
     hint = f"list all keys: `python src/{entry}.py --cfg job`"

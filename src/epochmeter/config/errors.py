@@ -37,7 +37,7 @@ def indent_hints(text: str) -> str:
 
 
 def format_error(error: BaseException | str) -> str:
-    """Return an error as printed. Without a hint, all sentences of a one-line message but the first are its hint."""
+    """Return an error as printed. In a one-line message without a hint, the sentences after the first are the hint."""
     text = str(error).strip()
     if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):
         text = str(Problem(*parts.groups()))

@@ -24,7 +24,7 @@ from epochmeter.datasets.checksum import (
 )
 from epochmeter.shared.atomic_files import read_json, write_json
 
-MOST_CHECKED = 20_000  # files whose names and sizes are checked at every start; of more, the number and a sample
+MOST_CHECKED = 20_000  # files whose names and sizes are checked at every start; of more files, the number and a sample
 CONTENTS, NAMES_AND_SIZES = "contents", "names and sizes"  # data covered by a checksum
 REMEDY = "Move that folder away to prepare it again, or set another folder: dataset.root= or storage.root=."
 

@@ -38,7 +38,7 @@ def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: C
 def _open(path: Path) -> int:
     """Open the lock file, which all users share."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:  # in sticky folders, a protecting kernel refuses O_CREAT for another user's file
+    try:  # with fs.protected_regular, sticky folders refuse O_CREAT for another user's file
         return os.open(path, os.O_RDWR)
     except FileNotFoundError:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

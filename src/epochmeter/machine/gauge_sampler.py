@@ -19,7 +19,7 @@ from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.5
-READ_LIMIT_S = 0.1  # longest wait of a border for its sample, as an instrument may hang
+READ_LIMIT_S = 0.1  # longest wait for a sample at a window's border, as an instrument may hang
 MAX_DISTANCE_S = 1.0  # samples further than this from a window, in seconds, are not used for it
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,

@@ -40,8 +40,8 @@ ThrottleCauses = Mapping[str, Sequence[str]]
 class Gauge(NamedTuple):
     """An instrument of one quantity; `read` raises OSError or ValueError.
 
-    It returns a number in the unit of the quantity's name, a pair of counters by name (`cpu_utilization`,
-    `network_bytes`), or the causes of `throttling` that were active since the last reading. `device` names the device
+    It returns a number in the unit of the quantity's name. For `cpu_utilization` and `network_bytes` it returns a pair
+    of counters by name; for `throttling`, the causes that were active since the last reading. `device` names the device
     in the columns of `gauge_series`.
     """
 

@@ -59,7 +59,7 @@ def end_at_once(code: int) -> None:
     """Let a further signal end this process at once with its exit code: all contexts have been closed."""
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            # Ctrl-C is ignored, as a hasty person presses it several times; Python's own end would reset a handler.
+            # Ctrl-C is ignored, as it may be pressed several times; Python resets handlers when it exits.
             signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else lambda *_: os._exit(code))
 
 

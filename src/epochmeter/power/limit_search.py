@@ -1,8 +1,8 @@
 """Search for the best of several power limits, by repeated and interleaved probes of training.
 
 With a higher limit a step takes less time and more power, so that its cost has one minimum. The search tries the limit
-in use, then one at 60 % of the highest, then the neighbors of the best so far, unless monotonicity shows that they
-cannot be better. Limits are probed again, in turn, until none is likely to be better than the best.
+in use, then one at 60 % of the highest, then the neighbors of the best so far. A neighbor is skipped if monotonicity
+shows that it cannot be better. Limits are probed again, in turn, until none is likely to be better than the best.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Cost = Callable[[float, float], float]  # cost of a step from its time in s and 
 
 START = 0.6  # first limit to try, as a fraction of the highest, unless power stays below it
 POWER_HEADROOM = 0.8  # a limit above this fraction of the mean power without it restricts little
-EFFECT = 1.2  # ratio of the powers of the tried limits from which on limits have a clear effect
+EFFECT = 1.2  # smallest ratio of the powers of tried limits at which limits have a clear effect
 WIDE = 3  # neighbors to try on both sides if limits have no clear effect, so that cost may have several minima
-MARGIN = 0.01  # a limit that is better by less is as good
+MARGIN = 0.01  # relative difference in cost below which limits count as equal
 MAX_REPEATS = 8
 DRAWS = 4000
 PRIOR_NOISE, PRIOR_PROBES = 0.02, 2

@@ -28,8 +28,8 @@ MIN_EFFECT = 0.02
 ALPHA = 0.05
 """False discovery rate between two sweeps; probability that any of many equal configurations is called different."""
 BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
-"""The pooled variance counts as a quarter of a degree of freedom per configuration, at most two: more of them detect
-smaller differences, and raise false alarms if the noise differs."""
+"""The pooled variance counts as a quarter of a degree of freedom per configuration, at most two. More degrees of
+freedom detect smaller differences, and raise false alarms if the noise differs."""
 MANY_CONFIGURATIONS = 16
 """With more configurations in two sweeps, each may add one borrowed degree of freedom if the variances seem equal."""
 MIN_DOF_OF_TREND = 3  # that must remain for effects of rounds and a trend to be estimated together

@@ -73,8 +73,8 @@ def run_bottleneck(metrics: Mapping[str, float], in_memory: bool) -> Bottleneck 
 def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, float]:
     """Return part -> seconds per steady epoch of a run; parts that were not measured are absent.
 
-    The data stall is divided into prep stall and fetch stall in proportion to the DataLoader workers' times of
-    preprocessing and reading, unless these did not time decoding. From a dataset in memory nothing is fetched.
+    The data stall is divided into prep stall and fetch stall in proportion to the times in which DataLoader workers
+    preprocess and read. It is not divided if decoding was not timed. From a dataset in memory nothing is fetched.
     """
     measured = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, DATA_STALL)}
     seconds = {name: value for name, value in measured.items() if math.isfinite(value)}

@@ -103,8 +103,8 @@ def step_durations(steps: array) -> list[float]:
 def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
     """Return the `total/` metrics of training and evaluation by their short names; absent if any window lacks them.
 
-    Energy is the sum of the differences between the counters' readings at the borders of each window, also of windows
-    too short for an energy of their own; it is absent if the meter cannot resolve them together.
+    Energy is the sum of the counters' increases in all windows, also in windows too short for an energy of their own.
+    It is absent if the meter cannot resolve them together.
     """
     epochs = [window for window in windows if window["window"] == "epoch" and not is_partial(window)]
     sums = {name: _sum(windows, name) for name in ("e2e_s", "read_bytes")}

@@ -64,7 +64,7 @@ class ScriptProcess(WorkerProcess):
         self.gpus: set[str] = set()  # their UUIDs, as far as they are reported
         self._listener = listener
         self._open: list[Connection] = []
-        self._of_first: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
+        self._from_first_rank: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
         self._kinds: dict[Connection, str | None] = {}  # of the window that a rank closed last
         self._windows: list[tuple[int, str | None, protocol.RankWindow]] = []  # of other ranks, with rank and kind
         self._silent: set[tuple[int, str | None]] = set()  # ranks that are not waited for, with the kind of the window
@@ -73,8 +73,8 @@ class ScriptProcess(WorkerProcess):
         """Yield the messages of the first rank until the script ends; WorkerError if not with exit code 0."""
         kind = None
         while self._receive_any(None):
-            while self._of_first:
-                message = self._of_first.popleft()
+            while self._from_first_rank:
+                message = self._from_first_rank.popleft()
                 if isinstance(message, protocol.WindowClosed):
                     kind = message.window
                 yield self._merged(message, kind) if isinstance(message, protocol.WindowMeasured) else message
@@ -113,7 +113,7 @@ class ScriptProcess(WorkerProcess):
                     self._first = connection
             case protocol.TraceFailed():
                 self.trace_error = message.reason
-                self._of_first.append(message)
+                self._from_first_rank.append(message)
             case protocol.Finished():
                 self._error = None
             case protocol.RankFailed():
@@ -121,7 +121,7 @@ class ScriptProcess(WorkerProcess):
             case protocol.NotMeasured():
                 self.remarks.append(message.reason if rank is None else f"rank {rank}: {message.reason}")
             case _ if rank is None:
-                self._of_first.append(message)
+                self._from_first_rank.append(message)
             case protocol.Built():
                 self.gpus |= {message.training.get("gpu", {}).get("uuid")} - {None}
             case protocol.WindowClosed():

@@ -1,7 +1,7 @@
 """Messages between the controller and the training process: JSON objects, one per line, over a Unix stream socket.
 
-Each rank has its own connection, and so has torchrun where it starts them. Only the first rank of a node sends
-requests. It waits for the reply, and all ranks wait for it, so that nobody trains while the controller reads counters.
+Each rank has its own connection, and so has torchrun if it starts the ranks. Only the first rank of a node sends
+requests. It waits for the reply, and all ranks wait for it, so that no rank trains while the controller reads counters.
 The ranks of a script do not wait for each other, and only the first rank gets replies. Messages without `is_awaited`
 get no reply: the first rank sends them if no counters are read at the borders of windows.
 

@@ -17,10 +17,10 @@ from epochmeter.config import job
 
 
 class SweepLoader(ConfigLoaderImpl):
-    """Hydra's config loader, made fast for the many configurations of one sweep: 5 ms in place of 80 ms each.
+    """Hydra's config loader, made fast for the many configurations of one sweep: 5 ms instead of 80 ms each.
 
-    Hydra reads some 25 files for each. Here, configurations with the same overrides that choose files, such as `model=`
-    and `experiment=`, are copies of one template, with the overrides of keys applied.
+    Hydra reads some 25 files for each. Here, configurations are copies of one template, with the overrides of keys
+    applied, if they have the same overrides that choose files, such as `model=` and `experiment=`.
     """
 
     def __init__(self, loader: ConfigLoaderImpl, detect: Callable[[str], str] | None = None) -> None:

@@ -93,11 +93,11 @@ class Bench:
         return self.journal.update(entry._replace(applied=self.knob.get()))
 
     @contextmanager
-    def deaf(self):
-        """The machine accepts settings without effect, from now on."""
-        self.board.put(deaf="")
+    def no_effect(self):
+        """From now on the machine accepts settings, but they have no effect."""
+        self.board.put(no_effect="")
         self.monkeypatch.setattr(privilege, "write_file", lambda file, text: None)
-        self.monkeypatch.setenv("STUB", "deaf")
+        self.monkeypatch.setenv("STUB", "no_effect")
         yield
 
     @contextmanager
@@ -157,7 +157,7 @@ def test_change_by_someone_else_is_reported_and_kept(bench):
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Bench.deaf, r"^cannot set .* to .*: the device is at "),
+        (Bench.no_effect, r"^cannot set .* to .*: the device is at "),
         (Bench.forbidden, r"(?s)(needs root.*(NOPASSWD|-aG jtop))|zeusd"),
     ],
     ids=["without effect", "not permitted"],
@@ -175,7 +175,7 @@ def test_failed_restoration_is_an_error_with_the_command_also_without_a_terminal
         if error:
             raise error
 
-    with pytest.raises(RuntimeError, match=r"cannot restore .* to ") as failure, bench.changed(say), bench.deaf():
+    with pytest.raises(RuntimeError, match=r"cannot restore .* to ") as failure, bench.changed(say), bench.no_effect():
         pass
     (file,) = bench.journal.folder.glob("*.json")
     by_hand = json.loads(file.read_text())["by_hand"]
@@ -287,7 +287,7 @@ def test_change_that_was_never_made_leaves_no_journal_entry(bench):
 
 def test_unrestored_setting_is_a_warning_and_blocks_further_changes(bench):
     entry = bench.left_by_a_dead_run()
-    with bench.deaf():
+    with bench.no_effect():
         failed = restore_after_kill(bench.journal, bench.messages.append)
     assert failed == bench.journal.unrestored() == [entry]
     assert bench.knob.get() == bench.case.applied

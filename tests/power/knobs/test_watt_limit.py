@@ -35,14 +35,14 @@ def test_only_long_term_limits_of_packages_are_changed_and_different_ones_are_re
     assert board.read(LIMIT.format("intel-rapl:1")) == "94999877"
 
 
-@pytest.mark.parametrize(("rounding", "takes"), [(1.009, True), (0.991, True), (1.011, False), (0.989, False)])
-def test_rounding_by_one_percent_is_accepted(board, monkeypatch, rounding, takes):
+@pytest.mark.parametrize(("rounding", "is_accepted"), [(1.009, True), (0.991, True), (1.011, False), (0.989, False)])
+def test_rounding_by_one_percent_is_accepted(board, monkeypatch, rounding, is_accepted):
     monkeypatch.setattr(settling, "SETTLE_LIMIT_S", 0.1)
     knob = open_rapl_limit(board.with_rapl(packages=1).root)
     write = type(board.root).write_text
     rounded = lambda file, text: write(file, str(round(int(text) * rounding)))  # noqa: E731
     monkeypatch.setattr(type(board.root), "write_text", rounded)
-    with nullcontext() if takes else pytest.raises(RuntimeError, match=r"65 W: the device is at 6[45]\.\d+ W\."):
+    with nullcontext() if is_accepted else pytest.raises(RuntimeError, match=r"65 W: the device is at 6[45]\.\d+ W\."):
         knob.set("65 W")
 
 

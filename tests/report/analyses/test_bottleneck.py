@@ -52,7 +52,7 @@ def test_parts_of_the_epoch_on_synthetic_batches_are_parts_of_their_own():
     assert found.fractions["overhead"] == pytest.approx(0.4 / 7)
 
 
-def test_a_stall_far_below_zero_decides_nothing_and_one_by_noise_alone_is_zero():
+def test_a_stall_far_below_zero_decides_nothing_and_a_stall_by_noise_is_zero():
     for times in ([[2.46], [0.28], [0.52]], [spread(2.46, 0.005), spread(0.28, 0.005), spread(0.52, 0.005)]):
         for found in (verdict(*times), verdict(*times, in_memory=True)):
             assert (found.parts, found.why) == ((), "disturbed")

@@ -27,7 +27,7 @@ def multirun(tmp_path):
     return tmp_path
 
 
-def test_the_traced_run_is_found_or_another_if_no_trace_is_needed(multirun):
+def test_the_traced_run_is_found_or_any_run_if_no_trace_is_needed(multirun):
     cases = {(None, True): 0, ("sweep", True): 0, ("sweep/0", True): 0, ("sweep/1", False): 1, ("sweep", False): 0}
     for (name, needs_trace), number in cases.items():
         assert find_traced_run(name, multirun, needs_trace).folder == multirun / f"sweep/{number}"

@@ -151,7 +151,7 @@ def test_runs_on_several_devices_have_scaling_and_questions_without_failed_ones(
 
 
 def test_runs_with_a_target_have_time_and_energy_to_it_and_rehearsals_a_banner(tmp_path):
-    why = "strategy.ranks=2 asked for, this machine has 1 GPU"
+    why = "strategy.ranks=2 requested, this machine has 1 GPU"
     runs = [reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128)]
     text, written = printed(tmp_path, [replace(run, rehearsal=[why]) for run in runs])
     assert text.startswith(f"REHEARSAL, not a result of the requested configuration: {why}.")

@@ -68,7 +68,7 @@ def test_costs_have_one_value_per_run_and_no_energy_if_a_run_has_none():
         assert (cost.joules, cost.energy_j, cost.power_w, cost.covers) == ([], None, None, None)
 
 
-def test_energies_of_different_scope_are_grouped_and_repeats_with_such_have_none():
+def test_energies_are_grouped_by_scope_and_repeats_with_several_scopes_have_none():
     module = replace(costing(2, 10.0, 50.0, batch=256), energy_covers="module")
     found = of(module, costing(0, 10.0, 100.0), costing(1, 10.0, 100.0, batch=128), costing(3, 9.0, batch=8))
     grouped = {covers: [cost.title for cost in group] for covers, group in comparable(found).items()}

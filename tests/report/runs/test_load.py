@@ -40,7 +40,7 @@ def test_record_is_loaded_as_written_with_its_origin_and_platform(tmp_path):
 def test_run_without_result_has_a_reason(tmp_path):
     write(tmp_path, row(0, "storage", 1.0))
     write(tmp_path, row(1, "storage", 1.0), state="failed")
-    write(tmp_path, row(2, "storage", 1.0), rehearsal=["device=nano asked for, this machine is device=cpu"])
+    write(tmp_path, row(2, "storage", 1.0), rehearsal=["device=nano requested, this machine is device=cpu"])
     write(tmp_path, row(3, "storage", None))
     (write(tmp_path, row(4, "storage", 1.0)).folder / "summary.json").unlink()
     (write(tmp_path, row(5, "storage", 1.0)).folder / "completed.json").unlink()
@@ -181,7 +181,7 @@ def test_sweeps_are_named_by_patterns_or_folders_and_numbered_consecutively(mult
     assert ([f"{run.number}:{run.name[-4:]}" for run in sweep.runs], sweep.title) == (expected, title)
 
 
-def test_missing_sweep_lists_an_existing_one_and_damaged_records_have_the_name_of_theirs(multirun):
+def test_missing_sweep_lists_an_existing_one_and_damaged_records_have_the_name_of_their_sweep(multirun):
     for folder, sweeps, message in (
         ("multirun", ["other"], f"(?s)no runs in `other`: .* the last sweep with runs is {THIRD}"),
         ("multirun", ["reports"], "no runs in `reports`"),

@@ -133,6 +133,6 @@ class RestoreJournal:
 
 
 def _is_in_use(entry: SavedSetting) -> bool:
-    """Whether the process of an entry may still be running; this process holds none when it calls this."""
+    """Whether another process that made the entry is running; this process has made none when it calls this."""
     process = recorded_process(entry._asdict())
     return is_alive(process) and process != this_process()

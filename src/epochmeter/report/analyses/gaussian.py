@@ -24,7 +24,7 @@ MAX_LEAVE_ONE_OUT = 30
 FOLDS = 10
 MAX_UNEXPLAINED = 0.5  # fraction of the variance; a model that leaves more unexplained is not used
 SMOOTH = "smooth"  # name of the model without physics, whose standard deviations are too small with few runs
-PSEUDO_ERRORS = 8.0  # errors by which the standard deviations of the other models are trusted
+PSEUDO_ERRORS = 8.0  # number of errors that the standard deviations of the other models count as
 MIN_DEVIATION = 1e-3  # smallest standard deviation of a logarithm by which models are weighted
 LENGTH_SCALES = (0.05, 20.0)  # bounds, for keys that are scaled from 0 to 1
 CLOCKS = 4  # columns of a power mode: cores, CPU, GPU, memory
@@ -217,9 +217,10 @@ def _error(errors: Array, guesses: Array, deviations: Array, pseudo_errors: floa
 
 
 def calibrated_width(errors: Array, deviations: Array, pseudo_errors: float = 0.0) -> float:
-    """Return the half-width of a 95 % interval in standard deviations, from errors and some of one deviation each.
+    """Return the half-width of a 95 % interval in standard deviations.
 
-    It is Student's quantile times their root mean square, or the 95 % quantile of the errors if that is larger.
+    It is Student's quantile times the root mean square of the errors, or their 95 % quantile if that is larger. Each of
+    the `pseudo_errors` is one standard deviation.
     """
     from scipy.special import stdtrit
 

@@ -24,8 +24,8 @@ class TimedDataset:
     The times are, in ns, the durations to read, preprocess and decode (a part of preprocess), and the start, by the
     monotonic clock of all processes. The number of the DataLoader worker follows, -1 for the main process.
     `open_samples(transform)` returns samples with `read(index)` and `decode(data, index)`, or a sequence of
-    `(transform(image), label)`, where all except the transform counts as reading. Bad samples raise BadSampleError, in
-    a sequence OSError as from Pillow, unless they are skipped.
+    `(transform(image), label)`. In a sequence, all except the transform counts as reading. Unless they are skipped, bad
+    samples raise BadSampleError; in a sequence, they raise OSError as from Pillow.
     """
 
     def __init__(self, open_samples, transform, skip=False, folder="."):
