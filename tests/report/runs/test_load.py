@@ -68,6 +68,7 @@ def test_damaged_record_is_reported_and_others_are_loaded(tmp_path):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "job.json").write_text(text)
     (write(tmp_path, row(5, "storage", 1.0)).folder / "summary.json").write_text("{")
+    (write(tmp_path, row(9, "storage", 1.0)).folder / "summary.json").write_text("")
     (write(tmp_path, row(6, "storage", 1.0)).folder / "host.json").write_text("{")
     for number, schema in enumerate([{"schema": 2}, {}], start=7):
         path = write(tmp_path, row(number, "storage", 1.0)).folder / "job.json"
@@ -77,7 +78,7 @@ def test_damaged_record_is_reported_and_others_are_loaded(tmp_path):
     sweep = read(tmp_path)
     cores = {run.number: run.cores for run in sweep.runs}
     assert cores == {0: 8, 6: None, 8: 8}, "a lost host costs nothing else; the first records had no schema"
-    assert set(sweep.unreadable) == {"1", "2", "3", "4", "5", "7"}
+    assert set(sweep.unreadable) == {"1", "2", "3", "4", "5", "7", "9"}
     assert all(sweep.unreadable.values())
     assert "schema 2, and schema 1 is read here" in sweep.unreadable["7"]
 

@@ -188,7 +188,7 @@ def _load_record(folder: Path) -> Run:
     if (schema := description.get("schema", SCHEMA)) != SCHEMA:
         raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
     job, run = {key: _share(value) for key, value in description["job"].items()}, description["run"]
-    host = _parse_host(_content(f"{folder}/host.json"))
+    host = _parse_host(_content_or_empty(f"{folder}/host.json"))
     epochs, broken_lines = _epochs(folder)
     summary = _summary(folder, run)
     metrics = _finite(summary["metrics"])
@@ -260,17 +260,20 @@ def _parse(text: bytes | str) -> Any:
 
 
 def _content(path: str) -> bytes:
-    """Return the content of a file; empty if there is none."""
-    try:
-        with FileIO(path) as file:
-            return file.readall()
-    except FileNotFoundError:
-        return b""
+    with FileIO(path) as file:
+        return file.readall()
+
+
+def _content_or_empty(path: str) -> bytes:
+    """Return the content of a file; empty if it is lost, which costs the run nothing else."""
+    with suppress(OSError):
+        return _content(path)
+    return b""
 
 
 @lru_cache(maxsize=16)  # most runs of a sweep have the same, byte for byte
 def _parse_host(content: bytes) -> Mapping[str, Any]:
-    """Return the description of a host; empty if it is lost, which costs the run nothing else."""
+    """Return the description of a host; empty if it is damaged."""
     with suppress(ValueError):
         host = _parse(content)
         return host if isinstance(host, dict) else {}
@@ -279,11 +282,12 @@ def _parse_host(content: bytes) -> Mapping[str, Any]:
 
 def _summary(folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the summary; a `completed` run without its completed.json is `unfinished`."""
-    if not (content := _content(f"{folder}/summary.json")):
+    try:
+        summary: dict[str, Any] = _parse(_content(f"{folder}/summary.json"))
+    except FileNotFoundError:
         process = recorded_process(run)
         is_running = process.host == platform.node() and is_alive(process)  # not known of other hosts
         return {"metrics": {}, "state": RUNNING if is_running else UNFINISHED}
-    summary: dict[str, Any] = _parse(content)
     if summary["state"] == COMPLETED:
         identity = None
         with suppress(OSError, ValueError):
@@ -294,7 +298,7 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _epochs(folder: Path) -> tuple[dict[int, Mapping[str, float]], int]:
     """Return the metrics of the representative epochs, and the number of damaged lines, without an incomplete last."""
-    *lines, _ = _content(f"{folder}/epochs.jsonl").decode("utf-8", errors="replace").split("\n")
+    *lines, _ = _content_or_empty(f"{folder}/epochs.jsonl").decode("utf-8", errors="replace").split("\n")
     windows = [_parse_window(line) for line in lines if '"window": "val"' not in line]
     epochs: dict[int, Mapping[str, float]] = {}
     for window in windows:
