@@ -116,7 +116,11 @@ def _metrics(
 
 
 def _missing(
-    trace: Trace, device: Mapping[str, float], result: Attribution | None, untraced_s: float | None, power: object
+    trace: Trace,
+    device: Mapping[str, float],
+    attribution: Attribution | None,
+    untraced_s: float | None,
+    power: TracedPower | str,
 ) -> Iterator[str]:
     """Yield why metrics are absent."""
     if not device:
@@ -124,14 +128,14 @@ def _missing(
         yield f"no metrics of a GPU: the trace has no kernels{cause}"
     elif "achieved_occupancy" not in device:
         yield "no SM efficiency and occupancy: the trace of this device does not contain them"
-    if result is None:
+    if attribution is None:
         yield "no metrics per step, and no time by module and operator: the trace has no ProfilerStep"
         return
     if untraced_s is None:
         yield "no untraced time of the traced steps: no epoch is steady"
     if isinstance(power, str) and power:
         yield f"no energy of modules and operators: {power.rstrip('.')}"
-    yield from result.energy_reasons
+    yield from attribution.energy_reasons
 
 
 def _limited(tables: Mapping[str, Any]) -> dict[str, Any]:

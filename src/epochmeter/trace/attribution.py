@@ -173,11 +173,13 @@ def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> 
 
 def _shapes(trace: Trace, inputs: Ints) -> str | None:
     """Return the most frequent shapes of inputs, as `16x3x224x224, 64x3x7x7`."""
-    for common, _ in Counter(inputs[inputs != NONE].tolist()).most_common(1):
-        if isinstance(trace.shapes[common], list):
-            shapes = ["x".join(map(str, shape)) for shape in trace.shapes[common] if isinstance(shape, list) and shape]
-            return ", ".join(shapes) or None
-    return None
+    given = inputs[inputs != NONE].tolist()
+    if not given:
+        return None
+    ((common, _),) = Counter(given).most_common(1)
+    sizes = trace.shapes[common] if isinstance(trace.shapes[common], list) else []
+    shapes = ["x".join(map(str, shape)) for shape in sizes if isinstance(shape, list) and shape]
+    return ", ".join(shapes) or None
 
 
 def _thread_fractions(trace: Trace) -> dict[str, float]:

@@ -47,7 +47,11 @@ class TracedPower:
         return float((np.diff(times_ns) * (watts[1:] + watts[:-1])).sum()) / 2 * NANOSECOND
 
     def energy_by_name(self, begin_ns: Ints, labels: Ints, names: Sequence[str]) -> PhaseEnergy:
-        """Estimate the energy by name, from the begins of stretches (the first is 0), the last end, and their names."""
+        """Estimate the energy by name.
+
+        `begin_ns` has the begins of consecutive stretches since the first one, and the end of the last one. `labels`
+        has the index of the name of each stretch.
+        """
         window_ns, length_ns = self.closed_ns - self.opened_ns, np.diff(begin_ns)
         if abs(int(begin_ns[-1]) - window_ns) > MAX_MISFIT * window_ns:
             return PhaseEnergy(reason="the clocks of the trace and of the run disagree.")
@@ -86,6 +90,6 @@ def _read_samples(record: Record, since_ns: int, until_ns: int) -> tuple[array[i
         total = file.readline().rstrip().split(b",").index(b"total_w")
         file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - TAIL_BYTES) - 1)
         rows = [line.split(b",") for line in file.read().splitlines()[1:]]
-    read = [(int(row[0]), float(row[total])) for row in rows if len(row) > total and row[total]]
-    inside = [sample for sample in read if since_ns <= sample[0] <= until_ns]
-    return array("q", [at_ns for at_ns, _ in inside]), array("d", [watts for _, watts in inside])
+    complete = (row for row in rows if len(row) > total and row[total])
+    inside = [row for row in complete if since_ns <= int(row[0]) <= until_ns]
+    return array("q", [int(row[0]) for row in inside]), array("d", [float(row[total]) for row in inside])

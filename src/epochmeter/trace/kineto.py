@@ -197,24 +197,32 @@ class _Columns:
         category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
         if category is None:
             return
-        times_us: tuple[Any, Any] = event.get("ts"), event.get("dur", 0)
-        if not all(map(_is_number, times_us)):
+        start_us, duration_us = event.get("ts"), event.get("dur", 0)
+        if not (_is_number(start_us) and _is_number(duration_us)):
             self.left_out["without a time"] += 1
-        elif times_us[1] < 0:
+        elif duration_us < 0:
             self.left_out["with a negative duration"] += 1
         elif len(self.integers) >= MAX_EVENTS * len(INTEGERS):
             self.left_out[TOO_MANY] += 1
         else:
-            arguments = event["args"] if isinstance(event.get("args"), dict) else {}
-            name, thread = str(event.get("name")), (str(event.get("pid")), str(event.get("tid")))
-            shapes, inputs = arguments.get("Input Dims"), NONE
-            if shapes is not None:
-                inputs, _ = self.shapes.setdefault(repr(shapes), (len(self.shapes), shapes))
-            numbers, integers = (map(arguments.get, keys) for keys in (KERNEL_ARGUMENTS, INTEGER_ARGUMENTS))
-            self.numbers.extend((*times_us, *(number if _is_number(number) else math.nan for number in numbers)))
-            name_index = self.names.setdefault(name, len(self.names))
-            self.integers.extend((category, name_index, self.threads.setdefault(thread, len(self.threads)), inputs))
-            self.integers.extend(value if type(value) is int and _is_number(value) else NONE for value in integers)
+            self.numbers.extend((start_us, duration_us))
+            self._append(event, category)
+
+    def _append(self, event: Mapping[str, Any], category: Category) -> None:
+        """Append everything but the times of an event."""
+        arguments = event["args"] if isinstance(event.get("args"), dict) else {}
+        name = self.names.setdefault(str(event.get("name")), len(self.names))
+        thread = self.threads.setdefault((str(event.get("pid")), str(event.get("tid"))), len(self.threads))
+        shapes, inputs = arguments.get("Input Dims"), NONE
+        if shapes is not None:
+            inputs, _ = self.shapes.setdefault(repr(shapes), (len(self.shapes), shapes))
+        for key in KERNEL_ARGUMENTS:
+            number = arguments.get(key)
+            self.numbers.append(number if _is_number(number) else math.nan)
+        self.integers.extend((category, name, thread, inputs))
+        for key in INTEGER_ARGUMENTS:
+            integer = arguments.get(key)
+            self.integers.append(integer if type(integer) is int and abs(integer) < MAX_NUMBER else NONE)
 
     def trace(self) -> Trace:
         """Return the events in order of their start."""

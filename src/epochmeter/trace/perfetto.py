@@ -24,8 +24,8 @@ from epochmeter.shared.record import GAUGES, INTERVALS, PERFETTO, POWER, TRACE, 
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import NS_PER_US, TraceError
 
-MAX_POINTS = MAX_STEPS = 20_000
-"""Most points of a counter, which are means of adjacent samples in longer runs; most steps, of which the last count."""
+MAX_POINTS = 20_000  # most points of a counter; longer runs have means of adjacent samples
+MAX_STEPS = 20_000  # most steps; of a longer run the last ones
 REBOOT_NS = 60 * 10**9  # smallest change between the wall clock and the monotonic clock that means another boot
 RUN, COUNTERS = 1 << 30, {POWER: (1 << 30) + 1, GAUGES: (1 << 30) + 2}
 """Groups of tracks, as numbers that no process has: the format has one group per process."""

@@ -126,9 +126,10 @@ def _find_or_create_run(record: Record, store: Store) -> Run:
 
 def _delete_replaced(folder: Path, record: Record, store: Store) -> None:
     """Delete the runs in MLflow of incomplete attempts in a run's folder, which the record replaces."""
-    query = f"tags.`epochmeter.folder` = '{folder.resolve()}' and attributes.status != 'FINISHED'"
-    if query.count("'") > 4:  # MLflow's query language cannot express this path
+    path = str(folder.resolve())
+    if "'" in path:  # MLflow's query language cannot express it
         return
+    query = f"tags.`epochmeter.folder` = '{path}' and attributes.status != 'FINISHED'"
     for run in store.client.search_runs([store.experiment_id], query):
         if run.data.tags[RECORD_ID] != record.run()["record_id"]:
             store.client.delete_run(run.info.run_id)

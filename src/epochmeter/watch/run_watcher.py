@@ -182,11 +182,16 @@ class RunWatcher:
                 estimates["remaining_s"] = rest * epoch_s
             if is_active and recorded and energy_j is not None:
                 estimates["remaining_j"] = rest * energy_j / recorded
-        epoch = recorded + (is_active and (total is None or recorded < total))
-        elapsed_s, silent_s = max(0.0, until_s - self._run["clock"]["wall_s"]), silent_s if is_active else 0.0
-        has_target = job.get("target_accuracy") is not None or job.get("target_loss") is not None
-        so_far = epoch, recorded, total, self._steps, elapsed_s, silent_s
-        return Progress(*so_far, is_maximum=has_target, **estimates)
+        return Progress(
+            epoch=recorded + (is_active and (total is None or recorded < total)),
+            recorded=recorded,
+            epochs=total,
+            steps=self._steps,
+            elapsed_s=max(0.0, until_s - self._run["clock"]["wall_s"]),
+            silent_s=silent_s if is_active else 0.0,
+            is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
+            **estimates,
+        )
 
     def _trained(self, now_s: float) -> tuple[float | None, float]:
         """Return the trained epochs, with a fraction of the current one, and the time per epoch in s; None, 0: unknown.

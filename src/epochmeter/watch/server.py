@@ -43,7 +43,8 @@ PERIOD_S, POLL_S = 1.0, 0.5  # shortest time between two readings of the folder,
 TIMEOUT_S = 10.0  # after which a connection that neither sends nor receives is closed
 CORE = re.compile(r"cpu\d+_utilization")
 """Gauges of which the page shows the latest value only."""
-LOOPBACK, *_ = LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = "127.0.0.1"
+LOOPBACK_NAMES = (LOOPBACK, "::1", "localhost")
 ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened at
 DEFAULT_PORT, PORTS_TRIED = 8600, 20
 PACKAGE = Path(__file__).parents[1]

@@ -111,9 +111,15 @@ class RunView:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One run in the table of a sweep: overrides in which the runs differ, and the mean steady epoch.
+    """One run in the table of a sweep.
 
-    `host` measures or measured it, `progress` is that of an active run, and another sweep measured it if `is_reused`.
+    Attributes:
+        overrides: Overrides in which the runs of the sweep differ, by key.
+        host: The machine that measures or measured it; empty if it is not known, as `slurm_job`.
+        epoch_s: Time of the mean steady epoch; None before the first, as its energy and its fraction in data stalls.
+        duration_s: Time from the start to the end, or to now; None if it has not started.
+        progress: None unless the run is active.
+        is_reused: Whether another sweep measured it.
     """
 
     number: int

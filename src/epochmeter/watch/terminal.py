@@ -140,21 +140,28 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
     if not sys.stdin.isatty():
         yield Event().wait  # nothing sets it
         return
+
+    def is_quit(seconds: float) -> bool:
+        is_pressed = bool(select.select([sys.stdin], [], [], seconds)[0])
+        return is_pressed and os.read(sys.stdin.fileno(), 1) in (b"q", b"")  # empty: the terminal is gone
+
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
-        yield lambda seconds: bool(select.select([0], [], [], seconds)[0]) and os.read(0, 1) in (b"q", b"")
+        yield is_quit
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _title(snapshot: Snapshot, width: int) -> Iterator[Line]:
     state, color = str(snapshot.state), COLORS[snapshot.state]
-    for view in [] if snapshot.is_sweep else snapshot.active:
-        silent_s = view.progress.silent_s
-        state = clean(f"{state} on {view.host}" + (f", last record {silent_s:.0f} s ago" if silent_s >= 1 else ""))
+    if snapshot.active and not snapshot.is_sweep:
+        view = snapshot.active[0]
+        silence = f", last record {view.progress.silent_s:.0f} s ago" if view.progress.silent_s >= 1 else ""
+        state = clean(f"{state} on {view.host}{silence}")
     name_width = max(1, width - cell_len(state) - 2)
-    yield (set_cell_size(_shortened(clean(snapshot.name), name_width), name_width), "bold"), (f"  {state}", color)
+    name = set_cell_size(_shortened(clean(snapshot.name), name_width), name_width)
+    yield (name, "bold"), (f"  {state}", color)
     if snapshot.reason:
         yield _line(snapshot.reason, color)
 

@@ -120,15 +120,23 @@ class Watcher:
         done = len(rows) - planned - sum(1 - (view.progress.fraction or 0.0) for view in active)
         is_killed = len(active) < len(views) and not is_remote  # one process measures all runs
         state, reason = self._state({row.state for row in rows}, planned, now_s, is_remote, is_killed)
-        remaining_s = None if remaining_s is None else remaining_s / max(1, len(active))
-        remaining = remaining_s, _remaining(energies_j, active_j, planned)
         return Snapshot(
-            str(self.folder), self.folder.name, now_s, state, reason, *remaining, active, is_sweep=True,
+            folder=str(self.folder),
+            name=self.folder.name,
+            at_s=now_s,
+            is_sweep=True,
+            state=state,
+            reason=reason,
+            remaining_s=None if remaining_s is None else remaining_s / max(1, len(active)),
+            remaining_j=_remaining(energies_j, active_j, planned),
+            active=active,
+            fraction=done / len(rows) if rows else None,
+            counts=Counter(row.state for row in rows),
             runs=[replace(row, is_on_front=True) if row.number in on_front else row for row in rows],
-            counts=Counter(row.state for row in rows), fraction=done / len(rows) if rows else None,
-            front=self._front, no_front=self._no_front,
+            front=self._front,
+            no_front=self._no_front,
             rehearsal=[*dict.fromkeys(setting for run in ended for setting in run.rehearsal)],
-        )  # fmt: skip
+        )
 
     def _state(
         self, states: Set[State], planned: int, now_s: float, is_remote: bool, is_killed: bool
@@ -156,8 +164,15 @@ def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
     ended_s, failure = recorded_end_s(summary), (summary.get("failure") or {}).get("message") or ""
     duration_s = ended_s - datetime.fromisoformat(run.started).timestamp() if ended_s and run.started else None
     state = ENDED.get(status_of(record), "training")  # its last file may be about to be written
-    row = replace(row, state=state, reason=failure.partition("\n")[0], overrides=row.overrides or run.keys,
-                  host=run.host or "", duration_s=duration_s, is_reused=bool(run.reused))  # fmt: skip
+    row = replace(
+        row,
+        state=state,
+        reason=failure.partition("\n")[0],
+        overrides=row.overrides or run.keys,
+        host=run.host or "",
+        duration_s=duration_s,
+        is_reused=bool(run.reused),
+    )
     return run, _with_means(row, run.metrics)
 
 
