@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,6 +248,6 @@ class _Columns:
         )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     """Return whether a value is a number that a column can have; true, false, NaN and infinity are not."""
     return type(value) in (int, float) and abs(value) < MAX_NUMBER
