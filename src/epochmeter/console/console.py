@@ -206,11 +206,13 @@ class Terminal(logging.Handler):
         self.console.print()
         if any(tables.state_name(outcome) == "skipped" for outcome in outcomes):
             self.info("skipped: completed earlier by the same command; `sweep.again=true` measures again", style="dim")
-        for state, failure in dict.fromkeys((outcome.state, outcome.failure) for outcome in outcomes):
-            same = [str(other.number) for other in outcomes if (other.state, other.failure) == (state, failure)]
+        numbers: dict[tuple[str, str], list[str]] = {}
+        for outcome in outcomes:
+            if outcome.failure:
+                numbers.setdefault((outcome.state, outcome.failure), []).append(str(outcome.number))
+        for (state, failure), same in numbers.items():
             text = f"error: run{'s' if len(same) > 1 else ''} {', '.join(same)} {state}: "
-            if failure:
-                self.info(errors.format_error(failure).replace("error: ", text, 1), style="red")
+            self.info(errors.format_error(failure).replace("error: ", text, 1), style="red")
         if any(outcome.state != "completed" for outcome in outcomes):
             self.info("To resume, run the same command again: completed runs are skipped.")
         for line in answer:

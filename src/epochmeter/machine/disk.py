@@ -122,9 +122,9 @@ def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
 
 def _overlay_disk(mount: Mount, folder: Path, root: Path) -> Disk:
     """Return the storage of the overlay layer that contains the folder: the upper one, or the first of the lower."""
-    options = sorted(mount.options, key=lambda option: not option.startswith("upperdir="))
-    layers = [option.partition("=")[2] for option in options if option.startswith(("upperdir=", "lowerdir"))]
-    for layer in (layer for text in layers for layer in re.split(r"(?<!\\):", text)):
+    upper = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
+    lower = [option.partition("=")[2] for option in mount.options if option.startswith("lowerdir")]
+    for layer in (*upper, *(path for paths in lower for path in re.split(r"(?<!\\):", paths))):
         candidate = Path(layer.replace("\\:", ":")) / folder.relative_to(mount.point)
         if layer and os.path.isdir(candidate):
             return disk_of(candidate, root)
