@@ -34,6 +34,8 @@ def test_unreadable_image_is_an_error_that_names_it_as_is_a_folder_without_image
     (folder / "val/dog/z.png").unlink()
     with pytest.raises(RuntimeError, match=rf"{folder / 'val'} has no images"):
         ImageFiles(str(folder), "val", str)
+    with pytest.raises(RuntimeError, match=rf"cannot read dataset folder {folder / 'test'}: No such file"):
+        ImageFiles(str(folder), "test", str)
 
 
 def test_samples_are_sorted_by_class_and_name_and_those_in_memory_do_not_need_the_files(folder):
