@@ -42,7 +42,7 @@ def hours(tmp_path):
     return write
 
 
-# Windows as (begin in minutes after 7:00, minutes, joules); the hours have 100, 300 and 500 g/kWh.
+# Windows as (start in minutes after 7:00, minutes, joules); the hours have 100, 300 and 500 g/kWh.
 WORKED = [
     ([(0, 60, KWH)], {"intensity": 56, "price": 0.25}, 56.0, 0.25),
     ([(0, 1, 1000.0)], {"intensity": 381.0, "price": 0.4}, 0.105833, 0.000111111),

@@ -300,7 +300,7 @@ def _structured(section: type[Section], name: str) -> type:
 
 
 def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
-    """Return a field for `make_dataclass`. `validation` checks flags, as Hydra takes 2 as true, and unions of types."""
+    """Return a field for `make_dataclass`. Flags (Hydra takes 2 as true) and unions are checked by `validation`."""
     if _is_section(kind) and issubclass(kind, Group):
         return entry.name, dict[str, Any], field(default_factory=dict)
     if _is_section(kind):

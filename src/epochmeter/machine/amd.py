@@ -106,7 +106,7 @@ class AmdCounters(AmdSmiGpu):
     def end(self) -> dict[str, float]:
         """Read the counters after a window, and return its metrics; OSError if the utilization is impossible.
 
-        The firmware counts the cycles from gpu_metrics 1.6 on; before, a cycle is a millisecond
+        From gpu_metrics 1.6 on, the firmware counts its cycles; in older versions, a cycle is a millisecond
         (`amdsmi_get_utilization_count` in amdsmi.h). A counter that the GPU lacks is `N/A` or missing.
         """
         borders = self._before, self.call("amdsmi_get_gpu_metrics_info")

@@ -14,7 +14,7 @@ BYTES_PER_POINT = 32768
 
 
 class TracePoint(NamedTuple):
-    """Means of the columns of adjacent rows, at the middle one; the rows last `mean_of_ns`, a single one 0."""
+    """Means of the columns of adjacent rows, at the middle row. The rows last `mean_of_ns`; a single row lasts 0."""
 
     at_ns: int
     mean_of_ns: int

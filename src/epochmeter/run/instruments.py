@@ -32,7 +32,7 @@ NO_DATA = "the files that the script reads are not known: `measure.data=` names 
 
 
 class DataSource:
-    """The files of a dataset, on a disk and partly in the page cache; without files, samples in memory or unknown.
+    """The files of a dataset, on a disk and partly in the page cache; none if samples are in memory or unknown.
 
     `metadata` is its description in the record, and `devices` has the block devices that count its reads.
     """

@@ -23,7 +23,7 @@ from epochmeter.shared.protocol import WindowOpening
 from epochmeter.shared.units import NANOSECOND
 
 PROBE_S, MAX_PROBE_S = 3.0, 60.0
-SETTLE_S = 1.0  # time from a change of the limit to the begin of its probe
+SETTLE_S = 1.0  # time from a change of the limit to the start of its probe
 MIN_STEPS = 10
 MAX_UNCERTAINTY = 0.02  # a probe lasts until the uncertainty of its energy is at most this fraction, or `MAX_PROBE_S`
 SHIFT, SHIFT_DEVIATIONS = 0.1, 3.0

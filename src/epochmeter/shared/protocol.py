@@ -100,7 +100,7 @@ class WindowMeasured(NamedTuple):
 
 
 class Traced(NamedTuple):
-    opened_ns: int  # begin of the traced steps, on the rank's monotonic clock
+    opened_ns: int  # start of the traced steps, on the rank's monotonic clock
     closed_ns: int
     wall_offset_ns: int  # time of the wall clock, which the trace has, at zero of the monotonic clock
     loads: List[List[int]]

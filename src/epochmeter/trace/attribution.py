@@ -115,7 +115,7 @@ def _attribute_kernels(trace: Trace, owners: Owners, kernels: Ints, power: Trace
 def _add_energy(
     result: Attribution, trace: Trace, owners: Owners, begin_ns: Ints, events: Ints, is_idle: Bools, power: TracedPower
 ) -> None:
-    """Set the energy of modules and operators, from the begins of consecutive stretches of time and their events."""
+    """Set the energy of modules and operators, from the starts of consecutive stretches of time and their events."""
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
     events, is_idle = np.r_[NONE, events], np.r_[True, is_idle]

@@ -40,7 +40,7 @@ class TracedPower:
         delay_ns = round((response.delay_s if response else 0.0) / NANOSECOND)
         borders = np.array([self.opened_ns, self.closed_ns]) + delay_ns
         if not len(sampled_ns) or not sampled_ns[0] <= borders[0] < borders[1] <= sampled_ns[-1]:
-            raise UnresolvedError("no power was sampled at the begin or the end of the traced steps.")
+            raise UnresolvedError("no power was sampled at the start or the end of the traced steps.")
         inside = sampled_ns[(sampled_ns > borders[0]) & (sampled_ns < borders[1])]
         times_ns = np.concatenate([borders[:1], inside, borders[1:]])
         watts = np.interp(times_ns, sampled_ns, self.samples.total_w)
@@ -49,7 +49,7 @@ class TracedPower:
     def energy_by_name(self, begin_ns: Ints, labels: Ints, names: Sequence[str]) -> PhaseEnergy:
         """Estimate the energy by name.
 
-        `begin_ns` has the begins of consecutive stretches since the first one, and the end of the last one. `labels`
+        `begin_ns` has the starts of consecutive stretches since the first one, and the end of the last one. `labels`
         has the index of the name of each stretch.
         """
         window_ns, length_ns = self.closed_ns - self.opened_ns, np.diff(begin_ns)

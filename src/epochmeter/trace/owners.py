@@ -38,7 +38,7 @@ class Owners:
     operator: Ints  # the innermost operator: the event itself, or the nearest that called it; -1 if there is none
     modules: list[tuple[str, str]]  # name and class of each module, after `FURTHER_ROWS`
     stretches: dict[int, tuple[Ints, Ints]]
-    """By thread, consecutive stretches of time: the begin of each in ns, and the innermost event, or -1. The last has
+    """By thread, consecutive stretches of time: the start of each in ns, and the innermost event, or -1. The last has
     no end, and no event."""
 
 

@@ -33,7 +33,7 @@ TITLES = {RUN: "epochmeter: run", COUNTERS[POWER]: "epochmeter: power", COUNTERS
 EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 BASE = re.compile(r'"baseTimeNanoseconds"\s*:\s*(\d+)\s*[,}]')
 Slice = tuple[str, str, int, int, Mapping[str, Any]]
-"""Track, name, begin and end in ns of the monotonic clock, and arguments of an interval."""
+"""Track, name, start and end in ns of the monotonic clock, and arguments of an interval."""
 
 
 def write_perfetto_file(record: Record, folder: Path) -> Path:

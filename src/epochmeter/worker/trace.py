@@ -22,7 +22,7 @@ class TorchTrace:
     """Record a trace with torch's profiler, after some warm-up steps; opens in Perfetto and chrome://tracing."""
 
     records_memory = True
-    traced_ns = None  # begin and end of the traced steps, of the monotonic clock, once they are recorded
+    traced_ns = None  # start and end of the traced steps on the monotonic clock, once they are recorded
 
     def __init__(self, warmup_steps=2, steps=5):
         self.warmup_steps, self.steps = warmup_steps, steps

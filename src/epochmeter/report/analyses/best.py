@@ -53,7 +53,7 @@ class Best:
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
         max_power: Maximum power of the trade-off in watts, and its source.
-        is_met: Whether any configuration meets the constraint; else this one is the nearest.
+        is_met: Whether any configuration meets the constraint; else `cost` is the nearest to it.
     """
 
     name: Name

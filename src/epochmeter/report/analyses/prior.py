@@ -71,9 +71,9 @@ def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
 
 
 def to_grid(measured: Sequence[Cost], columns: Mapping[str, Column] | None = None) -> Grid:
-    """Return the measured configurations, then those not run with the values of their keys.
+    """Return the measured configurations, followed by those of `columns` that were not run.
 
-    `columns` are the values of all keys that vary, also in the measured configurations.
+    `columns` has the values of all keys that vary, in the same order of configurations.
     """
     first, modes, columns = measured[0].configuration, mode_clocks(measured), columns or {}
     count, size = len(measured), max([len(measured), *map(len, columns.values())])

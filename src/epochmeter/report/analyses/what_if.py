@@ -185,7 +185,7 @@ def _load(
     If the device sets the pace, the workers' timers are more precise, and any time beyond theirs is the device's.
 
     Returns:
-        Time of a worker to load a batch; time of the device, if it sets the pace; whether the first is no upper bound.
+        Time of a worker to load a batch; time of the device, if it sets the pace; whether the worker's time is exact.
     """
     stall_s = max(0.0, seconds - device_s)
     if not workers:

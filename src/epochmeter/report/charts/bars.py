@@ -91,7 +91,7 @@ def _stacked(
     name: str, metric: str, configurations: Sequence[Configuration],
     parts_of: Callable[[Configuration, float], dict[str, float]], caption: Caption,
 ) -> list[Chart]:  # fmt: skip
-    """Draw the bars of the configurations whose parts are known: the least, and more in a chart that the page folds."""
+    """Draw configurations with known parts as bars: the smallest, and further ones in a chart that the page folds."""
     base, label = ("s", phrase("time_per_epoch")) if metric == TIME else ("J", phrase("energy_per_epoch"))
     totals = [(entry, total) for entry in configurations if (total := mean_sd(entry, metric))]
     bars = [
