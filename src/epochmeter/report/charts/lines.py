@@ -108,12 +108,12 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
 
 def _epochs(name: str, metric: str, fastest: Sequence[Configuration], palette: Palette, scope: str = "") -> list[Chart]:
     """Draw the first of these configurations that have several epochs, one panel each."""
-    quantity_name, base = ("energy", "J") if metric.endswith("_j") else ("time", "s")
+    kind, base = ("energy", "J") if metric.endswith("_j") else ("time", "s")
     with_epochs = ((entry, values) for entry in fastest if len(values := _by_epoch(entry, metric)) > 1)
     shown = dict(islice(with_epochs, MAX_PANELS))
     if not shown:
         return []
-    axis = vega.make_axis(phrase(quantity_name), [*chain(*(values.values() for values in shown.values()))], base, zero=True)
+    axis = vega.make_axis(phrase(kind), [*chain(*(values.values() for values in shown.values()))], base, zero=True)
     rows = []
     for entry, values in shown.items():
         place = {"panel": entry.title, "color": palette.color(entry)}
@@ -128,7 +128,7 @@ def _epochs(name: str, metric: str, fastest: Sequence[Configuration], palette: P
         "fastest": len(fastest) > MAX_PANELS and MAX_PANELS,
         "scope": scope,
     }
-    return [Chart(name, phrase(f"epochs_{quantity_name}"), _panels(rows, phrase("epoch"), axis, has_points=True), caption)]
+    return [Chart(name, phrase(f"epochs_{kind}"), _panels(rows, phrase("epoch"), axis, has_points=True), caption)]
 
 
 def _panels(rows: vega.Rows, x: str, y: vega.Axis, *, has_points: bool) -> vega.Spec:
