@@ -159,7 +159,7 @@ def submit_missing(
     active job has another configuration; RuntimeError if Slurm or submitit is missing, or Slurm refuses the jobs.
     """
     nodes, entries = slurm.list_nodes(launcher["partition"]), log.entries()
-    active = {id_ for id_, job in slurm.list_jobs(log.name).items() if not job.has_ended}
+    active = {job_id for job_id, job in slurm.list_jobs(log.name).items() if not job.has_ended}
     if unlogged := sorted(active - {entry.job for entry in entries.values()}):  # they write to the folders of runs
         slurm.cancel(unlogged)
         raise RuntimeError(

@@ -138,10 +138,10 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
         if existing := manifest.load_valid(folder, dataset):
             return existing
         say(f"preparing dataset {dataset.name} in {folder}")
-        with create_atomically(folder) as made:
-            facts = _get_facts(dataset, "make", made, say)
-            description = manifest.describe_folder(made, dataset, facts, "make")
-            description.write(made / MANIFEST_NAME)
+        with create_atomically(folder) as unfinished:
+            facts = _get_facts(dataset, "make", unfinished, say)
+            description = manifest.describe_folder(unfinished, dataset, facts, "make")
+            description.write(unfinished / MANIFEST_NAME)
     return description
 
 

@@ -11,7 +11,7 @@ except ImportError:
 class EpochMeter(Callback):
     """Measures the epochs and evaluations of `Trainer.fit`; give it to the Trainer in `callbacks=`.
 
-    Its arguments are those of `Meter`, which is `meter`: `meter.last` has time and energy of the last epoch.
+    The arguments are those of `Meter`. The attribute `meter` is that `Meter`: `meter.last` measures the last epoch.
     """
 
     def __init__(self, *overrides):

@@ -8,7 +8,7 @@ from epochmeter.agent.meter import Meter
 class EpochMeter(TrainerCallback):
     """Measures the epochs and evaluations of `Trainer.train`; give it to the Trainer in `callbacks=`.
 
-    Its arguments are those of `Meter`, which is `meter`: `meter.last` has time and energy of the last epoch.
+    The arguments are those of `Meter`. The attribute `meter` is that `Meter`: `meter.last` measures the last epoch.
     """
 
     def __init__(self, *overrides):

@@ -39,7 +39,7 @@ def reuse_pool(sweep: Path) -> dict[str, list[Path]]:
 
 
 def find_completed(folder: Path, identity: str) -> Record | None:
-    """Return the run that a run's folder references, if it still has this identity, else another without reference."""
+    """Return the referenced run if it still has this identity, else a completed run that no run references."""
     record = referenced_record(folder)
     if record and read_json(record.folder / "completed.json").get("identity") == identity:
         return record

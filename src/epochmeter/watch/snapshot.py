@@ -115,8 +115,8 @@ class SweepRow:
 
     Attributes:
         overrides: Overrides in which the runs of the sweep differ, by key.
-        host: The machine that measures or measured it; empty if it is not known, as `slurm_job`.
-        epoch_s: Time of the mean steady epoch; None before the first, as its energy and its fraction in data stalls.
+        host: The machine that measures or measured it; empty if it is not known, like `slurm_job`.
+        epoch_s: Time of the mean steady epoch; None before the first, like its energy and its fraction in data stalls.
         duration_s: Time from the start to the end, or to now; None if it has not started.
         progress: None unless the run is active.
         is_reused: Whether another sweep measured it.

@@ -112,7 +112,7 @@ def _save_energy(
     """Yield a lower power limit if the least energy was at the lowest, or on a GPU without a limit."""
     device, limits = (
         configuration.job.get("device") or {},
-        [w for other in tried for w in positive_values(other, LIMIT)],
+        [limit_w for other in tried for limit_w in positive_values(other, LIMIT)],
     )
     powers_w = [min(limits)] if limits and min(limits) in positive_values(configuration, LIMIT) else []
     if not limits and device.get("accelerator", "cpu") != "cpu" and not device.get("rails"):  # a board has modes

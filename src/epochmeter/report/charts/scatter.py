@@ -145,10 +145,10 @@ def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Pale
     is_large = len(rows) > MAX_SVG_MARKS
     place = {"x": x.channel("x"), "y": y.channel("y")}
     legend = {"title": None} if len(palette.kinds) > 1 else None
-    looks = {"color": [*palette.colors.values()], "shape": vega.SHAPES[: len(palette.kinds)]}
+    marks = {"color": [*palette.colors.values()], "shape": vega.SHAPES[: len(palette.kinds)]}
     kinds = {
         name: channel("kind:N", scale={"domain": palette.kinds, "range": values}, legend=legend)
-        for name, values in looks.items()
+        for name, values in marks.items()
     }
     encoding = {**place, **kinds, **vega.on_hover("title", "time", "energy", "runs")}
     layers = []

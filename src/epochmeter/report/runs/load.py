@@ -34,7 +34,7 @@ from epochmeter.shared.record import SCHEMA, is_steady
 MAX_ONE_PROCESS = 1000
 """More records than these are read by two processes: sending runs takes a third of the time to read them."""
 CLOCKS = ("cores", "cpu_hz", "gpu_hz", "emc_hz")  # fields of a power mode in host.json
-YAML_VALUES = {"True": "true", "False": "false", "None": "null"}  # as Hydra's sweeps write them -> as one types them
+YAML_VALUES = {"True": "true", "False": "false", "None": "null"}  # as Hydra's sweeps write them -> as YAML
 _SHARED: dict[bytes, Any] = {}
 
 
@@ -265,7 +265,7 @@ def _content(path: str) -> bytes:
 
 
 def _content_or_empty(path: str) -> bytes:
-    """Return the content of a file; empty if it is lost, which costs the run nothing else."""
+    """Return the content of a file; empty if it cannot be read, so that the run is still loaded."""
     with suppress(OSError):
         return _content(path)
     return b""
