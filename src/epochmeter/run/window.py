@@ -18,7 +18,8 @@ from epochmeter.shared.units import NANOSECOND
 
 MAX_EXCESS_S, MAX_EXCESS_FRACTION = 0.02, 0.01
 """How much longer than its window, in seconds or as a fraction, the time between the two readings may be."""
-MAX_TERM_EXCESS_S = 0.5  # of a term of a total, whose uncertainty includes that time: reading eight GPUs takes long
+MAX_TERM_EXCESS_S = 0.5
+"""The same for a term of a total, whose uncertainty includes that time: reading eight GPUs takes long."""
 SUM_KEYS = (*ENERGIES, "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
 RATES = {"samples": "samples_per_s", "images": "images_per_s", "tokens": "tokens_per_s"}
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"

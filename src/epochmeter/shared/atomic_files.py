@@ -47,7 +47,7 @@ def write_atomically(path, write):
 
 
 def lock_folder(folder, wait=True):
-    """Return a descriptor whose closing releases the lock; None if another process has it and `wait` is False.
+    """Lock a folder; return a descriptor to close, or None if another process has the lock and `wait` is False.
 
     NFS cannot lock folders: there, a file in the folder is locked. If nothing can be locked, every caller succeeds.
     """

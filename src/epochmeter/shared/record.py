@@ -109,7 +109,10 @@ class Record:
                 (self.folder / CHECKPOINT).unlink()
 
     def checkpoint(self, verify=False):
-        """Return the metadata, `record_id` and completed `epochs`; None if it is damaged, or with `verify` the file."""
+        """Return the checkpoint's metadata: `record_id` of its run, and completed `epochs`; None if it is unreadable.
+
+        With `verify`, all of its content is compared with its checksums.
+        """
         try:
             with zipfile.ZipFile(str(self.folder / CHECKPOINT)) as archive:
                 if verify and archive.testzip():
@@ -132,7 +135,7 @@ class Record:
         self._archive_files([path for path in ends if path.exists()], self._attempt_count() + 1)
 
     def archive_attempt(self):
-        """Move an attempt's files, without its checkpoint, to a folder of its own; finish an interrupted call."""
+        """Delete an attempt's checkpoint, and move its other files to a new folder, or that of an interrupted call."""
         entries = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK_NAME))]
         files = [path for path in entries if path.name not in CHECKPOINTS]
         files.sort(key=lambda path: path.name != "job.json")  # moved first: without it, the rest is no run

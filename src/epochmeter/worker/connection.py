@@ -18,7 +18,7 @@ class ControllerGoneError(SystemExit):
 
 
 class ControllerConnection:
-    """A process's own connection; the controller notices the process's end by it, and the process the controller's."""
+    """A process's own connection: the controller notices its end and its errors, and it ends with the controller."""
 
     reply_limit_s = None
 
@@ -73,7 +73,7 @@ class ControllerConnection:
 
 
 class RankedConnection:
-    """The connection of all ranks: when all have arrived, the first of each node sends the request for them."""
+    """The connection of all ranks: the first of a node sends the request when all have arrived; all get the reply."""
 
     def __init__(self, connection, strategy):
         self._connection, self._strategy = connection, strategy
