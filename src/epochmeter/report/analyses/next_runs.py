@@ -110,10 +110,8 @@ def _save_energy(
     configuration: Configuration, _: Bottleneck, tried: Sequence[Configuration]
 ) -> Iterator[tuple[str, str]]:
     """Yield a lower power limit if the least energy was at the lowest, or on a GPU without a limit."""
-    device, limits = (
-        configuration.job.get("device") or {},
-        [limit_w for other in tried for limit_w in positive_values(other, LIMIT)],
-    )
+    device = configuration.job.get("device") or {}
+    limits = [limit_w for other in tried for limit_w in positive_values(other, LIMIT)]
     powers_w = [min(limits)] if limits and min(limits) in positive_values(configuration, LIMIT) else []
     if not limits and device.get("accelerator", "cpu") != "cpu" and not device.get("rails"):  # a board has modes
         powers_w = [cost.power_w / (configuration.devices or 1) for cost in costs([configuration]) if cost.power_w]

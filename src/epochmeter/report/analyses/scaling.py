@@ -73,7 +73,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A configuration on several devices without a run on one with any of the `batches`."""
+    """A configuration on several devices without a run on one device of its host with any of the `batches`."""
 
     title: str
     strategy: str
@@ -101,6 +101,7 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
     if all(entry.strategy == SINGLE for entry in configurations):
         return None
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
+    several_hosts = on_several_hosts(configurations)
     measured = [entry for entry in configurations if positive_values(entry, SPEED)]
     means = positive_means({entry: entry.values(SPEED) for entry in measured})
     speedups, energies = (Ratios({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
@@ -108,7 +109,7 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
     for group in groups(measured, VARIED):
         ones = sorted((entry for entry in group if entry.devices == 1), key=lambda one: one.strategy == SINGLE)
         for entry in (entry for entry in group if entry.devices != 1):
-            title = entry.named(names, on_several_hosts(configurations))
+            title = entry.named(names, several_hosts)
             batches = {WEAK: entry.device_batch, STRONG: entry.global_batch}
             pairs = {kind: one for kind, batch in batches.items() for one in ones if one.device_batch == batch}
             for kind, one in pairs.items():
