@@ -282,8 +282,8 @@ def _tukey(count: int, dof: int) -> float:
     density = weights * np.exp(dof / 2 * math.log(dof) + (dof - 1) * np.log(deviations) - dof * deviations**2 / 2)
     largest = 8.5 * at
     density_of_largest = count * 8.5 * weights * np.exp(-(largest**2) / 2) / math.sqrt(2 * math.pi)
-    low, high = 0.0, 1e4
-    while high - low > 1e-6:
+    low, high = 0.0, 1e3
+    while high - low > 1e-5:
         value = (low + high) / 2
         within = ndtr(largest) - ndtr(largest - value * deviations[:, None])
         probability = density @ (within ** (count - 1) @ density_of_largest) / density.sum()

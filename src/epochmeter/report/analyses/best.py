@@ -127,10 +127,11 @@ def _widened(choices: list[Best], ranked: Sequence[Cost]) -> list[Best]:
         positive_means({cost.configuration: values(cost) for cost in ranked if values(cost)}, counts)
         for values in (TIMES, JOULES)
     )
-    return [
-        replace(choice, cost=replace(choice.cost, time=times[key], energy=energies.get(key)))
-        for choice, key in ((choice, choice.configuration) for choice in choices)
+    costs = [
+        replace(choice.cost, time=times[choice.configuration], energy=energies.get(choice.configuration))
+        for choice in choices
     ]
+    return [replace(choice, cost=cost) for choice, cost in zip(choices, costs, strict=True)]
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:

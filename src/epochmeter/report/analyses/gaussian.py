@@ -129,7 +129,10 @@ class Error:
 
 
 def encode(settings: Sequence[Sequence[str]]) -> Array:
-    """Return coordinates from 0 to 1, one row per configuration: one per name (one of two), logarithms of numbers."""
+    """Return coordinates from 0 to 1, one row per configuration.
+
+    Numbers have one, on a logarithmic scale unless some are negative; names have one per value, or one for two values.
+    """
     columns: list[Any] = []
     for column in zip(*settings, strict=True):
         try:
@@ -184,7 +187,10 @@ def fit_weighted(models: Mapping[str, Model], weights: Mapping[str, float], grid
 
 
 def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, float], list[Error]]:
-    """Return the weight of each model, and the errors of time, power and energy of held-out configurations."""
+    """Return the weight of each model, and the errors of time, power and energy of held-out configurations.
+
+    The energy has errors of its own, as those of time and power may be correlated.
+    """
     from sklearn.model_selection import KFold
 
     count = len(grid)
@@ -210,8 +216,9 @@ def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, f
 
 def _error(errors: Array, guesses: Array, deviations: Array, pseudo_errors: float) -> Error:
     width = calibrated_width(errors, deviations, pseudo_errors)
-    relative, guess = np.abs(np.expm1(errors)), float(np.median(np.abs(np.expm1(guesses))))
-    median, within = float(np.median(relative)), int(np.sum(np.abs(errors) <= width * deviations))
+    relative, guessed = np.abs(np.expm1(errors)), np.abs(np.expm1(guesses))
+    median, guess = float(np.median(relative)), float(np.median(guessed))
+    within = int(np.sum(np.abs(errors) <= width * deviations))
     is_useful = median <= MIN_EFFECT or bool(np.sum(errors**2) < MAX_UNEXPLAINED * np.sum(guesses**2))
     return Error(median, float(relative.max()), guess, within, len(errors), width, is_useful)
 

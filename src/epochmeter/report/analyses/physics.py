@@ -83,11 +83,11 @@ def mean_logs(parameters: Array, grid: Grid) -> Array:
     waiting = _softplus(half - batch)  # log(1 + half / batch)
     computing, resting = -_softplus(fading * waiting - duty), -_softplus(duty - fading * waiting)
     slowdown = np.exp(slope) * _softplus(excess - knee, np.exp(bend))
-    by_clocks = _clock_effects(of_clocks, grid.clocks, resting, computing + slowdown)
-    time = level + np.logaddexp(waiting, batch - large) + np.logaddexp(resting, computing + slowdown) + by_clocks[0]
-    busy = np.minimum(computing + by_clocks[1], -MIN_REST)
-    rest = idle + by_clocks[2] + np.log(-np.expm1(busy))
-    active = peak + by_clocks[3] - _softplus(excess, SOFTNESS)
+    of_time, of_duty, of_idle, of_active = _clock_effects(of_clocks, grid.clocks, resting, computing + slowdown)
+    time = level + np.logaddexp(waiting, batch - large) + np.logaddexp(resting, computing + slowdown) + of_time
+    busy = np.minimum(computing + of_duty, -MIN_REST)
+    rest = idle + of_idle + np.log(-np.expm1(busy))
+    active = peak + of_active - _softplus(excess, SOFTNESS)
     return np.stack([time, np.logaddexp(rest, busy + active)])[: len(grid.logs)]
 
 

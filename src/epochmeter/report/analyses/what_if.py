@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
@@ -99,22 +99,23 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]]) -> Pipeline:
     start_s, first_s = 0.0, mean(cold, "loader_start_s")
     if workers and not configuration.job.get("persistent_workers", True) and None not in (first_s, timed_s):
         start_s = max(0.0, (first_s or 0.0) - (timed_s or 0.0))
-    load_s, device_s, exact = _load(t2 - start_s, t1, steps, workers, timed_s)
-    warm_s, warm_device_s, warm_exact = _load(t3 - start_s, t1, steps, workers, warm_timed_s)
+    cold_load = _load(t2 - start_s, t1, steps, workers, timed_s)
+    warm_load = _load(t3 - start_s, t1, steps, workers, warm_timed_s)
     # More workers than cores wait for each other: their timers, too, are longer than the work.
-    prep_s = warm_s * min(1.0, (cores or math.inf) / max(1, workers * ranks))
+    prep_s = warm_load.load_s * min(1.0, (cores or math.inf) / max(1, workers * ranks))
     in_files = configuration.job["dataset"]["layout"] == "files"
+    fetches = in_files and cold_load.load_s - warm_load.load_s > MIN_EFFECT * cold_load.load_s
     pipeline = Pipeline(
         steps=steps,
-        device_s=next((seconds for seconds in (device_s, warm_device_s) if seconds is not None), t1),
+        device_s=next((load.device_s for load in (cold_load, warm_load) if load.device_s is not None), t1),
         cold_s=t2,
-        fetch_s=load_s - prep_s if in_files and load_s - warm_s > MIN_EFFECT * load_s else 0.0,
+        fetch_s=cold_load.load_s - prep_s if fetches else 0.0,
         prep_s=prep_s,
         workers=workers,
         cores=cores,
         ranks=ranks,
         start_s=start_s,
-        exact=exact and warm_exact,
+        exact=cold_load.exact and warm_load.exact,
     )
     # Training uses the processor as on synthetic batches, as far as the measured epochs leave time for it.
     host_s = (mean(rows[SYNTHETIC], "cpu_utilization") or 0.0) * t1
@@ -177,27 +178,30 @@ def predictions(
     return results
 
 
-def _load(
-    seconds: float, device_s: float, steps: float, workers: int, timed_s: float | None
-) -> tuple[float, float | None, bool]:
-    """Explain a time per epoch: the inverse of `epoch_s`.
+class _Load(NamedTuple):
+    """Time of a worker to load a batch (if not exact, an upper bound); and of the device, if it sets the pace."""
+
+    load_s: float
+    device_s: float | None = None
+    exact: bool = True
+
+
+def _load(seconds: float, device_s: float, steps: float, workers: int, timed_s: float | None) -> _Load:
+    """Return the load time that explains a time per epoch: the inverse of `epoch_s`.
 
     If the device sets the pace, the workers' timers are more precise, and any time beyond theirs is the device's.
-
-    Returns:
-        Time of a worker to load a batch; time of the device, if it sets the pace; whether the worker's time is exact.
     """
     stall_s = max(0.0, seconds - device_s)
     if not workers:
-        return stall_s / steps, None, True
+        return _Load(stall_s / steps)
     rounds, last = _rounds(steps, workers)
     paced_s = (max(seconds, device_s) - last * device_s / steps) / rounds
     matters = stall_s > MIN_EFFECT * seconds
     if timed_s is None:
-        return min(paced_s, stall_s) if matters else paced_s, None, matters
+        return _Load(min(paced_s, stall_s) if matters else paced_s, exact=matters)
     if matters and rounds * timed_s + last * device_s / steps > timed_s + device_s:
-        return paced_s, None, True
-    return timed_s, seconds - timed_s, True
+        return _Load(paced_s)
+    return _Load(timed_s, seconds - timed_s)
 
 
 def _rounds(steps: float, workers: int) -> tuple[int, float]:

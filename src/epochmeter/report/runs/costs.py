@@ -52,8 +52,10 @@ class Cost:
     @cached_property
     def power_w(self) -> float | None:
         """Mean power; None without energy."""
+        if self.energy_j is None:
+            return None
         watts = positive_values(self.configuration, POWER) if self.target is None else []
-        return self.energy_j and (math.fsum(watts) / len(watts) if watts else self.energy_j / self.time_s)
+        return math.fsum(watts) / len(watts) if watts else self.energy_j / self.time_s
 
 
 def costs(configurations: Sequence[Configuration]) -> list[Cost]:
