@@ -197,7 +197,7 @@ def put(root: Path, files: Mapping[str, str]) -> Path:
 
 
 def write_checkpoint(record: Record, record_id: str, epochs: int) -> None:
-    """Write the checkpoint of a run after so many epochs, as torch would."""
+    """Write the checkpoint of a run after this number of epochs, as torch would."""
     with zipfile.ZipFile(record.folder / CHECKPOINT, "w") as archive:
         archive.writestr("archive/data/0", b"weights" * 99)
         archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": record_id, "epochs": epochs}))

@@ -247,7 +247,7 @@ def counter_term(case: Case, seconds: float, energy_j: float, sampling: Sampling
 def simulate(name: str, case: Case, *, window_s: float, runs: int, windows: int = 1) -> Errors:
     """The errors of the energy of runs with one or several windows, with pauses of up to 0.3 s between them.
 
-    The runs of a case are the same ones each time.
+    A case has the same runs each time.
     """
     chance = Random(f"{name} {window_s} {case.period_s}")
     rows = []

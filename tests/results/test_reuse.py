@@ -59,7 +59,7 @@ def refer(folder, origin, *overrides):
 
 
 def reused_by(new, *identities):
-    """The runs that the next runs of a sweep reuse: `A/0`, or None for one that is measured."""
+    """The runs that the next runs of a sweep reuse: `A/0`, or None for a run that is measured."""
     reuse_pool.cache_clear()
     runs = [find_completed(new / f"1{place}", identity) for place, identity in enumerate(identities)]
     return [run and f"{run.folder.parent.name}/{run.folder.name}" for run in runs]

@@ -77,7 +77,7 @@ class PassKinds:
         return id(window.loader()) in self._ahead
 
     def name(self, window, is_first_epoch, has_optimizer):
-        """Return a closed window's name; None for a pass before the first epoch, or one that only reads samples.
+        """Return a closed window's name; None for a pass before the first epoch or a pass that only reads samples.
 
         `has_optimizer`: whether the script has made a step of a torch optimizer.
         """

@@ -78,7 +78,7 @@ def run_on_cluster(
 ) -> None:
     """Run the tasks on Slurm's nodes and report each run when it ends, or at once if it was completed before.
 
-    Ctrl-C cancels all jobs that have not ended and reports those that had started; an error of `report` cancels them.
+    Ctrl-C cancels all jobs that have not ended and reports those that had started; an error of `report` only cancels.
     After any other signal the jobs continue. Raises the errors of `submit_missing`.
     """
     log, terminal, poll_s = SubmissionLog(sweep), Terminal(), launcher["poll_s"]

@@ -171,7 +171,7 @@ def _unshared(
 ) -> tuple[list[Configuration], list[Configuration], list[str]]:
     """Return the configurations of both sweeps without shared runs, and the names of these.
 
-    Runs that are in both sweeps, as one reuses them from the other, would show no change.
+    Runs that one sweep reuses from the other are in both, and would show no change.
     """
     shared = {run.name for run in before} & {run.name for run in after}
     first, second = (group_repeats([run for run in side if run.name not in shared]) for side in (before, after))

@@ -25,7 +25,7 @@ READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 @lru_cache(maxsize=1)
 def reuse_pool(sweep: Path) -> dict[str, list[Path]]:
-    """Return the completed runs next to a sweep by identity, the earliest first, without those that it refers to."""
+    """Return the completed runs next to a sweep by identity, the earliest first, without runs that it references."""
     references = [record for path in sweep.glob(f"*/{REFERENCE}") if (record := referenced_record(path.parent))]
     used = {(record.folder.parent.name, record.folder.name) for record in references}
     ends: dict[str, list[tuple[str, Path]]] = defaultdict(list)

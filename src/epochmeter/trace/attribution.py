@@ -47,7 +47,7 @@ class ModuleTime:
 
 @dataclass
 class Activity:
-    """Time of all operators, or kernels, of one name; that of Python code outside operators has no calls."""
+    """Time of all operators, or kernels, of one name. The row of Python code outside operators has no calls."""
 
     name: str
     calls: int

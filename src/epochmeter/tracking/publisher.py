@@ -47,7 +47,7 @@ class Tracker:
     """Follows a run, between windows only: publishes its record to MLflow and writes TensorBoard event files.
 
     MLflow is called in a background thread that is idle during windows. Without a destination, nothing is published.
-    Of queued runs, only those with the same one are published. An error in writing event files ends only them.
+    Only queued runs with the same destination are published. An error in writing event files ends only their writing.
     """
 
     def __init__(self, record: Record, destination: Destination | None = None, events: Events | None = None):

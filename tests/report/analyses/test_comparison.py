@@ -61,10 +61,10 @@ def test_interval_of_the_ratio_of_repeats_decides():
 
 def test_one_of_many_small_p_values_is_inconclusive():
     """One p-value of 0.03 among twenty is what chance alone brings."""
-    afters = {4: [10.3, 10.2, 10.4]}
+    slower = {4: [10.3, 10.2, 10.4]}
     before, after = (
         [each for n in range(20) for each in repeated(times.get(n, others), first=3 * n, batch=8 * (n + 1))]
-        for times, others in (({}, [10.0, 10.1, 10.2]), (afters, [10.0, 10.15, 10.2]))
+        for times, others in (({}, [10.0, 10.1, 10.2]), (slower, [10.0, 10.15, 10.2]))
     )
     result = sweeps_compared(before, after)
     (seeming,) = [each for each in result.differences if each.title == "batch 40"]

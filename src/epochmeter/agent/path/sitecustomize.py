@@ -16,7 +16,7 @@ sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != FOLDE
 own = sys.modules.pop("sitecustomize")
 try:
     with contextlib.suppress(ImportError):
-        importlib.import_module("sitecustomize")  # another one, which this module hides
+        importlib.import_module("sitecustomize")  # another `sitecustomize`, which this module hides
 finally:
     sys.modules.setdefault("sitecustomize", own)
 if "EPOCHMETER_AGENT" in os.environ:

@@ -1,4 +1,4 @@
-"""The best configurations by time and energy, per epoch or up to the quality target if all have the same one.
+"""The best configurations by time and energy, per epoch or up to the quality target if all have the same target.
 
 The trade-off is that of J. You, J.-W. Chung, M. Chowdhury, Zeus: Understanding and Optimizing GPU Energy Consumption of
 DNN Training, NSDI 2023: the minimum of eta x energy + (1 - eta) x maximum power x time. Maximum power is the highest

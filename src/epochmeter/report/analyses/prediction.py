@@ -144,7 +144,7 @@ def predict(
 
 
 def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:
-    """Return the keys of the grid with their values, and the keys that follow from another one, such as `storage.root`.
+    """Return the keys of the grid with their values, and the keys that follow from another key, such as `storage.root`.
 
     A key that was not overridden is part of the grid if the others do not determine it: `data_source` sets `cache`.
     """

@@ -121,7 +121,7 @@ def write_errors(folder: Path) -> Iterator[None]:
 
 
 def write_report(report: Report, folder: Path, say: Callable[..., None], artist: Artist | None) -> list[Path]:
-    """Write the files of a report, and remove those that only an earlier report had; return them, the page first."""
+    """Write the files of a report, remove outdated ones, and return their paths, the page first."""
     names = [f"{name}.{suffix}" for name in SWEEP_PAGES for suffix in ("json", "md", "xml")]
     pictures = [*folder.glob(f"{CHARTS}/*.png"), *folder.glob(f"{CHARTS}/*.svg")]
     # Without an earlier report, such files are of a sweep or of a person.
