@@ -155,6 +155,7 @@ class LimitSearch:
         return Choice(best, self._confidence_in(best), (saving, low, high), slowdown, self._is_allowed(best))
 
     def _confidence_in(self, best: int) -> float:
+        """Return the probability that no tried limit that keeps the bounds has a cost lower by more than the margin."""
         costs, times = self._costs.draws(), self._times.draws()
         own, default = self.tried.index(best), self.tried.index(self.default)
         is_allowed = np.array([limit == best or not self._exceeds_power(limit) for limit in self.tried])

@@ -183,6 +183,7 @@ class PowerSeries:
         )
 
     def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
+        """The longest estimated renewal period of the sensors with an unknown one; None if none can be estimated."""
         unknown = (watts[name] for name, domain in self.domains.items() if domain.response.renewal_s is None)
         estimates = (renewal_s(times_s[np.isfinite(values)], values[np.isfinite(values)]) for values in unknown)
         return max(filter(None, estimates), default=None)

@@ -124,7 +124,10 @@ def _times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[s
 
 
 def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, int]:
-    """Return the length of a device's idle gaps by cause: the host if it launched the next activity in the gap."""
+    """Return the length of a device's idle gaps by cause.
+
+    The host causes a gap if it launched the next activity after the device had become idle, or if there is no next one.
+    """
     launch = trace.launch[activities]
     following = np.searchsorted(trace.start_ns[activities], gaps.end, side="left")
     launched_ns = np.append(np.where(launch == NONE, -1, trace.start_ns[launch]), LAST_NS)[following]

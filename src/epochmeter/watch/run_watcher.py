@@ -228,6 +228,7 @@ class RunWatcher:
         return splits
 
     def _missing(self, state: State, has_power: bool, has_gauges: bool) -> dict[str, str]:
+        """Return why energy, power and gauges are not recorded; power has a reason only if energy is recorded."""
         later = "no samples are recorded yet" if state in ACTIVE and not self._windows else ""
         reasons = {}
         if no_energy := no_energy_reason(self._run):

@@ -68,8 +68,9 @@ class AppliedSettings:
     """Change device settings for the duration of a `with` block and restore them in reverse order.
 
     A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
-    restoration are delivered after it. A setting that cannot be restored stays in the journal, and raises RuntimeError
-    unless another exception ends the block. This is no generator, which a signal may end before its `finally` block.
+    restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start, and
+    raises RuntimeError at exit unless another exception ends the block. This class is no generator, which a signal may
+    end before its `finally` block.
     """
 
     def __init__(self, targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify) -> None:
@@ -119,7 +120,8 @@ class AppliedSettings:
         messages = []
         for name, applied in self.applied.items():
             try:
-                if not self._knobs[name].is_equal(now := self._knobs[name].get(), applied):
+                now = self._knobs[name].get()
+                if not self._knobs[name].is_equal(now, applied):
                     messages.append(f"{name} was set to {applied}, but something changed it to {now}.")
             except (OSError, RuntimeError) as error:
                 messages.append(f"cannot read {name}, which was set to {applied}: {error}")

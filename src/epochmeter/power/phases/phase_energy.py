@@ -113,6 +113,7 @@ def _solve(
 
 
 def _sensors(search: SensorFit, stated: Sensor | None) -> list[Sensor]:
+    """List the sensor for the solution, then other plausible sensors."""
     if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.best_sensor):
         return [stated, *stated.similar()]
     fit = f"unknown power sensor: the best fit explains {search.explained:.0%} of the variance of the power"
@@ -131,6 +132,7 @@ def _spread(sensors: list[Sensor]) -> list[Sensor]:
 def _solution(
     timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Solve for the energy by phase and its half-width, given a sensor."""
     within = sensor.within(timeline, times_s)
     times_s, watts = times_s[within], watts[within]
     shares = sensor.shares(timeline, times_s)

@@ -61,6 +61,7 @@ class Sensor(NamedTuple):
         return (timeline.spent_s(ends_s) - timeline.spent_s(ends_s - averaging_s)) / averaging_s
 
     def within(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
+        """Whether each reading averages only over power from the window."""
         ends_s = times_s - self.lag_s
         return (ends_s >= self.averaging_s) & (ends_s <= timeline.window_s)
 
