@@ -39,7 +39,7 @@ def reuse_pool(sweep: Path) -> dict[str, list[Path]]:
 
 
 def find_completed(folder: Path, identity: str) -> Record | None:
-    """Return the referenced run if it still has this identity, else a completed run that no run references."""
+    """Return the referenced run if it still has this identity, else a completed run that is not referenced yet."""
     record = referenced_record(folder)
     if record and read_json(record.folder / "completed.json").get("identity") == identity:
         return record
