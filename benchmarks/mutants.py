@@ -178,7 +178,7 @@ MUTANTS = [
     Mutant(
         "datasets/ready.py", "!= (original.files, original.bytes, original.digest)", "is 0", "datasets/test_stage.py"
     ),
-    Mutant("datasets/fetch.py", "if md5 and md5 != (", "if md5 is False and md5 != ("),
+    Mutant("datasets/fetch.py", "if actual != md5:", "if False:"),
     Mutant("trace/device.py", "gaps.end, side=", "gaps.start, side=", "trace/test_hta.py"),
     Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),
     Mutant("trace/kineto.py", "np.lexsort((-duration", "np.lexsort((duration", "trace/test_attribution.py"),
