@@ -135,7 +135,7 @@ class Record:
         self._archive_files([path for path in ends if path.exists()], self._attempt_count() + 1)
 
     def archive_attempt(self):
-        """Delete an attempt's checkpoint, and move its other files to a new folder, or that of an interrupted call."""
+        """Delete an attempt's checkpoint, and move its other files to a new folder, or finish an interrupted move."""
         entries = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK_NAME))]
         files = [path for path in entries if path.name not in CHECKPOINTS]
         files.sort(key=lambda path: path.name != "job.json")  # moved first: without it, the rest is no run

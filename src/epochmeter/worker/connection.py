@@ -18,7 +18,7 @@ class ControllerGoneError(SystemExit):
 
 
 class ControllerConnection:
-    """A process's own connection: the controller notices its end and its errors, and it ends with the controller."""
+    """A process's own connection: when either of the process and the controller ends, the other notices it."""
 
     reply_limit_s = None
 

@@ -131,7 +131,8 @@ class Error:
 def encode(settings: Sequence[Sequence[str]]) -> Array:
     """Return coordinates from 0 to 1, one row per configuration.
 
-    Numbers have one, on a logarithmic scale unless some are negative; names have one per value, or one for two values.
+    A key of numbers has one coordinate, on a logarithmic scale unless some are negative. A key of names has one
+    coordinate per value, or one in total for two values.
     """
     columns: list[Any] = []
     for column in zip(*settings, strict=True):

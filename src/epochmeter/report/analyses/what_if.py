@@ -179,7 +179,7 @@ def predictions(
 
 
 class _Load(NamedTuple):
-    """Time of a worker to load a batch (if not exact, an upper bound); and of the device, if it sets the pace."""
+    """Time of a worker to load a batch, an upper bound unless `exact`, and of the device if it sets the pace."""
 
     load_s: float
     device_s: float | None = None
