@@ -142,8 +142,9 @@ class LimitSearch:
         counts = Counter(probe.limit for probe in self.probes)
         last = {probe.limit: number for number, probe in enumerate(self.probes)}
         again = {best, *rivals} if rivals else {limit for limit in (best, self.default) if counts[limit] < 2}
-        turns = [(counts[limit], last[limit], limit) for limit in again if counts[limit] < MAX_REPEATS]
-        return min(turns)[-1] if turns else None  # the least probed, then the one whose last probe is oldest
+        candidates = [limit for limit in again if counts[limit] < MAX_REPEATS]
+        # The least probed limit, of several the one whose last probe is the oldest.
+        return min(candidates, key=lambda limit: (counts[limit], last[limit]), default=None)
 
     def choice(self) -> Choice:
         """Return the best limit by the probes so far, at least one."""

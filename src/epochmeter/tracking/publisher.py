@@ -124,6 +124,7 @@ class Tracker:
                 store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
 
     def include(self, folders: Sequence[Path]) -> None:
+        """Publish the runs that a sweep's folders reference, as part of the sweep."""
         store, published = self._opened(), None
         for folder in folders:
             published = include_reused(folder, store) or published
