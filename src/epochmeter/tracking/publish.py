@@ -24,7 +24,7 @@ MEASURED = f"tags.`{RECORD_ID}` != ''"  # filter for runs with measurements: tho
 WINDOWS = "epochmeter.windows"  # tag with the number of windows already published
 SWEEPS = "epochmeter.sweeps"
 """Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
-MAX_SWEEPS = 100  # of the latest reusing sweeps in the tag, whose length is limited
+MAX_SWEEPS = 100  # number of reusing sweeps in the tag, the latest ones: the length of a tag is limited
 SUMMARY = "epochmeter.published"  # tag of a run whose means, totals and curves are published
 MAX_BATCH, MAX_ENTITIES = 100, 1000
 

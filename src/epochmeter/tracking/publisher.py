@@ -21,8 +21,10 @@ from epochmeter.tracking.publish import Published, close_dead_runs, include_reus
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
-CLOSE_LIMIT_S, CATCH_UP_LIMIT_S = 30.0, 10.0  # for publishing the end of a run or a sweep, and then queued runs
-NOTICE_S, PREVIOUS_LIMIT_S = 3.0, 600.0  # waits for an earlier run's last call, before and after a message about it
+CLOSE_LIMIT_S = 30.0  # time limit for publishing the end of a run or of a sweep
+CATCH_UP_LIMIT_S = 10.0  # time limit for publishing queued runs after a run; the next run continues
+NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
+PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
 MAX_REASON = 300  # maximum length of an error's reason
 PUBLISH_LOCK = threading.Lock()
 """Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""

@@ -19,7 +19,10 @@ MAX_HEADER_BYTES = 2**16
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One quantity over the last minutes: means per second, at ascending Unix times."""
+    """One quantity over the last minutes: means per second, at ascending Unix times.
+
+    Two are equal only if they are the same object.
+    """
 
     times_s: Sequence[float]
     values: Sequence[float]
@@ -72,7 +75,10 @@ class RecentSamples:
         self.throttling: str | None = None
 
     def read(self, start_s: float) -> Mapping[str, Series]:
-        """Return the quantities by column; the file's clock was 0 at the Unix time `start_s`."""
+        """Return the quantities by column, the same objects again without new samples.
+
+        The file's clock was 0 at the Unix time `start_s`.
+        """
         lines, is_new = self._file.new_lines()
         if is_new:
             self._columns.clear()

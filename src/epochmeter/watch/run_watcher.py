@@ -37,7 +37,7 @@ ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: 
 """State of the record -> state of the view."""
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
 """A run is stalled if its record has not grown for these seconds, and for this multiple of `_longest_silence_s`."""
-MIN_FREE_BYTES = 2**14  # less than the end of a run needs
+MIN_FREE_BYTES = 2**14  # free space below which a disk is full: less than the end of a run needs
 RECENT_WINDOWS = 200  # number of windows from which the remaining time is estimated
 METRICS_AGE_S = 0.02
 """Maximum age in s of an active run's metrics, per recorded window: long runs are summarized less often."""

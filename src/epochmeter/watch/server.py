@@ -39,8 +39,9 @@ from epochmeter.watch.snapshot import RunView, Snapshot
 if TYPE_CHECKING:
     from jinja2 import Template
 
-PERIOD_S, POLL_S = 1.0, 0.5  # shortest time between two readings of the folder, and of a viewer's checks for one
-TIMEOUT_S = 10.0  # after which a connection that neither sends nor receives is closed
+PERIOD_S = 1.0  # shortest time between two readings of the folder
+POLL_S = 0.5  # interval at which a viewer's thread checks for a new reading
+TIMEOUT_S = 10.0  # time after which a connection that neither sends nor receives is closed
 CORE = re.compile(r"cpu\d+_utilization")
 """Gauges of which the page shows the latest value only."""
 LOOPBACK = "127.0.0.1"

@@ -34,7 +34,8 @@ from epochmeter.watch.run_watcher import format_span
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
 
 Line = Sequence[tuple[str, str]]
-"""A line of the picture: texts, each with its style. Rich's own layout takes too much time for ten views of a run."""
+"""A line of the picture: texts without control characters, each with its style. Rich's own layout takes too much time
+for ten views of a run."""
 PERIOD_S = 1.0
 COLORS = {
     **dict.fromkeys(("training", "completed"), "green"),
@@ -43,12 +44,14 @@ COLORS = {
     **dict.fromkeys(("failed", "unreadable"), "red"),
 }
 LEVELS = "▁▂▃▄▅▆▇█"
-MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 48  # of the picture, and of the columns before the sparklines
+MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 48
+"""Smallest width of the picture, and the widths of the columns before the sparklines."""
 MIN_SPAN_S, MIN_INTERVAL_S = 60.0, 2.0
 """Shortest time that a sparkline covers, and a character of it: gauges are read about once per second."""
-OTHER_LINES, OTHER_COLUMNS = 17, 60  # of a sweep's picture besides its table, and of a progress bar's line
+OTHER_LINES = 17  # lines of a sweep's picture that are not in its table
+OTHER_COLUMNS = 60  # columns of a progress bar's line that are not the bar
 CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
-MAX_KEY_WIDTH = 20  # of a value of the user in the table of a sweep
+MAX_KEY_WIDTH = 20  # columns of a value of the user in the table of a sweep
 MAX_WARNINGS, MAX_REASONS = 5, 4
 GAUGES: Mapping[str, Callable[[float], str]] = {
     "utilization": lambda fraction: f"{percent(fraction)} busy",

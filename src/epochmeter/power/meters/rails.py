@@ -22,9 +22,10 @@ from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, Sensors, response_of
 
 SHUNT_STEP_V = 40e-6  # resolution of the INA3221's shunt voltage, and thus of the current: 40 uV
-INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2  # a channel's shunt and its bus voltage
-INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3  # its bus voltage, its shunt and its temperature
-"""The conversion times that a chip can be set to (their datasheets)."""
+INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2
+"""The conversion times that an INA3221 can be set to, for a channel's shunt and its bus voltage (its datasheet)."""
+INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
+"""The same for an INA238: its bus voltage, its shunt and its temperature (its datasheet)."""
 READS_PER_SAMPLE = 10  # of jtop's service: a reading is a sample that was taken up to one period ago
 MAX_AGE_PERIODS = 1.5  # number of periods without a new sample after which the power is unavailable
 MODULE = "module"
