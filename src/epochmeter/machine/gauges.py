@@ -80,7 +80,8 @@ def _temperatures(root: Path) -> Iterator[Gauge]:
 def _jetson(root: Path) -> Iterator[Gauge]:
     loads = (path for pattern in JETSON_LOADS for path in sorted(root.glob(pattern)))
     if load := next(loads, None):
-        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(read_number, load, 1000, 0, 1), "gpu0")
+        read = partial(read_number, load, per_unit=1000, low=0, high=1)
+        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", read, "gpu0")
     for devfreq in gpu_devfreqs(root)[:1]:
         yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(read_number, devfreq / "cur_freq"), "gpu0")
 
@@ -88,6 +89,7 @@ def _jetson(root: Path) -> Iterator[Gauge]:
 def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
     """List the throttling gauges of a board or a CPU; `by_heat` is the cause for thermal throttling."""
     counts = sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count"))
+    # Of each package the counter at its first core.
     packages = {read_text(count.parents[1] / "topology/physical_package_id"): count for count in reversed(counts)}
     for package, count in sorted(packages.items()):
         label = f"CPU package {package} thermal throttling"

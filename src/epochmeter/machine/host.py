@@ -106,10 +106,10 @@ def _power_limits_w(root: Path) -> dict[str, float]:
 def long_term_limits(root: Path) -> list[Path]:
     """List the files of each CPU package's long-term power limit, in microwatts; OSError if RAPL cannot be read."""
     limits = []  # without those of the platform (psys), and of the second interface to the packages (mmio)
-    for term in sorted(root.glob("sys/class/powercap/intel-rapl:*/constraint_*_name")):
-        is_of_package = re.match(r"package-\d", term.with_name("name").read_text())
-        if is_of_package and term.read_text().strip() == "long_term":
-            limits.append(term.with_name(term.name.replace("name", "power_limit_uw")))
+    for constraint in sorted(root.glob("sys/class/powercap/intel-rapl:*/constraint_*_name")):
+        is_of_package = re.match(r"package-\d", constraint.with_name("name").read_text())
+        if is_of_package and constraint.read_text().strip() == "long_term":
+            limits.append(constraint.with_name(constraint.name.replace("name", "power_limit_uw")))
     return [limit for limit in limits if limit.exists()]
 
 
