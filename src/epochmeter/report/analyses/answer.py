@@ -111,13 +111,13 @@ class Answer:
     @cached_property
     def rows(self) -> list[Row]:
         """The configurations that are the best by any criterion, and the baseline."""
-        rows, base = dict[Configuration, Row](), self.baseline
-        named = [*((choice.name, choice.cost) for choice in self.choices), *([("baseline", base)] if base else [])]
-        comparable = [cost for cost in self.costs if base and cost.covers == base.covers]
-        ratios = [
-            Ratios({cost.configuration: cost.times_s for cost in self.costs if base}),
-            Ratios({cost.configuration: cost.joules for cost in comparable}),
-        ]
+        rows, ratios = dict[Configuration, Row](), list[Ratios]()
+        named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
+        if base := self.baseline:
+            named.append(("baseline", base))
+            comparable = [cost for cost in self.costs if cost.covers == base.covers]
+            ratios.append(Ratios({cost.configuration: cost.times_s for cost in self.costs}))
+            ratios.append(Ratios({cost.configuration: cost.joules for cost in comparable}))
         for name, cost in named:
             key, factors = cost.configuration, list[Estimate | None]()
             if base and key is not base.configuration:

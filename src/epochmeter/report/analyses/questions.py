@@ -154,9 +154,8 @@ def _memory_growths(configurations: Sequence[Configuration]) -> Iterator[tuple[s
     sizes = {entry: size for entry in configurations if (size := entry.mean(MEMORY))}
     for key in (key for key in varied([*sizes]) if "." not in key):
         ordered = [sorted(group, key=sizes.__getitem__) for group in groups([*sizes], [key])]
-        least, most = max(
-            ((group[0], group[-1]) for group in ordered), key=lambda pair: sizes[pair[1]] / sizes[pair[0]]
-        )
+        pairs = [(group[0], group[-1]) for group in ordered]
+        least, most = max(pairs, key=lambda pair: sizes[pair[1]] / sizes[pair[0]])
         if sizes[most] > (1 + MIN_EFFECT) * sizes[least]:
             yield key, (least, most)
 

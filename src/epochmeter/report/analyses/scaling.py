@@ -111,6 +111,7 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
         for entry in (entry for entry in group if entry.devices != 1):
             title = entry.named(names, several_hosts)
             batches = {WEAK: entry.device_batch, STRONG: entry.global_batch}
+            # Of several on one device, the last is compared with.
             pairs = {kind: one for kind, batch in batches.items() for one in ones if one.device_batch == batch}
             for kind, one in pairs.items():
                 if speedup := speedups.between(entry, one):

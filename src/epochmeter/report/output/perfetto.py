@@ -27,10 +27,12 @@ def open_in_perfetto(path: Path, show: Callable[[str], None], port: int = PORT, 
             if self.path != f"/{path.name}":
                 self.send_error(404)
                 return
+            content = path.read_bytes()
             self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
             self.send_header("Access-Control-Allow-Origin", ORIGIN)
             self.end_headers()
-            self.wfile.write(path.read_bytes())
+            self.wfile.write(content)
             has_ended.append(True)
 
         def log_message(self, *_: object) -> None:
