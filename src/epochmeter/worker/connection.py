@@ -18,7 +18,7 @@ class ControllerGoneError(SystemExit):
 
 
 class ControllerConnection:
-    """A process's own connection: when either of the process and the controller ends, the other notices it."""
+    """A process's own connection: when the process or the controller ends, the other one notices it."""
 
     reply_limit_s = None
 
