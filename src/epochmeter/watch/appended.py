@@ -21,7 +21,7 @@ MAX_HEADER_BYTES = 2**16
 class Series:
     """One quantity over the last minutes: means per second, at ascending Unix times.
 
-    Two are equal only if they are the same object.
+    Two series are equal only if they are the same object.
     """
 
     times_s: Sequence[float]
@@ -75,7 +75,7 @@ class RecentSamples:
         self.throttling: str | None = None
 
     def read(self, start_s: float) -> Mapping[str, Series]:
-        """Return the quantities by column, the same objects again without new samples.
+        """Return the quantities by column; without new samples they are the same objects again.
 
         The file's clock was 0 at the Unix time `start_s`.
         """
