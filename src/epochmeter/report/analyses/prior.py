@@ -82,28 +82,28 @@ def to_grid(measured: Sequence[Cost], columns: Mapping[str, Column] | None = Non
         runs = [of_run(cost) for cost in measured]
         return runs + ([*map(of_value, columns[key][count:])] if key in columns else runs[:1] * (size - count))
 
-    numbers = [
-        column(BATCH, lambda cost: _number(cost.configuration.value(BATCH), 1.0), lambda text: _number(text, 1.0)),
-        column(POWER_LIMIT, _limit_w, lambda text: _number(text, math.inf)),
-    ]
-    clocks = column(POWER_LIMIT, _clocks, modes.__getitem__) if modes else []
+    batches = column(BATCH, lambda cost: _number(cost.configuration.value(BATCH), 1.0), lambda text: _number(text, 1.0))
+    limits_w = column(POWER_LIMIT, _limit_w, lambda text: _number(text, math.inf))
+    clocks, relative_clocks = [], []
     if modes:
-        numbers[1] = [math.inf] * size
-        numbers += np.log(np.array(clocks) / np.max([*modes.values()], axis=0)).T.tolist()
+        limits_w = [math.inf] * size
+        clocks = column(POWER_LIMIT, _clocks, modes.__getitem__)
+        relative_clocks = np.log(np.array(clocks) / np.max([*modes.values()], axis=0)).T.tolist()
     devices = first.runs[0].power_limited_devices or first.devices or 1
     powers_w = [cost.power_w / devices for cost in measured if cost.power_w]
     has_power = len(powers_w) == count
     highest = [] if modes else [watts for cost in measured for watts in positive_values(cost.configuration, HIGHEST)]
-    full_w = max([*highest, *filter(math.isfinite, numbers[1])], default=max(powers_w) if has_power else 1.0)
-    numbers[1] = [limit_w / full_w for limit_w in numbers[1]]
+    full_w = max([*highest, *filter(math.isfinite, limits_w)], default=max(powers_w) if has_power else 1.0)
     logs = np.full((1 + has_power, size), math.nan)
     logs[0, :count] = np.log([cost.time_s for cost in measured])
     logs[1:, :count] = np.log(powers_w) - math.log(full_w) if has_power else 0.0
+    numbers = [batches, [limit_w / full_w for limit_w in limits_w], *relative_clocks]
     physical, others = physical_keys(columns, bool(modes)), list[int]()
     for key, values in columns.items():
         is_mode = key == POWER_LIMIT and modes
         block = encode([[str(clock) for clock in mode] for mode in clocks] if is_mode else [[text] for text in values])
-        others += [] if key in physical else range(len(numbers), len(numbers) + block.shape[1])
+        if key not in physical:
+            others += range(len(numbers), len(numbers) + block.shape[1])
         numbers += block.T.tolist()
     return Grid(
         rows=np.column_stack(numbers),
@@ -136,8 +136,8 @@ def physical_keys(columns: Mapping[str, Column], has_modes: bool) -> list[str]:
     """Return the keys whose values are batch sizes, power limits, or power modes with clocks."""
     keys = []
     for key in {BATCH, POWER_LIMIT}.intersection(columns):
-        is_number = [_number(text, 0.0) > 0 or (text == "null" and key == POWER_LIMIT) for text in columns[key]]
-        if all(is_number) or (key == POWER_LIMIT and has_modes):
+        are_numbers = [_number(text, 0.0) > 0 or (text == "null" and key == POWER_LIMIT) for text in columns[key]]
+        if all(are_numbers) or (key == POWER_LIMIT and has_modes):
             keys.append(key)
     return keys
 
