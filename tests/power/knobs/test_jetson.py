@@ -147,6 +147,19 @@ def test_clocks_are_locked_only_after_they_are_stored(board, locking):
         locking.set("locked")
 
 
+def test_clocks_restored_by_another_process_need_no_restoring(board, journal):
+    """The command waits for a run that had locked the clocks."""
+    journal.folder.mkdir(parents=True, exist_ok=True)
+    stored = journal.folder / "l4t_dfs.conf"
+    stored.touch()
+    knob = open_jetson_clocks(board.with_clocks().root, journal.folder)
+    stored.unlink()
+    board.program("jetson_clocks", 'echo "Error: unknown SoC"')
+    with pytest.raises(RuntimeError, match="did not store the original clocks"):
+        AppliedSettings([(knob, knob.target_for("locked"))], journal, print).__enter__()
+    assert list(journal.folder.glob("*.json")) == []
+
+
 def test_manual_command_uses_the_file_of_jtop_if_it_locked_the_clocks(board, journal, monkeypatch):
     def lock(on):
         for path in (CPU.format(0, "{}"), CPU.format(1, "{}"), GPU):
