@@ -199,7 +199,7 @@ class JetsonClocks(Knob):
         output = ""
         if setting == LOCKED:
             self._stored.unlink(missing_ok=True)  # otherwise the program prompts before it overwrites the file
-            self.pending = False  # what an earlier run had locked is restored
+            self.pending = False  # the clocks that an earlier run locked are restored
             output = run_by_jtop_or_sudo(lambda: request_clocks(True), self._lock)
         elif self._stored.exists():
             output = privilege.run_as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
