@@ -169,7 +169,7 @@ def test_script_that_trains_in_an_unusual_way_is_measured(project, lines):
 @pytest.mark.system
 def test_script_continues_after_its_controller_was_killed(project):
     out, err, _ = stopped_by(signal.SIGKILL, project, "own.py", "4", "0", "0.05")
-    assert [line[0] for line in out.splitlines()] == [*"0r1r2r3r[T"]
+    assert [line[0] for line in out.splitlines()] == [*"0c1c2c3c[T"]
     assert err.count("epochmeter: measuring ended, the script continues") == 1
 
 
