@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON := .venv/bin/python
 UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
-BENCHES := overhead gauges watchers ranks start residual memory memory_kinds loader stalls what_if staging energy phases report sweep power_limits predictions scripts peers
+BENCHES := overhead gauges watchers ranks start residual memory memory_kinds loader stalls what_if staging energy phases report sweep power_limits predictions roofline traces verdicts scripts peers
 
 # One process per core, at most four: each process spends seconds on its own copy of the project.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.

@@ -1,6 +1,7 @@
 """MFU of runs that train matrix products only, which must be 95 to 100 % of the measured peak.
 
-Each run is a new training process that measures the peaks again (`roofline.peaks=again`).
+Each run is a new training process that measures the peaks again (`roofline.peaks=again`). It has one thread, so that
+other processes of a machine with several cores take no time from it; OMP_NUM_THREADS sets another number.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ STEPS = 2
 
 
 class Products(nn.Sequential):
-    """(N, features) -> (N, 1): linear layers without bias and activation, of square matrices."""
+    """(N, in_features) -> (N, out_features): linear layers without bias and activation, most of square matrices."""
 
-    def __init__(self, features: int) -> None:
-        widths = [features] * 3
-        super().__init__(*(nn.Linear(*pair, bias=False) for pair in pairwise([*widths, 1])))
+    def __init__(self, in_features: int, out_features: int) -> None:
+        widths = [*[in_features] * 3, out_features]
+        super().__init__(*(nn.Linear(*pair, bias=False) for pair in pairwise(widths)))
 
 
 def job(runs: int) -> list[str]:
@@ -39,6 +40,7 @@ def job(runs: int) -> list[str]:
 
 
 def main() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
     runs = int(ARGUMENTS[0]) if ARGUMENTS else sized(10, 1)
     metrics = [record.summary()["metrics"] for record in trained(*job(runs))]

@@ -1,6 +1,6 @@
 """How often the verdicts of a report are wrong, and which differences they detect, by simulation.
 
-    PYTHONPATH=src:tests python benchmarks/verdicts.py [simulations]
+    PYTHONPATH=src:tests python benchmarks/verdicts.py [--short] [simulations]
 
 Times are lognormal. Noise of 1 % is the same for all configurations, or drawn from 0.5 to 4 % for each ("unequal").
 With drift, all times grow by 10 % over the sweep, whose order is random within each round. With shifts, each round is
@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
+from output import ARGUMENTS, print_table, sized
 from sweeps import trained
 
 from epochmeter.report.analyses.gate import check_bounds
@@ -154,8 +154,7 @@ def detected_changes(factors: Sequence[float], repeats: int, simulations: int, *
 
 def print_comparisons(simulations: int) -> None:
     """Print the power of a comparison of two sweeps, and its false discovery rate."""
-    print("\n| changed | noise | repeats |", " | ".join(f"{count} configurations" for count in COMPARED), "|")
-    print("| --- | --- | --- |", " | ".join("---" for _ in COMPARED), "|")
+    rows = []
     for changed, every in {"all": 1, "half": 2}.items():
         for name, unequal in {"2 %": False, "1 to 8 %": True}.items():
             for repeats in REPEATS:
@@ -164,8 +163,10 @@ def print_comparisons(simulations: int) -> None:
                     factors = [1.0 if place % every else SLOWER for place in range(count)]
                     noise = {"unequal": unequal, "noise": TWICE_THE_NOISE}
                     fractions = detected_changes(factors, repeats, simulations, **noise)
-                    cells.append(", ".join(f"{100 * fraction:.1f}" for fraction in fractions[:every]))
-                print(f"| {changed} | {name} | {repeats} |", " | ".join(cells), "|", flush=True)
+                    cells.append(percentages(fractions[:every]))
+                rows.append([changed, name, str(repeats), *cells])
+    columns = ("changed", "noise", "repeats", *(f"{count} configurations" for count in COMPARED))
+    print_table("Two sweeps: changes detected, and false discovery rate, in %", columns, rows)
 
 
 def gate_verdicts(ratio: float, repeats: int, simulations: int, **noise: float) -> dict[str, float]:
@@ -196,40 +197,50 @@ def gate_verdicts(ratio: float, repeats: int, simulations: int, **noise: float) 
 
 def print_gates(simulations: int) -> None:
     """Print how often a gate passes and is violated, by the true ratio and the number of rounds."""
-    print("\n| true ratio | noise |", " | ".join(f"{count} rounds" for count in PAIRS), "|")
-    print("| --- | --- |", " | ".join("---" for _ in PAIRS), "|")
+    rows = []
     for ratio in RATIOS:
         for name, noise in {"1 %": {}, "1 %, drift": {"drift": 0.1}}.items():
-            cells = []
-            for count in PAIRS:
-                fractions = gate_verdicts(ratio, count, simulations, **noise)
-                cells.append(", ".join(f"{100 * fractions.get(verdict, 0):.1f}" for verdict in ("passed", "violated")))
-            print(f"| {ratio} | {name} |", " | ".join(cells), "|", flush=True)
+            every = [gate_verdicts(ratio, count, simulations, **noise) for count in PAIRS]
+            cells = [percentages(one.get(verdict, 0) for verdict in ("passed", "violated")) for one in every]
+            rows.append([str(ratio), name, *cells])
+    columns = ("true ratio", "noise", *(f"{count} rounds" for count in PAIRS))
+    print_table("Gate: passed and violated, in %", columns, rows)
+
+
+def print_verdicts(simulations: int) -> None:
+    """Print how often the verdicts of one sweep and of two are false alarms, and their power."""
+    cases = {"equal noise": {}, "unequal noise": {"unequal": True}, "drift": {"drift": 0.1}, "shifts": {"shift": 0.03}}
+    rows = []
+    for what, measure in (("false alarms", false_alarms), ("power", power)):
+        for name, noise in cases.items():
+            # Drift and shifts make two sweeps that did not run at the same time differ in fact.
+            sides = 1 if name in ("drift", "shifts") else 2
+            for repeats in REPEATS:
+                fractions = [measure(count, repeats, simulations, **noise)[:sides] for count in CONFIGURATIONS]
+                rows.append([what, name, str(repeats), *map(percentages, fractions)])
+    columns = ("verdict", "noise", "repeats", *(f"{count} configurations" for count in CONFIGURATIONS))
+    print_table("Verdicts: false alarms and power, in one sweep and compared with an earlier one, in %", columns, rows)
+
+
+def print_coverage(simulations: int) -> None:
+    """Print how often the interval of the fastest configuration contains its true time."""
+    rows = []
+    for name, step in {"equal": 0.0, "0.5 % apart": 0.005}.items():
+        for repeats in REPEATS:
+            cells = [percentages([coverage(count, repeats, simulations, step)]) for count in CHOSEN_FROM]
+            rows.append([name, str(repeats), *cells])
+    columns = ("configurations", "repeats", *(f"chosen from {count}" for count in CHOSEN_FROM))
+    print_table("Coverage of the interval of the fastest, in %", columns, rows)
+
+
+def percentages(fractions: Iterable[float]) -> str:
+    return ", ".join(f"{100 * fraction:.1f}" for fraction in fractions)
 
 
 def main(simulations: int) -> None:
-    cases = {"equal noise": {}, "unequal noise": {"unequal": True}, "drift": {"drift": 0.1}, "shifts": {"shift": 0.03}}
-    print("| | noise | repeats |", " | ".join(f"{count} configurations" for count in CONFIGURATIONS), "|")
-    print("| --- | --- | --- |", " | ".join("---" for _ in CONFIGURATIONS), "|")
-    for what, measure in (("false alarms", false_alarms), ("power", power)):
-        for name, noise in cases.items():
-            for repeats in REPEATS:
-                fractions = [measure(count, repeats, simulations, **noise) for count in CONFIGURATIONS]
-                # Drift and shifts make two sweeps that did not run at the same time differ in fact.
-                cells = [
-                    f"{100 * alone:.1f}" + ("" if name in ("drift", "shifts") else f", {100 * pairs:.1f}")
-                    for alone, pairs in fractions
-                ]
-                print(f"| {what} % | {name} | {repeats} |", " | ".join(cells), "|", flush=True)
-    print("\n| configurations | repeats |", " | ".join(f"chosen from {count}" for count in CHOSEN_FROM), "|")
-    print("| --- | --- |", " | ".join("---" for _ in CHOSEN_FROM), "|")
-    for name, step in {"equal": 0.0, "0.5 % apart": 0.005}.items():
-        for repeats in REPEATS:
-            cells = [f"{100 * coverage(count, repeats, simulations, step):.1f}" for count in CHOSEN_FROM]
-            print(f"| {name} | {repeats} |", " | ".join(cells), "|", flush=True)
-    print_comparisons(simulations)
-    print_gates(simulations)
+    for print_part in (print_verdicts, print_coverage, print_comparisons, print_gates):
+        print_part(simulations)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    main(int(ARGUMENTS[0]) if ARGUMENTS else sized(1000, 10))
