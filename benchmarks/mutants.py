@@ -179,10 +179,10 @@ MUTANTS = [
         "datasets/ready.py", "!= (original.files, original.bytes, original.digest)", "is 0", "datasets/test_stage.py"
     ),
     Mutant("datasets/fetch.py", "if actual != md5:", "if False:"),
-    Mutant("trace/device.py", "gaps.end, side=", "gaps.start, side=", "trace/test_hta.py"),
-    Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),
+    Mutant("trace/device.py", "LAST_NS)[begun]", "LAST_NS)[begun - 1]", "trace/test_hta.py"),
+    Mutant("trace/device.py", "(launched_ns > idle_since_ns)", "(launched_ns > 0)"),
     Mutant("trace/kineto.py", "np.lexsort((-duration", "np.lexsort((duration", "trace/test_attribution.py"),
-    Mutant("trace/owners.py", "innermost[-1] = event", "pass", "trace/test_attribution.py"),
+    Mutant("trace/owners.py", "self.innermost[-1] = event", "pass", "trace/test_attribution.py"),
     Mutant("trace/device.py", "trace.thread[activities])", "trace.category[activities])"),
     Mutant("trace/energy.py", "self.opened_ns, self.closed_ns]) + delay_ns", "self.opened_ns, self.closed_ns])"),
     Mutant("trace/analysis.py", "epoch[step % len(epoch)]", "epoch[0]"),

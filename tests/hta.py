@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epochmeter.trace.device import Intervals, idle_by_cause
+from epochmeter.trace.device import IDLE_CAUSES, device_times_ns, is_running, stretches
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import DEVICE, Category
 
@@ -15,27 +15,32 @@ def figures(trace):
     device = trace.where(*DEVICE)
     kernels = device[trace.category[device] == Category.KERNEL]
     communicates = np.array([classify(name).is_communication for name in trace.names])[trace.name[kernels]]
-    compute, communication, memory, active = (
-        Intervals.union(trace.start_ns[events], trace.end_ns[events])
-        for events in (kernels[~communicates], kernels[communicates], trace.where(Category.COPY, Category.SET), device)
+    start_ns, lasts_ns = stretches(trace, device)
+    compute, communication, memory = (
+        is_running(trace, events, start_ns)
+        for events in (kernels[~communicates], kernels[communicates], trace.where(Category.COPY))
     )
-    start, end = active.start[0], active.end[-1]
+    active = compute | communication | memory
+
+    def fraction(part, of):
+        return lasts_ns[part].sum() / lasts_ns[of].sum()
+
+    everything = np.full(len(start_ns), True)
     values = {
-        "idle": (end - start - active.length_ns) / (end - start),
-        "compute": compute.length_ns / (end - start),
-        "non-compute": (active.length_ns - compute.length_ns) / (end - start),
-        "only computation": 1 - (communication | memory).length_ns / active.length_ns,
-        "only communication": 1 - (compute | memory).length_ns / active.length_ns,
-        "only memory": 1 - (compute | communication).length_ns / active.length_ns,
+        "idle": fraction(~active, everything),
+        "compute": fraction(compute, everything),
+        "non-compute": fraction(active & ~compute, everything),
+        "only computation": fraction(compute & ~communication & ~memory, active),
+        "only communication": fraction(communication & ~compute & ~memory, active),
+        "only memory": fraction(memory & ~compute & ~communication, active),
     }
-    if communication.length_ns:
-        values["communication overlap"] = communication.overlap_ns(compute) / communication.length_ns
+    if communication.any():
+        values["communication overlap"] = fraction(communication & compute, communication)
     for stream in np.unique(trace.thread[device]):
         events = device[trace.thread[device] == stream]
-        own = Intervals.union(trace.start_ns[events], trace.end_ns[events])
-        gaps = own.gaps(own.start[0], own.end[-1])
-        if gaps.length_ns:
-            causes = idle_by_cause(trace, events, gaps)
+        times_ns = device_times_ns(trace, events, (trace.start_ns[events[0]], trace.end_ns[events].max()))
+        gaps_ns = {cause: times_ns[f"idle_{cause}_s"] for cause in IDLE_CAUSES if cause != "copy"}
+        if sum(gaps_ns.values()):
             number = trace.threads[stream][1].split()[-1]  # older versions of torch write `stream 7`
-            values[f"host wait, stream {number}"] = 1 - causes["other"] / gaps.length_ns
+            values[f"host wait, stream {number}"] = 1 - gaps_ns["other"] / sum(gaps_ns.values())
     return {name: 100 * float(value) for name, value in values.items()}

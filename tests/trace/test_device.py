@@ -1,8 +1,10 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from kineto import Kineto
 
-from epochmeter.trace.device import IDLE_CAUSES, Intervals, measure_device
+from epochmeter.trace.device import IDLE_CAUSES, is_running, measure_device, stretches
 
 US = 1e-6
 
@@ -23,21 +25,17 @@ def measure(kineto, tmp_path):
     return time
 
 
-def test_intervals_agree_with_a_raster():
+def test_stretches_in_which_events_run_agree_with_a_raster():
     numbers = np.random.default_rng(0)
     for _ in range(50):
-        raster, intervals = np.zeros((2, 60), bool), []
-        for row in raster:
-            start = numbers.integers(0, 50, 6)
-            end = start + numbers.integers(0, 10, 6)
-            for begin, stop in zip(start, end, strict=True):
-                row[begin:stop] = True
-            intervals.append(Intervals.union(start, end))
-        first, second = intervals
-        assert first.length_ns == raster[0].sum()
-        assert first.overlap_ns(second) == (raster[0] & raster[1]).sum()
-        assert first.gaps(5, 40).length_ns == (~raster[0, 5:40]).sum()
-        assert first.contains(np.arange(60)).tolist() == raster[0].tolist()
+        start_ns = numbers.integers(0, 50, 12)
+        trace = SimpleNamespace(start_ns=start_ns, end_ns=start_ns + numbers.integers(0, 10, 12))
+        raster = np.zeros(60, bool)
+        for begin, end in zip(start_ns[:6], trace.end_ns[:6], strict=True):
+            raster[begin:end] = True
+        begins_ns, lasts_ns = stretches(trace, np.arange(12), (5, 40))
+        running = np.repeat(is_running(trace, np.arange(6), begins_ns), lasts_ns)
+        assert running.tolist() == raster[begins_ns[0] : begins_ns[-1]].tolist()
 
 
 def test_busy_time_is_the_union_over_streams_and_kernels_count_for_the_step_that_launched_them(kineto, tmp_path):

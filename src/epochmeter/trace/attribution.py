@@ -16,49 +16,47 @@ from typing import Any
 import numpy as np
 
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.trace.device import Intervals, weighted_mean
+from epochmeter.trace.device import is_running, stretches, weighted_mean
 from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import NONE, Bools, Category, Floats, Ints, Trace
 from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
 
-TRAINING_LOOP, PYTHON, IDLE = "(training loop)", "(Python)", "(idle)"
-"""Names of the time outside modules, outside operators, and without a kernel."""
+PYTHON, IDLE = "(Python)", "(idle)"  # names of the time outside operators, and without a kernel
 PRODUCTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
 """Operator -> positions of the two matrices, or batches of matrices, that it multiplies."""
 CONVOLUTIONS = {f"aten::{backend}_convolution" for backend in ("mkldnn", "cudnn", "miopen")}
 CONVOLUTION_BACKWARD = "aten::convolution_backward"
 
 
-@dataclass
-class ModuleTime:
+@dataclass(kw_only=True)
+class Row:
+    """Time of one name in the traced steps, and its energy with the half-width of the 95 % confidence interval."""
+
+    name: str
+    total_s: float
+    energy_j: float | None = None
+    energy_half_width_j: float | None = None
+
+
+@dataclass(kw_only=True)
+class ModuleTime(Row):
     """Time of a module without the modules in it."""
 
-    name: str
     kind: str
     phases_s: dict[str, float]  # forward, backward and so on
-    energy_j: float | None = None  # of all traced steps
-    energy_half_width_j: float | None = None  # of its 95 % confidence interval
-
-    @property
-    def total_s(self) -> float:
-        return sum(self.phases_s.values())
 
 
-@dataclass
-class Activity:
+@dataclass(kw_only=True)
+class Activity(Row):
     """Time of all operators, or kernels, of one name. The row of Python code outside operators has no calls."""
 
-    name: str
-    calls: int
-    total_s: float
+    calls: int = 0
     inputs: str | None = None  # the most frequent shapes
     precision: str | None = None
     tensor_cores: bool | None = None
     utilization: float | None = None  # mean achieved occupancy of kernels, weighted by duration
     flops: float | None = None  # of all calls
-    energy_j: float | None = None  # as in `ModuleTime`
-    energy_half_width_j: float | None = None
 
 
 @dataclass
@@ -84,8 +82,9 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
 
 
 def _attribute_host(trace: Trace, owners: Owners, power: TracedPower | None) -> Attribution:
-    threads = [owners.stretches[thread] for thread in np.unique(trace.steps[:, 3]).tolist()]
-    begin_ns, events = map(np.concatenate, zip(*threads, strict=True))
+    threads = [owners.threads[thread] for thread in np.unique(trace.steps[:, 3]).tolist()]
+    begin_ns = np.concatenate([thread.begin_ns for thread in threads])
+    events = np.concatenate([thread.innermost for thread in threads])
     counted = (events != NONE) & (trace.step[events] != NONE)
     lengths_ns = np.diff(begin_ns, append=begin_ns[-1])
     result = _divide(trace, owners, events[counted], lengths_ns[counted], "host")
@@ -119,10 +118,9 @@ def _add_energy(
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
     events, is_idle = np.r_[NONE, events], np.r_[True, is_idle]
-    modules = [TRAINING_LOOP, *(name for name, _ in owners.modules), IDLE]
-    operators = [*trace.names, PYTHON, IDLE]
-    tables: tuple[tuple[str, Sequence[ModuleTime | Activity], Ints, list[str]], ...] = (
-        ("modules", result.modules, owners.module[events] + 1, modules),
+    modules, operators = [*(name for name, _ in owners.modules), IDLE], [*trace.names, PYTHON, IDLE]
+    tables: tuple[tuple[str, Sequence[Row], Ints, list[str]], ...] = (
+        ("modules", result.modules, owners.module[events], modules),
         ("operators", result.operators, _name_indices(trace, owners.operator[events]), operators),
     )
     for what, table, labels, names in tables:
@@ -136,17 +134,15 @@ def _add_energy(
 
 def _divide(trace: Trace, owners: Owners, events: Ints, times_ns: Ints, basis: str) -> Attribution:
     """Sum times by the module and the operator of events."""
-    module, phase, operator = owners.module[events], owners.phase[events], owners.operator[events]
-    names = [(TRAINING_LOOP, ""), *owners.modules]
-    cells = np.bincount((module + 1) * len(PHASES) + phase, times_ns, len(names) * len(PHASES)) * NANOSECOND
-    by_module = [
-        ModuleTime(name, kind, {PHASES[at]: float(phases_s[at]) for at in np.flatnonzero(phases_s)})
-        for (name, kind), phases_s in zip(names, cells.reshape(-1, len(PHASES)), strict=True)
-        if phases_s.any()
-    ]
+    phase, operator, modules = owners.phase[events], owners.operator[events], len(owners.modules)
+    cells = np.bincount(owners.module[events] * len(PHASES) + phase, times_ns, modules * len(PHASES)) * NANOSECOND
+    by_module = []
+    for (name, kind), times_s in zip(owners.modules, cells.reshape(modules, -1).tolist(), strict=True):
+        if phases_s := {phase: time_s for phase, time_s in zip(PHASES, times_s, strict=True) if time_s}:
+            by_module.append(ModuleTime(name=name, kind=kind, total_s=sum(times_s), phases_s=phases_s))
+    by_module.sort(key=lambda row: -row.total_s)
     total_ns = int(times_ns.sum())
     explained = float(times_ns[phase != LOOP].sum()) / total_ns if total_ns else 0.0
-    by_module.sort(key=lambda row: -row.total_s)
     operators = _activities(trace, operator, times_ns, operator)
     return Attribution(basis, total_ns * NANOSECOND, explained, by_module, operators, threads=_thread_fractions(trace))
 
@@ -162,7 +158,7 @@ def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> 
     order = np.argsort(names, kind="stable")
     rows = []
     for group in np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(order) else ():
-        own, row = events[group], Activity(PYTHON, 0, float(times_ns[group].sum()) * NANOSECOND)
+        own, row = events[group], Activity(name=PYTHON, total_s=float(times_ns[group].sum()) * NANOSECOND)
         if own[0] != NONE:
             row.name, row.calls = trace.names[names[group[0]]], len(np.unique(own))
             row.inputs = _shapes(trace, inputs[group])
@@ -188,8 +184,8 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
     fractions = {}
     for thread in np.unique(trace.thread[operators]):
         own = operators[trace.thread[operators] == thread]
-        busy = Intervals.union(trace.start_ns[own], trace.end_ns[own])
-        fractions[trace.threads[thread][1]] = busy.length_ns / wall_ns
+        start_ns, lasts_ns = stretches(trace, own)
+        fractions[trace.threads[thread][1]] = int(lasts_ns[is_running(trace, own, start_ns)].sum()) / wall_ns
     return fractions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,41 +20,23 @@ IDLE_CAUSES = ("copy", "data", "sync", "launch", "other")
 LAST_NS = np.iinfo(np.int64).max
 
 
-@dataclass
-class Intervals:
-    """Disjoint intervals in order of time, in ns."""
+def stretches(trace: Trace, events: Ints, times_ns: Sequence[int] = ()) -> tuple[Ints, Ints]:
+    """Divide the time at the starts and ends of events, and at further times; return starts and lengths in ns.
 
-    start: Ints
-    end: Ints
+    The last stretch has no length.
+    """
+    start_ns = np.unique(np.concatenate([trace.start_ns[events], trace.end_ns[events], np.array(times_ns, np.int64)]))
+    return start_ns, np.diff(start_ns, append=start_ns[-1:])
 
-    @classmethod
-    def union(cls, start: Ints, end: Ints) -> Intervals:
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], np.maximum.accumulate(end[order])
-        ends_before = start[1:] > end[:-1]
-        return cls(start[np.r_[True, ends_before][: len(start)]], end[np.r_[ends_before, True][: len(end)]])
 
-    def gaps(self, start: int, end: int) -> Intervals:
-        """Return the intervals between two times that are in none of these."""
-        starts, ends = np.r_[start, self.end], np.r_[self.start, end]
-        starts, ends = np.maximum(starts, start), np.minimum(ends, end)
-        return Intervals(starts[ends > starts], ends[ends > starts])
-
-    def __or__(self, other: Intervals) -> Intervals:
-        return Intervals.union(np.r_[self.start, other.start], np.r_[self.end, other.end])
-
-    @property
-    def length_ns(self) -> int:
-        return int((self.end - self.start).sum())
-
-    def overlap_ns(self, other: Intervals) -> int:
-        return self.length_ns + other.length_ns - (self | other).length_ns
-
-    def contains(self, at_ns: Ints) -> Bools:
-        """Return which times are in an interval, which includes its start and excludes its end."""
-        index = np.searchsorted(self.start, at_ns, side="right") - 1
-        inside: Bools = (index >= 0) & (at_ns < np.r_[self.end, 0][index])
-        return inside
+def is_running(trace: Trace, events: Ints, start_ns: Ints) -> Bools:
+    """Return in which stretches at least one of the events runs; these are divided where the events start and end."""
+    begun, ended = (
+        np.bincount(np.searchsorted(start_ns, times_ns[events]), minlength=len(start_ns))
+        for times_ns in (trace.start_ns, trace.end_ns)
+    )
+    running: Bools = np.cumsum(begun - ended) > 0
+    return running
 
 
 def measure_device(trace: Trace) -> dict[str, float]:
@@ -79,7 +61,7 @@ def measure_device(trace: Trace) -> dict[str, float]:
     devices = np.unique(trace.device[kernels])
     sums_ns: Counter[str] = Counter()
     for device in devices:
-        sums_ns.update(_times_ns(trace, activities[trace.device[activities] == device], window))
+        sums_ns.update(device_times_ns(trace, activities[trace.device[activities] == device], window))
     durations_s = trace.duration_ns[kernels] * NANOSECOND
     means = {
         "sm_efficiency": weighted_mean(np.minimum(trace.blocks_per_sm[kernels], 1), durations_s),
@@ -96,50 +78,48 @@ def measure_device(trace: Trace) -> dict[str, float]:
     }
 
 
-def _union(trace: Trace, events: Ints) -> Intervals:
-    return Intervals.union(trace.start_ns[events], trace.end_ns[events])
-
-
-def _times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[str, int]:
-    """Return the busy and idle times of a device in a window, in ns."""
-    is_kernel = trace.category[activities] == Category.KERNEL
-    kernels, copies = activities[is_kernel], _union(trace, activities[~is_kernel])
-    communicates = np.array([classify(name).is_communication for name in trace.names])[trace.name[kernels]]
-    compute, communication = _union(trace, kernels[~communicates]), _union(trace, kernels[communicates])
-    busy = compute | communication
-    active = busy | copies
-    causes = idle_by_cause(trace, activities, active.gaps(*window))
-    times_ns = {
-        "wall_s": window[1] - window[0],
-        "busy_s": busy.length_ns,
-        "copy_s": copies.length_ns,
-        "copy_overlap_s": copies.overlap_ns(compute),
-        "idle_copy_s": active.length_ns - busy.length_ns,
-        **{f"idle_{cause}_s": idle_ns for cause, idle_ns in causes.items()},
-    }
-    if communication.length_ns:
-        times_ns["communication_s"] = communication.length_ns
-        times_ns["communication_overlap_s"] = communication.overlap_ns(compute)
-    return times_ns
-
-
-def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, int]:
-    """Return the length of a device's idle gaps by cause.
+def device_times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[str, int]:
+    """Return the busy and idle times of a device in a window, in ns, by their names in `measure_device`.
 
     The host causes a gap if it launched the next activity after the device had become idle, or if there is no next one.
     """
+    is_kernel = trace.category[activities] == Category.KERNEL
+    kernels = activities[is_kernel]
+    communicates = np.array([classify(name).is_communication for name in trace.names])[trace.name[kernels]]
+    waits, calls = trace.where(*HOST, name=DATA_WAIT), trace.where(Category.RUNTIME, name=SYNCHRONIZATION)
+    start_ns, lasts_ns = stretches(trace, np.concatenate([activities, waits, calls]), window)
+    compute, communication, copy, data, synchronizing = (
+        is_running(trace, events, start_ns)
+        for events in (kernels[~communicates], kernels[communicates], activities[~is_kernel], waits, calls)
+    )
+    busy = compute | communication
+    gap = ~(busy | copy) & (start_ns >= window[0]) & (start_ns < window[1])
+    idle_since_ns, launched_ns = _idle_since_and_launch_ns(trace, activities, window[0], start_ns)
+    host = gap & (launched_ns > idle_since_ns)
+    sync = host & ~data & synchronizing[np.searchsorted(start_ns, idle_since_ns)]
+    parts = {
+        "busy_s": busy,
+        "copy_s": copy,
+        "copy_overlap_s": copy & compute,
+        "idle_copy_s": copy & ~busy,
+        "idle_data_s": host & data,
+        "idle_sync_s": sync,
+        "idle_launch_s": host & ~data & ~sync,
+        "idle_other_s": gap & ~host,
+    }
+    if communication.any():
+        parts |= {"communication_s": communication, "communication_overlap_s": communication & compute}
+    sums_ns = {name: int(lasts_ns[chosen].sum()) for name, chosen in parts.items()}
+    return {"wall_s": window[1] - window[0], **sums_ns}
+
+
+def _idle_since_and_launch_ns(trace: Trace, activities: Ints, opened_ns: int, at_ns: Ints) -> tuple[Ints, Ints]:
+    """Return the end of the last activity at each time, and when the next one was launched; -1 if that is unknown."""
+    begun = np.searchsorted(trace.start_ns[activities], at_ns, side="right")
+    last_end_ns = np.maximum.accumulate(np.r_[opened_ns, trace.end_ns[activities]])
     launch = trace.launch[activities]
-    following = np.searchsorted(trace.start_ns[activities], gaps.end, side="left")
-    launched_ns = np.append(np.where(launch == NONE, -1, trace.start_ns[launch]), LAST_NS)[following]
-    by_host = launched_ns > gaps.start
-    host_gaps = Intervals(gaps.start[by_host], gaps.end[by_host])
-    data = _union(trace, trace.where(*HOST, name=DATA_WAIT))
-    calls = _union(trace, trace.where(Category.RUNTIME, name=SYNCHRONIZATION))
-    is_synchronizing = calls.contains(host_gaps.start)
-    synchronized = Intervals(host_gaps.start[is_synchronizing], host_gaps.end[is_synchronizing])
-    data_ns, sync_ns = host_gaps.overlap_ns(data), synchronized.length_ns - synchronized.overlap_ns(data)
-    launch_ns, other_ns = host_gaps.length_ns - data_ns - sync_ns, gaps.length_ns - host_gaps.length_ns
-    return {"data": data_ns, "sync": sync_ns, "launch": launch_ns, "other": other_ns}
+    launched_ns = np.where(launch == NONE, -1, trace.start_ns[launch])
+    return last_end_ns[begun], np.append(launched_ns, LAST_NS)[begun]
 
 
 def _times_by_class(trace: Trace, kernels: Ints, durations_s: Floats) -> dict[str, float]:
