@@ -25,7 +25,6 @@ from epochmeter.trace.kernels import PRECISIONS
 from epochmeter.trace.kineto import MAX_EVENTS, TOO_MANY, Category, Trace, TraceError, load
 from epochmeter.trace.nsight import NsightError, analyze_pipes
 
-MAX_ROWS = 500  # largest number of rows of a table in the result
 RATIOS = {
     # As in H. Zhu et al., Benchmarking and Analyzing Deep Neural Network Training, IISWC 2018, and the TBD suite.
     "gpu_busy_fraction": ("busy_s", "untraced_device_s"),
@@ -56,7 +55,7 @@ def analyze_run(folder: Path) -> dict[str, Any]:
             pipes = analyze_pipes(folder / NCU_CSV)
             result["metrics"].update(pipes.pop("metrics"))
             result["missing"] += pipes.pop("missing")
-            result["pipes"] = _limited(pipes)
+            result["pipes"] = pipes
         except NsightError as error:
             result["missing"].append(f"no utilization of pipes: {error}")
     write_json(folder / TRACE_ANALYSIS, result)
@@ -83,36 +82,35 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         `metrics` (names without `trace/`), `missing` (why metrics are absent), `device` of `measure_device`,
         `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
     """
-    result: dict[str, object] = {"metrics": {}, "device": None, "attribution": None, "left_out": dict(trace.left_out)}
+    result: dict[str, Any] = {"metrics": {}, "device": None, "attribution": None, "left_out": dict(trace.left_out)}
     if TOO_MANY in trace.left_out:
         return {**result, "missing": [f"the trace is too large: it has more than {MAX_EVENTS:,} events"]}
     device = measure_device(trace)
     attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None
-    metrics = _metrics(trace, device, attribution, untraced_s)
     return {
         **result,
-        "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
+        "metrics": _metrics(trace, device, attribution, untraced_s),
         "missing": [*_missing(trace, device, attribution, untraced_s, power)],
         "device": device or None,
-        "attribution": _limited(asdict(attribution)) if attribution else None,
+        "attribution": asdict(attribution) if attribution else None,
     }
 
 
 def _metrics(
     trace: Trace, device: Mapping[str, float], attribution: Attribution | None, untraced_s: float | None
 ) -> dict[str, float]:
-    times = {**device}
-    metrics = {name: device[name] for name in MEANS if name in device}
+    times, metrics = {**device}, {name: device[name] for name in MEANS if name in device}
     if attribution:
-        metrics["explained_fraction"] = attribution.explained_fraction
-        metrics["steps"] = times["steps"] = len(trace.steps)
+        times |= {"steps": len(trace.steps), "operators": len(trace.in_steps(Category.OPERATOR))}
         times["traced_s"] = float((trace.steps[:, 2] - trace.steps[:, 1]).sum()) * NANOSECOND
-        times["operators"] = len(trace.in_steps(Category.OPERATOR))
+        metrics |= {"explained_fraction": attribution.explained_fraction, "steps": times["steps"]}
         metrics |= {"host_busy_fraction": max(attribution.threads.values())} if attribution.threads else {}
     if untraced_s:
         times |= {"untraced_s": untraced_s, "untraced_device_s": untraced_s * device.get("devices", 0)}
-    ratios = ((name, times.get(part), times.get(total)) for name, (part, total) in RATIOS.items())
-    return metrics | {name: part / total for name, part, total in ratios if part is not None and total}
+    metrics |= {
+        name: times[part] / times[total] for name, (part, total) in RATIOS.items() if part in times and times.get(total)
+    }
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def _missing(
@@ -136,10 +134,6 @@ def _missing(
     if isinstance(power, str) and power:
         yield f"no energy of modules and operators: {power.rstrip('.')}"
     yield from attribution.energy_reasons
-
-
-def _limited(tables: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value[:MAX_ROWS] if isinstance(value, list) else value for key, value in tables.items()}
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
     text = page_markdown(Page("trace", result))
     assert [word for word in words if word not in text] == []
     assert (tmp_path / "trace_analysis.json").exists()
-    assert len(module_bars(result)) == (result.attribution is not None)
+    assert len(module_bars(result)) == (result["attribution"] is not None)
 
 
 def test_a_page_has_joules_and_flop_rates(tmp_path):

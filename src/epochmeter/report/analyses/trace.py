@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,56 +12,35 @@ from epochmeter.report.runs.load import run_folders, sweep_folders
 from epochmeter.results.reuse import record_of
 from epochmeter.shared.record import TRACE, Record
 
-PHASES = ("forward", "backward", "optimizer", "data", "loop")
 MAX_GROUPS = 15
 BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
 """Parts of operator names that differ between backends."""
-
-
-@dataclass(frozen=True)
-class TraceView:
-    """The analysis of a trace, as `epochmeter.trace.analysis.analyze` returns it, and further values of its page.
-
-    Attributes:
-        command: The command that writes the run's timeline for Perfetto.
-        groups: The longest groups of modules, and their time by phase in seconds.
-        flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
-    """
-
-    command: str
-    metrics: Mapping[str, float]
-    missing: Sequence[str]
-    left_out: Mapping[str, int]
-    device_name: str | None
-    device: Mapping[str, Any] | None
-    attribution: Mapping[str, Any] | None
-    groups: Mapping[str, Mapping[str, float]]
-    flop_per_s: Mapping[str, float]
-    peak_flop_per_s: float | None
-    pipes: Mapping[str, Any] | None = None
+TraceView = Mapping[str, Any]
+"""The analysis of a trace, as `epochmeter.trace.analysis.analyze_run` returns it, and further values of its page."""
 
 
 def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) -> Record:
     """Return a run by its folder, by `SWEEP/NUMBER`, or by a sweep (None: the newest) with one traced run."""
     folders = [Path(name), multirun / name] if name else sweep_folders(multirun)[-1:]
-    records = [record_of(run) for folder in folders for run in run_folders(folder)]
+    runs = [record_of(run) for folder in folders for run in run_folders(folder)]
+    records = {record.folder.resolve(): record for record in runs}.values()
     traced = [record for record in records if (record.folder / TRACE).exists()]
-    candidates = traced if traced or needs_trace else records
-    unique = list({record.folder.resolve(): record for record in candidates}.values())
-    if len(unique) == 1:
-        return unique[0]
-    if unique:
-        names = ", ".join(f"{record.folder.parent.name}/{record.folder.name}" for record in unique[:5])
-        raise ValueError(f"`run={name or ''}` refers to {len(unique)} runs\n  hint: give one of them: {names}")
-    raise ValueError(
-        f"the run `{name or 'null'}` "
-        + ("has no trace: `profiler=none`, or recording failed" if records else "is not found")
-        + "\n  hint: give the folder of a run: `run=multirun/SWEEP/0`"
-    )
+    candidates = traced if traced or needs_trace else [*records]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        names = ", ".join(f"{record.folder.parent.name}/{record.folder.name}" for record in candidates[:5])
+        raise ValueError(f"`run={name or ''}` refers to {len(candidates)} runs\n  hint: give one of them: {names}")
+    why = "has no trace: `profiler=none`, or recording failed" if records else "is not found"
+    raise ValueError(f"the run `{name or 'null'}` {why}\n  hint: give the folder of a run: `run=multirun/SWEEP/0`")
 
 
 def analyze(record: Record) -> TraceView:
-    """Return the analysis of a run's trace; analyze it first if that has not been done, or raise TraceError."""
+    """Return the analysis of a run's trace; analyze it first if that has not been done, or raise TraceError.
+
+    Further values are the `command` that opens the run's timeline, the longest `groups` of modules with their time by
+    phase, and `flop_per_s` of operators and kernels with known FLOPs.
+    """
     result = record.trace_analysis()
     if result is None:
         from epochmeter.trace.analysis import analyze_run
@@ -73,13 +51,15 @@ def analyze(record: Record) -> TraceView:
     except (OSError, KeyError):  # a trace without a run
         training = {}
     attribution = result["attribution"] or {}
-    return TraceView(
-        command=f"python src/report.py run={record.folder} view=perfetto",
-        groups=group_modules(attribution.get("modules", ())),
-        flop_per_s=flop_rates(attribution, training.get("operators", {}), result["metrics"].get("steps", 1)),
-        peak_flop_per_s=training.get("peaks", {}).get("flop_per_s"),
-        **{"device_name": training.get("gpu", {}).get("name"), **result},
-    )
+    return {
+        "pipes": None,
+        **result,
+        "command": f"python src/report.py run={record.folder} view=perfetto",
+        "device_name": training.get("gpu", {}).get("name"),
+        "groups": group_modules(attribution.get("modules", ())),
+        "flop_per_s": flop_rates(attribution, training.get("operators", {}), result["metrics"].get("steps", 1)),
+        "peak_flop_per_s": training.get("peaks", {}).get("flop_per_s"),
+    }
 
 
 def flop_rates(

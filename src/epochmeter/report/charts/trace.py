@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from epochmeter.report.analyses.trace import BACKEND, PHASES, TraceView
+from epochmeter.report.analyses.trace import BACKEND, TraceView
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.vega import channel, layer
 from epochmeter.report.render import phrase
 from epochmeter.shared.record import Record
 
+PHASES = ("forward", "backward", "optimizer", "data", "loop")
 COLORS = dict(zip(PHASES, (vega.BLUE, vega.ORANGE, vega.PURPLE, vega.VERMILION, vega.GRAY), strict=True))
 GIGA = 1e9
 ROOM = 3.0  # factor between the outermost points and the ends of an axis
@@ -20,13 +21,14 @@ Points = list[dict[str, Any]]
 
 def module_bars(view: TraceView) -> list[vega.Chart]:
     """Draw the time of the modules per step; nothing if it is unknown."""
-    if not (view.attribution and view.groups):
+    if not (view["attribution"] and view["groups"]):
         return []
-    steps, total_s = view.metrics["steps"], view.attribution["total_s"] / view.metrics["steps"]
-    times_s = {name: {phase: time_s / steps for phase, time_s in own.items()} for name, own in view.groups.items()}
+    steps = view["metrics"]["steps"]
+    total_s = view["attribution"]["total_s"] / steps
+    times_s = {name: {phase: time_s / steps for phase, time_s in own.items()} for name, own in view["groups"].items()}
     bars = [vega.Bar(name, own_s, total_s, {"module": name}) for name, own_s in times_s.items()]
     spec = vega.stacked_bars(phrase("time_per_step"), "s", bars, COLORS, "module", "part", "value")
-    on_device = view.attribution["basis"] == "device"
+    on_device = view["attribution"]["basis"] == "device"
     caption = {"kernel_time": on_device, "thread_time": not on_device, "module_groups": True}
     return [vega.Chart("trace_modules", phrase("modules"), spec, caption)]
 
@@ -82,7 +84,7 @@ def _operators(record: Record, view: TraceView, peak: float) -> dict[str, tuple[
     """Return intensity and FLOP/s of the operators whose FLOPs were counted and whose time is in the trace."""
     training = record.run()["training"]
     devices = peak / training["peaks"]["flop_per_s"]  # the trace is of one
-    rates = {BACKEND.sub("", name): devices * rate for name, rate in view.flop_per_s.items()}
+    rates = {BACKEND.sub("", name): devices * rate for name, rate in view["flop_per_s"].items()}
     return {
         name.removeprefix("aten::"): (entry["flops"] / entry["bytes"], rates[name])
         for name, entry in training.get("operators", {}).items()
