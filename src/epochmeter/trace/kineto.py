@@ -93,30 +93,20 @@ class Trace:
     occupancy: Floats  # achieved occupancy as estimated by Kineto, a fraction
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Keep the events with a known category; others are skipped, and those with a wrong time are counted."""
         names: dict[str, int] = {}
         threads: dict[tuple[str, str], int] = {}
         shapes: dict[str, tuple[int, Any]] = {}
-        self.left_out: Counter[str] = Counter()  # number of events by reason
         rows = array("d")
-        for event in events:
-            category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
-            if category is None:
-                continue
-            start_us, duration_us = _number(event.get("ts")), _number(event.get("dur", 0))
-            if math.isnan(start_us + duration_us):
-                self.left_out["without a time"] += 1
-            elif duration_us < 0:
-                self.left_out["with a negative duration"] += 1
-            elif len(rows) >= MAX_EVENTS * len(COLUMNS):
-                self.left_out[TOO_MANY] += 1
-            else:
-                arguments = event["args"] if isinstance(event.get("args"), dict) else {}
-                sizes, thread = arguments.get("Input Dims"), (str(event.get("pid")), str(event.get("tid")))
-                rows.extend((start_us, duration_us, category, names.setdefault(str(event.get("name")), len(names))))
-                rows.append(threads.setdefault(thread, len(threads)))
-                rows.append(NONE if sizes is None else shapes.setdefault(repr(sizes), (len(shapes), sizes))[0])
-                rows.extend([_number(arguments.get(key), unknown) for key, unknown in ARGUMENTS.items()])
+        self.left_out: Counter[str] = Counter()  # number of events by reason
+        for event, *numbers in _timed(events, self.left_out):
+            arguments = event["args"] if isinstance(event.get("args"), dict) else {}
+            sizes, thread = arguments.get("Input Dims"), (str(event.get("pid")), str(event.get("tid")))
+            rows.extend(numbers)
+            rows.append(names.setdefault(str(event.get("name")), len(names)))
+            rows.append(threads.setdefault(thread, len(threads)))
+            rows.append(NONE if sizes is None else shapes.setdefault(repr(sizes), (len(shapes), sizes))[0])
+            for key, unknown in ARGUMENTS.items():
+                rows.append(_number(arguments[key], unknown) if key in arguments else unknown)
         if not rows:
             raise ValueError("it has no events")
         self.names, self.threads, self.shapes = [*names], [*threads], [sizes for _, sizes in shapes.values()]
@@ -214,6 +204,27 @@ def _events(file: IO[str]) -> Iterator[dict[str, Any]]:
         else:
             if isinstance(event, dict):
                 yield event
+
+
+def _timed(
+    events: Iterable[Mapping[str, Any]], left_out: Counter[str]
+) -> Iterator[tuple[Mapping[str, Any], float, float, Category]]:
+    """Yield the events of known categories with their start and duration; count those that are left out."""
+    kept = 0
+    for event in events:
+        category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
+        if category is None:
+            continue
+        start_us, duration_us = _number(event.get("ts")), _number(event.get("dur", 0))
+        if math.isnan(start_us + duration_us):
+            left_out["without a time"] += 1
+        elif duration_us < 0:
+            left_out["with a negative duration"] += 1
+        elif kept >= MAX_EVENTS:
+            left_out[TOO_MANY] += 1
+        else:
+            kept += 1
+            yield event, start_us, duration_us, category
 
 
 def _number(value: Any, unknown: float = math.nan) -> float:
