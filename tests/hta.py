@@ -22,18 +22,13 @@ def figures(trace):
     )
     active = compute | communication | memory
 
-    def fraction(part, of):
+    def fraction(part, of=slice(None)):
         return lasts_ns[part].sum() / lasts_ns[of].sum()
 
-    everything = np.full(len(start_ns), True)
-    values = {
-        "idle": fraction(~active, everything),
-        "compute": fraction(compute, everything),
-        "non-compute": fraction(active & ~compute, everything),
-        "only computation": fraction(compute & ~communication & ~memory, active),
-        "only communication": fraction(communication & ~compute & ~memory, active),
-        "only memory": fraction(memory & ~compute & ~communication, active),
-    }
+    alone = {"computation": compute & ~(communication | memory), "communication": communication & ~(compute | memory),
+             "memory": memory & ~(compute | communication)}  # fmt: skip
+    values = {"idle": fraction(~active), "compute": fraction(compute), "non-compute": fraction(active & ~compute)}
+    values |= {f"only {name}": fraction(part, active) for name, part in alone.items()}
     if communication.any():
         values["communication overlap"] = fraction(communication & compute, communication)
     for stream in np.unique(trace.thread[device]):
