@@ -31,8 +31,11 @@ def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) 
     if candidates:
         names = ", ".join(f"{record.folder.parent.name}/{record.folder.name}" for record in candidates[:5])
         raise ValueError(f"`run={name or ''}` refers to {len(candidates)} runs\n  hint: give one of them: {names}")
-    why = "has no trace: `profiler=none`, or recording failed" if records else "is not found"
-    raise ValueError(f"the run `{name or 'null'}` {why}\n  hint: give the folder of a run: `run=multirun/SWEEP/0`")
+    raise ValueError(
+        f"the run `{name or 'null'}` "
+        + ("has no trace: `profiler=none`, or recording failed" if records else "is not found")
+        + "\n  hint: give the folder of a run: `run=multirun/SWEEP/0`"
+    )
 
 
 def analyze(record: Record) -> TraceView:
