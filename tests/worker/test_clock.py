@@ -14,10 +14,8 @@ class World:
     """Scripted time of the host, and a device that works on its queue."""
 
     def __init__(self, capacity=4096):
-        self.now_ns = 0
-        self.idle_from_ns = 0
-        self.events = []
-        self.synchronized_at = []
+        self.now_ns = self.idle_from_ns = 0
+        self.events, self.synchronized_at = [], []
         self.timeline = EventTimeline(self._event, self._synchronize, capacity)
 
     def now(self):
@@ -89,9 +87,7 @@ def on_cpu(world, **how):
     return on_device(world, HostTimeline(world.now), **how)
 
 
-@pytest.fixture(params=[on_cpu, on_device])
-def clock(request, world):
-    return request.param(world)
+timelines = pytest.mark.parametrize("timeline", [on_cpu, on_device])
 
 
 def times(clock):
@@ -113,10 +109,10 @@ def lagging_epoch(world, clock, waits, *, copy=1, launch=1, **loader):
     clock.close()
 
 
-def cpu_epoch(world, clock, waits, *, rest=0, **loader):
-    """An epoch on the CPU, whose last batch is smaller; `rest` ms pass between the loader's end and the close."""
+def cpu_epoch(world, clock, *, rest=0, **loader):
+    """Three steps on the CPU, the last with a smaller batch; `rest` ms pass between the loader's end and the close."""
     clock.open()
-    for compute in clock.batches(Loader(world, waits, **loader), lambda number: world.host(1) or (10, 10, 5)[number]):
+    for compute in clock.batches(Loader(world, [3, 4, 1], **loader), lambda step: world.host(1) or (10, 10, 5)[step]):
         world.host(compute)
     world.host(rest)
     clock.close()
@@ -127,81 +123,74 @@ def test_interrupted_clock_reading_is_retried(world):
     readings = []
 
     def wall():
-        now = world.now()
-        readings.append(now)
+        readings.append(world.now())
         world.host(interruptions.get(len(readings) - 1, 0))
-        return now
+        return readings[-1]
 
     clock = on_cpu(world, wall=wall)
-    cpu_epoch(world, clock, [3, 4, 1])
+    cpu_epoch(world, clock)
     assert len(readings) == 10  # twice again at the open, once at the close
     assert clock.parts()["clock_residual_s"] == 0
 
 
-@pytest.mark.parametrize(("requests_end", "compute", "overhead"), [(True, 16, 2), (False, 11, 5)])
-def test_work_after_the_last_step_is_overhead_unless_another_batch_is_requested(
-    world, clock, requests_end, compute, overhead
-):
-    clock.open()
-    batches = clock.batches(Loader(world, [3, 3], stop=2), lambda batch: batch)
-    for number in range(2):
-        next(batches)
-        world.host(5 + number)
-    clock.end_last_step()
-    world.host(5)
-    if requests_end:
-        assert list(batches) == []
-    clock.close()
-    assert (times(clock)["compute"], times(clock)["overhead"]) == (compute, overhead)
-    assert rows_ms(clock)[-1][-1] == compute - 5
-    assert clock.parts()["clock_residual_s"] == 0
-
-
-@pytest.mark.parametrize("timeline", [on_cpu, on_device])
+@timelines
 @pytest.mark.parametrize(
-    ("batches", "expected"),
-    [
-        (2, {"e2e": 47, "data_stall": 9, "host_wait": 9, "compute": 30, "overhead": 8, "loader_start": 5}),
-        (0, {"e2e": 10, "overhead": 10}),
-    ],
+    ("end", "last_step", "overhead"),
+    [("", 15, 0), ("generator", 10, 5), ("last step", 10, 5), ("last step, then request", 15, 2)],
 )
-def test_consumer_that_requests_batches_itself_has_no_copies(world, timeline, batches, expected):
+def test_time_after_the_last_step_is_overhead_unless_the_step_goes_on(world, timeline, end, last_step, overhead):
+    """The consumer leaves the loop after two steps: it keeps the generator, drops it, or ends the last step."""
+    clock = timeline(world)
+    clock.open()
+    batches = clock.batches(Loader(world, [4, 4] if "request" in end else [4] * 4, 2, 2), lambda batch: batch)
+    for _ in range(2):
+        next(batches)
+        world.host(10)
+    if "last step" in end:
+        clock.end_last_step()
+    elif end:
+        del batches
+    world.host(5)  # such as writing a log
+    assert "request" not in end or list(batches) == []
+    clock.close()
+    waits = {"data_stall": 10, "host_wait": 10, "loader_start": 6, **({"loader_stop": 2} if "request" in end else {})}
+    e2e, tail = 20 + last_step + overhead, {"overhead": overhead} if overhead else {}
+    assert times(clock) == {"e2e": e2e, **waits, "compute": 10 + last_step, **tail}
+    assert rows_ms(clock) == [(6, 6, 0, 10), (4, 4, 0, last_step)]
+
+
+@timelines
+@pytest.mark.parametrize(
+    ("script", "expected", "rows"),
+    [
+        (
+            "request 3 receive 10 request 4 receive 20 end_step 7 request 1 end 0",
+            {"e2e": 47, "data_stall": 9, "host_wait": 9, "compute": 30, "overhead": 8, "loader_start": 5,
+             "loader_stop": 1},
+            [(5, 5, 0, 10), (4, 4, 0, 20)],
+        ),
+        ("end_step 7 request 1 end 0", {"e2e": 10, "overhead": 10, "loader_stop": 3}, []),
+        (
+            "request 0 receive 10 end_last_step 5 end_step 3 request 2 receive 4",
+            {"e2e": 26, "data_stall": 4, "host_wait": 4, "compute": 14, "overhead": 8, "loader_start": 2},
+            [(2, 2, 0, 10), (10, 2, 0, 4)],
+        ),
+    ],
+    ids=["two batches", "no batch", "an ended step is not extended by another batch"],
+)  # fmt: skip
+def test_consumer_that_requests_batches_itself_has_no_copies(world, timeline, script, expected, rows):
+    """The script has calls of the clock, each with the milliseconds until the next call."""
     clock = timeline(world, copies=False)
     clock.open()
     world.host(2)
     clock.add_early_wait(2 * MS)
-    for wait, compute in [(3, 10), (4, 20)][:batches]:
-        requested = clock.request()
-        world.host(wait)
-        clock.receive(requested)
-        world.host(compute)
-    clock.end_step()
-    world.host(7)
-    requested = clock.request()
-    world.host(1)
-    clock.end(requested)
+    words, requested = script.split(), 0
+    for call, ms in zip(words[::2], words[1::2], strict=True):
+        arguments = [requested] if call in ("receive", "end") else []
+        requested = getattr(clock, call)(*arguments)
+        world.host(int(ms))
     clock.close()
-    assert times(clock) == {**expected, "loader_stop": 1 if batches else 3}
-    assert rows_ms(clock) == [(5, 5, 0, 10), (4, 4, 0, 20)][:batches]
-    assert "copy_s" not in clock.parts()
-
-
-@pytest.mark.parametrize("timeline", [on_cpu, on_device])
-def test_ended_last_step_is_not_extended_by_another_batch(world, timeline):
-    clock = timeline(world, copies=False)
-    clock.open()
-    clock.receive(clock.request())
-    world.host(10)
-    clock.end_last_step()
-    world.host(5)
-    clock.end_step()
-    world.host(3)
-    requested = clock.request()
-    world.host(2)
-    clock.receive(requested)
-    world.host(4)
-    clock.close()
-    assert rows_ms(clock) == [(0, 0, 0, 10), (10, 2, 0, 4)]
+    assert (times(clock), rows_ms(clock), "copy_s" in clock.parts()) == (expected, rows, False)
 
 
 def test_cpu_parts_match_the_script_and_collecting_several_steps_at_once_changes_no_sum(world):
@@ -210,7 +199,7 @@ def test_cpu_parts_match_the_script_and_collecting_several_steps_at_once_changes
         clock = on_cpu(
             world, collect_interval_ns=interval_ns, observe=lambda count, *_, steps=steps: steps.append(count)
         )
-        cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)
+        cpu_epoch(world, clock, start=2, stop=2, rest=3)
         assert times(clock) == {
             "e2e": 43, "data_stall": 10, "host_wait": 10, "copy": 3, "compute": 25, "overhead": 5, "loader_start": 5,
             "loader_stop": 2,
@@ -232,13 +221,15 @@ def test_cpu_parts_match_the_script_and_collecting_several_steps_at_once_changes
 )
 def test_device_parts_match_the_script_from_an_idle_device_on(world, waits, keys, expected, last_row):
     clock = on_device(world)
-    world.device(100)  # queued earlier: not part of the window
+    lagging_epoch(world, clock, [4, 30, 2], start=9)  # neither an earlier epoch nor queued work is part of the window
+    world.device(100)
+    opened_ns = world.idle_from_ns
     lagging_epoch(world, clock, waits, **keys)
     e2e = expected["data_stall"] + expected["copy"] + expected["compute"] if "copy" in expected else 80
     loader = {"loader_start": waits[0]} if waits[0] else {}
     assert times(clock) == {"e2e": e2e, **expected, **loader}
-    assert (clock.opened_ns, clock.closed_ns) == (100 * MS, (100 + e2e) * MS)
-    assert rows_ms(clock)[-1] == last_row
+    assert (clock.opened_ns, clock.closed_ns) == (opened_ns, opened_ns + e2e * MS)
+    assert (rows_ms(clock)[-1], len(rows_ms(clock)), clock.parts()["steps"]) == (last_row, len(waits), len(waits))
 
 
 def milliseconds(parts):
@@ -262,48 +253,21 @@ def test_gap_not_explained_by_waiting_is_overhead_and_the_residual_is_the_differ
         world.host(7)
 
     clock = on_cpu(world, wall=lambda: round(world.now_ns * 1.001), observe=observe)
-    cpu_epoch(world, clock, [3, 4, 1], stop=2, rest=3)
+    cpu_epoch(world, clock, stop=2, rest=3)
     assert seen == [[3, 1, 10, 0], [7, 2, 20, 7], [8, 3, 25, 14]]
-    assert times(clock)["data_stall"] == times(clock)["host_wait"] == 3 + 4 + 1
-    assert times(clock)["overhead"] == 3 * 7 + 5
-    assert times(clock)["e2e"] == pytest.approx(62 * 1.001)
-    assert times(clock)["clock_residual"] == pytest.approx(62 * 0.001)
+    assert times(clock) == {
+        "e2e": pytest.approx(62 * 1.001), "data_stall": 8, "host_wait": 8, "copy": 3, "compute": 25,
+        "overhead": 3 * 7 + 5, "clock_residual": pytest.approx(62 * 0.001), "loader_start": 3, "loader_stop": 2,
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(("held", "compute", "overhead"), [(False, 20, 5), (True, 25, 0)])
-def test_break_ends_the_last_step(world, clock, held, compute, overhead):
-    """The loop leaves after the second of four batches; `held`: it still has the generator at the close."""
-    clock.open()
-    batches = clock.batches(Loader(world, [4, 4, 4, 4], start=2), lambda batch: batch)
-    for number in batches:
-        world.host(10)
-        if number == 1:
-            break
-    if not held:
-        del batches
-    world.host(5)  # such as writing a log
-    clock.close()
-    assert clock.parts()["steps"] == 2
-    assert rows_ms(clock)[0] == (6, 6, 0, 10)
-    assert (times(clock)["compute"], times(clock).get("overhead", 0)) == (compute, overhead)
-    assert clock.parts()["clock_residual_s"] == 0
-
-
-def test_empty_loader_has_only_overhead(world, clock):
-    lagging_epoch(world, clock, [], start=2, stop=3)
-    assert times(clock) == {"e2e": 5, "overhead": 5, "loader_stop": 5}
-    assert (clock.parts()["steps"], list(clock.rows)) == (0, [])
-
-
-def test_synchronous_timing_waits_after_every_step_and_deferred_timing_only_at_the_ends(world):
+def test_synchronous_timing_waits_after_every_step(world):
     clock = on_device(world, synchronous=True)
     lagging_epoch(world, clock, [4, 4, 4])
     assert world.synchronized_at[:4] == [0, 15, 30, 45]
-    assert times(clock)["data_stall"] == times(clock)["host_wait"] == 12  # nothing is hidden
-    assert times(clock)["e2e"] == 45
-    world = World()
-    lagging_epoch(world, on_device(world), [4] * 50)
-    assert set(world.synchronized_at) == {0, 4 + 50 * 11}
+    assert times(clock) == {
+        "e2e": 45, "data_stall": 12, "host_wait": 12, "copy": 3, "compute": 30, "loader_start": 4,
+    }  # fmt: skip
 
 
 def test_full_event_queue_waits_and_counts_waits():
@@ -314,16 +278,6 @@ def test_full_event_queue_waits_and_counts_waits():
     assert clock.parts()["clock_waits"] == 3 * 2
     assert len(world.events) <= 3 + 3 + 1
     assert times(clock) == {"e2e": 44, "copy": 4, "compute": 40}
-
-
-def test_new_epoch_resets_all_sums(world):
-    clock = on_device(world)
-    lagging_epoch(world, clock, [4, 30, 2], start=9)
-    world.host(1000)
-    lagging_epoch(world, clock, [4], start=2)
-    assert times(clock) == {"e2e": 17, "data_stall": 6, "host_wait": 6, "copy": 1, "compute": 10, "loader_start": 6}
-    assert clock.parts()["steps"] == 1
-    assert rows_ms(clock) == [(6, 6, 1, 10)]
 
 
 def test_real_clocks_differ_by_less_than_0_1_percent():
