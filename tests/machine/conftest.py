@@ -13,4 +13,4 @@ def tree(tmp_path):
 def board(tree):
     """The root of a Jetson."""
     compatible = "sys/firmware/devicetree/base/compatible"
-    return lambda names, **files: tree(**{compatible: "".join(name + "\0" for name in names), **files})
+    return lambda names, **files: tree(**{compatible: names.replace(" ", "\0") + "\0", **files})

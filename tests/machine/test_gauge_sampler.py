@@ -67,18 +67,23 @@ LOADS = ("gpu.0", "platform/gpu.0", "platform/17000000.ga10b", "platform/bus@0/1
 LOAD = f"sys/devices/{LOADS[2]}/load"
 
 
-def test_cpu_utilization_is_exact_between_the_borders(tree):
-    with gauges(tree(**stat(busy=1000, idle=9000))) as opened:
-        assert window(opened, after=lambda: tree(**stat(busy=1060, idle=9020, steal=20))) == {"cpu_utilization": 0.6}
+BYTES = "network_received_bytes", "network_sent_bytes"
+BRIDGED = traffic(lo=(0, 0), eth0=(100, 50), br0=(100, 50)), traffic(lo=(99, 99), eth0=(110, 52), br0=(120, 53))
 
 
-@pytest.mark.parametrize(("physical", "expected"), [((), (30, 5)), (("eth0",), (10, 2))])
-def test_network_traffic_is_exact_and_excludes_loopback_and_bridges_over_physical_interfaces(tree, physical, expected):
-    devices = {f"sys/class/net/{name}/device/vendor": "" for name in physical}
-    with gauges(tree(**devices, **traffic(lo=(0, 0), eth0=(100, 50), br0=(100, 50)))) as opened:
-        metrics = window(opened, after=lambda: tree(**traffic(lo=(99, 99), eth0=(110, 52), br0=(120, 53))))
-        assert metrics == dict(zip(("network_received_bytes", "network_sent_bytes"), expected, strict=True))
-        assert window(opened, after=lambda: tree(**traffic(lo=(99, 99), eth0=(9, 9)))) == {}, "one was removed"
+@pytest.mark.parametrize(
+    ("before", "after", "metrics"),
+    [
+        (stat(busy=1000, idle=9000), stat(busy=1060, idle=9020, steal=20), {"cpu_utilization": 0.6}),
+        (*BRIDGED, dict(zip(BYTES, (30, 5), strict=True))),
+        ({"sys/class/net/eth0/device/vendor": "", **BRIDGED[0]}, BRIDGED[1], dict(zip(BYTES, (10, 2), strict=True))),
+        (BRIDGED[0], traffic(lo=(99, 99), eth0=(9, 9)), {}),
+    ],
+    ids=["CPU", "all interfaces but loopback", "no bridges over physical ones", "an interface was removed"],
+)
+def test_cpu_utilization_and_network_traffic_are_exact_between_the_borders(tree, before, after, metrics):
+    with gauges(tree(**before)) as opened:
+        assert window(opened, after=lambda: tree(**after)) == metrics
 
 
 def test_gpu_utilization_is_the_mean_of_the_valid_samples_in_the_window(tree):
@@ -141,9 +146,11 @@ def test_amd_gpu_is_found_by_uuid_or_pci_address(tmp_path):
         }  # fmt: skip
 
 
-def throttling(first=0, second=0, over_currents=0):
-    """Counters of two CPU packages and of the board."""
+def throttling(first=0, second=0, over_currents=0, alert=0):
+    """Counters of two CPU packages and of the board, and two cooling devices, of which the second is a fan."""
     files = {"hwmon/hwmon4/oc1_event_cnt": 0, "hwmon/hwmon4/oc3_event_cnt": over_currents}
+    for number, (kind, state) in enumerate((("cpu-throttle-alert", alert), ("pwm-fan", first))):
+        files |= {f"thermal/cooling_device{number}/type": kind, f"thermal/cooling_device{number}/cur_state": state}
     written = {f"sys/class/{name}": f"{value}\n" for name, value in files.items()}
     for core, count in enumerate((first, first, second)):
         folder = f"sys/devices/system/cpu/cpu{core}"
@@ -156,32 +163,18 @@ def test_throttling_counters_that_increase_are_reported_and_counted_by_samples(t
     with gauges(tree(**throttling(7, 0, 5))) as opened:
         assert slowed(opened, lambda: None) == []
         assert slowed(opened, before=lambda: tree(**throttling(8, 0, 5))) == [], "it was before the window"
-        changes = [lambda: tree(**throttling(9, 0, 5)), lambda: tree(**throttling(9, 0, 6)), lambda: None]
+        changes = [lambda: tree(**throttling(9, 0, 5, 1)), lambda: tree(**throttling(9, 0, 6)), lambda: None]
         moments = borders(opened, *changes, after=lambda: tree(**throttling(12, 0, 6)))
         assert opened.throttled(*moments) == [
             "CPU package 0 thermal throttling in 2 of 4 samples",
             "board over-current throttling (oc3) in 1 of 4 samples",
+            "cpu-throttle-alert thermal throttling in 1 of 4 samples",
         ]
         assert opened.window(*moments) == {"thermal_throttled_fraction": 0.5, "power_capped_fraction": 0.25}
     with gauges(tree(**throttling(12, 0, 6)), ["GPU-00a1b2c3d4e5f607"]) as opened:
         moments = borders(opened, lambda: tree(**throttling(13, 0, 6)))
         assert opened.window(*moments) == {"power_capped_fraction": 0}, "the CPU's heat is not the GPU's"
         assert opened.throttled(*moments) != []
-
-
-def test_cooling_devices_report_throttling_but_fans_do_not(tree):
-    def cooling(throttled):
-        kinds = {"cooling_device0": ("cpu-throttle-alert", throttled), "cooling_device1": ("pwm-fan", 3)}
-        files = {f"{name}/{file}": text for name, own in kinds.items() for file, text in zip(FILES, own, strict=True)}
-        return tree(**{f"sys/class/thermal/{name}": f"{text}\n" for name, text in files.items()})
-
-    with gauges(cooling(0)) as opened:
-        assert slowed(opened, lambda: cooling(1), after=lambda: cooling(0)) == [
-            "cpu-throttle-alert thermal throttling in 1 of 2 samples"
-        ]
-
-
-FILES = ("type", "cur_state")
 
 
 @pytest.mark.parametrize("degrees", [-256, 127])
@@ -209,44 +202,35 @@ def test_peaks_include_the_borders_and_old_samples_are_discarded_except_the_last
         assert opened.window(first[0], second[1])["ram_peak_bytes"] == 700 * 1024, "the mark before it is still there"
 
 
-def nvidia_window(monkeypatch, *gpus, stub):
-    """Metrics, throttling and unavailable quantities of a window with NVIDIA GPUs."""
+NVIDIA = {"gpu_utilization": 0.87, "gpu_clock_mean_hz": 1410e6, "temperature_max_c": 61}
+CELLS = {"gpu1_utilization": 0.87, "gpu1_clock_hz": 1410e6, "gpu1_memory_used_bytes": 3e9, "gpu1_temperature_c": 61}
+UNSLOWED = {"power_capped_fraction": 0, "thermal_throttled_fraction": 0}
+CAPPED, HOT = "gpu1 power-capped", "gpu1 thermal throttling"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "stub", "metrics", "throttled", "why"),
+    [
+        (["GPU-aaaa", "bbbb"], "", {**NVIDIA, **UNSLOWED}, [], None),
+        (["GPU-bbbb"], "throttled", {**NVIDIA, **dict.fromkeys(UNSLOWED, 1)}, [CAPPED, HOT], None),
+        (["GPU-bbbb"], "capped", {**NVIDIA, **UNSLOWED, "power_capped_fraction": 1}, [CAPPED], None),
+        (["GPU-aaaa"], "unsupported", {}, [], "of gpu0: Not Supported"),
+        (["GPU-aaaa"], "silent", {}, [], "nvmlInit of this machine: Driver Not Loaded"),
+        (["GPU-cccc"], "", {}, [], "of GPU-cccc: Not Found"),
+    ],
+)
+def test_nvidia_gpus_have_utilization_clock_and_throttling_or_a_reason(
+    nvml, monkeypatch, gpus, stub, metrics, throttled, why
+):
     monkeypatch.setenv("STUB", stub)
     with gauges("/nowhere", gpus) as opened:
         moments = borders(opened, lambda: None)
-        return opened.window(*moments), opened.throttled(*moments), opened.unavailable(), first_row(opened)
-
-
-NVIDIA = {"gpu_utilization": 0.87, "gpu_clock_mean_hz": 1410e6, "temperature_max_c": 61}
-CAPPED, HOT = "gpu1 power-capped in 2 of 2 samples", "gpu1 thermal throttling in 2 of 2 samples"
-
-
-@pytest.mark.parametrize(
-    ("gpus", "stub", "capped", "hot", "throttled"),
-    [
-        (["GPU-aaaa", "bbbb"], "", 0, 0, []),
-        (["GPU-bbbb"], "throttled", 1, 1, [CAPPED, HOT]),
-        (["GPU-bbbb"], "capped", 1, 0, [CAPPED]),
-    ],
-)
-def test_nvidia_gpus_have_utilization_clock_and_throttling(nvml, monkeypatch, gpus, stub, capped, hot, throttled):
-    metrics, texts, _, row = nvidia_window(monkeypatch, *gpus, stub=stub)
-    fractions = {"power_capped_fraction": capped, "thermal_throttled_fraction": hot}
-    assert (metrics, texts) == ({**NVIDIA, **fractions}, throttled)
-    cells = {"utilization": 0.87, "clock_hz": 1410e6, "memory_used_bytes": 3e9, "temperature_c": 61}
-    assert {f"gpu1_{name}": value for name, value in cells.items()}.items() <= row.items()
-    assert row["throttling"] == ("; ".join(text.partition(" in ")[0] for text in throttled) or "none")
-
-
-@pytest.mark.parametrize(
-    ("gpu", "stub", "why"),
-    [
-        ("GPU-aaaa", "unsupported", "of gpu0: Not Supported"),
-        ("GPU-aaaa", "silent", "nvmlInit of this machine: Driver Not Loaded"),
-        ("GPU-cccc", "", "of GPU-cccc: Not Found"),
-    ],
-)
-def test_quantities_without_nvml_are_missing_with_the_reason(nvml, monkeypatch, gpu, stub, why):
-    metrics, _, missing, _ = nvidia_window(monkeypatch, gpu, stub=stub)
-    assert metrics == {}
-    assert all(missing[quantity][0].endswith(why) for quantity in ("gpu_utilization", "gpu_clock_mean_hz"))
+        assert opened.window(*moments) == metrics
+        assert opened.throttled(*moments) == [f"{text} in 2 of 2 samples" for text in throttled]
+        row, missing = first_row(opened), opened.unavailable()
+    quantities = {"gpu_utilization", "gpu_clock_mean_hz"}
+    if why:
+        assert all(missing[quantity][0].endswith(why) for quantity in quantities)
+    else:
+        assert not quantities & missing.keys()
+        assert {**CELLS, "throttling": "; ".join(throttled) or "none"}.items() <= row.items()

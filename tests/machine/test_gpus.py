@@ -78,5 +78,5 @@ def test_gpus_listed_only_by_nvml_are_found_except_for_a_recorded_machine(nvml, 
     second = {**first, "bus": "0000:02:00.0", "uuid": "GPU-bbbb"}
     assert found == select_gpus(found, {}, count=None) == [first, second]
     assert [gpu["minor"] for gpu in listed(Path("/"))] == ["0", "1"]
-    assert listed(board(["nvidia,p3701-0000", "nvidia,tegra234"])) == []
+    assert listed(board("nvidia,p3701-0000 nvidia,tegra234")) == []
     list_gpus.cache_clear()

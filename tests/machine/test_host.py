@@ -8,26 +8,22 @@ from epochmeter.machine.host import describe, detect_device, device_facts, is_ma
 
 CONF = Path(__file__).parents[2] / "conf" / "device"
 DEVICES = {path.stem: OmegaConf.to_container(OmegaConf.load(path))["match"] for path in CONF.glob("*.yaml")}
-
 MODULES = {
-    "nano": ["nvidia,p3450-0000", "nvidia,jetson-nano", "nvidia,tegra210"],
-    "nx": ["nvidia,p3449-0000+p3668-0000", "nvidia,p3668-0000", "nvidia,tegra194"],
-    "agx": ["nvidia,p2972-0000", "nvidia,tegra194"],
-    "agx-industrial": ["nvidia,e3900-0000+p2888-0008", "nvidia,p2888-0008", "nvidia,tegra194"],
-    "orin_nano-devkit": ["nvidia,p3768-0000+p3767-0005", "nvidia,p3767-0005", "nvidia,tegra234"],
-    "orin_nano-super": ["nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005", "nvidia,tegra234"],
-    "orin_nano-8gb": ["nvidia,p3509-0000+p3767-0003", "nvidia,p3767-0003", "nvidia,tegra234"],
-    "orin_nano-4gb": ["nvidia,p3509-0000+p3767-0004", "nvidia,p3767-0004", "nvidia,tegra234"],
-    "orin_nx-16gb": ["nvidia,p3768-0000+p3767-0000", "nvidia,p3767-0000", "nvidia,tegra234"],
-    "orin_nx-8gb": ["nvidia,p3768-0000+p3767-0001", "nvidia,p3767-0001", "nvidia,tegra234"],
-    "agx_orin": ["nvidia,p3737-0000+p3701-0000", "nvidia,p3701-0000", "nvidia,tegra234"],
-    "thor": ["nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"],
+    "nano": (1600, "nvidia,p3450-0000 nvidia,jetson-nano nvidia,tegra210"),
+    "nx": (1866, "nvidia,p3449-0000+p3668-0000 nvidia,p3668-0000 nvidia,tegra194"),
+    "agx": (2133, "nvidia,p2972-0000 nvidia,tegra194"),
+    "agx-industrial": (2133, "nvidia,e3900-0000+p2888-0008 nvidia,p2888-0008 nvidia,tegra194"),
+    "orin_nano-devkit": (2133, "nvidia,p3768-0000+p3767-0005 nvidia,p3767-0005 nvidia,tegra234"),
+    "orin_nano-super": (3199, "nvidia,p3768-0000+p3767-0005-super nvidia,p3767-0005 nvidia,tegra234"),
+    "orin_nano-8gb": (2133, "nvidia,p3509-0000+p3767-0003 nvidia,p3767-0003 nvidia,tegra234"),
+    "orin_nano-4gb": (2133, "nvidia,p3509-0000+p3767-0004 nvidia,p3767-0004 nvidia,tegra234"),
+    "orin_nx-16gb": (3199, "nvidia,p3768-0000+p3767-0000 nvidia,p3767-0000 nvidia,tegra234"),
+    "orin_nx-8gb": (3199, "nvidia,p3768-0000+p3767-0001 nvidia,p3767-0001 nvidia,tegra234"),
+    "agx_orin": (3199, "nvidia,p3737-0000+p3701-0000 nvidia,p3701-0000 nvidia,tegra234"),
+    "thor": (4266, "nvidia,p4071-0000+p3834-0008 nvidia,p3834-0008 nvidia,tegra264"),
 }
-"""The names in the device trees of boards, by device."""
-MEMORY_MHZ = {
-    "nano": 1600, "nx": 1866, "agx": 2133, "agx-industrial": 2133, "orin_nano-devkit": 2133, "orin_nano-4gb": 2133,
-    "orin_nano-super": 3199, "orin_nx-16gb": 3199, "agx_orin": 3199, "thor": 4266,
-}  # fmt: skip
+"""Boards by device: the highest clock of their memory in MHz, and their names in the device tree."""
+NANO, AGX_ORIN = MODULES["nano"][1], MODULES["agx_orin"][1]
 NVIDIA = "Model: \t\t NVIDIA RTX A4000\nIRQ: \t\t 66\nGPU UUID: \t GPU-6d5a4f3e-0000-1111-2222-333344445555\n"
 
 
@@ -44,11 +40,15 @@ def governed(governor, least_khz, most_khz, core=0):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_board_is_detected_also_with_files_of_a_desktop_gpu(board, name):
+def test_every_board_is_detected_also_with_files_of_a_desktop_gpu_and_has_its_memory_clock(board, name):
+    memory_mhz, names = MODULES[name]
     for files in ({}, {"proc/driver/nvidia/gpus/0000:01:00.0/information": NVIDIA}):
-        assert detect_device(DEVICES, facts := device_facts(board(MODULES[name], **files))) == name.partition("-")[0]
-        assert facts["board"] == facts["tegra"] == " ".join(MODULES[name])
-    facts = device_facts(board(["raspberrypi,4-model-b", "brcm,bcm2711"]))
+        assert detect_device(DEVICES, facts := device_facts(board(names, **files))) == name.partition("-")[0]
+        assert facts["board"] == facts["tegra"] == names
+    files = {"etc/nvpmodel.conf": NVPMODEL_CONF, "var/lib/nvpmodel/status": "pmode:0000"}
+    mode = describe(board(names, **files))["power_modes"][0]
+    assert mode == {"id": 0, "name": "MAXN", "cores": 2, "emc_hz": memory_mhz * 1_000_000}
+    facts = device_facts(board("raspberrypi,4-model-b brcm,bcm2711"))
     assert (facts["board"], facts["tegra"]) == ("raspberrypi,4-model-b brcm,bcm2711", None)
 
 
@@ -73,10 +73,10 @@ def test_recorded_board_is_described_completely(board):
         "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=MAXN >\n<POWER_MODEL ID=1 NAME=5W>\n",
         "var/lib/nvpmodel/status": "pmode:0001 fmode:quiet\n",
     }
-    described = describe(board(MODULES["nano"], **files, **governed("schedutil", 102000, 1479000)))
+    described = describe(board(NANO, **files, **governed("schedutil", 102000, 1479000)))
     assert described.pop("python")
     assert described.pop("packages")["hydra-core"]
-    names = {"model": "NVIDIA Jetson Nano Developer Kit", "compatible": " ".join(MODULES["nano"])}
+    names = {"model": "NVIDIA Jetson Nano Developer Kit", "compatible": NANO}
     assert described == {
         "hostname": "nano-3", "boot_id": "c0ffee", "board": names,
         "cpu": {"model": "Cortex-A57", "cores": 4}, "memory_bytes": 4059244 * 1024,
@@ -123,25 +123,18 @@ def test_modes_have_their_clocks_or_else_those_of_the_hardware(board):
         "sys/devices/system/cpu/cpu1/cpufreq/cpuinfo_max_freq": "2201600\n",
         f"{gpu}/available_frequencies": "306000000 816000000 1300500000\n",
     }
-    without_reboot = describe(board(MODULES["agx_orin"], **files))["power_modes"]
+    without_reboot = describe(board(AGX_ORIN, **files))["power_modes"]
     assert without_reboot == [
         {"id": 0, "name": "MAXN", "cores": 2, "cpu_hz": 2_201_600_000, "gpu_hz": 1_300_500_000,
          "emc_hz": 3_199_000_000},
         {"id": 3, "name": "MODE_50W", "cores": 1, "cpu_hz": 1_497_600_000, "gpu_hz": 816_000_000,
          "emc_hz": 2_133_000_000},
     ]  # fmt: skip
-    (gated,) = describe(board(MODULES["agx_orin"], **{"var/lib/nvpmodel/status": "pmode:0001"}))["power_modes"]
+    (gated,) = describe(board(AGX_ORIN, **{"var/lib/nvpmodel/status": "pmode:0001"}))["power_modes"]
     assert (gated["name"], gated["gpu_hz"]) == ("MODE_15W", 408_000_000)
-    unknown = describe(board(MODULES["agx_orin"], **{"var/lib/nvpmodel/status": "pmode:0009"}))
+    unknown = describe(board(AGX_ORIN, **{"var/lib/nvpmodel/status": "pmode:0009"}))
     assert (unknown["power_mode"], "power_modes" in unknown) == ({"id": 9}, False)
-    assert "power_mode" not in describe(board(MODULES["agx_orin"], **{"var/lib/nvpmodel/status": ""}))
-
-
-def test_highest_memory_clock_is_that_of_the_module(board):
-    for name, mhz in MEMORY_MHZ.items():
-        files = {"etc/nvpmodel.conf": NVPMODEL_CONF, "var/lib/nvpmodel/status": "pmode:0000"}
-        modes = describe(board(MODULES[name], **files))["power_modes"]
-        assert modes[0] == {"id": 0, "name": "MAXN", "cores": 2, "emc_hz": mhz * 1_000_000}
+    assert "power_mode" not in describe(board(AGX_ORIN, **{"var/lib/nvpmodel/status": ""}))
 
 
 def test_arm_cores_and_the_driver_are_described(tree):
