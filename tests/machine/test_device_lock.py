@@ -32,34 +32,29 @@ def another_process_holds(folder, *devices):
         process.kill()
 
 
-@pytest.fixture
-def waiting(tmp_path):
-    """Function of devices: start a thread that locks them; returns its messages, and events for message and lock."""
+def wait_for(folder, *devices):
+    """Start a thread that locks devices; return its messages, and an event for the first and for the lock."""
+    messages, waits, locked = [], threading.Event(), threading.Event()
 
-    def begin(*devices):
-        messages, waits, locked = [], threading.Event(), threading.Event()
+    def say(text):
+        messages.append(text)
+        waits.set()
 
-        def say(text):
-            messages.append(text)
-            waits.set()
+    def want():
+        with device_lock.lock_devices(devices, str(folder), "me", say):
+            locked.set()
 
-        def want():
-            with device_lock.lock_devices(devices, str(tmp_path), "me", say):
-                locked.set()
-
-        threading.Thread(target=want, daemon=True).start()
-        return messages, waits, locked
-
-    return begin
+    threading.Thread(target=want, daemon=True).start()
+    return messages, waits, locked
 
 
 @pytest.mark.parametrize("end", [lambda holder: holder.stdin.close(), subprocess.Popen.kill], ids=["ends", "killed"])
-def test_second_run_names_the_holder_and_waits_for_it_with_devices_in_sorted_order(tmp_path, waiting, end):
+def test_second_run_names_the_holder_and_waits_for_it_with_devices_in_sorted_order(tmp_path, end):
     with another_process_holds(tmp_path, "a") as holder:
-        messages, waits, locked = waiting("b", "a")
+        messages, waits, locked = wait_for(tmp_path, "b", "a")
         assert waits.wait(10)
         assert messages == ["Waiting for a, in use by pid 7 since noon: python train.py."]
-        assert waiting("b")[2].wait(10), "b is still free, so that there is no deadlock"
+        assert wait_for(tmp_path, "b")[2].wait(10), "b is still free, so that there is no deadlock"
         assert not locked.is_set()
         end(holder)
         assert locked.wait(10)

@@ -27,10 +27,10 @@ def test_readers_see_the_old_file_until_the_new_one_is_complete_and_after_a_fail
     assert (seen, read_json(path)) == ([{"batch": 16}], {"batch": 32})
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """The calls that make a write durable, in order: ("fsync", path, bytes) and ("replace", path)."""
-    calls = []
+def test_content_and_a_new_name_are_on_disk_before_a_file_is_replaced_and_after_bytes_are_appended(
+    tmp_path, monkeypatch
+):
+    calls = []  # those that make a write durable
 
     def fsync(descriptor, real=os.fsync):
         path = os.readlink(f"/proc/self/fd/{descriptor}")
@@ -43,10 +43,6 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", replace)
-    return calls
-
-
-def test_content_and_a_new_name_are_on_disk_before_a_file_is_replaced_and_after_bytes_are_appended(tmp_path, calls):
     folder, partial = ("fsync", tmp_path.name, None), f".file.{os.getpid()}"
     for content in ("first", "second"):
         write_atomically(tmp_path / "file", lambda file, content=content: file.write(content))

@@ -6,10 +6,9 @@ import subprocess
 from itertools import permutations
 
 import pytest
-from controls import CPU, GPU, TABLES, nvpmodel_conf
+from controls import CPU, GPU, TABLES
 
 from epochmeter.machine import privilege
-from epochmeter.machine.jetson import read_modes
 from epochmeter.power.knobs import jetson, knob
 from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.knob import AppliedSettings
@@ -28,20 +27,6 @@ def knob_of(board):
     """Function of (board name, current mode): the knob of that board."""
 
     return lambda name, current=None: open_nvpmodel(board.with_modes(name, current).root)
-
-
-@pytest.fixture
-def locking(board):
-    """The clocks of a board."""
-    return open_jetson_clocks(board.with_clocks().root, board.root / "state")
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_modes_are_those_of_the_boards_file(name):
-    read, default = read_modes(nvpmodel_conf(name))
-    masks = [dict(mode.gating).get("TPC_PG_MASK") for mode in read.values()]
-    modes = [(*mode[:3], mask and int(mask)) for mode, mask in zip(read.values(), masks, strict=True)]
-    assert (default, modes) == TABLES[name]
 
 
 @pytest.mark.parametrize(
@@ -128,8 +113,9 @@ def lows(board):
     return [board.read(path) for path in (CPU.format(0, "min"), CPU.format(1, "min"), GPU.format("min"))]
 
 
-def test_partial_lock_is_undone(board, locking):
+def test_partial_lock_is_undone(board):
     """The program may lock only some of the clocks. A file of an earlier run does not replace the original clocks."""
+    locking = open_jetson_clocks(board.with_clocks().root, board.root / "state")
     before = lows(board)
     board.put(**{"state/l4t_dfs.conf": f"{GPU.format('min')}:1\n"})
     locking.set("locked")
@@ -141,13 +127,7 @@ def test_partial_lock_is_undone(board, locking):
     assert list((board.root / "state").iterdir()) == []
 
 
-def test_clocks_are_locked_only_after_they_are_stored(board, locking):
-    board.program("jetson_clocks", 'echo "Error: unknown SoC"')
-    with pytest.raises(RuntimeError, match=r"did not store the original clocks: Error: unknown SoC"):
-        locking.set("locked")
-
-
-def test_clocks_restored_by_another_process_need_no_restoring(board, journal):
+def test_clocks_are_locked_only_after_they_are_stored_and_need_no_restoring_if_another_process_did_it(board, journal):
     """The command waits for a run that had locked the clocks."""
     journal.folder.mkdir(parents=True, exist_ok=True)
     stored = journal.folder / "l4t_dfs.conf"
@@ -155,7 +135,7 @@ def test_clocks_restored_by_another_process_need_no_restoring(board, journal):
     knob = open_jetson_clocks(board.with_clocks().root, journal.folder)
     stored.unlink()
     board.program("jetson_clocks", 'echo "Error: unknown SoC"')
-    with pytest.raises(RuntimeError, match="did not store the original clocks"):
+    with pytest.raises(RuntimeError, match="did not store the original clocks: Error: unknown SoC"):
         AppliedSettings([(knob, knob.target_for("locked"))], journal, print).__enter__()
     assert list(journal.folder.glob("*.json")) == []
 

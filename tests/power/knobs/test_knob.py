@@ -208,41 +208,32 @@ def test_signal_during_restoration_is_deferred(bench, ctrl_c):
     bench.assert_restored()
 
 
-@pytest.fixture
-def two_limits(tmp_path):
-    """Two limits of 95 W, and the context that sets them to 65 W."""
+def test_settings_are_restored_in_reverse_order_also_if_one_cannot_be_read_or_a_library_exits(tmp_path, monkeypatch):
     limits = [open_rapl_limit(Board(tmp_path / name).with_rapl().root) for name in ("first", "second")]
-    limits[1].name = "another"
-    return *limits, AppliedSettings([(limit, limit.target_for(65)) for limit in limits], make_journal(tmp_path), print)
+    (first, second), changes, set_limit = limits, [], type(limits[0]).set
+    second.name = "another"
 
+    def changed():
+        return AppliedSettings([(limit, limit.target_for(65)) for limit in limits], make_journal(tmp_path), print)
 
-def test_other_settings_are_restored_if_a_library_exits(two_limits):
+    def record(knob, setting):
+        changes.append((knob.name, setting))
+        set_limit(knob, setting)
+
+    def fail():
+        raise OSError("Input/output error")
+
     def exits():
         raise SystemExit("of a library's")
 
-    first, second, changed = two_limits
-    with pytest.raises(RuntimeError, match="cannot restore another to 95 W: of a library's"), changed:
-        second.get = exits
-    assert first.get() == "95 W"
-
-
-def test_setting_that_cannot_be_read_at_the_end_is_reported(two_limits, monkeypatch):
-    def unreadable():
-        raise OSError("Input/output error")
-
-    first, _, changed = two_limits
-    with changed as holding, monkeypatch.context() as patch:
-        patch.setattr(first, "get", unreadable)
+    monkeypatch.setattr(type(first), "set", record)
+    with changed() as holding, monkeypatch.context() as patch:
+        patch.setattr(first, "get", fail)
         assert holding.drift_messages() == ["cannot read RAPL, which was set to 65 W: Input/output error"]
-
-
-def test_settings_are_restored_in_reverse_order(two_limits, monkeypatch):
-    changes, (first, _, changed) = [], two_limits
-    monkeypatch.setattr(type(first), "set", lambda knob, setting: changes.append((knob.name, setting)))
-    monkeypatch.setattr(type(first), "get", lambda knob: dict(changes).get(knob.name, "95 W"))
-    with changed:
-        pass
     assert changes == [("RAPL", "65 W"), ("another", "65 W"), ("another", "95 W"), ("RAPL", "95 W")]
+    with pytest.raises(RuntimeError, match="cannot restore another to 95 W: of a library's"), changed():
+        second.get = exits
+    assert (changes[4:], first.get()) == ([("RAPL", "65 W"), ("another", "65 W"), ("RAPL", "95 W")], "95 W")
 
 
 @pytest.mark.parametrize("is_killed", [True, False])

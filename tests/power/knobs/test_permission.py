@@ -103,17 +103,14 @@ def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_else
 
 
 def test_program_of_the_board_is_needed_and_may_be_allowed_by_sudo(knob, board, user, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert privilege.run_program("sh", "-c", "echo $LC_ALL") == "C\n", "sudo's messages are in English"
     mode = knob("nvpmodel")
     user(("nvpmodel", "-q"))
     assert permission(mode) == ("by sudo", None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     (board.programs / "nvpmodel").unlink()
     assert permission(mode) == ("", "make the board's own nvpmodel available here, or use jtop's service as its user")
-
-
-def test_programs_write_their_messages_in_english(monkeypatch):
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    assert privilege.run_program("sh", "-c", "echo $LC_ALL") == "C\n"
 
 
 def test_zeusd_and_jtops_service_are_used_for_their_settings(knob, user, tmp_path, monkeypatch):

@@ -16,12 +16,14 @@ def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatc
 
 @pytest.mark.parametrize("changes", [{"start_ticks": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
 def test_only_the_entry_of_an_ended_process_is_pending(journal, other_process, changes):
-    """The process has ended, its pid is used by another process, or the machine was rebooted."""
+    """Its pid is used by another process, the machine was rebooted, or it has ended, unknown in another container."""
     pid = other_process.pid
     entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(pid=pid, start_ticks=start_ticks(pid)))
     assert journal.unrestored() == []
     left = journal.update(entry._replace(**changes))
     assert journal.unrestored() == [left]
+    in_a_container = journal.update(left._replace(pid_namespace="pid:[1]"))
+    assert journal.unrestored() == ([in_a_container] if "boot_id" in changes else [])
 
 
 def test_original_setting_is_never_overwritten(journal):
@@ -61,11 +63,3 @@ def test_damaged_entry_is_an_error_with_its_file_and_a_deleted_one_is_ignored(jo
     assert journal.blocking("NVML", ["GPU-aaaa", "GPU-bbbb"]) == gpu
     with pytest.raises(RuntimeError, match=f"cannot read {file}"):
         journal.blocking("RAPL", [])
-
-
-def test_entry_of_another_container_is_pending_after_a_reboot(journal):
-    entry = journal.note("RAPL", [], "95 W", "by hand")
-    inside = journal.update(entry._replace(pid=2**22 + 1, start_ticks="0", pid_namespace="pid:[1]"))
-    assert journal.unrestored() == []
-    left = journal.update(inside._replace(boot_id="the boot before"))
-    assert journal.unrestored() == [left]

@@ -49,13 +49,6 @@ def test_resolution_of_a_rail_is_one_current_step_at_its_voltage(tmp_path, board
     assert next(find_rails(tmp_path, shunt_ohm=0.005))[1].domain.step == pytest.approx(step_w)
 
 
-def test_channel_without_a_power_file_is_no_rail(tmp_path):
-    tree = write(tmp_path, "nano", "iio")
-    rails = [name for name, _ in find_rails(tmp_path)]
-    (tree.folder(0) / "in_power0_input").unlink()
-    assert [name for name, _ in find_rails(tmp_path)] == rails[1:]
-
-
 TABLE = {"ina3221": {"averaging_s": 0.2, "renewal_s": 0.3, "lag_s": 0.01}}
 MEAN16 = Response(0.1056, 0.0, 0.1056)
 
@@ -110,7 +103,7 @@ def test_board_with_two_input_rails_has_the_carriers_as_total():
     assert total_of(["VDD_IN", "VDD_SOC", "VIN"], {})[:2] == (["VIN"], "input of the carrier board")
 
 
-def test_unconnected_channel_of_jetpack_4_is_no_rail_and_a_file_without_a_number_is_a_failed_read(tmp_path):
+def test_channel_of_jetpack_4_without_connection_or_file_is_no_rail_and_a_file_without_number_a_failed_read(tmp_path):
     tree = write(tmp_path, "nano")
     (tree.folder(0) / "rail_name_1").write_text("NC\n")
     rails = dict(find_rails(tmp_path))
@@ -119,6 +112,8 @@ def test_unconnected_channel_of_jetpack_4_is_no_rail_and_a_file_without_a_number
         (tree.folder(0) / "in_power0_input").write_text(text)
         with pytest.raises(ValueError, match=f"in_power0_input is not a number: '{text.strip()}'"):
             rails["POM_5V_IN"].read()
+    (tree.folder(0) / "in_power0_input").unlink()
+    assert [name for name, _ in find_rails(tmp_path)] == ["POM_5V_CPU"]
 
 
 def test_energy_of_a_varying_load_is_within_the_uncertainty(tmp_path):
