@@ -1,5 +1,5 @@
 import pytest
-from power.conftest import amd_smi, nvml, nvml_stub, open_folder, other_process  # noqa: F401
+from power.conftest import amd_smi, amd_smi_stub, nvml, nvml_stub, open_folder, other_process  # noqa: F401
 from project import put
 
 

@@ -1,11 +1,6 @@
 """Performance counters of GPUs, read by the real client libraries from stubs of NVML and amdsmi."""
 
-import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -13,17 +8,6 @@ from epochmeter.machine.gpu_counters import PROFILING_OPTION, counter_ids, open_
 from epochmeter.machine.nvml import GPM
 
 MEBIBYTE = 1 << 20
-SOURCE = Path(__file__).parents[2] / "src"
-AMD = """
-import json, sys
-from epochmeter.machine.gpu_counters import open_counters
-
-with open_counters(sys.argv[1:]) as counters:
-    for _ in range(2):
-        counters.start()
-        counters.end()
-print(json.dumps([counters.metrics, counters.reason]))
-"""
 
 
 def metrics_of_a_window(counters):
@@ -99,11 +83,13 @@ AMD_METRICS = {
         ("", "0000:c6:00.0", "GPU 0000:c6:00.0: not known to ROCm"),
     ],
 )
-def test_firmware_of_amd_gpus_accumulates_utilization_and_traffic_or_there_is_a_reason(amd_smi, stub, bus, why):
-    """In a process of its own, as the library is found by LD_LIBRARY_PATH."""
-    places = {"LD_LIBRARY_PATH": str(amd_smi), "PYTHONPATH": str(SOURCE), "STUB": stub}
-    shown = subprocess.check_output([sys.executable, "-c", AMD, bus], text=True, env={**os.environ, **places})
-    metrics, reason = json.loads(shown)
+def test_firmware_of_amd_gpus_accumulates_utilization_and_traffic_or_there_is_a_reason(
+    amd_smi, monkeypatch, stub, bus, why
+):
+    monkeypatch.setenv("STUB", stub)
+    with open_counters([bus]) as counters:
+        for _ in range(2):
+            metrics = metrics_of_a_window(counters)
     assert metrics == ({} if why else AMD_METRICS)
-    assert why in reason
-    assert bool(reason) == bool(why)
+    assert why in counters.reason
+    assert bool(counters.reason) == bool(why)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 from controls import Board
 
 from epochmeter.machine import nvml as nvml_client
+from epochmeter.machine.amd import load_amdsmi
 from epochmeter.power.knobs import jetson
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import Domain, Instrument, Meter
@@ -56,8 +58,8 @@ def nvml_stub(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def amd_smi(tmp_path_factory) -> Path:
-    """The folder of a stub libamd_smi.so for LD_LIBRARY_PATH, with every symbol that the real client binds."""
+def amd_smi_stub(tmp_path_factory) -> Path:
+    """The folder of a stub libamd_smi.so with every symbol that the real client binds."""
     if not (client := find_spec("amdsmi")):
         pytest.skip("amdsmi is not installed")
     wrapper = Path(client.submodule_search_locations[0], "amdsmi_wrapper.py").read_text()
@@ -65,6 +67,21 @@ def amd_smi(tmp_path_factory) -> Path:
     own = STUBS.joinpath("amd_smi_stub.c").read_text()
     rest = "".join(f"int {name}(void) {{ return NOT_SUPPORTED; }}\n" for name in bound if f" {name}(" not in own)
     return compiled(tmp_path_factory.mktemp("amd_smi") / "libamd_smi.so", own + rest)
+
+
+@pytest.fixture
+def amd_smi(amd_smi_stub, tmp_path, monkeypatch) -> Iterator[None]:
+    """The amdsmi stub below the real client library; each test has a copy of it, with counters of its own."""
+
+    def forget() -> None:
+        load_amdsmi.cache_clear()
+        for name in [name for name in sys.modules if name.startswith("amdsmi")]:
+            del sys.modules[name]
+
+    monkeypatch.setenv("ROCM_HOME", str(shutil.copytree(amd_smi_stub, tmp_path / "rocm/lib").parent))
+    forget()
+    yield
+    forget()
 
 
 def compiled(library: Path, source: str) -> Path:

@@ -1,46 +1,17 @@
-import json
-import os
-import subprocess
-import sys
+import re
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from controls import Board
 
-from epochmeter.machine.amd import find_cards
+from epochmeter.machine.amd import find_cards, load_amdsmi
 from epochmeter.power.meters import amd
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.uncertainty import UNKNOWN, Response
 
-SOURCE = Path(__file__).parents[3] / "src"
 UUID = "GPU-1f25e6fa38fdc9e1"
-
-COUNTED = """
-import json, os, sys, time
-from pathlib import Path
-from epochmeter.machine.amd import load_amdsmi
-from epochmeter.power.meters import amd
-
-amd.CHECK_DURATION_S, results = 0.1, {}
-(card,) = amd.find_cards(Path(sys.argv[1]))
-for stub in sys.argv[2:]:
-    os.environ["STUB"] = stub
-    load_amdsmi.cache_clear()
-    try:
-        domain, read = amd.counter_of(card, Path("/"))
-        times_s, joules = [], []
-        for pause_s in (0, 0.2):
-            time.sleep(pause_s)
-            times_s.append(time.monotonic())
-            joules.append(read())
-            times_s.append(time.monotonic())
-        shortest_s, longest_s = times_s[2] - times_s[1], times_s[3] - times_s[0]
-        results[stub] = {"joules": joules[1] - joules[0], "s": [shortest_s, longest_s], "domain": domain}
-    except OSError as error:
-        results[stub] = str(error)
-print(json.dumps(results))
-"""
 
 
 def energy_of(*gpus, **how):
@@ -84,11 +55,10 @@ def test_energy_is_absent_unless_every_gpu_has_an_instrument(tmp_path, gpus, sen
     assert (energy["source"], reason in energy["reason"]) == ("none", True)
 
 
-@pytest.mark.parametrize("key", ["energy_accumulator", "power"], ids=["amdsmi 6.2.1 and later", "before"])
-def test_counter_of_every_version_of_amdsmi_is_read(tmp_path, monkeypatch, key):
+def test_counter_of_earlier_versions_of_amdsmi_is_read(tmp_path, monkeypatch):
     class Gpu:
         def __init__(self, bus):
-            self.call = lambda function: {key: 2_000_000, "counter_resolution": 15.3, "timestamp": 1}
+            self.call = lambda function: {"power": 2_000_000, "counter_resolution": 15.3, "timestamp": 1}
 
     monkeypatch.setattr(amd, "AmdSmiGpu", Gpu)
     monkeypatch.setattr(amd, "check_counter", lambda *counter: None)
@@ -96,21 +66,32 @@ def test_counter_of_every_version_of_amdsmi_is_read(tmp_path, monkeypatch, key):
     assert amd.counter_of(card, Path("/")).read() == pytest.approx(30.6)
 
 
-def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_the_reason(amd_smi, tmp_path):
-    """A process reads the counter from the stub library; the driver reports 100 W."""
-    reasons = {
+def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_the_reason(
+    amd_smi, tmp_path, monkeypatch
+):
+    (card,) = find_cards(Board(tmp_path).with_amdgpu("0000:c1:00.0", power1_average=100_000_000).root)
+    monkeypatch.setattr(amd, "CHECK_DURATION_S", 0.1)
+
+    def counted(stub):
+        monkeypatch.setenv("STUB", stub)
+        load_amdsmi.cache_clear()
+        (domain, read), times_s, joules = amd.counter_of(card, Path("/")), [], []
+        for pause_s in (0, 0.2):
+            time.sleep(pause_s)
+            times_s.append(time.monotonic())
+            joules.append(read())
+            times_s.append(time.monotonic())
+        return domain, times_s, joules[1] - joules[0]
+
+    domain, times_s, joules = counted("working")
+    assert 90 * (times_s[2] - times_s[1]) - 0.01 <= joules <= 90 * (times_s[3] - times_s[0]) + 0.01
+    assert domain == ("counter", 0.001, "GPU board", 0.0, Response())
+    for stub, reason in {
         "still": " 0 W, but the driver reports 100 W",
         "unit": " 9e+04 W, but the driver reports 100 W",
         "unsupported": "AMDSMI_STATUS_NOT_SUPPORTED",
         "silent": "AMDSMI_STATUS_DRIVER_NOT_LOADED",
         "lost": "AMDSMI_STATUS_NOT_FOUND",
-    }
-    root = Board(tmp_path).with_amdgpu("0000:c1:00.0", power1_average=100_000_000).root
-    command = [sys.executable, "-c", COUNTED, root, "working", *reasons]
-    places = {"LD_LIBRARY_PATH": str(amd_smi), "PYTHONPATH": str(SOURCE)}
-    results = json.loads(subprocess.check_output(command, text=True, env={**os.environ, **places}))
-    working = results.pop("working")
-    shortest_s, longest_s = working["s"]
-    assert 90 * shortest_s - 0.01 <= working["joules"] <= 90 * longest_s + 0.01
-    assert working["domain"] == ["counter", 0.001, "GPU board", 0.0, [0.0, 0.0, 0.0]]
-    assert {stub: reason for stub, reason in reasons.items() if reason not in results[stub]} == {}
+    }.items():
+        with pytest.raises(OSError, match=re.escape(reason)):
+            counted(stub)
