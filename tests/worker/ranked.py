@@ -1,4 +1,4 @@
-"""The ranks of test_strategy, each in a process of its own."""
+"""Ranks: those of test_strategy, each in a process of its own, and one that replaces the other by a value."""
 
 import json
 import math
@@ -14,13 +14,27 @@ from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import RankedConnection
 from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
-from epochmeter.worker.strategy import Distributed
+from epochmeter.worker.strategy import Distributed, Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
 from epochmeter.worker.trainer import Trainer
 from epochmeter.worker.windows import SuspendCounter, WindowRunner
 
 EPOCHS, SAMPLES, NAP_S, NAPS = 2, 24, 0.02, 8
+
+
+class Rank(Single):
+    """One of two ranks, with the value of the other rank."""
+
+    def __init__(self, rank, other=None):
+        super().__init__(2)
+        self.rank, self.other = rank, other
+
+    def all_gather(self, value):
+        return [value, self.other] if self.rank == 0 else [self.other, value]
+
+    def broadcast(self, value):
+        return value if self.rank == 0 else self.other
 
 
 class Numbers(list):
@@ -100,22 +114,15 @@ def main(folder, rank, port):
     torch.set_num_threads(1)
     strategy = Distributed(2, "torchrun", 60)
     strategy.device("cpu")
-    results = {
-        "description": strategy.describe(),
-        "broadcast": strategy.broadcast(strategy.rank + 7),
-        "gathered": strategy.all_gather(f"rank {strategy.rank}"),
-    }
     trained = make_trainer(strategy)
-    results["windows"] = measured(strategy, folder, trained, 4)
+    results = {"description": strategy.describe(), "windows": measured(strategy, folder, trained, 4)}
     results["weights"] = [weight.tolist() for weight in trained.model.parameters()]
-
     normed = make_trainer(strategy, norm=True)
     normed.train_epoch(loader(strategy, Numbers(SAMPLES), 4))
     means = [normed.model[1].running_mean.tolist()]
     strategy.broadcast_buffers(normed.model)
     results["means"] = [*means, normed.model[1].running_mean.tolist()]
     results["validation"] = normed.evaluate_epoch(loader(strategy, Numbers(5), 1, shuffled=False)).totals()
-
     controller, windows = runner(strategy, folder, trained)
     windows.epoch(0, loader(strategy, Numbers(2 * NAPS, NAP_S * strategy.rank), 4))
     results["slow"] = controller.lines

@@ -5,6 +5,7 @@ import numpy
 import pytest
 import torch
 from torch.utils.data import RandomSampler
+from worker.ranked import Rank
 from worker.test_trainer import JOB
 
 from epochmeter.shared.record import CHECKPOINT, Record
@@ -18,20 +19,6 @@ from epochmeter.worker.trainer import Trainer
 CPU = torch.device("cpu")
 ADAM = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01}
 IMAGES = Classification(auxiliary=0)
-
-
-class Rank(Single):
-    """One of two ranks, with the value of the other rank."""
-
-    def __init__(self, rank, other=None):
-        super().__init__(2)
-        self.rank, self.other = rank, other
-
-    def all_gather(self, value):
-        return [value, self.other] if self.rank == 0 else [self.other, value]
-
-    def broadcast(self, value):
-        return value if self.rank == 0 else self.other
 
 
 def start(folder, strategy=None, every=1):

@@ -1,7 +1,9 @@
 import socket
 import threading
+from unittest.mock import Mock
 
 import pytest
+from worker.ranked import Rank
 
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Finished, NodeWindow, Proceed, Progress, Recorded, Trained, WindowClosed, encode
@@ -90,25 +92,13 @@ def test_stopped_controller_does_not_delay_training(connection, controller):
     assert end == Finished()
 
 
-class Ranks:
-    """A strategy of two ranks, with the value of the other rank."""
-
-    def __init__(self, rank, other):
-        self.rank, self.other, self.broadcasts, self.is_node_leader = rank, other, 0, rank == 0
-
-    def broadcast(self, value):
-        self.broadcasts += 1
-
-    def all_gather(self, value):
-        return [self.other, value] if self.rank else [value, self.other]
-
-
 def test_first_rank_of_each_node_sends_the_request_and_all_ranks_get_the_replies(connection, controller):
     stop, other_node = Recorded(True, {}, ""), NodeWindow("n1", {"energy_j": 2.0}, {"cpu0": 2.0}, {}, "", [])
     controller.connection.sendall(encode(stop) + encode(other_node))
-    first, second = Ranks(0, None), Ranks(1, stop)
+    first, second = Rank(0), Rank(1, stop)
+    first.broadcast, second.is_node_leader = Mock(), False
     assert RankedConnection(connection, first).request(WindowClosed(1, 2)) == stop
-    assert first.broadcasts == 1
+    assert first.broadcast.call_count == 1
     assert RankedConnection(None, second).request(WindowClosed(3, 4)) == stop
     second.is_node_leader = True
     assert RankedConnection(connection, second).request_all(WindowClosed(5, 6)) == [stop, other_node]

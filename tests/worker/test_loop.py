@@ -9,7 +9,6 @@ from epochmeter.worker.loop import EpochStats, evaluate
 from epochmeter.worker.precision import NullContext
 from epochmeter.worker.tasks import PAD, Classification, Translation
 
-CPU = torch.device("cpu")
 IMAGES = Classification(auxiliary=0)
 
 
@@ -23,20 +22,14 @@ def test_evaluation_changes_no_weights_and_computes_no_gradient():
     assert not model.training
 
 
-def evaluated(batches, *losses):
-    """The statistics of batches of outputs and targets, with scripted losses."""
-    stats, task, scripted = EpochStats(IMAGES), Classification(auxiliary=0), iter(losses)
-    task.loss = lambda outputs, targets: torch.tensor(next(scripted))
-    evaluate(nn.Identity(), batches, task, stats, NullContext())
-    return stats
-
-
 @pytest.mark.parametrize("chunk_steps", [2, 1024])
 def test_losses_of_all_steps_are_kept_and_sums_are_over_samples_not_batches(monkeypatch, chunk_steps):
     monkeypatch.setattr(loop, "CHUNK_STEPS", chunk_steps)
     correct, wrong = [9.0, 0.0], [0.0, 9.0]
     batches = [(torch.tensor([correct] * 3), torch.tensor([0, 0, 0])), (torch.tensor([wrong]), torch.tensor([0]))] * 2
-    stats = evaluated(batches, 1.0, 5.0, 2.0, 6.0)
+    stats, task, losses = EpochStats(IMAGES), Classification(auxiliary=0), iter((1.0, 5.0, 2.0, 6.0))
+    task.loss = lambda outputs, targets: torch.tensor(next(losses))
+    evaluate(nn.Identity(), batches, task, stats, NullContext())
     assert (stats.losses(), stats.weights(), stats.samples) == ([1.0, 5.0, 2.0, 6.0], [3.0, 1.0, 3.0, 1.0], 8)
     assert stats.last_loss() == 6.0
     assert stats.totals() == {"weight": 8, "loss_sum": 3 * 1.0 + 1 * 5.0 + 3 * 2.0 + 1 * 6.0, "correct": 6}

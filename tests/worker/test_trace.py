@@ -11,13 +11,12 @@ from epochmeter.trace.kineto import load
 from epochmeter.worker.trace import NsightTrace, TorchTrace, module_ranges
 
 
-def multiply(batches):
-    for batch in batches:
-        batch @ batch
-
-
 def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path):
     path, drawn = tmp_path / "trace.json.gz", itertools.count()
+
+    def multiply(batches):
+        for batch in batches:
+            batch @ batch
 
     def fail(batches):
         next(batches)
