@@ -94,7 +94,8 @@ class SearchSweeper(Sweeper):
         if config.sweep.sample is not None or config.sweep.repeats is not None:
             raise SearchError("`sweep.sample` and `sweep.repeats` are for grids", "give hydra.sweeper.trials")
         if not dimensions:
-            raise SearchError("there is nothing to search", "give several values: batch=8,16 lr=interval(0.001,0.1)")
+            example = "batch=8,16 'optimizer.lr=interval(0.001, 0.1)'"
+            raise SearchError("there is nothing to search", f"give several values: `{example}`")
         to_target = config.target_accuracy is not None or config.target_loss is not None
         return SearchSpec(dimensions, resolve_objectives(self.objectives, to_target), self.trials, self.seed)
 

@@ -149,7 +149,7 @@ def test_reused_run_is_a_measured_point(tmp_path):
         ({"objectives": ["steady/energy"]}, ["batch=8,16"], "steady/energy is not a metric of runs"),
         ({"objectives": "steady/energy_j"}, ["batch=8,16"], "is not a list"),
         ({"sweep": {"repeats": 3}}, ["batch=8,16"], "are for grids"),
-        ({}, ["batch=8"], "there is nothing to search"),
+        ({}, ["batch=8"], r"`batch=8,16 'optimizer.lr=interval\(0.001, 0.1\)'`"),
     ],
 )
 def test_invalid_search_is_refused_before_the_first_run(sweeper, monkeypatch, settings, overrides, reason):
