@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.worker.device import map_tensors
-from epochmeter.worker.models.operators import storage_of
+from epochmeter.worker.models.model_stats import storage_of
 from epochmeter.worker.trace import MODULE
 
 KEPT = ("weights", "gradients", "optimizer", "inputs")

@@ -5,8 +5,7 @@ from torch.utils.checkpoint import checkpoint
 
 from epochmeter.worker.models import model_stats
 from epochmeter.worker.models.lenet import LeNet
-from epochmeter.worker.models.model_stats import compute_model_stats
-from epochmeter.worker.models.operators import OperatorCounter, cache_bytes
+from epochmeter.worker.models.model_stats import OperatorCounter, cache_bytes, compute_model_stats
 from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.models.vision import classifier
 from epochmeter.worker.tasks import Classification, Regression, Translation
@@ -96,13 +95,13 @@ def test_operators_are_counted_with_calls_flops_and_bytes_except_views():
         product = first @ second.t()  # the transposed matrix is a view
         product += 1
     read_and_written = {"mm": (32 + 32 + 16) * FLOAT, "add_": (16 + 16) * FLOAT}
-    assert (counter.calls, counter.flops, counter.bytes) == (2, 2 * 4 * 4 * 8, sum(read_and_written.values()))
-    assert counter.uncached_bytes == read_and_written["mm"]
+    assert counter.totals == {"calls": 2, "flops": 2 * 4 * 4 * 8, "operator_bytes": sum(read_and_written.values()),
+                              "uncached_bytes": read_and_written["mm"]}  # fmt: skip
     assert counter.operators == {"aten::mm": {"calls": 1, "flops": 256, "bytes": read_and_written["mm"]}}
 
 
 def test_operators_of_the_optimizer_are_counted_on_a_cpu_only(monkeypatch):
-    monkeypatch.setattr(model_stats.operators, "cache_bytes", lambda device: 0)
+    monkeypatch.setattr(model_stats, "cache_bytes", lambda device: 0)
     layer, task = nn.Linear(4, 1), Regression("mse_loss")
     cpu, gpu = (stats_of(layer, job(features=4), task, device)["operator_calls"] for device in ("cpu", "cuda"))
     assert cpu == gpu + 2, "one per parameter: weights and bias"
