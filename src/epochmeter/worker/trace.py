@@ -36,38 +36,33 @@ class TorchTrace:
                 run(recorded)
 
     def recorded(self, path, batches, first=0):
-        """Yield the batches of these steps, and write the trace; `first` is the first step's number in its epoch."""
+        """Yield the batches of these steps, and write the trace; `first` is the first step's number in its epoch.
 
-        def export(profiler):
-            if self.traced_ns is not None:  # else the steps ended early
-                partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
-                profiler.export_chrome_trace(partial)
-                os.replace(partial, path)
-
+        The device is idle at both ends of the traced steps, so that they contain all their work.
+        """
+        begin, end = self.warmup_steps - 1, self.warmup_steps + self.steps - 1
         phases = schedule(wait=0, warmup=self.warmup_steps, active=self.steps, repeat=1)
-        recorder = profile(
+        profiler = profile(
             activities={ProfilerActivity.CPU, ProfilerActivity.CUDA} & set(supported_activities()),
             schedule=lambda step: phases(max(0, step - first)),
-            on_trace_ready=export,
             record_shapes=True,
         )
-        recorder.step_num = first
-        with recorder as profiler:
-            yield from self._stepping(batches, profiler)
-
-    def _stepping(self, batches, profiler):
-        """Yield batches; the device is idle at both ends of the traced steps, so that they contain all their work."""
-        last = self.warmup_steps + self.steps - 1
-        opened_ns = monotonic_ns()
-        for step, batch in zip(range(last + 1), batches):
-            yield batch
-            if step in (self.warmup_steps - 1, last):
-                _synchronize()
-            if step == last:
-                self.traced_ns = opened_ns, monotonic_ns()
-            profiler.step()
-            if step == self.warmup_steps - 1:
-                opened_ns = monotonic_ns()
+        profiler.step_num = first
+        with profiler:
+            opened_ns = monotonic_ns()
+            for step, batch in zip(range(end + 1), batches):
+                yield batch
+                if step in (begin, end):
+                    _synchronize()
+                if step == end:
+                    self.traced_ns = opened_ns, monotonic_ns()
+                profiler.step()
+                if step == begin:
+                    opened_ns = monotonic_ns()
+        if self.traced_ns is not None:  # else the steps ended early
+            partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
+            profiler.export_chrome_trace(partial)
+            os.replace(partial, path)
 
 
 class NsightTrace(TorchTrace):
