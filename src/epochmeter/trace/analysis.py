@@ -43,7 +43,6 @@ RATIOS = {
 }
 """Metric -> its numerator and denominator."""
 MEANS = ("sm_efficiency", "achieved_occupancy", "launch_latency_s")
-STEP_PARTS = [INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s")]
 
 
 def analyze_run(folder: Path) -> dict[str, Any]:
@@ -64,15 +63,15 @@ def analyze_run(folder: Path) -> dict[str, Any]:
 
 def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
     """Return the mean wall time of these steps, counted from 0, in the steady epochs; None if it is unknown."""
-    rows = np.array(record.steps()).reshape(-1, len(INTERVALS))
-    epochs, begin = [], 0
+    gap_s, _, copy_s, compute_s = np.array(record.steps(), float).reshape(-1, len(INTERVALS)).T
+    durations_s, epochs, begin = gap_s + copy_s + compute_s, [], 0
     for window in record.windows():
         count = int(window["metrics"].get("epoch/steps", 0))
-        if window["window"] == "epoch" and is_steady(window) and count:
-            epochs.append(rows[begin : begin + count, STEP_PARTS].sum(axis=1, dtype=float))
+        if window["window"] == "epoch" and is_steady(window):
+            epochs.append(durations_s[begin : begin + count])
         begin += count
-    walls = [sum(epoch[step % len(epoch)] for step in steps) for epoch in epochs if len(epoch)]
-    return float(np.mean(walls)) if walls and steps else None
+    walls_s = [sum(epoch[step % len(epoch)] for step in steps) for epoch in epochs if len(epoch)]
+    return float(np.mean(walls_s)) if walls_s and steps else None
 
 
 def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | str = "") -> dict[str, Any]:
@@ -90,7 +89,7 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     return {
         **result,
         "metrics": _metrics(trace, device, attribution, untraced_s),
-        "missing": [*_missing(trace, device, attribution, untraced_s, power)],
+        "missing": [*_missing(trace, device, attribution, untraced_s, power if isinstance(power, str) else "")],
         "device": device or None,
         "attribution": asdict(attribution) if attribution else None,
     }
@@ -114,11 +113,7 @@ def _metrics(
 
 
 def _missing(
-    trace: Trace,
-    device: Mapping[str, float],
-    attribution: Attribution | None,
-    untraced_s: float | None,
-    power: TracedPower | str,
+    trace: Trace, device: Mapping[str, float], attribution: Attribution | None, untraced_s: float | None, no_power: str
 ) -> Iterator[str]:
     """Yield why metrics are absent."""
     if not device:
@@ -131,8 +126,8 @@ def _missing(
         return
     if untraced_s is None:
         yield "no untraced time of the traced steps: no epoch is steady"
-    if isinstance(power, str) and power:
-        yield f"no energy of modules and operators: {power.rstrip('.')}"
+    if no_power:
+        yield f"no energy of modules and operators: {no_power.rstrip('.')}"
     yield from attribution.energy_reasons
 
 
