@@ -1,10 +1,11 @@
 """Performance counters of GPUs, read by the real client libraries from stubs of NVML and amdsmi."""
 
 import time
+from contextlib import closing
 
 import pytest
 
-from epochmeter.machine.gpu_counters import PROFILING_OPTION, counter_ids, open_counters
+from epochmeter.machine.gpu_counters import PROFILING_OPTION, GpuCounters, counter_ids
 from epochmeter.machine.nvml import GPM
 
 MEBIBYTE = 1 << 20
@@ -20,7 +21,7 @@ def test_counters_are_means_over_gpus_rates_are_sums_and_reading_takes_microseco
     import pynvml
 
     monkeypatch.setenv("STUB", "hopper")
-    with open_counters(["GPU-aaaa", "GPU-bbbb"]) as counters:
+    with closing(GpuCounters(["GPU-aaaa", "GPU-bbbb"])) as counters:
         assert pynvml.nvmlLib.nvmlGpmOpenSamples() == 4
         first = metrics_of_a_window(counters)
         begun_s = time.perf_counter()
@@ -47,7 +48,7 @@ def test_counters_are_means_over_gpus_rates_are_sums_and_reading_takes_microseco
 )
 def test_missing_counters_have_a_reason(nvml, monkeypatch, gpu, stub, why, remedy):
     monkeypatch.setenv("STUB", stub)
-    with open_counters([gpu]) as counters:
+    with closing(GpuCounters([gpu])) as counters:
         assert metrics_of_a_window(counters) == {}
     assert counters.reason == why
     assert remedy in counters.remedy if remedy else not counters.remedy
@@ -56,7 +57,7 @@ def test_missing_counters_have_a_reason(nvml, monkeypatch, gpu, stub, why, remed
 def test_a_slice_has_its_own_counters(nvml, monkeypatch):
     monkeypatch.setenv("STUB", "hopper,mig")
     (slice_id,) = counter_ids([], {"CUDA_VISIBLE_DEVICES": "MIG-cccc,GPU-aaaa"})
-    with open_counters([slice_id]) as counters:
+    with closing(GpuCounters([slice_id])) as counters:
         assert metrics_of_a_window(counters)["gpu_sm_active_fraction"] == pytest.approx((2 + 70) / 100)
     assert counters.reason == ""
     gpus = [{"vendor": "nvidia", "uuid": "GPU-aaaa"}, {"vendor": "nvidia"}, {"vendor": "amd", "bus": "0000:c1:00.0"}]
@@ -87,7 +88,7 @@ def test_firmware_of_amd_gpus_accumulates_utilization_and_traffic_or_there_is_a_
     amd_smi, monkeypatch, stub, bus, why
 ):
     monkeypatch.setenv("STUB", stub)
-    with open_counters([bus]) as counters:
+    with closing(GpuCounters([bus])) as counters:
         for _ in range(2):
             metrics = metrics_of_a_window(counters)
     assert metrics == ({} if why else AMD_METRICS)

@@ -24,13 +24,17 @@ RESTRICTED = f"the driver may restrict performance counters to administrators; {
 
 
 class GpuCounters:
-    """The counters of the GPUs used, between `start` and `end`."""
+    """The counters of the GPUs with the names of `counter_ids`, between `start` and `end`, until `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
         self.gpus: Sequence[nvml.GpmCounters | AmdCounters] = ()  # empty after an error
         self.metrics: dict[str, float] = {}  # of the last window, if all GPUs have the counter: means, sums of rates
         self.reason = ""  # why there are no counters
         self.remedy: str | None = None
+        opened = ExitStack()
+        self.close = opened.close
+        with self.disabled_on_error():
+            self.gpus = [AmdCounters(name) if is_amd(name) else nvml.GpmCounters(name, opened) for name in names]
 
     @contextmanager
     def disabled_on_error(self) -> Iterator[None]:
@@ -57,16 +61,6 @@ class GpuCounters:
 
 
 NO_COUNTERS = GpuCounters()
-
-
-@contextmanager
-def open_counters(names: Sequence[str]) -> Iterator[GpuCounters]:
-    """Open the counters of GPUs, by the names of `counter_ids`; without GPUs there are none and no reason."""
-    counters = GpuCounters()
-    with ExitStack() as opened:
-        with counters.disabled_on_error():
-            counters.gpus = [AmdCounters(name) if is_amd(name) else nvml.GpmCounters(name, opened) for name in names]
-        yield counters
 
 
 def counter_ids(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> list[str]:

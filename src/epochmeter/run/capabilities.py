@@ -14,7 +14,7 @@ from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
 from epochmeter.machine.disk import describe, disk_of, satisfies
 from epochmeter.machine.gauge_sampler import PERIOD_S, Gauges
-from epochmeter.machine.gpu_counters import counter_ids, is_amd, open_counters
+from epochmeter.machine.gpu_counters import GpuCounters, counter_ids, is_amd
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
 from epochmeter.power.knobs.knob import Knob
@@ -182,7 +182,7 @@ def counter_row(names: list[str]) -> Row:
     """Return whether the driver reports performance counters of the GPUs in a run."""
     if not names:
         return Row("GPU counters", False, why="training does not use an NVIDIA or AMD GPU here")
-    with open_counters(names) as counters:
+    with closing(GpuCounters(names)) as counters:
         counters.start()
         counters.end()
     measured = ", ".join(name.removeprefix("gpu_") for name in counters.metrics)

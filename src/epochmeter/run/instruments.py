@@ -12,7 +12,7 @@ from epochmeter.console.console import Terminal
 from epochmeter.machine.disk import ReadCounters, describe, disk_of, read_counters
 from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries
-from epochmeter.machine.gpu_counters import NO_COUNTERS, GpuCounters, counter_ids, open_counters
+from epochmeter.machine.gpu_counters import NO_COUNTERS, GpuCounters, counter_ids
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
 from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
 from epochmeter.power.meter import Meter, open_meter
@@ -140,7 +140,7 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         closing(open_meter(plan.job.meter.to_dict(), gpus=plan.gpus, root=root)) as meter,
         closing(Gauges(gpus=plan.gpus, root=root, series=series)) as gauges,
         closing(GpuProcessMonitor(plan.gpus)) as gpu_monitor,
-        open_counters(counter_ids(plan.used_gpus, os.environ) if plan.on_gpu else ()) as counters,
+        closing(GpuCounters(counter_ids(plan.used_gpus, os.environ) if plan.on_gpu else ())) as counters,
     ):
         try:
             yield WindowInstruments(meter, gauges, data_source, gpu_monitor=gpu_monitor, gpu_counters=counters)
