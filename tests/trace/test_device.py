@@ -81,11 +81,12 @@ def test_idle_time_is_divided_by_cause(kineto, tmp_path, launched, host, copies,
     assert {cause: idle_us for cause, idle_us in causes.items() if idle_us} == idle
 
 
-def test_overlap_of_copies_and_communication_with_computation(kineto, tmp_path):
+def test_overlap_of_copies_and_communication_with_computation_and_its_precision(kineto, tmp_path):
     kineto.launch("Memcpy HtoD (Pinned -> Device)", 20, 20, launched=6, cat="gpu_memcpy", stream=9)
     kineto.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 25, 25, launched=8, stream=10)
+    kineto.launch("volta_h884gemm_256x64", 60, 10, launched=9)
     expected_us = {"copy_s": 20, "copy_overlap_s": 10, "communication_s": 25, "communication_overlap_s": 5,
-                   "computing_s": 20, "precision_fp32_s": 20}  # fmt: skip
+                   "computing_s": 30, "precision_fp32_s": 20, "tensor_core_s": 10}  # fmt: skip
     time = measure(kineto, tmp_path)
     assert {name: time[name] / US for name in expected_us} == pytest.approx(expected_us)
 
