@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ import numpy as np
 
 from epochmeter.power.phases.step_timeline import PHASES
 from epochmeter.results.power_trace import downsample
+from epochmeter.shared.atomic_files import write_atomically
 from epochmeter.shared.record import GAUGES, INTERVALS, PERFETTO, POWER, TRACE, Record, since_resumed
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import NS_PER_US, TraceError
@@ -30,8 +30,8 @@ REBOOT_NS = 60 * 10**9  # smallest change between the wall clock and the monoton
 RUN, COUNTERS = 1 << 30, {POWER: (1 << 30) + 1, GAUGES: (1 << 30) + 2}
 """Groups of tracks, as numbers that no process has: the format has one group per process."""
 TITLES = {RUN: "epochmeter: run", COUNTERS[POWER]: "epochmeter: power", COUNTERS[GAUGES]: "epochmeter: gauges"}
-EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
-BASE = re.compile(r'"baseTimeNanoseconds"\s*:\s*(\d+)\s*[,}]')
+EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)\s*[,}]')
 Slice = tuple[str, str, int, int, Mapping[str, Any]]
 """Track, name, start and end in ns of the monotonic clock, and arguments of an interval."""
 
@@ -39,24 +39,19 @@ Slice = tuple[str, str, int, int, Mapping[str, Any]]
 def write_perfetto_file(record: Record, folder: Path) -> Path:
     """Write a run's file for Perfetto into a folder, and return its path; TraceError if the run's trace is damaged."""
     trace, path = record.folder / TRACE, folder / PERFETTO
-    text, base_ns = '{"traceEvents": []}', None
+    content, base_ns = b'{"traceEvents": []}', None
     if trace.exists():
         try:
-            text = gzip.decompress(trace.read_bytes()).decode()
-        except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
-            raise TraceError(f"the trace {trace} is truncated or damaged: {error}") from error
-        base_ns = int(match[1]) if (match := BASE.search(text)) else 0  # older versions of torch write wall times
-    if not (begin := EVENTS.search(text)):
-        raise TraceError(f"{trace} is no trace of torch's profiler: it has no `traceEvents`")
-    separator = "" if text.startswith("]", begin.end()) else ",\n"
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as file:
-            events = ",\n".join(run_events(record, base_ns))
-            file.writelines((text[: begin.end()], events, separator, text[begin.end() :]))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+            content = gzip.decompress(trace.read_bytes())
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise TraceError(f"{trace} is not a complete trace of torch's profiler: {error}") from error
+        base_ns = int(match[1]) if (match := BASE.search(content)) else 0  # older versions of torch write wall times
+    if not (begin := EVENTS.search(content)):
+        raise TraceError(f"{trace} is not a complete trace of torch's profiler: it has no `traceEvents`")
+    separator = b"" if content.startswith(b"]", begin.end()) else b",\n"
+    events = ",\n".join(run_events(record, base_ns)).encode()
+    merged = b"".join((content[: begin.end()], events, separator, content[begin.end() :]))
+    write_atomically(path, lambda file: file.buffer.write(gzip.compress(merged, compresslevel=3)))
     return path
 
 

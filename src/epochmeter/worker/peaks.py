@@ -64,8 +64,7 @@ def measure_peaks(device, precision):
         flop_per_s = _peak_flop_per_s(device, DTYPES[precision], random)
         source = torch.zeros(COPY_BYTES[device.type] // 4, device=device)
         target = torch.zeros_like(source)
-        copied = 2 * source.numel() * source.element_size()
-        bytes_per_s = copied / _call_s(partial(target.copy_, source), device)
+        bytes_per_s = 2 * COPY_BYTES[device.type] / _call_s(partial(target.copy_, source), device)
         one = torch.zeros(1, device=device)
         launch_s = _call_s(partial(one.add_, 1), device)
     del source, target
