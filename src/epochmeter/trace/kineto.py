@@ -119,12 +119,12 @@ class Trace:
         self.left_out += Counter({"more than an hour from the others": int((~near).sum())})
         # Of events that start at the same time, the longer one is the caller of the other.
         order = np.lexsort((-duration_us, start_us))
-        columns = rows[order[near[order]]].T
-        self.start_ns = np.rint((columns[0] - columns[0, 0]) * NS_PER_US).astype(np.int64)
-        self.duration_ns = np.rint(columns[1] * NS_PER_US).astype(np.int64)
-        integers = columns[2:9].astype(np.int64, order="C")
-        self.category, self.name, self.thread, self.inputs, self.device, self.correlation, self.sequence = integers
-        self.blocks_per_sm, self.occupancy = columns[9].copy(), columns[10] / 100
+        start_us, duration_us, *integers, blocks_per_sm, occupancy = rows[order[near[order]]].T
+        self.start_ns = np.rint((start_us - start_us[0]) * NS_PER_US).astype(np.int64)
+        self.duration_ns = np.rint(duration_us * NS_PER_US).astype(np.int64)
+        columns = np.array(integers).astype(np.int64)
+        self.category, self.name, self.thread, self.inputs, self.device, self.correlation, self.sequence = columns
+        self.blocks_per_sm, self.occupancy = blocks_per_sm.copy(), occupancy / 100
 
     @cached_property
     def end_ns(self) -> Ints:
