@@ -37,21 +37,18 @@ def repeated(name=""):
     return [replace(run, sweep=name) for run in runs]
 
 
-def test_answer_comes_before_the_comparison():
-    slower = [replace(run, metrics={**run.metrics, "steady/e2e_s": 20.0}) for run in repeated("before")]
-    failed = replace(slower[0], number=4, state="failed")
-    report = build_report(sweep(*repeated("after")), sweep(*slower, failed))
-    assert [*pages(report)] == ["answer", "comparison"]
-    assert report.title == "after against before"
-    assert report.notes == ["before: Left out: 1 of 5 runs: not completed (failed)."]
-
-
-def test_gate_compares_with_the_baseline_or_with_another_sweep():
+def test_answer_and_comparison_come_before_the_gate_which_compares_with_the_baseline_or_with_another_sweep():
     options = {"criteria": Criteria(baseline={"batch": 8}), "bounds": {"time": 1.2}}
     by_name = pages(build_report(sweep(*repeated()), **options))
     assert [*by_name][:2] == ["answer", "gate"]
     assert [(check["title"], check["verdict"]) for check in by_name["gate"].values] == [("batch 9", "passed")]
-    by_name = pages(build_report(sweep(*repeated()), sweep(*repeated("before")), **options))
+    before = repeated("before")
+    report = build_report(
+        sweep(*repeated("after")), sweep(*before, replace(before[0], number=4, state="failed")), **options
+    )
+    assert report.title == "after against before"
+    assert report.notes == ["before: Left out: 1 of 5 runs: not completed (failed)."]
+    by_name = pages(report)
     assert [*by_name][:3] == ["answer", "comparison", "gate"]
     assert len(by_name["gate"].values) == 2
     changed, gate = (page_part(by_name[name], "opening") for name in ("comparison", "gate"))

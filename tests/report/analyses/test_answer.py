@@ -61,10 +61,7 @@ def test_text(case, runs, options):
 def test_each_model_and_dataset_has_its_best():
     runs = [run(2 * n + m, time_s + m, 100.0 - m, model=model, batch=64 >> m)
             for n, (model, time_s) in enumerate([("resnet50", 5.0), ("resnet152", 20.0)]) for m in (0, 1)]  # fmt: skip
-    result = answer(*runs)
-    numbers = [[best.configuration.numbers for best in every] for every in result.by_workload.values()]
-    assert (numbers, answer(*THREE).by_workload) == ([[[0], [1]], [[2], [3]]], {})
-    assert_golden("answer", result, "workloads")
+    assert_golden("answer", answer(*runs), "workloads")
 
 
 def test_text_of_a_grid_with_repeats_and_noisy_runs():
@@ -78,9 +75,6 @@ def test_text_of_a_grid_with_repeats_and_noisy_runs():
     for number, std_s in {4: 7.5, 1: 1.5, 0: 2.0, 2: 1.3}.items():
         runs[number] = replace(runs[number], metrics={**runs[number].metrics, "std/e2e_s": std_s})
     result = answer(*runs)
-    assert [share.key for share in result.shares] == ["batch", "workers"]
-    assert [(noisy.number, round(variation, 2)) for noisy, variation in result.noisy][:2] == [(4, 0.74), (0, 0.2)]
-    assert result.chosen_from == 6, "the configurations with the least energy"
     alone = answer(*(run for run in runs if run.job["workers"] == 2)).choices[0].cost.time
     assert result.choices[0].cost.time.high > alone.high
     assert_golden("answer", result, "grid")

@@ -6,34 +6,13 @@ import pytest
 from golden import assert_golden
 from sweeps import ddp, trained
 
-from epochmeter.report.analyses.scaling import STRONG, WEAK, analyze
-from epochmeter.report.runs.configuration import NoEnergy
+from epochmeter.report.analyses.scaling import analyze
 from epochmeter.report.statistics import Estimate
 
 
 def one(runs):
     (result,) = analyze(runs).compared
     return result
-
-
-def test_weak_and_strong_scaling_are_compared_with_one_device_and_one_is_described():
-    runs = [trained(0, 98.0, strategy="ddp"), ddp(1, 196.0)]
-    assert one(runs).speedup.value == pytest.approx(2.0), "one rank of ddp replaces a single device"
-    assert one([*runs, trained(2, 100.0)]).one_numbers == [2]
-    result = one([trained(0, 100.0), trained(1, 130.0, strategy="dp", ranks=2, batch=128)])
-    assert (result.kind, result.device_batch) == (WEAK, 64), "DataParallel splits its batch"
-    result = analyze([trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0), ddp(3, 210.0, batch=128)])
-    speedups = [(each.device_batch, each.kind, each.speedup.value) for each in result.compared]
-    assert speedups == [(64, WEAK, pytest.approx(1.98)), (64, STRONG, pytest.approx(1.8)),
-                        (128, WEAK, pytest.approx(210 / 110))]  # fmt: skip
-    assert [(each.device_batch, each.kind) for each in result.described] == [(64, WEAK), (128, WEAK)]
-    assert result.compared[1].overhead_s is None, "batch sizes per device differ"
-
-
-def test_superlinear_scaling_is_significant():
-    assert not one([trained(0, 100.0), ddp(1, 203.0)]).is_superlinear
-    noisy = [ddp(1 + n, 180.0 + 60 * n, repeat=n) for n in range(2)]
-    assert not one([trained(0, 100.0, repeat=0), trained(3, 99.0, repeat=1), *noisy]).is_superlinear
 
 
 def test_overhead_is_the_longer_compute_time_per_step_if_significant_by_its_interval_or_size():
@@ -57,36 +36,38 @@ def test_effects_of_rounds_cancel_in_the_overhead_and_the_speedup():
     assert result.overhead_s.high - result.overhead_s.low < 0.5 * (free.overhead_s.high - free.overhead_s.low)
 
 
-def test_without_one_device_on_the_same_host_there_is_no_comparison():
-    runs = [trained(0, 100.0), ddp(1, 190.0), trained(2, 100.0), ddp(3, 180.0)]
-    result = analyze([replace(run, host=host) for run, host in zip(runs, ("h1", "h2", "h3", "h3"), strict=True)])
-    assert [each.title for each in result.unpaired] == ["resnet152 on jpeg, h2"]
-    assert [(each.title, each.numbers) for each in result.compared] == [("resnet152 on jpeg, h3", [3])]
-    (result,) = analyze([trained(0, 100.0, model="resnet50"), ddp(1, 190.0)]).unpaired
-    assert (result.strategy, result.devices, result.batches) == ("ddp", 2, [64, 128])
-    alone = [trained(0, 1.0), trained(1, 2.0, batch=128)]
-    assert analyze([]) is analyze(alone) is None
-    assert analyze([alone[0], ddp(1, 2.0, steady={"samples_per_s": None})]) is None, "without speed"
+def joules(one, several, covers="GPUs used"):
+    """Runs on one and two devices with these energies per sample."""
+    single, two = (run(n, 100.0 + 90 * n, steady={"energy_per_sample_j": energy_j})
+                   for n, (run, energy_j) in enumerate(((trained, one), (ddp, several))))  # fmt: skip
+    return [single, replace(two, energy_covers=covers)]
 
 
-def test_energy_per_sample_is_a_multiple():
-    gpus, module = "GPUs used", NoEnergy(0, 2, None, ("GPUs used", "module"))
-    for one_j, several_j, covers, ratio, missing in (
-        (2.0, 2.2, gpus, 1.1, None), (2.0, None, None, None, NoEnergy(1, 2)), (0.0, 2.0, gpus, None, None),
-        (2.0, 2.0, "module", None, module),
-    ):  # fmt: skip
-        single, several = (trained(0, 100.0, steady={"energy_per_sample_j": one_j}),
-                           ddp(1, 190.0, steady={"energy_per_sample_j": several_j}))  # fmt: skip
-        result = one([single, replace(several, energy_covers=covers)])
-        assert (result.energy and result.energy.value) == (ratio and pytest.approx(ratio))
-        assert (result.no_energy and replace(result.no_energy, reason=None)) == missing
+DDP_ONE = trained(0, 98.0, strategy="ddp")
+MEASURED = {"energy_per_sample_j": 2.0, "gpu_memory_peak_bytes": 8e9}
+HOSTS = {
+    "one rank is one device": [DDP_ONE, ddp(1, 196.0)],
+    "one device is preferred": [DDP_ONE, ddp(1, 196.0), trained(2, 100.0)],
+    "DataParallel splits its batch": [trained(0, 100.0), trained(1, 130.0, strategy="dp", ranks=2, batch=128)],
+    "weak and strong": [trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0), ddp(3, 210.0, batch=128)],
+    "superlinear by 1.5 %": [trained(0, 100.0), ddp(1, 203.0)],
+    "superlinear by chance": [trained(0, 100.0, repeat=0), trained(1, 99.0, repeat=1),
+                              *(ddp(2 + n, 180.0 + 60 * n, repeat=n) for n in range(2))],
+    "only two": [ddp(1, 190.0)],
+    "another model": [trained(0, 100.0, model="resnet50"), ddp(1, 190.0)],
+    "more energy": joules(2.0, 2.2), "energy of one": joules(2.0, None), "no joule": joules(0.0, 2.0),
+    "other scopes": joules(2.0, 2.0, "module"),
+}  # fmt: skip
 
 
 def test_text():
-    measured = {"energy_per_sample_j": 2.0, "gpu_memory_peak_bytes": 8e9}
-    runs = [trained(n, 100.0 + n, repeat=n, steady=measured) for n in range(3)]
-    runs += [ddp(3 + n, 190.0 + n, repeat=n, steady=measured) for n in range(3)]
+    runs = [trained(n, 100.0 + n, repeat=n, steady=MEASURED) for n in range(3)]
+    runs += [ddp(3 + n, 190.0 + n, repeat=n, steady=MEASURED) for n in range(3)]
     runs += [trained(6, 100.0, model="resnet50"), ddp(7, 230.0, model="resnet50"),
              ddp(8, 300.0, model="resnet50", batch=256)]  # fmt: skip
     assert_golden("scaling", analyze(runs))
     assert_golden("scaling", analyze([ddp(0, 190.0)]), "missing")
+    assert_golden("scaling", analyze([replace(run, host=host) for host, own in HOSTS.items() for run in own]), "hosts")
+    alone = [trained(0, 1.0), trained(1, 2.0, batch=128)]
+    assert analyze([]) is analyze(alone) is None
+    assert analyze([alone[0], ddp(1, 2.0, steady={"samples_per_s": None})]) is None, "without speed"

@@ -8,7 +8,7 @@ import pytest
 from sweeps import row, trained
 
 from epochmeter.report.render import render_notes
-from epochmeter.report.runs.filter import AN_ESTIMATE, select, select_any
+from epochmeter.report.runs.filter import AN_ESTIMATE, select
 from epochmeter.report.runs.run import Sweep
 
 
@@ -65,14 +65,6 @@ def test_failure_without_epochs_is_not_included_and_read_errors_of_reported_runs
         "Left out: 1 of 2 runs: not completed (failed).",
         "Left out of 1 run: run 0: steady/energy_j: not finite.",
     ]
-
-
-def test_rehearsals_are_selected_if_there_is_nothing_else():
-    assert numbers(select(sweep(REHEARSED, failed(1.0))).runs) == []
-    found = select_any(sweep(REHEARSED, failed(1.0)))
-    assert numbers(found.runs) == [2]
-    assert render_notes("warnings", found) == ["REHEARSAL, not a result of the requested configuration: rehearse=true."]
-    assert numbers(select_any(sweep(REHEARSED, row(0, "storage", 1.0))).runs) == [0]
 
 
 LIMITS = {8: None, 16: 100.0, 32: 100.0}
