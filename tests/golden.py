@@ -1,4 +1,4 @@
-"""Golden files: the text of each analysis, which a person has read and approved."""
+"""Golden files: the text of each analysis and the rows of charts, which a person has read and approved."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ def assert_golden(name: str, results: object, case: str = "", *, with_tables: bo
     Many cases in one file may be without tables.
     """
     assert results is not None
-    path = FOLDER / f"{'_'.join(filter(None, [name, case]))}.md"
     title = phrase(name) if name in SWEEP_PAGES else name.replace("_", " ").capitalize()
     text = f"# {title}\n\n{page_markdown(Page(name, results))}"
     if not with_tables:
         text = re.sub(r"[^\n]*:\n\n(\|.*\n)+\n?", "", text)
+    assert_text(f"{'_'.join(filter(None, [name, case]))}.md", text)
+
+
+def assert_text(name: str, text: str) -> None:
+    """Compare a text with a golden file, or write the file if UPDATE_GOLDEN=1 is set."""
+    path = FOLDER / name
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

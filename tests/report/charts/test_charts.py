@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from golden import assert_text
 from sweeps import ddp, reaching, trained
 
 from epochmeter.report.build import all_charts
@@ -15,7 +16,7 @@ from epochmeter.report.charts.lines import MAX_SAMPLES, power_over_time
 from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.trace import roofline
 from epochmeter.report.charts.vega import make_axis, small_multiples, to_svg
-from epochmeter.report.runs.configuration import NoEnergy, group_repeats
+from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.statistics import fits, ratio_in_fits
 from epochmeter.shared.record import Record
 
@@ -23,7 +24,6 @@ pytest.importorskip("vl_convert")
 PARTS = {"data_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
 LINK = "http://127.0.0.1:5000/#/experiments/1/runs/abc"
 EVIL = "<script>alert(1)</script> & $x_1$"
-NO_METER = NoEnergy(1, 1, "no meter here")
 
 
 def ran(number, e2e_s, energy_j=None, *, steady=None, covers="GPUs used", **keys):
@@ -53,51 +53,7 @@ def test_charts_without_data_are_absent():
     assert all_charts([]) == []
     assert [*drawn([ran(0, 10.0, steady=PARTS)])] == ["epoch_parts"]
     assert "target" not in drawn([reached(0)])
-
-
-def test_energy_is_drawn_against_time_with_front_labels_and_deviations_of_repeats():
-    runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 12.0, 520.0, batch=8, repeat=1), ran(2, 20.0, 300.0, batch=16),
-            ran(3, 40.0, 600.0, batch=32)]  # fmt: skip
-    name, chart = next(iter(drawn(runs, ("fastest", 0), ("tradeoff", 0)).items()))
-    caption = {"scope": "GPUs used", "front": True, "over_runs": True, "colors": "batch"}
-    assert (name, {**chart.caption, **caption}) == ("energy_by_time", chart.caption)
-    assert rows(chart, "points", "title", "x", "y", "kind", "time", "runs") == [
-        ("batch 8", 11.0, 510.0, "batch 8", "11.0 s (SD 1.4 s)", "0, 1"),
-        ("batch 16", 20.0, 300.0, "batch 16", "20.0 s", "2"),
-        ("batch 32", 40.0, 600.0, "batch 32", "40.0 s", "3"),
-    ]
-    ends = [(pytest.approx(11 - 2**0.5), pytest.approx(11 + 2**0.5)), (None, None), (None, None)]
-    assert rows(chart, "points", "x_low", "x_high") == ends
-    assert rows(chart, "front", "x", "y") == [(11.0, 510.0), (20.0, 300.0)]
-    assert rows(chart, "labels", "text") == [["fastest", "best trade-off"], ["batch 16"]]
-
-
-def test_labels_of_near_points_do_not_overlap_or_are_dropped():
-    runs = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 10.1, 10.2, 30.0))]
-    below = rows(drawn(runs)["energy_by_time"], "labels", "dy")
-    assert (len(set(below[:3])), below[3]) == (3, 0)
-    runs = [ran(n, 10 + n / 10, 600 - n, batch=n + 1) for n in range(8)]
-    runs += [ran(8, 10.35, 599.0, batch=99), ran(9, 90.0, 900.0, batch=100)]
-    labels = rows(drawn(runs, ("fastest", 0))["energy_by_time"], "labels", "text")
-    assert (labels[0], 1 <= len(labels) < 8) == (["fastest"], True)
-
-
-def test_energies_are_compared_within_a_scope_and_configurations_without_one_are_counted():
-    runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)]
-    assert drawn(runs)["energy_by_time"].caption["without_energy"] == (1, 2, NO_METER)
-    runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
-            ran(2, 20.0, 300.0, batch=16)]  # fmt: skip
-    chart = drawn(runs)["energy_by_time"]
-    assert rows(chart, "points", "title") == ["batch 16"]
-    assert chart.caption["without_energy"] == (1, 2, NoEnergy(0, 2, covers=("CPU packages", "GPUs used")))
-    runs = [ran(2 * n + m, 10.0 + m, 100.0 - m, covers=covers, batch=8 + m, precision=covers,
-                steady={f"energy_{domain}_j": 100.0 - m})
-            for n, (covers, domain) in enumerate([("CPU packages", "cpu0"), ("GPUs used", "gpu0")])
-            for m in range(2)]  # fmt: skip
-    charts = drawn([replace(run, energy_domains=["cpu0" if run.number < 2 else "gpu0"]) for run in runs])
-    for name in ("energy_by_time", "energy_domains"):
-        assert [each for each in charts if each.startswith(name)] == [f"{name}_0", f"{name}_1"]
-        assert charts[f"{name}_0"].caption["scope"] == "CPU packages"
+    assert drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)]) == {}, "one key makes no grid"
 
 
 def test_a_value_of_the_key_has_one_color_in_all_charts_if_there_are_few():
@@ -161,54 +117,71 @@ def gridded(first, second, **more):
             for n, (a, b) in enumerate((a, b) for a in values for b in others)]  # fmt: skip
 
 
-def test_two_keys_make_a_heatmap_in_natural_order_and_empty_cells_are_noted():
-    charts = drawn(gridded(("batch", (8, 128, 16)), ("power_limit", (100, 90)), energy_j=[*[9.0] * 5, None]))
-    chart, encoding = charts["grid_time"], charts["grid_time"].spec["layer"][0]["encoding"]
+def changed(runs, seconds, host="", **keys):
+    """The same runs once more, with other numbers, keys and this time per epoch."""
+    return [replace(run, number=run.number + len(runs), host=host, job={**run.job, **keys},
+                    metrics={**run.metrics, "steady/e2e_s": seconds}) for run in runs]  # fmt: skip
+
+
+SCOPES = [ran(2 * n + m, 10.0 + m, 100.0 - m, covers=covers, batch=8 + m, precision=covers,
+              steady={f"energy_{domain}_j": 100.0 - m})
+          for n, (covers, domain) in enumerate([("CPU packages", "cpu0"), ("GPUs used", "gpu0")])
+          for m in range(2)]  # fmt: skip
+GRID = gridded(("batch", (8, 128, 16)), ("power_limit", (100, 90)), energy_j=[*[9.0] * 5, None])
+CUBE = [replace(run, number=4 * n + run.number) for n, precision in enumerate(("fp32", "bf16"))
+        for run in gridded(("batch", (8, 16)), ("workers", (0, 4)), precision=[precision] * 4)]  # fmt: skip
+REAL = gridded(("batch", (8, 16)), ("workers", (1, 4)), energy_j=[100.0] * 4, steady=[PARTS] * 4)
+EPOCHS = [[{"epoch/e2e_s": first}, {"epoch/e2e_s": 10.0}, {"epoch/e2e_s": 11.0}] for first in (15.0, 17.0)]
+EPOCHS[0].append({"epoch/e2e_s": 12.0})  # which the other run lacks
+TARGET = [reached(n, 100.0 - n, 50.0 + n, batch=8 + n, steady={**PARTS, "energy_j": 9.0}) for n in range(2)]
+CASES = {
+    "energy": ([ran(0, 10.0, 500.0, batch=8), ran(1, 12.0, 520.0, batch=8, repeat=1), ran(2, 20.0, 300.0, batch=16),
+                ran(3, 40.0, 600.0, batch=32)], [("fastest", 0), ("tradeoff", 0)]),
+    "near_points": ([ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 10.1, 10.2, 30.0))], []),
+    "many_points": ([*(ran(n, 10 + n / 10, 600 - n, batch=n + 1) for n in range(8)), ran(8, 10.35, 599.0, batch=99),
+                     ran(9, 90.0, 900.0, batch=100)], [("fastest", 0)]),
+    "without_energy": ([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)], []),
+    "mixed_scopes": ([ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
+                      ran(2, 20.0, 300.0, batch=16)], []),
+    "scopes": ([replace(run, energy_domains=["cpu0" if run.number < 2 else "gpu0"]) for run in SCOPES], []),
+    "grid": (GRID, []),
+    "three_keys": (CUBE, []),
+    "hosts": ([*(replace(run, host="h0") for run in CUBE), *changed(CUBE, 99.0, "h1")], []),
+    "synthetic": ([*REAL, *changed(REAL, 5.0, synthetic_batches=True)], []),
+    "epochs": ([ran(n, 10.0, repeat=n, epochs=EPOCHS[n]) for n in range(2)], []),
+    "many_epochs": ([ran(n, 10.0 + n, batch=n + 1, epochs=[{"epoch/e2e_s": 10.0}] * (2 if n else 0))
+                     for n in range(11)], []),
+    # One run reached its target within the warm-up, so that it has no time per epoch.
+    "target": ([*TARGET, reaching(2, 60.0, 80.0, batch=32, steady={"e2e_s": None}), reached(3, batch=64)],
+               [("fastest", 2)]),
+    "target_without_energy": ([reached(0, 100.0, batch=8), reached(1, 50.0, batch=16)], []),
+    "target_grid": ([reached(2 * i + j, 100.0 + 10 * i + j, 50.0, batch=batch, workers=workers)
+                     for i, batch in enumerate((8, 16)) for j, workers in enumerate((0, 4))], []),
+    "target_partly": ([reached(0, 100.0, 50.0, batch=8), reached(1, 50.0, 20.0, batch=16),
+                       reached(2, batch=16, repeat=1)], []),
+}  # fmt: skip
+"""Runs, and criteria with numbers of the best configurations."""
+
+
+def rounded(value):
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_charts_have_the_rows_and_captions_of_their_golden_files(case):
+    runs, best = CASES[case]
+    lines = []
+    for name, chart in drawn(runs, *best).items():
+        caption = {key: str(value) for key, value in chart.caption.items() if value}
+        lines += [f"{name}: {chart.title}{' (folded)' * chart.is_folded}", json.dumps(caption)]
+        for dataset, values in chart.spec["datasets"].items():
+            lines += [dataset, *(f"    {json.dumps({key: rounded(row[key]) for key in row})}" for row in values)]
+    assert_text(f"charts_{case}.txt", "\n".join([*lines, ""]))
+
+
+def test_keys_of_a_heatmap_are_in_natural_order():
+    encoding = drawn(GRID)["grid_time"].spec["layer"][0]["encoding"]
     assert (encoding["x"]["sort"], encoding["y"]["sort"]) == (["8", "16", "128"], ["100", "90"])
-    keys = [(column, row) for column in ("8", "128", "16") for row in ("100", "90")]
-    cells = {(column, row): cell for column, row, cell in rows(chart, "values", "column", "row", "cell")}
-    assert cells == {key: pytest.approx(10.0 + number) for number, key in enumerate(keys)}
-    assert (chart.title, chart.caption["empty_cells"]) == ("Time per epoch by batch and power limit", False)
-    energy = charts["grid_energy"]
-    assert (len(rows(energy, "values", "cell")), energy.caption["empty_cells"]) == (5, True)
-    assert energy.caption["without_energy"] == (1, 6, NO_METER)
-    assert "grid_time" not in drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)])
-
-
-def test_a_third_key_makes_small_multiples_and_further_ones_a_note():
-    runs = [run for n, precision in enumerate(("fp32", "bf16"))
-            for run in gridded(("batch", (8, 16)), ("workers", (0, 4)), precision=[precision] * 4)]  # fmt: skip
-    runs = [replace(run, number=number) for number, run in enumerate(runs)]
-    chart = drawn(runs)["grid_time"]
-    panels = rows(chart, "values", "panel")
-    assert (len(panels), {*panels}) == (8, {"precision fp32", "precision bf16"})
-    slower = [replace(run, number=8 + run.number, host="h1", metrics={**run.metrics, "steady/e2e_s": 99.0})
-              for run in runs]  # fmt: skip
-    best = drawn([*(replace(run, host="h0") for run in runs), *slower])["grid_time"]
-    assert best.caption["best_over"] == "hosts"
-    assert sorted(rows(best, "values", "cell")) == sorted(rows(chart, "values", "cell"))
-
-
-def test_synthetic_batches_are_shown_by_part_but_are_none_to_choose_from():
-    real = gridded(("batch", (8, 16)), ("workers", (1, 4)), energy_j=[100.0] * 4, steady=[PARTS] * 4)
-    synthetic = [replace(run, number=4 + run.number, job={**run.job, "synthetic_batches": True},
-                         metrics={**run.metrics, "steady/e2e_s": 5.0}) for run in real]  # fmt: skip
-    charts = drawn([*real, *synthetic])
-    assert len(rows(charts["epoch_parts"], "bars", "name")) == 8
-    times = {*rows(charts["energy_by_time"], "points", "x")}
-    assert times == {*rows(charts["grid_time"], "values", "cell")} == {10.0, 11.0, 12.0, 13.0}
-
-
-def test_epochs_of_the_fastest_count_from_one_with_the_warm_up_marked():
-    epochs = [[{"epoch/e2e_s": first}, {"epoch/e2e_s": 10.0}, {"epoch/e2e_s": 11.0}] for first in (15.0, 17.0)]
-    epochs[0].append({"epoch/e2e_s": 12.0})  # which the other run lacks
-    chart = drawn([ran(n, 10.0, repeat=n, epochs=epochs[n]) for n in range(2)])["epochs_time"]
-    assert rows(chart, "values", "x", "y", "is_warm_up") == [(1, 16.0, True), (2, 10.0, False), (3, 11.0, False)]
-    assert chart.caption["over_repeats"]
-    runs = [ran(n, 10.0 + n, batch=n + 1, epochs=[{"epoch/e2e_s": 10.0}] * (20 if n else 0)) for n in range(11)]
-    chart = drawn(runs)["epochs_time"]
-    panels = [*dict.fromkeys(rows(chart, "values", "panel"))]
-    assert (panels, chart.caption["fastest"]) == ([f"batch {n}" for n in range(2, 8)], 6)
     assert small_multiples({}, [{"panel": name} for name in "abcde"], 3)["usermeta"]["columns"] == [3, 2, 1]
 
 
@@ -238,42 +211,6 @@ def test_record_without_readable_power_is_not_drawn(tmp_path):
         if text is not None:
             (tmp_path / "power.csv").write_text(text)
         assert power_over_time(entries, Palette.of([])) == []
-
-
-def test_with_a_target_the_best_are_named_there_and_costs_per_epoch_come_last_and_folded():
-    """One run reached its target within the warm-up, so that it has no time per epoch."""
-    runs = [reached(n, 100.0 - n, 50.0 + n, batch=8 + n, steady={**PARTS, "energy_j": 9.0}) for n in range(2)]
-    runs += [reaching(2, 60.0, 80.0, batch=32, steady={"e2e_s": None}), reached(3, batch=64)]
-    charts = drawn(runs, ("fastest", 2))
-    folded = {name: chart.is_folded for name, chart in charts.items()}
-    assert folded == {"target": False, "epoch_parts": False, "energy_by_time": True}
-    target = charts["target"]
-    assert target.caption["never_reached"] == (1, 4)
-    assert rows(target, "points", "title", "x", "y") == [
-        ("batch 8", 100.0, 50.0), ("batch 9", 99.0, 51.0), ("batch 32", 60.0, 80.0),
-    ]  # fmt: skip
-    assert sorted(rows(target, "front", "x")) == [60.0, 99.0, 100.0]
-    best = [["fastest"] in rows(chart, "labels", "text") for chart in (target, charts["energy_by_time"])]
-    assert (next(iter(charts)), best) == ("target", [True, False])
-    timed = drawn([reached(0, 100.0, batch=8), reached(1, 50.0, batch=16)])["target"]
-    assert rows(timed, "bars", "name") == ["batch 16", "batch 8"], "bars, as nothing measured the energy"
-
-
-def test_heatmaps_of_configurations_with_a_target_are_of_time_to_it():
-    runs = [reached(2 * i + j, 100.0 + 10 * i + j, 50.0, batch=batch, workers=workers)
-            for i, batch in enumerate((8, 16)) for j, workers in enumerate((0, 4))]  # fmt: skip
-    charts = drawn(runs)
-    time, energy = charts["grid_time"], charts["grid_energy"]
-    assert (time.title, time.caption["steady_epoch"]) == ("Time to the target by batch and workers", False)
-    assert sorted(rows(time, "values", "cell")) == [100.0, 101.0, 110.0, 111.0]
-    assert {*rows(energy, "values", "cell")} == {50.0}
-
-
-def test_a_target_reached_in_some_runs_only_is_shown_but_not_on_the_front():
-    runs = [reached(0, 100.0, 50.0, batch=8), reached(1, 50.0, 20.0, batch=16), reached(2, batch=16, repeat=1)]
-    chart = drawn(runs)["target"]
-    assert rows(chart, "points", "title", "x") == [("batch 8", 100.0), ("batch 16, reached by 1 of 2 runs", 50.0)]
-    assert (rows(chart, "front", "x"), chart.caption["partly_reached"]) == ([100.0], 1)
 
 
 def test_scaling_efficiency_has_the_interval_of_a_ratio_and_one_line_per_host():
