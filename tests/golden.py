@@ -23,12 +23,11 @@ def assert_golden(name: str, results: object, case: str = "", *, with_tables: bo
     text = f"# {title}\n\n{page_markdown(Page(name, results))}"
     if not with_tables:
         text = re.sub(r"[^\n]*:\n\n(\|.*\n)+\n?", "", text)
-    assert_text(f"{'_'.join(filter(None, [name, case]))}.md", text)
+    assert_text(FOLDER / f"{'_'.join(filter(None, [name, case]))}.md", text)
 
 
-def assert_text(name: str, text: str) -> None:
+def assert_text(path: Path, text: str) -> None:
     """Compare a text with a golden file, or write the file if UPDATE_GOLDEN=1 is set."""
-    path = FOLDER / name
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -11,7 +11,6 @@ from epochmeter.report.analyses.answer import analyze
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction
-from epochmeter.report.render import Page, page_markdown
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.results.bottleneck import Bottleneck
 
@@ -24,6 +23,11 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
     return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **parts}, **keys)
 
 
+def pairs(*times_s):
+    """Two repeats of each configuration."""
+    return [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate(times_s)]
+
+
 def answer(*runs, suggestions=(), prediction=None, **criteria):
     result = analyze(group_repeats(runs), Criteria(**criteria))
     return result and replace(result, suggestions=suggestions, prediction=prediction)
@@ -32,6 +36,7 @@ def answer(*runs, suggestions=(), prediction=None, **criteria):
 THREE = [run(0, 10.0, 300.0, stall=0.8), run(1, 10.8, 200.0, batch=32), run(2, 15.0, 250.0, batch=16)]
 
 
+FOUR = [run(0, 10.0, 300.0), run(1, 10.8, 270.0, batch=32), run(2, 15.0, 225.0, batch=16), run(3, 20.0, 240.0, batch=8)]
 SUGGESTION = Suggestion("python src/train.py batch=128", "batch", Bottleneck(("compute",), {"compute": 0.8}))
 FEW = NoPrediction("few", count=3, needed=6)
 REACHED = [reaching(n, 60.0 + n, 500.0 - n, batch=8 << n, steady={"energy_j": 9.0}) for n in range(3)]
@@ -49,6 +54,16 @@ NEVER = [reaching(3 + n, batch=128 << n) for n in range(4)]
                   run(7, None, workers=9)], {}),
         ("target", [*REACHED[:2], replace(REACHED[2], energy_covers="module"), *NEVER], {}),
         ("baseline", [*THREE, run(3, 30.0, batch=8)], {"baseline": {"batch": 16, "model": "resnet152"}}),
+        # Max power is 30 W: costs are 150 + 150, 135 + 162, 112.5 + 225 and 120 + 300.
+        ("four", FOUR, {"power_budget_w": 20.0, "deadline_s": 11.0}),
+        ("four_unmet", FOUR, {"power_budget_w": 11.0, "deadline_s": 9.0}),
+        ("timed", [run(0, 10.0), run(1, 12.0, batch=128)], {"power_budget_w": 9.0, "deadline_s": 9.0}),
+        ("partly_measured", [run(0, 5.0), run(1, 10.0, 300.0, batch=128), run(2, 12.0, 200.0, batch=256)], {}),
+        ("scopes", [replace(FOUR[0], energy_covers="module"), *FOUR[1:]], {}),
+        ("interaction", [run(n, time_s, batch=32 << n // 2, workers=2 + n % 2)
+                         for n, time_s in enumerate((10.0, 20.0, 20.0, 10.0))], {}),
+        # Of two configurations 35 % apart with a noise of 15 %, two repeats are too few.
+        ("unresolved", pairs(1.0, 1.2, 1.35, 1.62), {}),
     ],
 )  # fmt: skip
 def test_text(case, runs, options):
@@ -80,23 +95,6 @@ def test_text_of_a_grid_with_repeats_and_noisy_runs():
     assert_golden("answer", result, "grid")
 
 
-def test_a_pure_interaction_names_no_key_that_matters_most():
-    points = [(32, 2, 10.0), (32, 4, 20.0), (64, 2, 20.0), (64, 4, 10.0)]
-    result = answer(
-        *(run(n, time_s, batch=batch, workers=workers) for n, (batch, workers, time_s) in enumerate(points))
-    )
-    assert "No key alone explains the variance of time" in page_markdown(Page("answer", result))
-
-
-def test_large_difference_that_repeats_do_not_resolve_is_stated():
-    """Of two configurations 35 % apart with a noise of 15 %, two repeats are too few."""
-    runs = [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate((1.0, 1.2, 1.35, 1.62))]
-    assert answer(*runs).unresolved == (pytest.approx(0.35), 5)
-    assert answer(*runs[::2]).unresolved is None, "configurations that ran once have another note"
-    close = [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate([1.0, 1.2, 1.05, 1.26])]
-    assert answer(*close).unresolved is None
-
-
 def test_baseline_is_one_configuration_and_is_compared_by_its_repeats():
     times = [(10.0, 64), (10.1, 64), (8.0, 32), (8.1, 32)]
     runs = [run(n, time_s, 100.0 + n, batch=batch, repeat=n % 2) for n, (time_s, batch) in enumerate(times)]
@@ -126,4 +124,5 @@ def test_ties_samples_and_keys_that_affect_convergence_limit_the_answer():
     assert answer(*targeted).convergence_keys == []
     runs = [run(n, 10.0, workers=8 >> n // 2, repeat=n % 2) for n in range(4)]
     assert [answer(*some).single_runs for some in (runs[:1], runs[::2], runs[:3], runs)] == [0, 2, 1, 0]
+    assert answer(*pairs(1.0, 1.2, 1.05, 1.26)).unresolved is None
     assert [answer(*some) for some in ([], [run(0, None)], [run(0, float("nan"))])] == [None] * 3

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from golden import assert_text
+from golden import FOLDER, assert_text
 from sweeps import ddp, reaching, trained
 
 from epochmeter.report.build import all_charts
@@ -176,7 +176,7 @@ def test_charts_have_the_rows_and_captions_of_their_golden_files(case):
         lines += [f"{name}: {chart.title}{' (folded)' * chart.is_folded}", json.dumps(caption)]
         for dataset, values in chart.spec["datasets"].items():
             lines += [dataset, *(f"    {json.dumps({key: rounded(row[key]) for key in row})}" for row in values)]
-    assert_text(f"charts_{case}.txt", "\n".join([*lines, ""]))
+    assert_text(FOLDER / f"charts_{case}.txt", "\n".join([*lines, ""]))
 
 
 def test_keys_of_a_heatmap_are_in_natural_order():
