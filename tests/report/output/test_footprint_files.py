@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pytest
 from default_jobs import job_keys
+from golden import FOLDER, assert_text
 from sweeps import trained, write
 
 from epochmeter.report.analyses.footprint import with_footprint
@@ -18,27 +19,6 @@ RUN = {
     "training": {"torch": "2.11.0", "python": "3.13.1"}, "dataset": {"splits": {"train": 1000}},
 }  # fmt: skip
 HOST = {"cpu": {"model": "CPU X"}, "gpus": [{"model": "H100"}, {"model": "H100"}], "os": "Debian 13"}
-BOAMPS = {
-    "header": {"reportId": "01234567-89ab-cdef-0123-456789abcdef", "reportStatus": "draft"},
-    "task": {
-        "taskStage": "training", "taskFamily": "classification",
-        "algorithms": [{
-            "algorithmType": "neuralNetwork", "algorithmName": "lenet", "parametersNumber": pytest.approx(0.06),
-            "framework": "pytorch", "frameworkVersion": "2.11.0", "epochsNumber": 2.0, "optimizer": "sgd",
-            "quantization": "fp32",
-        }],
-        "dataset": [{"dataUsage": "input", "dataType": "image", "dataQuantity": 1000}],
-    },
-    "measures": [{"measurementMethod": "epochmeter, meter=nvml", "powerConsumption": pytest.approx(2.0),
-                  "measurementDuration": 60.0, "measurementDateTime": "2026-11-23 07:00:00"}],
-    "system": {"os": "linux", "distribution": "Debian 13"}, "software": {"language": "python", "version": "3.13.1"},
-    "infrastructure": {"infraType": "other", "components": [
-        {"componentType": "gpu", "componentName": "H100", "nbComponent": 2},
-        {"componentType": "cpu", "componentName": "CPU X"},
-    ]},
-    "environment": {"country": "France", "powerSourceCarbonIntensity": pytest.approx(56.0)}, "quality": "high",
-}  # fmt: skip
-"""The report of `run` without its date; all fields and fixed words are those of the form."""
 
 
 @pytest.fixture
@@ -77,9 +57,10 @@ def test_recorded_run_is_exported_as_software_carbon_intensity(run, tmp_path):
 
 
 def test_recorded_run_is_exported_in_the_form_of_boamps(run, tmp_path):
+    """The file is as approved, with the date of today; all fields and fixed words are those of the form."""
     report = exported(run, tmp_path, intensity="fra")["boamps_0.json"]
     datetime.strptime(report["header"].pop("reportDatetime"), "%Y-%m-%d %H:%M:%S")
-    assert report == BOAMPS
+    assert_text(FOLDER / "boamps.json", f"{json.dumps(report, indent=1)}\n")
     assert "environment" not in exported(run, tmp_path, intensity=56)["boamps_0.json"]
 
 
