@@ -76,7 +76,9 @@ def test_text(case, runs, options):
 def test_each_model_and_dataset_has_its_best():
     runs = [run(2 * n + m, time_s + m, 100.0 - m, model=model, batch=64 >> m)
             for n, (model, time_s) in enumerate([("resnet50", 5.0), ("resnet152", 20.0)]) for m in (0, 1)]  # fmt: skip
-    assert_golden("answer", answer(*runs), "workloads")
+    result = answer(*runs)
+    assert [len(best) for best in result.by_workload.values()] == [2, 2], "by time and energy"
+    assert_golden("answer", result, "workloads")
 
 
 def test_text_of_a_grid_with_repeats_and_noisy_runs():
