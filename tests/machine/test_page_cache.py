@@ -7,16 +7,7 @@ import pytest
 
 from epochmeter.machine import page_cache
 from epochmeter.machine.disk import disk_of
-from epochmeter.machine.page_cache import (
-    Residency,
-    drop_caches,
-    evict,
-    iter_files,
-    prepare_cache,
-    read_into_cache,
-    residency_warning,
-    resident_fraction,
-)
+from epochmeter.machine.page_cache import Residency, evict, iter_files, residency_warning, resident_fraction
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -64,9 +55,9 @@ def test_cache_is_prepared_before_each_epoch(folder, cache, cached, states):
     if cache == "warm":
         evict([str(folder / "gone"), *iter_files(folder)])  # a missing file is skipped
     for epoch in (0, 1):
-        assert prepare_cache(cache, folder, epoch) == states[epoch]
+        assert page_cache.prepare_cache(cache, folder, epoch) == states[epoch]
         assert share(folder) == cached[epoch]
-        read_into_cache(iter_files(folder))
+        page_cache.read_into_cache(iter_files(folder))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write the file")
@@ -102,7 +93,7 @@ def test_refused_drop_caches_is_an_error_with_the_option(monkeypatch):
     refusal = RuntimeError("`tee /proc/sys/vm/drop_caches` needs root\nhint: a rule")
     monkeypatch.setattr(page_cache.privilege, "write_file", Mock(side_effect=refusal))
     with pytest.raises(RuntimeError, match=r"^drop_caches=true: `tee /proc/sys/vm/drop_caches` needs root\nhint: "):
-        drop_caches()
+        page_cache.drop_caches()
 
 
 def test_stop_during_mincore_is_not_replaced_by_an_error(folder, monkeypatch):

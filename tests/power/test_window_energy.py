@@ -39,6 +39,8 @@ def energies(energy):
     return {name: value for name, value in energy.metrics.items() if "energy" in name and "uncertainty" not in name}
 
 
+LATE = Instrument(Domain("counter", 0.1, "GPU board", 5.0, Response(0.1, 0.02, 0.1)), float)
+LATE_COUNTER = Meter(counters={"gpu0": LATE}, total=["gpu0"], covers="all")
 GPU, TOO_SHORT = counters(gpu0=float), "gpu0: window of 0.4 s, at least 1 s"
 LOST = sampled(WELL._replace(unavailable={"VDD_IN": "no reading for 3.0 s"}), VDD_IN=0.02)
 CHECK_LOST = WELL._replace(unavailable={"gpu0": "no reading", "gpu0_sampled": "no reading"})
@@ -54,6 +56,8 @@ WINDOWS = {
     "reset, short": (GPU, AFTER, BEFORE, 0.4, {}, TOO_SHORT),
     "estimate": (counters("estimated", gpu0=float), BEFORE, AFTER, 1.0, {"estimated_energy_j": 8.0}, ""),
     "estimate, unread, short": (counters("estimated", gpu0=float), BEFORE, {}, 0.4, {}, TOO_SHORT),
+    "rail without load": (sampled(CV=0.02, GPU=0.02), {"CV": 1.0, "GPU": 1.0}, {"CV": 1.0, "GPU": 3.0}, 1.0,
+                          {"energy_j": 2.0, "energy_CV_j": 0.0, "energy_GPU_j": 2.0}, ""),
     "lost sensor": (LOST, BEFORE, AFTER, 1.0, {}, "VDD_IN: no reading for 3.0 s."),
     "lost sensor, short": (LOST, BEFORE, AFTER, 0.03, {}, "VDD_IN: no reading for 3.0 s."),
     "lost cross-check": (LOST_CHECK, BEFORE, AFTER, 1.0, USED, "gpu0_sampled: no reading."),
@@ -73,11 +77,6 @@ def test_window_has_an_energy_or_the_reason_why_it_has_none(meter, before, after
         assert energy.term == {}
         failed = [text.split(":")[0] for text in notes.split("|") if "at least" not in text]
         assert [*energy.unavailable] == failed
-
-
-def test_rail_without_load_has_zero_joules_and_a_total():
-    energy = used(sampled(CV=0.02, GPU=0.02), {"CV": 1.0, "GPU": 1.0}, {"CV": 1.0, "GPU": 3.0})
-    assert energies(energy) == {"energy_j": 2.0, "energy_CV_j": 0.0, "energy_GPU_j": 2.0}
 
 
 @pytest.mark.parametrize(("seconds", "samples"), [(0.02, 3), (0.3, 4), (0.03, 0), (0.3, 2)])
@@ -132,18 +131,13 @@ def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, 
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
 
 
-def test_uncertainty_of_a_counter_includes_its_step_and_the_lag_of_its_sensor():
-    domain = Domain("counter", 0.1, "GPU board", 5.0, Response(0.1, 0.02, 0.1))
-    meter = Meter(counters={"gpu0": Instrument(domain, float)}, total=["gpu0"], covers="all")
-    assert meter.half_width_j({"gpu0": 100.0}, 10.0, None) == pytest.approx(10.0 * (0.1 + 0.02) + 5.0)
-
-
 @pytest.mark.parametrize(
     ("meter", "uncertainty_j"),
     [
         pytest.param(counters(gpu0=float), 100 * 0.1, id="counter: one period"),
         pytest.param(checked_counter(scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)), 250 * 0.1, id="peak"),
         pytest.param(sampled(gpu0=0.02), 0.25, id="sampled: that of the samples"),
+        pytest.param(LATE_COUNTER, 100 * (0.1 + 0.02) + 5.0, id="counter with a step and a sensor with a lag"),
     ],
 )
 def test_uncertainty_is_that_of_the_meter_and_of_the_time_outside_the_window(meter, uncertainty_j):

@@ -102,7 +102,8 @@ def test_nested_batches_keep_their_container_types():
     ):
         result = map_tensors(lambda tensor: "moved", batch, "to")
         assert (type(result), result) == (type(batch), moved)
-        assert sample_count(batch) == 2, "the original is unchanged"
+        assert sample_count(batch) == 2, "the length of the first tensor; the original is unchanged"
+    assert sample_count([1, 2, 3]) == 3
 
 
 def test_objects_with_their_own_to_or_pin_memory_use_it_and_images_get_their_memory_format():
@@ -111,8 +112,3 @@ def test_objects_with_their_own_to_or_pin_memory_use_it_and_images_get_their_mem
     assert (graph.device, images.device.type, labels.device.type) == ("meta", "meta", "meta")
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert map_tensors(torch.clone, {"graph": Graph()}, "pin_memory")["graph"].device == "pinned"
-
-
-def test_count_is_the_length_of_the_first_tensor():
-    boxes = {"boxes": torch.zeros(3, 4), "labels": torch.zeros(5)}
-    assert [sample_count(batch) for batch in (torch.zeros(3, 2), boxes, Pair(torch.zeros(3), []), [1, 2, 3])] == [3] * 4

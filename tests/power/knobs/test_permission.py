@@ -39,11 +39,6 @@ def board(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def knob(board):
-    return lambda name: OPENED[name](board)
-
-
-@pytest.fixture
 def user(board, monkeypatch):
     """Function that makes sudo run only the given commands for an ordinary user without write permission."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -78,8 +73,8 @@ def test_gpu_limit_needs_cap_sys_admin_of_the_host(board, monkeypatch, tmp_path,
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_user_without_rights_gets_a_remedy_and_root_of_a_container_another_one(knob, user, monkeypatch, name):
-    opened = knob(name)
+def test_user_without_rights_gets_a_remedy_and_root_of_a_container_another_one(board, user, monkeypatch, name):
+    opened = OPENED[name](board)
     how, remedy = permission(opened)
     assert (how, "usermod -aG jtop" in remedy, "NOPASSWD" in remedy) == ("", name != "RAPL", name != "jetson_clocks")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -87,8 +82,8 @@ def test_user_without_rights_gets_a_remedy_and_root_of_a_container_another_one(k
     assert (how, "read-only here" in remedy, "sudo" in remedy) == ("", True, False)
 
 
-def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_elsewhere(knob, board, user, monkeypatch):
-    limits = knob("RAPL")
+def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_elsewhere(board, user, monkeypatch):
+    limits = OPENED["RAPL"](board)
     user(("tee", limits.files[0]))
     assert permission(limits)[0] == ""
     user(*(("tee", file) for file in limits.files))
@@ -102,10 +97,10 @@ def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_else
     assert permission(limits) == ("directly", None)
 
 
-def test_program_of_the_board_is_needed_and_may_be_allowed_by_sudo(knob, board, user, monkeypatch):
+def test_program_of_the_board_is_needed_and_may_be_allowed_by_sudo(board, user, monkeypatch):
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert privilege.run_program("sh", "-c", "echo $LC_ALL") == "C\n", "sudo's messages are in English"
-    mode = knob("nvpmodel")
+    mode = OPENED["nvpmodel"](board)
     user(("nvpmodel", "-q"))
     assert permission(mode) == ("by sudo", None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -113,11 +108,11 @@ def test_program_of_the_board_is_needed_and_may_be_allowed_by_sudo(knob, board, 
     assert permission(mode) == ("", "make the board's own nvpmodel available here, or use jtop's service as its user")
 
 
-def test_zeusd_and_jtops_service_are_used_for_their_settings(knob, user, tmp_path, monkeypatch):
+def test_zeusd_and_jtops_service_are_used_for_their_settings(board, user, tmp_path, monkeypatch):
     monkeypatch.setattr(permissions, "find_spec", lambda name: object())
-    assert permission(knob("fan"))[0] == ""
+    assert permission(OPENED["fan"](board))[0] == ""
     (tmp_path / "jtop.sock").touch()
-    assert [permission(knob(name))[0] for name in ("fan", "RAPL")] == ["by jtop's service", ""]
+    assert [permission(OPENED[name](board))[0] for name in ("fan", "RAPL")] == ["by jtop's service", ""]
     for name in permissions.ZEUSD_VARIABLES:
         with monkeypatch.context() as patch:
             patch.setenv(name, "/run/zeusd/zeusd.sock")
@@ -125,8 +120,8 @@ def test_zeusd_and_jtops_service_are_used_for_their_settings(knob, user, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["RAPL", "fan", "nvpmodel"])
-def test_suggested_rule_allows_exactly_the_commands_that_are_run(knob, name, tmp_path):
-    asked = knob(name)
+def test_suggested_rule_allows_exactly_the_commands_that_are_run(board, name, tmp_path):
+    asked = OPENED[name](board)
     added = r"echo '?(.+?)'? \| sudo EDITOR='tee -a' visudo -f /etc/sudoers\.d/"
     who, _, listed = re.search(added, sudoers_rule(asked.commands))[1].partition(" ALL=(root) NOPASSWD: ")
     commands = [re.sub(r"\\(.)", r"\1", command).split() for command in listed.split(", ")]
@@ -138,9 +133,9 @@ def test_suggested_rule_allows_exactly_the_commands_that_are_run(knob, name, tmp
 
 
 @pytest.mark.parametrize(("setting", "refused"), [("locked", "--store"), ("free", "--restore")])
-def test_no_rule_is_suggested_for_commands_that_can_write_any_file(knob, board, user, setting, refused):
+def test_no_rule_is_suggested_for_commands_that_can_write_any_file(board, user, setting, refused):
     if setting == "free":
         board.put(**{"state/l4t_dfs.conf": ""})
-    clocks = knob("jetson_clocks")
+    clocks = OPENED["jetson_clocks"](board)
     with pytest.raises(RuntimeError, match=rf"(?s)\A(?!.*NOPASSWD).*{refused}.*usermod -aG jtop"):
         clocks.set(setting)
