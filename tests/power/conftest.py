@@ -8,9 +8,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from controls import Board
@@ -148,11 +148,6 @@ def root_board(board, monkeypatch) -> Board:
 @pytest.fixture
 def no_jtop(monkeypatch):
     """An ordinary user on a machine without jtop's service."""
-
-    @contextmanager
-    def connected(interval_s):
-        raise RuntimeError("the jtop service is not active.")
-        yield
-
-    monkeypatch.setattr(jetson, "connect_client", connected)
+    refuse = Mock(side_effect=RuntimeError("the jtop service is not active."))
+    monkeypatch.setattr(jetson, "connect_client", refuse)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

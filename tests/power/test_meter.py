@@ -1,5 +1,6 @@
 import math
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -14,10 +15,7 @@ CONF = Path(__file__).parents[2] / "conf/meter"
 
 def test_failed_counter_is_logged_and_not_replaced_by_sampled_power(caplog):
     """They start at different moments, so that a window with both would have an arbitrary energy."""
-
-    def gone() -> float:
-        raise OSError("No such device")
-
+    gone = Mock(side_effect=OSError("No such device"))
     domain, powers = Domain("counter", 0.1, "all"), ScriptedPowers(None, gpu0=0.0)
     counted = {"cpu0": Instrument(domain, float), "gpu0": Instrument(domain, gone)}
     assert Meter(counters=counted, powers=powers, total=["cpu0", "gpu0"], covers="all").read() == {"cpu0": 0.0}

@@ -7,7 +7,7 @@ from torch import nn
 from epochmeter.worker import loop
 from epochmeter.worker.loop import EpochStats, evaluate
 from epochmeter.worker.precision import NullContext
-from epochmeter.worker.tasks import PAD, Classification, Translation
+from epochmeter.worker.tasks import Classification
 
 IMAGES = Classification(auxiliary=0)
 
@@ -33,14 +33,6 @@ def test_losses_of_all_steps_are_kept_and_sums_are_over_samples_not_batches(monk
     assert (stats.losses(), stats.weights(), stats.samples) == ([1.0, 5.0, 2.0, 6.0], [3.0, 1.0, 3.0, 1.0], 8)
     assert stats.last_loss() == 6.0
     assert stats.totals() == {"weight": 8, "loss_sum": 3 * 1.0 + 1 * 5.0 + 3 * 2.0 + 1 * 6.0, "correct": 6}
-
-
-def test_loss_weights_can_be_on_the_device():
-    stats = EpochStats(Translation())
-    for count in (3, 1):
-        stats.add(torch.tensor(0.5), torch.eye(4)[None], torch.tensor([[1] * count + [PAD] * (4 - count)]))
-    assert stats.weights() == [3.0, 1.0]
-    assert stats.totals() == {"weight": 4, "loss_sum": 2.0, "correct": 1}  # one of the four words is the first
 
 
 def test_stats_of_many_samples_are_exact():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 from controls import Board
@@ -220,19 +221,13 @@ def test_settings_are_restored_in_reverse_order_also_if_one_cannot_be_read_or_a_
         changes.append((knob.name, setting))
         set_limit(knob, setting)
 
-    def fail():
-        raise OSError("Input/output error")
-
-    def exits():
-        raise SystemExit("of a library's")
-
     monkeypatch.setattr(type(first), "set", record)
     with changed() as holding, monkeypatch.context() as patch:
-        patch.setattr(first, "get", fail)
+        patch.setattr(first, "get", Mock(side_effect=OSError("Input/output error")))
         assert holding.drift_messages() == ["cannot read RAPL, which was set to 65 W: Input/output error"]
     assert changes == [("RAPL", "65 W"), ("another", "65 W"), ("another", "95 W"), ("RAPL", "95 W")]
     with pytest.raises(RuntimeError, match="cannot restore another to 95 W: of a library's"), changed():
-        second.get = exits
+        second.get = Mock(side_effect=SystemExit("of a library's"))
     assert (changes[4:], first.get()) == ([("RAPL", "65 W"), ("another", "65 W"), ("RAPL", "95 W")], "95 W")
 
 

@@ -1,6 +1,7 @@
 """The device settings that a job requests, and the restoration of settings that killed runs left changed."""
 
 from itertools import product
+from unittest.mock import Mock
 
 import pytest
 
@@ -67,11 +68,8 @@ def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(journa
 
 
 def test_journal_that_cannot_be_locked_is_a_warning(journal, monkeypatch):
-    def refuse(folder):
-        raise PermissionError(13, "Permission denied")
-
     entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(start_ticks="0"))
-    monkeypatch.setattr(restore_journal, "lock_folder", refuse)
+    monkeypatch.setattr(restore_journal, "lock_folder", Mock(side_effect=PermissionError(13, "Permission denied")))
     messages = []
     assert restore_after_kill(journal, messages.append) == [entry]
     assert messages[0].startswith("warning: settings that an earlier run changed are not restored")

@@ -2,6 +2,7 @@ import re
 import time
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from controls import Board
@@ -56,11 +57,8 @@ def test_energy_is_absent_unless_every_gpu_has_an_instrument(tmp_path, gpus, sen
 
 
 def test_counter_of_earlier_versions_of_amdsmi_is_read(tmp_path, monkeypatch):
-    class Gpu:
-        def __init__(self, bus):
-            self.call = lambda function: {"power": 2_000_000, "counter_resolution": 15.3, "timestamp": 1}
-
-    monkeypatch.setattr(amd, "AmdSmiGpu", Gpu)
+    count = {"power": 2_000_000, "counter_resolution": 15.3, "timestamp": 1}
+    monkeypatch.setattr(amd, "AmdSmiGpu", lambda bus: Mock(call=lambda function: count))
     monkeypatch.setattr(amd, "check_counter", lambda *counter: None)
     (card,) = find_cards(Board(tmp_path).with_amdgpu(power1_average=100_000_000).root)
     assert amd.counter_of(card, Path("/")).read() == pytest.approx(30.6)

@@ -1,4 +1,5 @@
 from contextlib import closing, suppress
+from unittest.mock import Mock
 
 import pytest
 from controls import COUNTER_RANGE_J
@@ -67,13 +68,11 @@ def test_counter_overflow_is_corrected(board):
     ids=["no powercap", "virtual machine", "readable by root"],
 )
 def test_energy_without_a_readable_counter_is_absent_with_the_reason(board, monkeypatch, joules, reason):
-    def refuse(folder):
-        raise PermissionError(13, "Permission denied", str(folder / "energy_uj"))
-
     if joules is not None:
         board.zone("intel-rapl:0", "package-0", joules)
     if joules:
-        monkeypatch.setattr(rapl, "Zone", refuse)
+        refusal = PermissionError(13, "Permission denied", "intel-rapl:0/energy_uj")
+        monkeypatch.setattr(rapl, "Zone", Mock(side_effect=refusal))
     with open_meter(board) as meter:
         assert meter.energy["source"] == "none"
         assert reason in meter.energy["reason"]
