@@ -138,14 +138,6 @@ def board(tmp_path, monkeypatch) -> Board:
 
 
 @pytest.fixture
-def root_board(board, monkeypatch) -> Board:
-    """The same, used by root."""
-    monkeypatch.setenv("AS_ROOT", "1")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    return board
-
-
-@pytest.fixture
 def no_jtop(monkeypatch):
     """An ordinary user on a machine without jtop's service."""
     refuse = Mock(side_effect=RuntimeError("the jtop service is not active."))

@@ -17,9 +17,12 @@ DUTY = "sys/class/hwmon/hwmon2/pwm1"
 
 
 @pytest.fixture
-def board(root_board, monkeypatch):
+def board(board, monkeypatch):
+    """A machine that root uses."""
+    monkeypatch.setenv("AS_ROOT", "1")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(knob, "SETTLE_LIMIT_S", 0.1)
-    return root_board
+    return board
 
 
 @pytest.fixture
