@@ -34,7 +34,10 @@ def sweep(tmp_path):
     return folder
 
 
-def test_documented_example_runs(sweep, monkeypatch, capsys):
+@pytest.mark.parametrize("lost", [[], ["0/power.csv", "1/power.csv"]])
+def test_documented_example_runs(sweep, monkeypatch, capsys, lost):
+    for name in lost:  # a machine without a meter
+        (sweep / name).unlink()
     monkeypatch.chdir(sweep.parents[1])
     (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     exec(compile(example, DOCUMENT.name, "exec"), {})  # noqa: S102 the example of the documentation

@@ -33,8 +33,9 @@ class Frame:
         """Return the table as a pandas frame; absent values are NaN or None."""
         import pandas as pd
 
-        frames = [pd.DataFrame(part) for part in self._parts() if len(part)]
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        frames = [pd.DataFrame(part) for part in self._parts()]
+        filled = [frame for frame in frames if len(frame)]
+        return pd.concat(filled or frames[:1] or [pd.DataFrame()], ignore_index=True)
 
     def to_polars(self) -> pl.DataFrame:
         """Return the table as a polars frame; ImportError if polars is not installed."""
@@ -160,7 +161,7 @@ def _power(run: Run) -> pd.DataFrame:
         samples = pd.read_csv(io.StringIO(complete), on_bad_lines="skip")
         times_ns = samples.pop("monotonic_ns")
     except (OSError, ValueError, KeyError):
-        return pd.DataFrame()
+        return pd.DataFrame(columns=["run", "time_s", "total_w"])
     samples.insert(0, "run", run.name)
     samples.insert(1, "time_s", (times_ns - times_ns.min()) * NANOSECOND)
     return samples
