@@ -106,6 +106,19 @@ def test_rank_that_ended_is_not_waited_for_and_a_second_first_rank_is_refused(ra
         assert second._socket.recv(1) == b""
 
 
+def test_process_that_measured_nothing_is_replaced_and_reasons_are_noted_once(ranks):
+    reader = ranks.join(0, is_first=True)
+    for reason in ("read ahead", "read ahead", "no step"):
+        reader.send(NotMeasured(reason))
+        ranks.controller._receive_any(1.0)
+    assert ranks.controller.remarks == ["read ahead", "no step"]
+    reader.close()
+    ranks.controller._receive_any(1.0)
+    ranks.send(ranks.join(0, is_first=True), window(10, 14))
+    assert len(ranks.merged()) == 1
+    assert ranks.controller.remarks == []
+
+
 def test_run_fails_if_other_gpus_are_metered_than_those_of_the_ranks(ranks):
     ranks.join(0, is_first=True)
     ranks.join(1).request(Built({}, {"gpu": {"uuid": "bb"}}))

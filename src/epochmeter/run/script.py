@@ -64,6 +64,7 @@ class ScriptProcess(WorkerProcess):
         self.gpus: set[str] = set()  # their UUIDs, as far as they are reported
         self._listener = listener
         self._open: list[Connection] = []
+        self._is_recorded = False  # whether a window of the first rank was measured
         self._from_first_rank: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
         self._kinds: dict[Connection, str | None] = {}  # of the window that a rank closed last
         self._windows: list[tuple[int, str | None, protocol.RankWindow]] = []  # of other ranks, with rank and kind
@@ -77,6 +78,7 @@ class ScriptProcess(WorkerProcess):
                 message = self._from_first_rank.popleft()
                 if isinstance(message, protocol.WindowClosed):
                     kind = message.window
+                self._is_recorded |= isinstance(message, protocol.WindowMeasured)
                 yield self._merged(message, kind) if isinstance(message, protocol.WindowMeasured) else message
         code = self._process.wait()
         if code > 0:
@@ -106,11 +108,12 @@ class ScriptProcess(WorkerProcess):
             case protocol.Joined(sends_requests=False, rank=int(rank)):
                 self.others[connection] = rank
             case protocol.Joined():
-                if self._first:  # another process of the script trains too
+                if self._first in self._open or self._is_recorded:  # another process of the script trains too
                     self._open.remove(connection)
                     connection.socket.close()
                 else:
                     self._first = connection
+                    self.remarks.clear()  # of a process that only read samples, such as one that prepares them
             case protocol.TraceFailed():
                 self.trace_error = message.reason
                 self._from_first_rank.append(message)
@@ -119,7 +122,8 @@ class ScriptProcess(WorkerProcess):
             case protocol.RankFailed():
                 self._error = WorkerError(message.failure, message.message)
             case protocol.NotMeasured():
-                self.remarks.append(message.reason if rank is None else f"rank {rank}: {message.reason}")
+                remark = message.reason if rank is None else f"rank {rank}: {message.reason}"
+                self.remarks += [remark] if remark not in self.remarks else []
             case _ if rank is None:
                 self._from_first_rank.append(message)
             case protocol.Built():
