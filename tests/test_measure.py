@@ -187,6 +187,7 @@ def test_signal_is_passed_to_the_script_whose_handler_decides(project):
         ("meter=none train.py meter=2", ["meter=none"], ["train.py", "meter=2"]),
         ("meter=none -- -m package.train", ["meter=none"], ["-m", "package.train"]),
         ("--cfg job meter=none", ["--cfg", "job", "meter=none"], []),
+        ("train.py -c", [], ["train.py", "-c"]),
     ],
 )
 def test_keys_come_before_the_script_and_its_arguments_after_it(arguments, overrides, command):

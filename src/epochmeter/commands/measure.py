@@ -56,7 +56,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         end = arguments.index("--")
         return [*arguments[:end]], [*arguments[end + 1 :]]
     for end, argument in enumerate(arguments):
-        if "=" not in argument and not argument.startswith("-") and arguments[end - 1] not in ("--cfg", "-c"):
+        if "=" not in argument and not argument.startswith("-") and arguments[end - 1 : end] not in (["--cfg"], ["-c"]):
             return [*arguments[:end]], [*arguments[end:]]
     return [*arguments], []
 
