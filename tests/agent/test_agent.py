@@ -3,6 +3,7 @@ import importlib
 import signal
 import threading
 import time
+import warnings
 
 import pytest
 import torch
@@ -84,16 +85,19 @@ def test_passes_with_steps_are_epochs_and_passes_without_are_evaluations(script,
     assert torch.autograd.backward is hooked.__wrapped__, "hooked until an epoch has had an optimizer step"
 
 
-def test_time_of_the_loaders_end_is_loader_stop_time_and_overhead(script):
+@pytest.mark.parametrize("steps", [None, 1])
+def test_time_of_the_loaders_end_is_loader_stop_time_and_overhead_also_after_an_early_break(script, steps):
     waited_s = 0.0
 
     class StopsSlowly(IterableDataset):
         def __iter__(self):
             nonlocal waited_s
-            yield torch.ones(4), 1
-            waited_s += pause(0.05)
+            try:
+                yield torch.ones(4), 1
+            finally:
+                waited_s += pause(0.05)
 
-    script.train(DataLoader(StopsSlowly()))
+    script.train(DataLoader(StopsSlowly()), steps)
     script.agent.end()
     (parts,) = script.connection.parts
     assert parts["loader_stop_s"] == pytest.approx(waited_s, rel=0.1)
@@ -125,6 +129,43 @@ def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script
     opened, closed = script.connection.of(WindowOpening), script.connection.of(WindowClosed)
     assert [message.epochs for message in opened] == [2, None, None], "the number of windows is not that of epochs"
     assert [message.steps for message in closed] == [None, None, 2]
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_pass_over_a_loader_without_length_that_ends_early_is_an_epoch(script, steps):
+    class Short(IterableDataset):
+        def __iter__(self):
+            return iter(DATA[:6])
+
+    for _ in range(2):
+        script.train(DataLoader(Short(), batch_size=2), steps)
+    assert script.windows == [("epoch", number, steps or 3) for number in range(2)]
+    assert [message.steps for message in script.connection.of(WindowClosed)] == [None, None]
+
+
+def test_compiled_code_is_that_without_measuring(script, loader):
+    loss = torch.compile(
+        lambda inputs, targets: nn.functional.cross_entropy(script.model(inputs), targets), backend="eager",
+        fullgraph=True,
+    )  # fmt: skip
+
+    @torch.compile(backend="eager")
+    def step(inputs, targets):
+        loss(inputs, targets).backward()
+        script.optimizer.step()
+
+    compiled = torch.compile(script.model, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            for inputs, targets in script.batches(loader):
+                step(inputs, targets)
+            with torch.no_grad():
+                for inputs, _ in script.batches(DataLoader(DATA)):
+                    compiled(inputs)
+    assert script.windows == [("epoch", 0, 8), ("val", 0, 16), ("epoch", 1, 8), ("val", 1, 16)]
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
 
 
 def test_backward_passes_are_the_steps_of_a_script_without_an_optimizer(script, loader):

@@ -146,7 +146,7 @@ class Agent:
         """Close a window within a pass, and return the next one; None if the agent is off."""
         self.close(window)
         self.expect_epochs(None)  # an epoch of the script has several windows
-        return self.guarded(self._open, window.limit, window.loader, window.limit)
+        return self.guarded(self._open, window.limit, window.loader, window.limit, is_partial=True)
 
     def end(self, error=None):
         """Close the last window at the script's end, unless an exception ended it, and measure no more."""
@@ -168,10 +168,10 @@ class Agent:
             RankFailed("exception", describe_error(error), 0) if error else Finished(),
         )
 
-    def guarded(self, act, *arguments):
+    def guarded(self, act, *arguments, **keywords):
         """Call a function of the agent and return its result; if it fails, report that and measure no more."""
         try:
-            return act(*arguments) if self._is_on else None
+            return act(*arguments, **keywords) if self._is_on else None
         except BaseException as error:
             if self.is_of_script(error):
                 raise
@@ -232,7 +232,7 @@ class Agent:
             if window is not None:
                 self._close()
             limit = self._steps_per_window
-            window = self._open(limit, limit=limit, name="epoch", is_counted=True)
+            window = self._open(limit, limit=limit, name="epoch", is_counted=True, is_partial=True)
         if self.trace is not None:
             self.trace_step(window)
         self.recorder.clock.receive(self.recorder.clock.request())

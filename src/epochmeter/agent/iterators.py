@@ -3,6 +3,8 @@
 import signal
 from threading import get_ident
 
+from epochmeter.worker.timeline import perf_counter_ns
+
 READ_AHEAD = "the pass was discarded: another thread requests the batches, so that waits for data are not known"
 
 
@@ -108,8 +110,17 @@ class MeasuredIterator(LoaderIterator):
         self._agent.end_pass(window, error)
 
     def __del__(self):
-        if self.__dict__.get("_window") is not None:
-            self._agent.close(self._window)
+        window = self.__dict__.get("_window")
+        if window is not None and window is self._agent.window and self._agent.is_ready():
+            self._agent.guarded(self._stop)
+            self._agent.close(window)
+
+    def _stop(self):
+        """End the step, then the loader's iterator, whose workers stop within the window."""
+        self._clock.end_step()
+        requested_ns = perf_counter_ns()
+        self._wrapped = None
+        self._clock.end(requested_ns)
 
 
 def is_from_signal_handler(error):

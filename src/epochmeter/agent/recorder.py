@@ -132,7 +132,7 @@ class WindowRecorder:
         """Record a closed window under a name; discard it if the name is None."""
         times = self.clock.opened_ns, self.clock.closed_ns
         epoch = self.epochs if name == "epoch" else max(0, self.epochs - 1)
-        steps = None if window.limit in (None, window.batches) else window.batches
+        steps = window.batches if window.is_partial and window.batches != window.limit else None
         reply = self.connection.post(WindowClosed(*times, name or "", epoch, steps, self._reads_counters))
         parts = self._parts(window)
         if name == "epoch":

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import sys
 import weakref
 
 import torch
@@ -13,7 +14,10 @@ from epochmeter.worker.device import sample_count
 class OpenWindow:
     """Counts and properties of the open window."""
 
-    def __init__(self, device, loader=None, limit=None, length=None, name=None, is_explicit=False, is_counted=False):
+    def __init__(
+        self, device, loader=None, limit=None, length=None, name=None, is_explicit=False, is_counted=False,
+        is_partial=False,
+    ):  # fmt: skip
         self.device = device
         self.loader = loader or (lambda: None)  # returns the loader, or None if it does not exist any more
         self.limit = limit  # number of batches after which the window ends; None: it ends with the pass
@@ -21,6 +25,7 @@ class OpenWindow:
         self.name = name  # None if it depends on what happens in the window
         self.is_explicit = is_explicit  # whether the script itself gave the data to a `Meter`
         self.is_counted = is_counted  # whether its steps are those of a script without a DataLoader
+        self.is_partial = is_partial  # whether it is incomplete with fewer batches than the limit
         self.batches = 0
         self.training_steps = 0  # optimizer steps; also backward passes before the script's first optimizer step
         self.samples = None if is_counted else 0  # None if a batch has no length
@@ -59,11 +64,14 @@ class PassKinds:
         self._known = weakref.WeakValueDictionary()  # loaders of earlier windows, by `id`
         self._ahead = weakref.WeakValueDictionary()  # loaders whose next batch is fetched before a step
         self._hook = None
+        self._is_skipped = False  # by `torch.compile`
 
     def watch(self, window):
         """Note the first forward pass in a window, if its loader is new or fetched ahead."""
         is_known = id(window.loader()) in self._known and not self.is_fetched_ahead(window)
-        if window.name is None and not is_known:
+        if self._has_compiled():
+            window.has_forward = True  # not known: the hook would be compiled with the module
+        elif window.name is None and not is_known:
             self._hook = register_module_forward_pre_hook(lambda module, inputs: self._note_forward(window, module))
 
     def unwatch(self):
@@ -97,6 +105,17 @@ class PassKinds:
             return "epoch"  # of a script without an optimizer of torch
         is_used = window.is_explicit or window.has_forward or id(window.loader()) in self._known
         return "val" if is_used and not is_first_epoch else None
+
+    def _has_compiled(self):
+        """Return whether the script has used `torch.compile`, which then skips functions of this package."""
+        # This also has what torch keeps from being compiled: `False`.
+        backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
+        if not self._is_skipped and any(backends.values()):
+            # The second name is that of torch 2.0 and 2.1.
+            rules = getattr(torch._dynamo, "trace_rules", None) or torch._dynamo.skipfiles
+            rules.add(__name__.partition(".")[0])
+            self._is_skipped = True
+        return self._is_skipped
 
     def _note_forward(self, window, module):
         window.has_forward = True
