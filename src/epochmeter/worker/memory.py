@@ -4,8 +4,8 @@ The step follows the trace, so that nothing measured is affected. During it, ran
 of tensors that autograd keeps for the backward pass. All other allocations of the step are temporary.
 """
 
+import collections
 import contextlib
-import itertools
 import os
 import tempfile
 
@@ -89,7 +89,8 @@ def peak_by_kind(events, before, device_type):
     the allocator's `allocated_bytes` and `reserved_bytes`, and the kinds `fragmentation` and `other` (from before).
     """
     live = {address: {"kind": kind, "bytes": size, "module": None} for address, (kind, size) in before.items()}
-    changes, ranges = [(entry, entry["bytes"], {}) for entry in live.values()], []
+    at_peak, details_at_peak, ranges = list(live.values()), {}, []
+    total = peak = sum(entry["bytes"] for entry in at_peak)
     for event in sorted((event for event in events if "ts" in event), key=lambda event: event["ts"]):
         name, details = event.get("name", ""), event.get("args", {})
         if name.startswith(MARK):
@@ -100,34 +101,28 @@ def peak_by_kind(events, before, device_type):
         elif name.startswith(MODULE):
             ranges.append((event["ts"] + event.get("dur", 0), name[len(MODULE) :]))
         elif name == "[memory]" and details.get("Device Type") == device_type:
-            size, address = details["Bytes"], details["Addr"]
             while ranges and ranges[-1][0] < event["ts"]:
                 ranges.pop()
-            if size > 0:
-                entry = {"kind": "temporary", "bytes": size, "module": ranges[-1][1] if ranges else None}
-                live[address] = entry
-                changes.append((entry, size, details))
-            elif address in live:
-                entry = live.pop(address)
-                changes.append((entry, -entry["bytes"], details))
-    return _at_peak(changes)
+            total -= live.pop(details["Addr"], {"bytes": 0})["bytes"]
+            if details["Bytes"] > 0:
+                module = ranges[-1][1] if ranges else None
+                live[details["Addr"]] = {"kind": "temporary", "bytes": details["Bytes"], "module": module}
+                total += details["Bytes"]
+            if total > peak:
+                peak, at_peak, details_at_peak = total, list(live.values()), details
+    return _sum_by_kind(peak, at_peak, details_at_peak)
 
 
-def _at_peak(changes):
-    """Return the sums over the entries that exist when their total is largest."""
-    totals = [0, *itertools.accumulate(change for _, change, _ in changes)]
-    end = totals.index(max(totals))
-    kinds, modules = dict.fromkeys(KINDS, 0), {}
-    for entry, change, _ in changes[:end]:
-        kinds[entry["kind"]] += change
+def _sum_by_kind(peak, entries, details):
+    kinds, modules = collections.Counter(dict.fromkeys(KINDS, 0)), collections.Counter()
+    for entry in entries:
+        kinds[entry["kind"]] += entry["bytes"]
         if entry["kind"] == "activations" and entry["module"]:
-            modules[entry["module"]] = modules.get(entry["module"], 0) + change
-    largest = sorted((size, name) for name, size in modules.items() if size > 0)[: -MAX_MODULES - 1 : -1]
-    memory = {"peak_bytes": totals[end], "kinds": kinds, "modules": {name: size for size, name in largest}}
-    details = changes[end - 1][2] if end else {}
+            modules[entry["module"]] += entry["bytes"]
+    memory = {"peak_bytes": peak, "kinds": kinds, "modules": dict(modules.most_common(MAX_MODULES))}
     if details.get("Total Reserved", 0) > 0:  # a GPU's allocator counts earlier allocations too
         allocated, reserved = details["Total Allocated"], details["Total Reserved"]
-        kinds.update(other=allocated - totals[end], fragmentation=reserved - allocated)
+        kinds.update(other=allocated - peak, fragmentation=reserved - allocated)
         memory.update(allocated_bytes=allocated, reserved_bytes=reserved, peak_bytes=allocated)
     return memory
 
