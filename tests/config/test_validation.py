@@ -59,6 +59,7 @@ INCOMPATIBLE = {
     "strategy=dp precision=bf16": "`precision=bf16` has no effect in the threads",
     "strategy=ddp dataset.on_bad=skip": "`dataset.on_bad=skip` is not valid",
     "deterministic=true cudnn_benchmark=true": "`cudnn_benchmark=true` may select other algorithms in each run",
+    "power_limit=auto clocks=locked": "`clocks=locked` forbids `power_limit=auto`",
 }
 
 

@@ -128,11 +128,6 @@ class LimitProbing:
 
     def _check(self) -> None:
         """Refuse a search that is not possible; RuntimeError."""
-        if len(self._targets) < 2:
-            only = self._targets[0].setting
-            raise RuntimeError(
-                f"power_limit=auto: {self._knob.name} has no other limit than {only}\n  hint: leave power_limit out"
-            )
         if self._plan.node.nodes > 1:
             raise RuntimeError("power_limit=auto needs one node\n  hint: run it on one node, then set the chosen limit")
         needs_energy = self._auto.objective != "time" or self._auto.power_budget is not None

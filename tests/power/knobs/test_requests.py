@@ -33,6 +33,12 @@ def test_power_limit_is_that_of_the_gpu_vendor_and_of_a_jetson_its_power_mode(bo
         assert requested(trains_on_gpu, gpus, power_limit=5)["power_limit"].name == "nvpmodel"
 
 
+def test_search_among_power_modes_that_all_need_a_reboot_is_refused(board, requested):
+    board.with_modes("agx_orin")
+    with pytest.raises(RuntimeError, match=r"no other limit than MODE_30W \(id:2\)"):
+        target_of(requested(True, [], power_limit="auto")["power_limit"], "auto")
+
+
 @pytest.mark.parametrize("gpus", [[{"vendor": "nvidia"}], [NVIDIA, AMD]])
 def test_power_limit_of_gpus_without_identifiers_is_refused(board, requested, gpus):
     board.with_rapl()

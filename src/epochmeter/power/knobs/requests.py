@@ -70,11 +70,13 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
 
 
 def target_of(knob: Knob, requested: str | float) -> SettingTarget:
-    """Return the setting to apply; for `auto` the current limit, RuntimeError if the devices have different ones."""
+    """Return the setting to apply; for `auto` the current limit, RuntimeError without another or a common one."""
     if requested != AUTO:
         return knob.target_for(requested)
-    now = knob.get()
-    for target in knob.limits():
+    now, limits = knob.get(), knob.limits()
+    if len(limits) < 2:
+        raise RuntimeError(f"power_limit=auto: {knob.name} has no other limit than {now}\nhint: leave power_limit out")
+    for target in limits:
         if knob.is_equal(target.setting, now):
             return target
     raise RuntimeError(f"power_limit=auto: {knob.name} is at {now}\nhint: set the same limit for all devices first")
