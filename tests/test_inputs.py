@@ -3,6 +3,7 @@
 import math
 import re
 from contextlib import nullcontext
+from datetime import datetime
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -17,6 +18,7 @@ from epochmeter.config.validation import check_all_values
 from epochmeter.machine.signals import REPEATED_SIGNAL_S, Stop
 from epochmeter.run.preflight import check_capacity, check_processes, validate_job
 from epochmeter.sweep.grid import MAX_POINTS, MAX_RUNS, check_size, value_count
+from epochmeter.sweep.sweep_folder import open_sweep_folder
 
 REFUSED = {
     "~batch": "`~batch` deletes a required key",
@@ -124,6 +126,17 @@ def test_invalid_path_has_its_own_hint_and_errors_after_composing_or_with_traces
         pass
     with friendly_hydra_errors(["--config-dir", "folder", "-m", "~optimizer.momentum"], "train"):
         pass
+
+
+def test_folder_of_runs_that_cannot_be_created_is_no_invalid_reference(tmp_path):
+    (tmp_path / "multirun").touch()
+    job.register(lambda *command: open_sweep_folder(tmp_path / "multirun", datetime.now(), *command))
+    with (
+        pytest.raises(SystemExit, match=r"cannot use `.*/multirun`: File exists\n  hint: give another path"),
+        friendly_hydra_errors([], "train"),
+        initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3"),
+    ):
+        print(compose("train", return_hydra_config=True).hydra.run.dir)
 
 
 def test_keys_of_other_commands_are_validated_and_they_refuse_sweeps():
