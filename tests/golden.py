@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from epochmeter.report.render import SWEEP_PAGES, Page, page_markdown, phrase
@@ -33,3 +35,9 @@ def assert_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     assert path.exists(), f"{path} is missing: {HINT}"
     assert text == path.read_text(encoding="utf-8"), HINT
+
+
+def json_line(values: Mapping[str, object]) -> str:
+    """Return values as JSON, with six digits of each number."""
+    rounded = {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in values.items()}
+    return json.dumps(rounded)

@@ -3,9 +3,11 @@
 import math
 from array import array
 from itertools import count
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from golden import assert_text, json_line
 
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
@@ -14,7 +16,7 @@ from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading, WindowEnergy
 from epochmeter.run import window
 from epochmeter.run.instruments import WindowInstruments
-from epochmeter.run.window import PAUSED_NOTE, build_window, node_window, sum_nodes
+from epochmeter.run.window import build_window, node_window, sum_nodes
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 
@@ -75,41 +77,6 @@ def close(record):
     return made
 
 
-def test_epoch_has_parts_scores_rates_and_percentiles_of_its_own_steps(close):
-    source, measured = data_source(read_bytes=80, read_bytes_per_s=80), with_parts(tokens=300.0)
-    found = close(at(99.99), at(104.01), NONE, source=source, measured=measured).line["metrics"]
-    expected = {**PARTS, "train_loss": 0.7, "train_accuracy": 0.8, "samples_per_s": 20 / 4, "tokens_per_s": 300 / 4,
-                "step_p50_s": 1, "step_p99_s": 3, "read_bytes": 80, "read_bytes_per_s": 20}  # fmt: skip
-    assert {name: found[f"epoch/{name}"] for name in expected} == expected
-    assert "epoch/images_per_s" not in found
-    assert all(name.startswith("epoch/") for name in found)
-    late = close(at(99.99, gpu0=10), at(704, gpu0=30), meter("gpu0"))
-    assert late.notes == ["epoch 4: no energy: the counters were read 604.010 s apart for a window of 4.000 s."]
-    for metrics in (found, late.line["metrics"]):
-        assert not [name for name in metrics if "energy" in name or "power" in name or "cached" in name]
-
-
-@pytest.mark.parametrize(
-    ("closed_s", "read_s", "after_s", "term", "least_uncertainty_j"),
-    [
-        (104, 99.99, 104.11, {"energy_j": 20}, 20 / 4.12 * 0.1),
-        (104, 99.99, 105.01, {}, 0),
-        (100.5, 100, 100.5, {"energy_j": 20, "net_energy_j": 10, "period_s": 0.1, "shortest_s": 1.0}, 0),
-    ],
-    ids=["read a little late", "read late", "too short for the counter"],
-)
-def test_evaluation_without_an_energy_of_its_own_is_a_term_of_the_total(
-    close, closed_s, read_s, after_s, term, least_uncertainty_j
-):
-    opened, measured = WindowOpening("val", 3, 1), MEASURED._replace(closed_ns=round(closed_s * SECOND))
-    borders = at(read_s, gpu0=10), at(after_s, gpu0=30)
-    line = close(*borders, meter("gpu0"), opened=opened, measured=measured, idle_w=20.0).line
-    assert "val/energy_j" not in line["metrics"]
-    assert {name: line["energy"]["term"][name] for name in term} == term
-    assert ("energy_j" in line["energy"]["term"]) == bool(term)
-    assert line["energy"]["term"].get("energy_uncertainty_j", 0) >= least_uncertainty_j
-
-
 def test_loss_that_is_not_finite_is_absent_and_its_flag_names_the_first_step_of_the_epoch(close, record):
     def diverged(window, loss_sum, text):
         opened, measured = WindowOpening(window, 3, 2), MEASURED._replace(loss_sum=loss_sum)
@@ -132,35 +99,41 @@ def test_loss_that_is_not_finite_is_absent_and_its_flag_names_the_first_step_of_
 
 HOT = gauges(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
 
+READ = data_source(read_bytes=80, read_bytes_per_s=80)
+VAL = {"opened": WindowOpening("val", 3, 1), "idle_w": 20.0}
+SHORT = MEASURED._replace(closed_ns=round(100.5 * SECOND))
+CASES = {
+    "normal": {},
+    "tokens and reads": {"source": READ, "measured": with_parts(tokens=300.0)},
+    "partial": {"opened": OPENED._replace(partial=True, epoch_steps=9)},
+    "paused": {"measured": MEASURED._replace(paused=True)},
+    "clocks differ": {"measured": with_parts(clock_residual_s=-0.02)},
+    "hot": {"gauges": HOT},
+    "power limit": {"gauges": gauges(throttled=[f"gpu0 {POWER_LIMIT_REASON}"])},
+    "seven skipped": {"measured": with_parts(["a.png", "b.png"], skipped_samples=7)},
+    "two skipped": {"measured": with_parts(["a.png", "b.png"], skipped_samples=2)},
+    "none skipped": {"measured": with_parts(skipped_samples=0)},
+    "counter": {"meter": meter("gpu0")},
+    "counter that was read late": {"meter": meter("gpu0"), "after_s": 704},
+    # An evaluation without an energy of its own is a term of the total, uncertain by 0.11 s of 20 J / 4.12 s.
+    "evaluation read a little late": {"meter": meter("gpu0"), "after_s": 104.11, **VAL},
+    "evaluation read late": {"meter": meter("gpu0"), "after_s": 105.01, **VAL},
+    "evaluation too short for the counter": {"meter": meter("gpu0"), "before_s": 100, "after_s": 100.5, **VAL,
+                                             "measured": SHORT},
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("how", "metrics", "notes", "flags"),
-    [
-        ({}, {}, [], {}),
-        ({"opened": OPENED._replace(partial=True, epoch_steps=9)}, {},
-         ["ended after 2 of 9 steps; it is not included in the means."],
-         {"partial": "epoch 4: ended after 2 of 9 steps"}),
-        ({"measured": MEASURED._replace(paused=True)}, {},
-         [f"{PAUSED_NOTE}; it is not included in the means."], {"paused": f"epoch 4: {PAUSED_NOTE}"}),
-        ({"measured": with_parts(clock_residual_s=-0.02)}, {}, ["its parts miss 0.50% of its end-to-end time."], {}),
-        ({"gauges": HOT}, {"cpu_utilization": 0.5, "temperature_max_c": 71.0},
-         ["gpu0 slowed for heat"], {"throttled": "gpu0 slowed for heat"}),
-        ({"gauges": gauges(throttled=[f"gpu0 {POWER_LIMIT_REASON}"])}, {}, [f"gpu0 {POWER_LIMIT_REASON}"], {}),
-        ({"measured": with_parts(["a.png", "b.png"], skipped_samples=7)}, {"skipped_samples": 7},
-         ["7 bad samples were skipped: a.png, b.png and 5 more."], {}),
-        ({"measured": with_parts(["a.png", "b.png"], skipped_samples=2)}, {"skipped_samples": 2},
-         ["2 bad samples were skipped: a.png, b.png."], {}),
-        ({"measured": with_parts(skipped_samples=0)}, {"skipped_samples": 0}, [], {}),
-    ],
-    ids=["normal", "partial", "paused", "clocks", "gauges", "power limit", "skipped", "two skipped", "none skipped"],
-)  # fmt: skip
-def test_conditions_of_an_epoch_have_metrics_notes_and_flags(close, how, metrics, notes, flags):
-    closed = close(at(99.99), at(104.01), NONE, **how)
-    assert closed.line["metrics"].items() >= {f"epoch/{name}": value for name, value in metrics.items()}.items()
-    assert closed.notes == [f"epoch 4: {note}" for note in notes]
-    assert closed.flags == flags
-    marks = {"partial", "paused"}
-    assert {key for key in marks if closed.line.get(key) is True} == closed.line.keys() & marks == flags.keys() & marks
+
+def test_windows_have_the_metrics_energies_notes_and_flags_of_the_golden_file(close):
+    lines = []
+    for name, case in CASES.items():
+        options = {"before_s": 99.99, "after_s": 104.01, "meter": NONE, **case}
+        borders = at(options.pop("before_s"), gpu0=10), at(options.pop("after_s"), gpu0=30)
+        line, notes, flags = close(*borders, **options)
+        marks = {key: value for key, value in line.items() if value is True}
+        lines.append(name)
+        for part in (line["metrics"], line["energy"]["term"], {"notes": notes, "flags": flags, **marks}):
+            lines.append(f"    {json_line(part)}")
+    assert_text(Path(__file__).parent / "golden" / "windows.txt", "\n".join([*lines, ""]))
 
 
 class Lost:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from golden import FOLDER, assert_text
+from golden import FOLDER, assert_text, json_line
 from sweeps import ddp, reaching, trained
 
 from epochmeter.report.build import all_charts
@@ -163,10 +163,6 @@ CASES = {
 """Runs, and criteria with numbers of the best configurations."""
 
 
-def rounded(value):
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_charts_have_the_rows_and_captions_of_their_golden_files(case):
     runs, best = CASES[case]
@@ -175,7 +171,7 @@ def test_charts_have_the_rows_and_captions_of_their_golden_files(case):
         caption = {key: str(value) for key, value in chart.caption.items() if value}
         lines += [f"{name}: {chart.title}{' (folded)' * chart.is_folded}", json.dumps(caption)]
         for dataset, values in chart.spec["datasets"].items():
-            lines += [dataset, *(f"    {json.dumps({key: rounded(row[key]) for key in row})}" for row in values)]
+            lines += [dataset, *(f"    {json_line(row)}" for row in values)]
     assert_text(FOLDER / f"charts_{case}.txt", "\n".join([*lines, ""]))
 
 
