@@ -180,18 +180,15 @@ def test_signal_is_passed_to_the_script_whose_handler_decides(project):
     assert code == 7
 
 
-@pytest.mark.parametrize(
-    ("arguments", "overrides", "command"),
-    [
+def test_keys_come_before_the_script_and_its_arguments_after_it():
+    for arguments, overrides, command in (
         ("train.py --lr 0.1 a=b", [], ["train.py", "--lr", "0.1", "a=b"]),
         ("meter=none train.py meter=2", ["meter=none"], ["train.py", "meter=2"]),
         ("meter=none -- -m package.train", ["meter=none"], ["-m", "package.train"]),
         ("--cfg job meter=none", ["--cfg", "job", "meter=none"], []),
         ("train.py -c", [], ["train.py", "-c"]),
-    ],
-)
-def test_keys_come_before_the_script_and_its_arguments_after_it(arguments, overrides, command):
-    assert measure.split_arguments(arguments.split()) == (overrides, command)
+    ):
+        assert measure.split_arguments(arguments.split()) == (overrides, command)
 
 
 @pytest.mark.parametrize(

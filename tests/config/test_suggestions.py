@@ -15,9 +15,8 @@ def test_groups_and_keys_of_training_are_those_of_the_schema():
     assert {*groups, *keys} == {*(entry.name for entry in fields(Schema)), "experiment", "data_source"}
 
 
-@pytest.mark.parametrize(
-    ("entry", "key", "hint"),
-    [
+def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys():
+    for entry, key, hint in (
         ("train", "powerlimit", "did you mean `power_limit=`"),
         ("train", "batch.size", "did you mean `batch=`"),
         ("train", "xyzzy", "keys: auto, batch, cache,"),
@@ -26,12 +25,10 @@ def test_groups_and_keys_of_training_are_those_of_the_schema():
         ("train", "meter.tdp_w", "`meter=estimate`"),  # of another option
         ("train", "optimizer.nesterov", "to add a new key: `+optimizer.nesterov=`"),
         ("report", "report.etta", "did you mean `report.eta=`? keys of report: "),
-    ],
-)
-def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys(entry, key, hint):
-    problem = unknown_key_problem(key, entry)
-    assert problem.message in (f"unknown key `{key}`", "the selected meter has no key `tdp_w`")
-    assert hint in problem.hint
+    ):
+        problem = unknown_key_problem(key, entry)
+        assert problem.message in (f"unknown key `{key}`", "the selected meter has no key `tdp_w`")
+        assert hint in problem.hint
 
 
 def test_unknown_option_has_a_hint_with_similar_options_and_all_options():

@@ -118,6 +118,8 @@ def cooled(tmp_path, monkeypatch, terminal):
 
 
 def test_run_waits_until_all_sensors_are_below_the_limit_or_has_a_note(cooled, terminal):
+    why = "no temperature sensor, as in a virtual machine"
+    assert cooled([], 50) == ({"waited_s": 0, "reason": why}, [f"sweep.cool_below_c=50 has no effect: {why}."])
     assert cooled([60], 61) == ({"waited_s": 0, "temperature_c": 60}, [])
     assert terminal.console.file.getvalue() == ""
     assert cooled([45, 63], 50) == ({"waited_s": 14, "temperature_c": 49}, [])
@@ -127,8 +129,3 @@ def test_run_waits_until_all_sensors_are_below_the_limit_or_has_a_note(cooled, t
     metadata, (note,) = cooled([90, 45], 50, lost_s=1)
     assert (metadata["waited_s"], "temperature_c" in metadata) == (1, False)
     assert note.startswith("sweep.cool_below_c=50 has no effect: ")
-
-
-def test_without_a_sensor_there_is_no_wait_but_a_note(cooled):
-    why = "no temperature sensor, as in a virtual machine"
-    assert cooled([], 50) == ({"waited_s": 0, "reason": why}, [f"sweep.cool_below_c=50 has no effect: {why}."])

@@ -24,7 +24,7 @@ def here(tmp_path, monkeypatch):
     return lambda **changed: current_node({**STEP, **changed})
 
 
-def test_nodes_of_a_step_connect_to_the_address_and_port_of_its_first_node(here):
+def test_nodes_of_a_step_with_one_task_each_connect_to_the_address_and_port_of_its_first_node(here):
     assert current_node({}) == current_node({"SLURM_STEP_NUM_NODES": "1"}) == Node()
     found = here()
     assert (found.number, found.nodes, found.name, found.first) == (1, 2, "n04", "10.0.0.3")
@@ -33,17 +33,14 @@ def test_nodes_of_a_step_connect_to_the_address_and_port_of_its_first_node(here)
     assert here(SLURM_PROCID="0").port == found.port
     assert here(SLURM_STEP_ID="1").port != found.port
     assert here(SLURM_JOB_ID="4712").port != found.port
+    with pytest.raises(ValueError, match=r"(?s)4 tasks on 2 nodes.*--ntasks-per-node=1, with `strategy\.ranks=`"):
+        here(SLURM_STEP_NUM_TASKS="4")
 
 
 def test_without_slurms_programs_the_address_is_the_first_name(monkeypatch):
     monkeypatch.setenv("PATH", "")
     names = {"n1": "n1", "n[003-017,21],m4": "n003", "gpu-a,gpu-b": "gpu-a", "rack[1-2]n[3,7]": "rack1n3"}
     assert {listed: first_address(listed) for listed in names} == names
-
-
-def test_several_nodes_need_one_task_each(here):
-    with pytest.raises(ValueError, match=r"(?s)4 tasks on 2 nodes.*--ntasks-per-node=1, with `strategy\.ranks=`"):
-        here(SLURM_STEP_NUM_TASKS="4")
 
 
 def test_only_the_first_node_uses_the_sweep_folder():

@@ -242,14 +242,11 @@ def record(tmp_path):
     return record
 
 
-def test_run_resumes_after_the_epochs_of_its_checkpoint_even_if_the_last_was_not_evaluated(record):
+def test_run_resumes_after_its_checkpoint_even_without_its_evaluation_unless_it_is_another_or_completed(record):
     assert find_resume_point(record, JOB, RUN) == (2, EARLIER, "")
     lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
     (record.folder / "epochs.jsonl").write_text("".join(lines[:3]))
     assert find_resume_point(record, JOB, RUN) == (2, EARLIER, "")
-
-
-def test_other_runs_and_completed_runs_are_not_resumed(record):
     for other in ({"identity": "another job"}, {"rehearsal": ["no power limit"]}):
         assert find_resume_point(record, JOB, {**RUN, **other}) == (None, {}, "")
     elsewhere = {**RUN, "identity": "this job there", "host": "there"}

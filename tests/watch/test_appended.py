@@ -33,6 +33,9 @@ def test_only_complete_new_lines_are_read_also_of_another_file_and_the_file_is_n
     append(tmp_path / "new", "one\nother\nthird\n")
     os.replace(tmp_path / "new", path)
     assert file.new_lines() == ([b"one", b"other", b"third"], True)
+    append(path, "".join(f"row {number}\n" for number in range(10)))
+    newest = AppendedFile(path, max_bytes=16)
+    assert (newest.new_lines(), newest.first_line) == (([b"row 8", b"row 9"], True), b"one"), "its last complete lines"
     assert str(path) not in {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
 
 
@@ -45,12 +48,6 @@ def test_a_read_that_returns_less_is_continued_by_the_next(tmp_path, monkeypatch
     append(tmp_path / "epochs.jsonl", "1\n2\n34\n5\n")
     file = AppendedFile(tmp_path / "epochs.jsonl")
     assert [line for _ in range(4) for line in file.new_lines()[0]] == [b"1", b"2", b"34", b"5"]
-
-
-def test_the_newest_part_of_a_long_file_is_read_from_its_first_complete_line(tmp_path):
-    append(tmp_path / "power.csv", "header\n" + "".join(f"row {number}\n" for number in range(10)))
-    file = AppendedFile(tmp_path / "power.csv", max_bytes=16)
-    assert (file.new_lines(), file.first_line) == (([b"row 8", b"row 9"], True), b"header")
 
 
 def test_samples_are_means_per_second_with_the_last_sample_and_without_unread_cells(tmp_path):

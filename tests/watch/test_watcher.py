@@ -180,22 +180,18 @@ def test_looking_changes_nothing_in_the_folder(tmp_path):
     assert times_ns() == before
 
 
-def test_a_sweep_that_no_process_continues_is_stalled(tmp_path):
-    write_points(tmp_path, ["batch=8"], ["batch=16"])
+def test_a_sweep_that_no_process_continues_is_stalled_or_interrupted(tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"], ["batch=32"])
     write_ended(tmp_path, 0, 4.0, 10.0, batch=8)
     os.utime(tmp_path / "points.json", (NOW_S - 600, NOW_S - 600))
     for silent_s, state in ((600, "stalled"), (5, "preparing")):
         os.utime(tmp_path / "0", (NOW_S - silent_s, NOW_S - silent_s))
         assert look(tmp_path).state == state
-
-
-def test_a_sweep_whose_process_was_killed_is_interrupted(tmp_path):
-    write_points(tmp_path, ["batch=8"], ["batch=16"])
-    write_run(tmp_path / "0", epochs(3), silent_s=40, **GONE)
+    write_run(tmp_path / "1", epochs(3), silent_s=40, number=1, **GONE)
     snapshot = look(tmp_path)
-    assert (snapshot.state, snapshot.runs[0].state) == ("interrupted", "interrupted")
+    assert (snapshot.state, snapshot.runs[1].state) == ("interrupted", "interrupted")
     assert snapshot.reason == "the process of the sweep is gone; run the command again to resume"
-    assert snapshot.runs[0].duration_s == 60  # to the last record
+    assert snapshot.runs[1].duration_s == 60  # to the last record
 
 
 def test_power_is_on_the_wall_clock_and_absent_samples_have_a_reason(tmp_path):
