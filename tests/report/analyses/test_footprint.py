@@ -22,23 +22,21 @@ def emitting(number, co2e_g, cost=0.5, hours=(100.0, 100.0), keys=KEYS, **more):
     return trained(number, 100.0, total=total, steady=steady, footprint=keys, **more)
 
 
-def test_runs_of_a_sweep_are_added_with_their_uncertainties():
-    runs = [emitting(0, 100.0), emitting(1, 300.0, hours=(200.0, 400.0), seed=1), emitting(2, 500.0, batch=128)]
-    runs[2] = replace(runs[2], state="failed")
-    failed = emitting(3, None, batch=256)
-    reused = replace(emitting(4, 900.0, batch=8), reused="earlier/0")
-    assert_golden("footprint", analyze([*runs, failed, reused]))
+EARLIER = replace(emitting(0, 100.0, keys={}), metrics={"total/energy_j": 3.6e6})
+PAID = emitting(3, 100.0)
+FREE = replace(PAID, number=2, metrics={name: value for name, value in PAID.metrics.items() if "cost" not in name})
+CASES = {
+    "": [emitting(0, 100.0), emitting(1, 300.0, hours=(200.0, 400.0), seed=1),
+         replace(emitting(2, 500.0, batch=128), state="failed"), emitting(3, None, batch=256),
+         replace(emitting(4, 900.0, batch=8), reused="earlier/0")],
+    # The sweep began without `footprint` keys, one run has not ended, and one has no price.
+    "missing": [EARLIER, replace(emitting(1, None), state="unfinished"), FREE, PAID],
+    "energy_only": [replace(PAID, metrics={"total/energy_j": 3.6e6})],
+    "currencies": [PAID, emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)],
+}  # fmt: skip
 
 
-def test_each_run_of_the_sweep_is_counted_or_has_a_reason():
-    """The sweep began without `footprint` keys, one run has not ended, and one has no price."""
-    earlier = replace(emitting(0, 100.0, keys={}), metrics={"total/energy_j": 3.6e6})
-    running, paid = replace(emitting(1, None), state="unfinished"), emitting(3, 100.0)
-    free = replace(paid, number=2, metrics={name: value for name, value in paid.metrics.items() if "cost" not in name})
-    result = analyze([earlier, running, free, paid])
-    assert (result.numbers, result.missing) == ([3], {"co2e_g": [0], "unfinished": [1], "cost": [2]})
-    result = analyze([replace(paid, metrics={"total/energy_j": 3.6e6})])
-    assert (result.numbers, result.co2e_g, result.missing) == ([], None, {"co2e_g": [3]})
+@pytest.mark.parametrize("case", CASES)
+def test_runs_of_a_sweep_are_added_with_their_uncertainties_or_have_a_reason(case):
+    assert_golden("footprint", analyze(CASES[case]), case)
     assert analyze([trained(0, 100.0)]) is None, "no intensity and no price"
-    result = analyze([paid, emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)])
-    assert (result.cost, result.currencies, result.co2e_g.value) == (None, ["EUR", "USD"], pytest.approx(200.0))
