@@ -121,37 +121,28 @@ def test_script_with_a_torch_that_is_too_old_runs_and_its_record_names_the_versi
 
 
 TWO_EPOCHS = "train(range(2), DataLoader(data, 8), each=lambda epoch, step: {})".format
-UNUSUAL = {
-    "in another thread": (
-        f"thread = threading.Thread(target=lambda: {TWO_EPOCHS(0)}); thread.start(); thread.join()",
-        0,
-        [8, 8],
-    ),
-    "in a forked process": (
-        f"""
+FORKED = f"""
 if not (child := os.fork()):
     {TWO_EPOCHS(0)}
     sys.exit(5)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-""",
-        5,
-        [8, 8],
-    ),
-    "until os._exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and os._exit(4)"), 4, [8]),
-    "until sys.exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and sys.exit(4)"), 4, [8, 4]),
-    "in another folder": (f"os.chdir('/'); {TWO_EPOCHS(0)}; sys.path.clear()", 0, [8, 8]),
-    "with a timer's signals": (
-        f"""
+"""
+TIMED = f"""
 ticks = []
 signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
 signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
 {TWO_EPOCHS("time.sleep(0.001)")}
 signal.setitimer(signal.ITIMER_REAL, 0)
 sys.exit(not ticks)
-""",
-        0,
-        [8, 8],
-    ),
+"""
+THREAD = f"thread = threading.Thread(target=lambda: {TWO_EPOCHS(0)}); thread.start(); thread.join()"
+UNUSUAL = {
+    "in another thread": (THREAD, 0, [8, 8]),
+    "in a forked process": (FORKED, 5, [8, 8]),
+    "until os._exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and os._exit(4)"), 4, [8]),
+    "until sys.exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and sys.exit(4)"), 4, [8, 4]),
+    "in another folder": (f"os.chdir('/'); {TWO_EPOCHS(0)}; sys.path.clear()", 0, [8, 8]),
+    "with a timer's signals": (TIMED, 0, [8, 8]),
 }
 """How a script trains -> its last lines, its exit code, and the steps of its epochs."""
 
