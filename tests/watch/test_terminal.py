@@ -19,6 +19,7 @@ from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_point
 from epochmeter.commands import watch as entry
 from epochmeter.config import installation
 from epochmeter.config.errors import InputError
+from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 from epochmeter.watch import terminal, watcher
 from epochmeter.watch.appended import Series
@@ -104,6 +105,26 @@ def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(t
                     failure={"kind": "oom", "message": "no memory"} if is_failed else None, batch=number)  # fmt: skip
     write_run(tmp_path / "40", epochs(3), number=40, overrides=["batch=40"])
     assert_screen("long_sweep", picture(tmp_path, 80, terminal.OTHER_LINES + 5))
+
+
+def test_a_sweep_has_all_runs_their_ends_the_front_so_far_and_the_time_to_go(tmp_path):
+    write_points(tmp_path, *([f"batch={batch}", "epochs=6"] for batch in (8, 16, 32, 64, 128)))
+    write_ended(tmp_path, 0, 4.0, 10.0, batch=8)
+    write_ended(tmp_path, 1, 5.0, 12.0, batch=16)
+    failure = {"kind": "oom", "message": "no memory\nhint: x"}
+    write_ended(tmp_path, 2, 1.0, 1.0, batch=32, state="failed", failure=failure)
+    write_run(tmp_path / "3", epochs(3), number=3, overrides=["batch=64", "sweep.resume=true"], model={})
+    assert_screen("active_sweep", picture(tmp_path))
+
+
+def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
+    write_points(tmp_path, *([f"batch={batch}"] for batch in (8, 16, 32)))
+    (tmp_path / "slurm").mkdir()
+    jobs = {0: {"job": "71"}, 1: {"job": "72", "state": "NODE_FAIL", "node": "n2"}}
+    write_json(tmp_path / "slurm/jobs.json", jobs)
+    write_run(tmp_path / "2")
+    (tmp_path / "2/job.json").write_text("{")
+    assert_screen("cluster_sweep", picture(tmp_path))
 
 
 def test_an_ended_sweep_of_rehearsals_is_marked_and_its_numbers_are_aligned_to_the_right(tmp_path):

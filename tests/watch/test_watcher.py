@@ -10,7 +10,6 @@ from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_point
 
 from epochmeter.config.errors import InputError
 from epochmeter.results import summary
-from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import PROGRESS, Record
 from epochmeter.watch import watcher
 from epochmeter.watch.watcher import Watcher
@@ -232,26 +231,6 @@ def test_a_folder_without_runs_is_refused(tmp_path, make):
         Watcher(tmp_path / "other")
 
 
-def test_a_sweep_has_all_runs_their_ends_and_the_front_so_far(tmp_path):
-    sweep = tmp_path / "sweep"
-    write_points(sweep, *([f"batch={batch}", "epochs=6"] for batch in (8, 16, 32, 64, 128)))
-    write_ended(sweep, 0, 4.0, 10.0, batch=8)
-    write_ended(sweep, 1, 5.0, 12.0, batch=16)
-    write_ended(sweep, 2, 1.0, 1.0, batch=32, state="failed", failure={"kind": "oom", "message": "no memory\nhint: x"})
-    write_run(sweep / "3", epochs(3), number=3, overrides=["batch=64", "sweep.resume=true"], model={})
-    snapshot = look(sweep)
-    assert snapshot.counts == {"completed": 2, "failed": 1, "training": 1, "planned": 1}
-    assert [row.overrides for row in snapshot.runs] == [{"batch": batch} for batch in ("8", "16", "32", "64", "128")]
-    first = snapshot.runs[0]
-    assert (snapshot.runs[2].reason, first.epoch_s, first.stall_fraction) == ("no memory", 4, 0.25)
-    assert [row.is_on_front for row in snapshot.runs] == [True, False, False, False, False]
-    assert [(point.numbers, point.time_s, point.energy_j) for point in snapshot.front] == [([0], 4, 10)]
-    assert (snapshot.state, [view.number for view in snapshot.active]) == ("training", [3])
-    assert snapshot.fraction == pytest.approx((3 + 3.4 / 6) / 5)
-    assert snapshot.remaining_s == pytest.approx(26 + 40)  # the active run, and the median of the completed ones
-    assert snapshot.remaining_j == pytest.approx(2.6 * 90 + 110)
-
-
 def test_without_a_completed_run_the_active_one_is_typical(tmp_path):
     write_points(tmp_path, ["batch=8"], ["batch=16"], ["batch=32"])
     write_run(tmp_path / "0", epochs(3))
@@ -271,17 +250,3 @@ def test_ended_runs_are_read_once_and_again_after_a_change(tmp_path, monkeypatch
     (tmp_path / "0/completed.json").unlink()
     (tmp_path / "0/summary.json").unlink()
     assert Watcher(tmp_path).read().runs[0].state == own.read().runs[0].state == "preparing"
-
-
-def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
-    write_points(tmp_path, *([f"batch={batch}"] for batch in (8, 16, 32)))
-    jobs = {0: {"job": "71"}, 1: {"job": "72", "state": "NODE_FAIL", "node": "n2"}}
-    (tmp_path / "slurm").mkdir()
-    write_json(tmp_path / "slurm/jobs.json", jobs)
-    write_run(tmp_path / "2")
-    (tmp_path / "2/job.json").write_text("{")
-    snapshot = look(tmp_path)
-    rows = snapshot.runs
-    assert (snapshot.counts["planned"], snapshot.remaining_s) == (1, None)
-    assert [(row.state, row.slurm_job, row.host) for row in rows[:2]] == [("planned", "71", ""), ("failed", "72", "n2")]
-    assert (rows[2].state, rows[1].reason) == ("unreadable", "Slurm: NODE_FAIL")

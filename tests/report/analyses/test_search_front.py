@@ -18,28 +18,26 @@ def run(number, batch, energy_j, e2e_s, **more):
 ROWS = [run(0, 8, 300.0, 10.0), run(1, 16, 200.0, 12.0), run(2, 32, 250.0, 11.0), run(3, 64, 310.0, 12.0)]
 
 
-def titles(points):
-    return [point.title for point in points]
+CASES = {
+    "": ([*ROWS, run(5, 256, None, 5.0)], OBJECTIVES),
+    "one_best": ([*ROWS, run(4, 128, 100.0, 9.0)], OBJECTIVES),
+    "no_front": ([ROWS[0], replace(ROWS[1], energy_covers="module")], OBJECTIVES),
+    "same_best": ([run(0, 8, None, 10.0), run(1, 16, None, 10.0), run(2, 32, None, 11.0)], ["steady/e2e_s"]),
+    "means": ([*ROWS, run(4, 16, 400.0, 12.0, repeat=1)], OBJECTIVES),
+    "to_maximize": ([trained(0, 100.0), trained(1, 300.0, batch=128)], ["steady/samples_per_s"]),
+    "unmeasured_energy": ([run(0, 8, None, 10.0), run(1, 16, None, 12.0)], OBJECTIVES),
+}
 
 
-def test_front_is_of_means_and_of_measured_objectives():
-    result = analyze([*ROWS, run(4, 16, 400.0, 12.0, repeat=1)], OBJECTIVES)
-    assert (titles(result.front), result.others[0].numbers) == (["batch 32", "batch 8"], [1, 4])
-    result = analyze([trained(0, 100.0), trained(1, 300.0, batch=128)], ["steady/samples_per_s"])
-    assert titles(result.front) == ["batch 128"], "to maximize"
-    result = analyze([run(0, 8, None, 10.0), run(1, 16, None, 12.0)], OBJECTIVES)
-    assert (result.objectives, titles(result.front)) == (["steady/e2e_s"], ["batch 8"])
+def test_text_of_the_front_of_means_and_measured_objectives():
+    for case, (runs, objectives) in CASES.items():
+        assert_golden("front", analyze(runs, objectives), case)
     assert analyze(ROWS, []) is analyze(ROWS, ["total/edp_js"]) is None
 
 
-def test_only_a_search_has_a_page(tmp_path):
+def test_only_a_search_has_objectives(tmp_path):
     assert search_objectives(tmp_path) == []
     write_json(tmp_path / "search.json", {"objectives": OBJECTIVES})
-    module = [ROWS[0], replace(ROWS[1], energy_covers="module")]
-    cases = {"": [*ROWS, run(5, 256, None, 5.0)], "one_best": [*ROWS, run(4, 128, 100.0, 9.0)], "no_front": module}
-    for case, runs in cases.items():
-        assert_golden("front", analyze(runs, search_objectives(tmp_path)), case)
-    equal = [run(0, 8, None, 10.0), run(1, 16, None, 10.0), run(2, 32, None, 11.0)]
-    assert_golden("front", analyze(equal, ["steady/e2e_s"]), "same_best")
+    assert search_objectives(tmp_path) == OBJECTIVES
     (tmp_path / "search.json").write_text("[")
     assert search_objectives(tmp_path) == []
