@@ -147,9 +147,8 @@ def test_keys_of_other_commands_are_validated_and_they_refuse_sweeps():
         pass
 
 
-@pytest.mark.parametrize(
-    ("overrides", "options", "reason"),
-    [
+def test_sweep_over_nothing_or_too_much_is_refused_before_it_is_enumerated():
+    for overrides, options, reason in (
         ("batch=range(1,2,0)", {}, "has no values"),
         ("batch=interval(1,2)", {}, "infinitely many values"),
         ("batch=range(1,inf)", {}, "infinitely many values"),
@@ -158,12 +157,10 @@ def test_keys_of_other_commands_are_validated_and_they_refuse_sweeps():
         (f"batch=range(0,1000) seed=range(0,{MAX_POINTS // 1000})", {"sample": 10}, None),
         (f"batch=range(0,1000) seed=range(0,{MAX_POINTS // 1000 + 1})", {"sample": 10}, "configurations"),
         (f"repeat=0,1 batch=range(0,{MAX_RUNS})", {"sample": MAX_RUNS, "repeats": 2}, "runs"),
-    ],
-)
-def test_sweep_over_nothing_or_too_much_is_refused_before_it_is_enumerated(overrides, options, reason):
-    parsed = OverridesParser.create().parse_overrides(overrides.split())
-    with pytest.raises(InputError, match=reason) if reason else nullcontext():
-        check_size(parsed, **{"sample": None, "repeats": None, **options})
+    ):
+        parsed = OverridesParser.create().parse_overrides(overrides.split())
+        with pytest.raises(InputError, match=reason) if reason else nullcontext():
+            check_size(parsed, **{"sample": None, "repeats": None, **options})
 
 
 def test_values_are_counted_as_the_sweep_expands_them():

@@ -182,20 +182,17 @@ def test_keys_come_before_the_script_and_its_arguments_after_it():
         assert measure.split_arguments(arguments.split()) == (overrides, command)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "command", "error"),
-    [
+def test_invalid_commands_are_refused():
+    for overrides, command, error in (
         (["batch=8"], [__file__], "`batch=` has no effect on a script"),
         (["cache=warm"], [__file__], "`cache=` needs the script's files"),
         ([], ["missing.py"], "`missing.py` is not a file"),
         ([], [], "there is no script to measure"),
         ([], ["package.train"], "is not a Python script, nor a program"),
-    ],
-)
-def test_invalid_commands_are_refused(overrides, command, error):
-    with pytest.raises(InputError, match=re.escape(error)):  # noqa: PT012 (one of the two)
-        measure.check_keys(overrides)
-        measure.check_command(command)
+    ):
+        with pytest.raises(InputError, match=re.escape(error)):  # noqa: PT012 (one of the two)
+            measure.check_keys(overrides)
+            measure.check_command(command)
 
 
 def test_programs_and_modules_are_accepted_but_not_in_the_ranks_of_a_launcher(monkeypatch):

@@ -9,17 +9,14 @@ from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import format_error
 
 
-@pytest.mark.parametrize(
-    ("text", "printed"),
-    [
+def test_remedy_in_a_message_is_printed_as_a_hint():
+    for text, printed in (
         ("Cannot read it. Mount the disk.", "error: Cannot read it\n  hint: Mount the disk."),
         ("batch=0 is wrong: give 1 or more", "error: batch=0 is wrong\n  hint: give 1 or more"),
         ("one. sentence", "error: one. sentence"),
         ("why\nhint: do this", "error: why\n  hint: do this"),
-    ],
-)
-def test_remedy_in_a_message_is_printed_as_a_hint(text, printed):
-    assert format_error(text) == printed
+    ):
+        assert format_error(text) == printed
 
 
 def test_credentials_are_hidden():

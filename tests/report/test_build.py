@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from sweeps import ddp, reaching, row, rows, trained
 
 from epochmeter.report.analyses.best import Criteria
@@ -101,9 +100,8 @@ MODES = [replace(trained(n, 9.0, power_limit=limit), platform={"power mode": str
 SHARED = {"gpu_shared": "process 7 (python) also computes on gpu0: 3.0 GiB"}
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "numbers", "notes"),
-    [
+def test_chosen_excluded_disturbed_and_different_runs_are_noted():
+    for content, options, numbers, notes in (
         (sweep(*(trained(n, 100.0, batch=8 + n) for n in range(4))), {"where": {"batch": [8, 10]}}, [0, 2],
          ["Chosen: 2 of 4 runs: batch 8 or 10."]),
         (sweep(*(replace(trained(n, 9.0, batch=8 + n), platform=own) for n, own in enumerate(PLATFORMS))), {}, [0, 1],
@@ -114,8 +112,6 @@ SHARED = {"gpu_shared": "process 7 (python) also computes on gpu0: 3.0 GiB"}
          ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]),
         (sweep(*(replace(trained(n, 100.0), disturbed=SHARED if n else {}) for n in range(3))), {}, [0, 1, 2],
          [f"Runs 1, 2: another process used the GPU ({SHARED['gpu_shared']})."]),
-    ],
-)  # fmt: skip
-def test_chosen_excluded_disturbed_and_different_runs_are_noted(content, options, numbers, notes):
-    report = build_report(content, **options)
-    assert ([run.number for run in report.rows], report.notes) == (numbers, notes)
+    ):  # fmt: skip
+        report = build_report(content, **options)
+        assert ([run.number for run in report.rows], report.notes) == (numbers, notes)

@@ -1,6 +1,5 @@
 """Numbers as text."""
 
-import pytest
 
 from epochmeter.report.formatting import (
     interval,
@@ -17,9 +16,8 @@ from epochmeter.report.statistics import Estimate
 WIDE = Estimate(6.3, 3e-5, 1.5e6)
 
 
-@pytest.mark.parametrize(
-    ("shown", "text"),
-    [
+def test_numbers_as_text():
+    for shown, text in (
         (quantity(3515, "s"), "58.6 min"),
         (quantity(0.7, "s"), "0.700 s"),
         (quantity(0.0712, "s"), "71.2 ms"),
@@ -51,7 +49,5 @@ WIDE = Estimate(6.3, 3e-5, 1.5e6)
         ([join_or_more("abcd", limit, "; ") for limit in (4, 2)], ["a; b; c; d", "a; b; 2 more"]),
         ([plural(count, "run") for count in (0, 1, 3000)], ["0 runs", "1 run", "3,000 runs"]),
         (plural(2, "batch", "batches"), "2 batches"),
-    ],
-)
-def test_numbers_as_text(shown, text):
-    assert shown == text
+    ):
+        assert shown == text

@@ -37,20 +37,17 @@ def test_values_cannot_become_markup(rendered):
 INNER = "{{ inner(a) }}{% endmacro %}\n{% macro inner(x) -%}\n{{ x }}\n{%- endmacro %}\n{% macro last() %}"
 
 
-@pytest.mark.parametrize(
-    ("template", "value", "text"),
-    [
+def test_templates_are_rendered_as_markdown(rendered):
+    for template, value, text in (
         (INNER, "a*b", "a\\*b\n"),  # escaped once
         ("{{ a | code }}: {{ 3515 | quantity('s') }}.", "train.py a_b=*", "`train.py a_b=*`: 58.6 min.\n"),
         ("one\n{% if false %}\nno\n{% endif %}\ntwo\n\n\n\n| a |\n| - |\n\n- b\n- c\n", None,
          "one two\n\n| a |\n| - |\n\n- b\n- c\n"),
         ("| a |\n\n{{ more_rows(a) }}", range(1250), "| a |\n\n1,050 more rows are in the JSON file.\n"),
         ("| a |\n\n{{ more_rows(a) }}", range(200), "| a |\n"),
-    ],
-)  # fmt: skip
-def test_templates_are_rendered_as_markdown(rendered, template, value, text):
-    assert rendered(template, value) == text
-    assert render.render_macro("x.md.j2", "summary", None) == "", "a macro may be missing"
+    ):  # fmt: skip
+        assert rendered(template, value) == text
+        assert render.render_macro("x.md.j2", "summary", None) == "", "a macro may be missing"
 
 
 def test_markdown_is_printed_as_it_is_where_it_is_no_terminal():

@@ -137,9 +137,8 @@ def test_unknown_country_is_refused_with_near_matches_and_a_price_without_curren
     assert "has no currency" in refusal(price=0.25).message
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
+def test_hourly_file_that_is_not_valid_is_refused(hours):
+    for text, why in (
         ("", "it has no hours"),
         ("time,g_per_kwh\n2026-11-23T07:00Z,1\n", "it has no column 'utc'"),
         ("utc,g_per_kwh\n2026-11-23T07:00Z,-1\n", "`2026-11-23T07:00Z,-1` is no full hour, is repeated, or is below 0"),
@@ -148,7 +147,5 @@ def test_unknown_country_is_refused_with_near_matches_and_a_price_without_curren
         (HOURS + "2026-11-23T08:00+01:00,5\n", "`2026-11-23T08:00+01:00,5` is no full hour, is repeated"),
         ("utc,g_per_kwh\nyesterday,1\n", "Invalid isoformat string"),
         ("utc,g_per_kwh\n" + 10_000_000 * " ", "it is larger than 10,000,000 bytes"),
-    ],
-)
-def test_hourly_file_that_is_not_valid_is_refused(hours, text, why):
-    assert why in refusal(intensity=hours(text)).message
+    ):
+        assert why in refusal(intensity=hours(text)).message

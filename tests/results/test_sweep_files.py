@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-import pytest
 from project import put
 
 from epochmeter.results.run_result import RunResult
@@ -32,18 +31,15 @@ def test_points_are_read_with_varied_keys_and_completed_runs_and_are_empty_if_mi
         assert read_points(tmp_path / name) == ((), frozenset(), frozenset())
 
 
-@pytest.mark.parametrize(
-    ("completed", "outcomes", "number", "eta"),
-    [
+def test_remaining_time_uses_the_median_of_measured_runs():
+    for completed, outcomes, number, eta in (
         ({}, [], 0, ""),
         ({}, [outcome(0, earlier=True), outcome(1, state="failed")], 2, ""),
         ({}, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)], 3, "ETA: 2026-11-20 12:11 (1 x 0:11:00)"),
         ({}, [outcome(0, 600)], 1, "ETA: 2026-11-20 12:30 (3 x 0:10:00)"),
         ({0, 2}, [outcome(0, earlier=True), outcome(1, 600)], 1, "ETA: 2026-11-20 12:20 (2 x 0:10:00)"),
-    ],
-)
-def test_remaining_time_uses_the_median_of_measured_runs(completed, outcomes, number, eta):
-    assert (Points().label(0), Points().forecast(0, [], NOON)) == ("", "")
-    assert POINTS.label(2) == "[3/4] run 2: batch=32"
-    points = POINTS._replace(completed=frozenset(completed))
-    assert points.forecast(number, outcomes, NOON) == eta
+    ):
+        assert (Points().label(0), Points().forecast(0, [], NOON)) == ("", "")
+        assert POINTS.label(2) == "[3/4] run 2: batch=32"
+        points = POINTS._replace(completed=frozenset(completed))
+        assert points.forecast(number, outcomes, NOON) == eta

@@ -119,9 +119,8 @@ def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason(tmp_pa
     assert run == {"forecast": {"reason": "the number of epochs is not known"}}
 
 
-@pytest.mark.parametrize(
-    ("training", "metered", "trained"),
-    [
+def test_metered_gpus_must_be_those_that_train():
+    for training, metered, trained in (
         ({"gpu": {"uuid": "1234"}}, "1234", None),
         ({"gpu": {}}, "1234", None),
         ({"gpu": {"uuid": "5678"}}, "1234", "GPU-5678"),
@@ -131,11 +130,9 @@ def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason(tmp_pa
         ({"gpus": ["1234", "9999"], "gpus_here": ["1234"]}, "1234", None),
         ({"gpus": ["1234", "9999"]}, "1234,5678", "GPU-1234,GPU-9999"),
         ({"gpus": ["1234", "1234"]}, "1234,5678", "GPU-1234"),
-    ],
-)
-def test_metered_gpus_must_be_those_that_train(training, metered, trained):
-    gpus = [f"GPU-{uuid}" for uuid in metered.split(",")]
-    plan = SimpleNamespace(run={"training": {"accelerator": "cuda:0", **training}}, gpus=gpus, job=job_of())
-    refusal = pytest.raises(RuntimeError, match=f"{trained} trains, but {','.join(gpus)} is metered")
-    with refusal if trained else nullcontext():
-        check_metered(plan, Mock(domains={"gpu0": None}))
+    ):
+        gpus = [f"GPU-{uuid}" for uuid in metered.split(",")]
+        plan = SimpleNamespace(run={"training": {"accelerator": "cuda:0", **training}}, gpus=gpus, job=job_of())
+        refusal = pytest.raises(RuntimeError, match=f"{trained} trains, but {','.join(gpus)} is metered")
+        with refusal if trained else nullcontext():
+            check_metered(plan, Mock(domains={"gpu0": None}))

@@ -101,9 +101,8 @@ def on(host, number, **keys):
     return replace(run(number, 1.0, **keys), host=host)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "pairs", "changed", "unmatched"),
-    [
+def test_counterparts_differ_in_common_changes_only():
+    for before, after, pairs, changed, unmatched in (
         ([run(0, 1.0), run(1, 1.0, batch=8)], [run(5, 1.0, batch=8), run(6, 1.0)], [(0, 6), (1, 5)], {}, (0, 0)),
         # A key that changed in all configurations is ignored.
         ([run(0, 1.0, device=CPU), run(1, 1.0, batch=8, device=CPU)],
@@ -121,9 +120,7 @@ def on(host, number, **keys):
         ([replace(run(0, 1.0), platform={"git commit": "1234", "CPU": "x"})],
          [replace(run(0, 1.0), platform={"git commit": "5678", "CPU": "x"})],
          [(0, 0)], {"git commit": (["1234"], ["5678"])}, (0, 0)),
-    ],
-)  # fmt: skip
-def test_counterparts_differ_in_common_changes_only(before, after, pairs, changed, unmatched):
-    found = sweeps_compared(before, after)
-    assert [(old.numbers, new.numbers) for old, new in found.pairs] == [([old], [new]) for old, new in pairs]
-    assert (found.changed, found.unmatched) == (changed, unmatched)
+    ):  # fmt: skip
+        found = sweeps_compared(before, after)
+        assert [(old.numbers, new.numbers) for old, new in found.pairs] == [([old], [new]) for old, new in pairs]
+        assert (found.changed, found.unmatched) == (changed, unmatched)

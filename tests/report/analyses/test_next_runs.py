@@ -49,9 +49,8 @@ def changes(*runs):
     return [" ".join(word for word in shlex.split(command)[2:] if word not in kept) for command in commands]
 
 
-@pytest.mark.parametrize(
-    ("of", "expected"),
-    [
+def test_suggestions_follow_the_bottleneck_of_the_fastest():
+    for of, expected in (
         (waiting(0, 1.0, 9.0), ["workers=4", "dataset.layout=memory"]),
         (waiting(0, 1.0, 9.0, cores=3), ["workers=3", "dataset.layout=memory"]),
         (waiting(0, 1.0, 9.0, cores=2), ["dataset.layout=memory", "prefetch=4"]),
@@ -76,10 +75,8 @@ def changes(*runs):
         (run(0, device=GPU, strategy="dp", ranks=2), ["batch=128", "compile=true"]),
         (run(0, device=GPU, precision="bf16", compile=True), ["batch=128"]),
         (run(0, parts={"copy": 1.0}), ["batch=128"]),
-    ],
-)
-def test_suggestions_follow_the_bottleneck_of_the_fastest(of, expected):
-    assert changes(of) == expected
+    ):
+        assert changes(of) == expected
 
 
 RESTARTED = waiting(0, 1.0, 9.0, persistent_workers=False)
@@ -96,9 +93,8 @@ def test_persistent_workers_and_values_that_were_not_tried_are_suggested():
     assert suggest_runs([], [], []) == []
 
 
-@pytest.mark.parametrize(
-    ("runs", "expected"),
-    [
+def test_lower_power_limit_is_suggested_if_limits_are_in_watts():
+    for runs, expected in (
         ([run(0, energy_j=900.0, limit_w=100.0)], ["power_limit=70"]),
         ([run(0, energy_j=900.0, limit_w=100.0), run(1, 9.9, energy_j=990.0, limit_w=150.0, batch=32)],
          ["power_limit=70"]),
@@ -108,10 +104,8 @@ def test_persistent_workers_and_values_that_were_not_tried_are_suggested():
         ([run(0, energy_j=50.0, device=BOARD)], []),  # its modes have names
         ([run(0, energy_j=900.0)], []),  # no limit is known to be there
         ([run(0, device=GPU)], []),
-    ],
-)  # fmt: skip
-def test_lower_power_limit_is_suggested_if_limits_are_in_watts(runs, expected):
-    assert [each for each in changes(*runs) if "power_limit" in each] == expected
+    ):  # fmt: skip
+        assert [each for each in changes(*runs) if "power_limit" in each] == expected
 
 
 @pytest.mark.parametrize("value", ["it's in my folder", "a;b $HOME", "{a: 1}"])

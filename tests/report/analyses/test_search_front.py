@@ -32,6 +32,7 @@ CASES = {
 def test_text_of_the_front_of_means_and_measured_objectives():
     for case, (runs, objectives) in CASES.items():
         assert_golden("front", analyze(runs, objectives), case)
+    assert analyze(CASES["means"][0], OBJECTIVES).others[0].numbers == [1, 4]
     assert analyze(ROWS, []) is analyze(ROWS, ["total/edp_js"]) is None
 
 

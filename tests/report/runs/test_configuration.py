@@ -93,9 +93,8 @@ def test_configurations_with_one_target_are_ranked_by_time_and_energy_to_it():
         assert {cost.target for cost in ranked_costs(group_repeats([first, second]))} == {None}, "no common target"
 
 
-@pytest.mark.parametrize(
-    ("runs", "expected"),
-    [
+def test_max_power_has_its_source():
+    for runs, expected in (
         ([costing(0, 10.0, 100.0)], (10.0, "mean")),
         ([limited(0, 10.0, 100.0, peak_w=15.0)], (15.0, "sampled")),
         ([limited(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, "applied")),
@@ -117,9 +116,7 @@ def test_configurations_with_one_target_are_ranked_by_time_and_energy_to_it():
             (25.0, "highest"),
         ),
         ([limited(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, devices=2)], (50.0, "highest")),
-    ],
-)
-def test_max_power_has_its_source(runs, expected):
-    assert max_power(of(*runs)) == expected
-    with pytest.raises(ValueError, match="no energy, and so no power"):
-        max_power(of(limited(0, 10.0, peak_w=15.0)))
+    ):
+        assert max_power(of(*runs)) == expected
+        with pytest.raises(ValueError, match="no energy, and so no power"):
+            max_power(of(limited(0, 10.0, peak_w=15.0)))

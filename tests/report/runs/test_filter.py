@@ -30,24 +30,21 @@ MIXED = sweep(row(0, "storage", 1.0), failed(1.0), REHEARSED, ESTIMATED, row(4, 
               unreadable={"5": "JSONDecodeError: half of it"})  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("include", "numbered", "banner"),
-    [
+def test_runs_without_results_are_counted_by_reason_unless_they_are_included():
+    for include, numbered, banner in (
         ([], [], []),
         (["rehearsals"], [2], ["REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."]),
         (["estimates"], [3], ["ESTIMATE, no energy was measured (run 3): no meter here."]),
         (["failures"], [1], ["NOT COMPLETED (run 1): failed."]),
-    ],
-)
-def test_runs_without_results_are_counted_by_reason_unless_they_are_included(include, numbered, banner):
-    found = select(MIXED, include=include)
-    assert (numbers(found.runs), numbers(found.ended), found.count) == ([0, *numbered], [0, *numbered, 4], 6)
-    reasons = {1: "not completed (failed)", 2: "rehearsal (rehearse=true)", 3: "estimated energy (no meter here)"}
-    assert render_notes("left_out", found) == [
-        *(f"Left out: 1 of 6 runs: {reason}." for number, reason in reasons.items() if number not in numbered),
-        "Left out: 1 of 6 runs, whose records cannot be read: 5 (JSONDecodeError: half of it).",
-    ]
-    assert render_notes("warnings", found) == banner
+    ):
+        found = select(MIXED, include=include)
+        assert (numbers(found.runs), numbers(found.ended), found.count) == ([0, *numbered], [0, *numbered, 4], 6)
+        reasons = {1: "not completed (failed)", 2: "rehearsal (rehearse=true)", 3: "estimated energy (no meter here)"}
+        assert render_notes("left_out", found) == [
+            *(f"Left out: 1 of 6 runs: {reason}." for number, reason in reasons.items() if number not in numbered),
+            "Left out: 1 of 6 runs, whose records cannot be read: 5 (JSONDecodeError: half of it).",
+        ]
+        assert render_notes("warnings", found) == banner
 
 
 def test_run_with_two_reasons_needs_both_to_be_included():
@@ -74,9 +71,8 @@ RUNS = sweep(*(
 ))  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
+def test_runs_are_selected_by_keys():
+    for where, expected in (
         ({"batch": 8}, [0]),
         ({"batch": [8, 32]}, [0, 2]),
         ({"batch": "16.0"}, [1]),
@@ -85,21 +81,16 @@ RUNS = sweep(*(
         ({"power_limit": None}, [0]),
         ({"power_limit": 100}, [1, 2]),
         ({"state": "completed"}, [0, 1, 2]),
-    ],
-)
-def test_runs_are_selected_by_keys(where, expected):
-    assert numbers(select(RUNS, where).runs) == expected
+    ):
+        assert numbers(select(RUNS, where).runs) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_unknown_key_value_or_kind_suggests_similar_ones():
+    for options, message in (
         ({"where": {"bach": 8}}, "where=bach: no run has such a key. Do you mean batch or cache?"),
         ({"where": {"batch": 7}}, "where=batch: 7: none of 3 runs. There are: 8, 16, 32."),
         ({"where": {"sweep": "other"}}, "where=sweep"),
         ({"include": ["rehearsal"]}, "give one of rehearsals, estimates, failures"),
-    ],
-)
-def test_unknown_key_value_or_kind_suggests_similar_ones(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        select(RUNS, **options)
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            select(RUNS, **options)

@@ -135,20 +135,17 @@ def test_sweeps_with_runs_are_ordered_by_time_and_archived_attempts_are_no_runs(
     assert run_folders(tmp_path / "none") == sweep_folders(tmp_path / "none") == []
 
 
-@pytest.mark.parametrize(
-    ("name", "training", "devices"),
-    [
+def test_number_of_devices_is_reported_by_the_training_process():
+    for name, training, devices in (
         ("ddp", {"ranks": 4, "gpus": []}, 4),  # two on each of two nodes
         ("dp", {"gpus": ["gpu0", "gpu1"]}, 2),
         ("dp", {"gpus": []}, 1),  # a rehearsal without any
         ("single", {}, 1),
         ("ddp", None, 2),
         ("dp", None, None),
-    ],
-)
-def test_number_of_devices_is_reported_by_the_training_process(name, training, devices):
-    job = {"strategy": {"name": name, "ranks": {"ddp": 2, "dp": None, "single": 1}[name]}}
-    assert device_count(job, {"training": training}) == devices
+    ):
+        job = {"strategy": {"name": name, "ranks": {"ddp": 2, "dp": None, "single": 1}[name]}}
+        assert device_count(job, {"training": training}) == devices
 
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
