@@ -1,6 +1,5 @@
 """Numbers as text."""
 
-
 from epochmeter.report.formatting import (
     interval,
     join_or_more,
