@@ -196,6 +196,29 @@ def test_without_a_loader_steps_are_backward_passes_only_if_there_is_no_optimize
     assert parts.keys() - {"learning_rate"} == {"e2e_s", "steps", "clock_residual_s"}
 
 
+def test_steps_outside_of_passes_are_counted_with_the_evaluations_between_them(script, loader):
+    script.agent.counts_steps = True
+    cached = list(script.batches(loader))
+    for _ in range(2):
+        for inputs, _ in cached:
+            script.model(inputs).sum().backward()
+            script.optimizer.step()
+        script.evaluate(loader)
+        assert len(list(script.batches(loader))) == STEPS
+    script.agent.end()
+    assert script.windows == [("epoch", number, count) for number, count in enumerate((5, 5, 5, 1))]
+
+
+def test_evaluation_with_a_loader_without_length_is_one_window(script, loader):
+    script.train(loader)
+    with torch.no_grad():
+        for number, (inputs, _) in enumerate(script.batches(DataLoader(Endless(), batch_size=2))):
+            script.model(inputs)
+            if number == 11:
+                break
+    assert script.windows == [("epoch", 0, 8), ("val", 0, 12)]
+
+
 def test_script_may_train_in_another_thread(script, loader):
     thread = threading.Thread(target=script.train, args=(loader,))
     thread.start()
@@ -206,17 +229,21 @@ def test_script_may_train_in_another_thread(script, loader):
     assert script.connection.sent[-1] == Finished()
 
 
-def test_pass_whose_batches_another_thread_requests_is_discarded(script, loader):
-    batches, read = script.batches(loader), []
-    thread = threading.Thread(target=lambda: read.extend(batches))
-    thread.start()
-    for _ in range(STEPS):
-        script.optimizer.step()
-    thread.join()
+def test_pass_whose_batches_another_thread_requests_is_discarded_and_later_steps_are_counted(script, loader):
+    script.agent.counts_steps = True
+    for _ in range(2):
+        batches, read = script.batches(loader), []
+        thread = threading.Thread(target=read.extend, args=(batches,))
+        thread.start()
+        thread.join()
+        for _ in range(STEPS):
+            script.optimizer.step()
+        script.agent.close()
+        assert len(read) == STEPS
     script.agent.end()
-    assert len(read) == STEPS
-    assert script.windows == []
-    assert NotMeasured(READ_AHEAD) in script.connection.sent
+    assert script.windows == [("epoch", 0, 5), ("epoch", 1, 3)]
+    partless = NotMeasured(recorder.NO_PARTS.format(5, "optimizer steps"))
+    assert script.connection.of(NotMeasured) == [NotMeasured(READ_AHEAD), partless]
 
 
 def test_training_ends_an_evaluation_that_the_script_left_but_holds(script, loader):

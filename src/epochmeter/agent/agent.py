@@ -34,7 +34,7 @@ class Agent:
         self.window = None  # the open one
         self.thread = self._pid = None  # of the thread that trains, from the first window on
         self.trace = ScriptTrace(folder, **trace) if trace else None
-        self.counts_steps = False  # whether steps are measured without a pass over a DataLoader and without a `Meter`
+        self.counts_steps = False  # whether steps outside of passes are measured: no pass has had one, nor is a `Meter`
         self.is_fetching = False  # whether a measured loader, whose own passes are not measured, is fetching a batch
         self.remove_backward_hook = lambda: None  # removes the hook `backward_ended`, after an optimizer step
         self.reason = ""  # why measuring ended
@@ -43,6 +43,7 @@ class Agent:
         self._kinds = PassKinds()
         self._is_on = True
         self._has_optimizer = self._has_backward = False  # whether the script made such a step
+        self._is_read_ahead = False  # whether another thread requests the batches
 
     def iterate(self, loader, make_iterator, name=None, is_explicit=False):
         """Return an iterator over a loader, which is measured unless another pass is being measured."""
@@ -85,9 +86,9 @@ class Agent:
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
         try:
-            if self.counts_steps and self.is_ready():
+            if self.counts_steps and self._is_in_no_pass():
                 if not self._has_optimizer:
-                    self._discard_counted(counts_more=True)  # its steps are backward passes
+                    self._discard_counted()  # its steps are backward passes
                 self._next_step()
             self._has_optimizer = True
             window = self.window
@@ -109,7 +110,7 @@ class Agent:
         if self._has_optimizer or not self.is_ready():
             return
         self._has_backward = True
-        if self.counts_steps:
+        if self.counts_steps and self._is_in_no_pass():
             self.guarded(self._next_step)
         if self.window is not None:
             self.window.training_steps += 1
@@ -162,7 +163,7 @@ class Agent:
         has_trained = self._has_optimizer or self._has_backward
         if self.recorder.connection is None and has_trained:
             self.guarded(self._connect)
-        reason = NO_STEP if not has_trained else "" if self.recorder.epochs else NO_LOADER
+        reason = NO_STEP if not has_trained else "" if self.recorder.epochs or self._is_read_ahead else NO_LOADER
         self._switch_off(
             *([NotMeasured(reason)] if reason and not self.recorder.recorded else []),
             RankFailed("exception", describe_error(error), 0) if error else Finished(),
@@ -208,7 +209,11 @@ class Agent:
         self.recorder.end(messages)
 
     def _begin_pass(self, loader, name, is_explicit):
-        """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
+        """Open a window for a pass; None for a pass within another window, whose time is overhead of that window."""
+        if self.counts_steps and self._is_in_no_pass():
+            is_evaluation = self.window is not None and (self.recorder.epochs or not torch.is_grad_enabled())
+            if is_evaluation or self._is_read_ahead:
+                return None
         self._discard_counted()
         if self.window is not None:
             # Lightning leaves an evaluation before training, and keeps its iterator.
@@ -238,9 +243,10 @@ class Agent:
         self.recorder.clock.receive(self.recorder.clock.request())
         window.batches += 1
 
-    def _discard_counted(self, counts_more=False):
-        """Discard the window of counted steps; without `counts_more`, steps are no longer counted."""
-        self.counts_steps = counts_more
+    def _is_in_no_pass(self):
+        return (self.window is None or self.window.is_counted) and self.is_ready()
+
+    def _discard_counted(self):
         if self.window is not None and self.window.is_counted:
             self.window.name = ""
             self.close()
@@ -279,6 +285,9 @@ class Agent:
         self._kinds.unwatch()
         if self._has_optimizer:
             self.remove_backward_hook()
+        self._is_read_ahead = self._is_read_ahead or bool(window.flaw)
+        if window.training_steps and not window.flaw and not window.is_counted:
+            self.counts_steps = False
         is_first = not self.recorder.epochs
         # If the script initialized a GPU later, the timestamps of the first steps are from another device.
         reason = window.flaw or (LATE_DEVICE if window.device != used_device() else "")

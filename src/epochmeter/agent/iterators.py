@@ -95,7 +95,10 @@ class MeasuredIterator(LoaderIterator):
         agent, window = self._agent, self._window
         if window is not None and window is agent.window:
             if agent.is_ready():
-                self._window, self._clock = agent.renew(window), agent.recorder.clock
+                if window.training_steps:
+                    self._window, self._clock = agent.renew(window), agent.recorder.clock
+                else:
+                    window.limit = None  # an evaluation is one window
                 return next(self)
             window.flaw = READ_AHEAD
         self._window = None

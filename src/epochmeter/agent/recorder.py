@@ -21,7 +21,7 @@ from epochmeter.worker.timeline import monotonic_ns
 
 LIMIT_S = 30  # how long the script waits for the controller, which may be stopped (SIGSTOP)
 NO_ENERGY = "the first rank has the energy of all ranks"
-NO_PARTS = "no pass over a torch DataLoader: an epoch is {} {}, and waits for data are not measured"
+NO_PARTS = "no training step in a pass over a torch DataLoader: an epoch is {} {}, and waits for data are not measured"
 LOADER_PARTS = ("data_stall_s", "host_wait_s", "compute_s", "overhead_s", "loader_start_s", "loader_stop_s")
 """Absent without a DataLoader."""
 COLLECT_INTERVAL_NS = 400 * 1000 * 1000
