@@ -123,6 +123,7 @@ def trace(tmp_path):
     trace = Kineto()
     trace.step(0, 0, 100)
     trace.host("aten::mm", 10, 20)
+    Record(tmp_path).describe({}, {})
     return trace.write(tmp_path / "trace.json.gz")
 
 

@@ -67,10 +67,7 @@ class TracedPower:
 
 def read_power(record: Record) -> TracedPower | str:
     """Return the power that was sampled while the trace of a run was recorded, or why there is none."""
-    try:
-        run = record.run()
-    except (OSError, KeyError):  # a trace without a run
-        run = {}
+    run = record.run()
     traced = run.get("traced", {})
     if "energy_uncertainty_j" not in traced:
         reason = traced.get("reason") or run.get("energy", {}).get("reason")

@@ -18,29 +18,31 @@ MI250 = DATA / "mi250_minitoy_train_ROCm6_2_kineto.json.gz"
 
 
 @pytest.fixture
-def multirun(tmp_path):
-    """Two runs: one with the trace of an MI250, and one without a trace."""
+def record(tmp_path):
+    """A run with the trace of an MI250."""
+    shutil.copy(MI250, tmp_path / "trace.json.gz")
+    Record(tmp_path).describe({}, {})
+    return Record(tmp_path)
+
+
+def test_the_traced_run_is_found_or_any_run_if_no_trace_is_needed(tmp_path):
     for number in range(2):
         (tmp_path / "sweep" / str(number)).mkdir(parents=True)
         (tmp_path / "sweep" / str(number) / "job.json").write_text("{}")
     shutil.copy(MI250, tmp_path / "sweep/0/trace.json.gz")
-    return tmp_path
-
-
-def test_the_traced_run_is_found_or_any_run_if_no_trace_is_needed(multirun):
     cases = {(None, True): 0, ("sweep", True): 0, ("sweep/0", True): 0, ("sweep/1", False): 1, ("sweep", False): 0}
     for (name, needs_trace), number in cases.items():
-        assert find_traced_run(name, multirun, needs_trace).folder == multirun / f"sweep/{number}"
-    shutil.copytree(multirun / "sweep/0", multirun / "both/0")
-    shutil.copytree(multirun / "sweep/0", multirun / "both/1")
+        assert find_traced_run(name, tmp_path, needs_trace).folder == tmp_path / f"sweep/{number}"
+    shutil.copytree(tmp_path / "sweep/0", tmp_path / "both/0")
+    shutil.copytree(tmp_path / "sweep/0", tmp_path / "both/1")
     causes = {"sweep/1": "has no trace", "other": "is not found", "both": r"2 runs\n.*both/0, both/1"}
     for name, cause in causes.items():
         with pytest.raises(ValueError, match=cause):
-            find_traced_run(name, multirun)
+            find_traced_run(name, tmp_path)
 
 
-def page_of(folder):
-    return page_markdown(Page("trace", analyze(Record(folder))))
+def page_of(record):
+    return page_markdown(Page("trace", analyze(record)))
 
 
 @pytest.mark.parametrize(
@@ -51,51 +53,47 @@ def page_of(folder):
     ],
     ids=["MI250", "A100 without steps"],
 )
-def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
-    shutil.copy(trace, tmp_path / "trace.json.gz")
-    result = analyze(Record(tmp_path))
-    text = page_markdown(Page("trace", result))
+def test_a_page_has_the_tables_of_its_trace(record, trace, words):
+    shutil.copy(trace, record.folder / "trace.json.gz")
+    text, result = page_of(record), analyze(record)
     assert [word for word in words if word not in text] == []
-    assert (tmp_path / "trace_analysis.json").exists()
     assert len(module_bars(result)) == (result["attribution"] is not None)
 
 
-def test_a_page_has_joules_and_flop_rates(tmp_path):
-    shutil.copy(MI250, tmp_path / "trace.json.gz")
-    result = analyze_run(tmp_path)
+def test_a_page_has_joules_and_flop_rates(record):
+    result = analyze_run(record.folder)
     energy = {"energy_j": 3.0, "energy_half_width_j": 0.3}
     result["attribution"]["operators"][1].update(energy_j=0.2, energy_half_width_j=0.4)
     result["attribution"]["operators"][0].update(name="aten::cudnn_convolution", total_s=0.5, **energy)
-    write_json(tmp_path / "trace_analysis.json", result)
+    write_json(record.folder / "trace_analysis.json", result)
     training = {"operators": {"aten::convolution": {"flops": 5e11}}, "peaks": {"flop_per_s": 4e12}}
     training["gpu"] = {"name": "AMD MI250"}
-    Record(tmp_path).describe({}, {"training": training})
+    record.describe({}, {"training": training})
     cells = ["**AMD MI250 ran kernels in ", "| fraction | FLOP/s | of peak | most frequent shapes | energy per step |",
              "| 2.00 TFLOP/s | 50.0 % |", "| 1.50 J ± 10.0 % |", "| at most 0.300 J |"]  # fmt: skip
-    text = page_of(tmp_path)
+    text = page_of(record)
     assert [cell for cell in cells if cell not in text] == []
     assert {row["flops"] for row in result["attribution"]["kernels"]} == {None, 2 * 128 * 5 * 128}
 
 
-def test_a_page_has_the_pipes_of_nsight_compute(tmp_path):
-    shutil.copy(MI250, tmp_path / "trace.json.gz")
+def test_a_page_has_the_pipes_of_nsight_compute(record, tmp_path):
     shutil.copy(DATA.parent / "nsight/columns.csv", tmp_path / "ncu.csv")
-    text = page_of(tmp_path)
+    text = page_of(record)
     assert "| **mean, weighted by time** | | | 2.7 % | 5.1 % | 0.0 % | 68.2 % | 0.8 % |" in text
     assert "| 2 | 98.3 % | 2.5 % | 5.0 % | 0.0 % | 69.3 % | 0.0 % |" in text
     (tmp_path / "trace_analysis.json").unlink()
     (tmp_path / "ncu.csv").write_text("==ERROR== Failed to find metric")
-    assert "- no utilization of pipes: Failed to find metric" in page_of(tmp_path)
+    assert "- no utilization of pipes: Failed to find metric" in page_of(record)
 
 
-def test_a_page_has_the_five_longest_kernels_on_each_side_of_the_mean_occupancy(tmp_path):
+def test_a_page_has_the_five_longest_kernels_on_each_side_of_the_mean_occupancy(record):
     trace = Kineto()
     trace.step(0, 0, 1000)
     for number in range(15):
         occupancy = {} if number == 14 else {"est. achieved occupancy %": 90 if number % 2 else 10}
         trace.launch(f"kernel{number:02}", 50 * number + 20, 40 - number, launched=number, **occupancy)
-    trace.write(tmp_path / "trace.json.gz")
-    _, above, below = page_of(tmp_path).split("The longest kernels ")
+    trace.write(record.folder / "trace.json.gz")
+    _, above, below = page_of(record).split("The longest kernels ")
     numbers = [[int(number) for number in re.findall(r"kernel(\d+)", text)] for text in (above, below)]
     assert numbers == [[1, 3, 5, 7, 9], [0, 2, 4, 6, 8]]
 

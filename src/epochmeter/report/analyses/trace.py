@@ -49,11 +49,7 @@ def analyze(record: Record) -> TraceView:
         from epochmeter.trace.analysis import analyze_run
 
         result = analyze_run(record.folder)
-    try:
-        training = record.run().get("training", {})
-    except (OSError, KeyError):  # a trace without a run
-        training = {}
-    attribution = result["attribution"] or {}
+    training, attribution = record.run().get("training", {}), result["attribution"] or {}
     return {
         "pipes": None,
         **result,
