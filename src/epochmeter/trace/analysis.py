@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -106,10 +105,9 @@ def _metrics(
         metrics |= {"host_busy_fraction": max(attribution.threads.values())} if attribution.threads else {}
     if untraced_s:
         times |= {"untraced_s": untraced_s, "untraced_device_s": untraced_s * device.get("devices", 0)}
-    metrics |= {
+    return metrics | {
         name: times[part] / times[total] for name, (part, total) in RATIOS.items() if part in times and times.get(total)
     }
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def _missing(
