@@ -39,6 +39,10 @@ def test_the_traced_run_is_found_or_any_run_if_no_trace_is_needed(tmp_path):
     for name, cause in causes.items():
         with pytest.raises(ValueError, match=cause):
             find_traced_run(name, tmp_path)
+    (tmp_path / "untraced/0").mkdir(parents=True)
+    (tmp_path / "untraced/0/job.json").write_text("{}")
+    with pytest.raises(ValueError, match="`untraced` has no trace"):
+        find_traced_run(None, tmp_path)
 
 
 def page_of(record):

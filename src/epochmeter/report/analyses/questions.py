@@ -134,7 +134,7 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
         overhead=[result for result in ranks if result.kind == WEAK] or ranks,
         dp=[effect for effect in effects(["strategy", "batch"], _dp_and_ddp(every)) if effect.speed],
         models=neighbors("model", lambda configuration: -(configuration.mean(METRICS["parameters"]) or 0.0)),
-        batches=neighbors("batch", lambda configuration: configuration.job["batch"]),
+        batches=neighbors("batch", lambda configuration: configuration.job.get("batch") or 0),
         has_single_runs=any(len(configuration.runs) == 1 for configuration in every),
     )
 
