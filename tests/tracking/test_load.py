@@ -33,11 +33,12 @@ def download(store, tmp_path):
     return run
 
 
-def test_downloaded_records_are_reported_as_the_records(store, make_record, download):
+def test_downloaded_records_are_reported_as_the_records(store, make_record, download, capfd):
     for number, keys in enumerate(KINDS):
         publish(record := make_record(number, **keys), store)
     for here, there in zip(read(record.folder.parent).runs, read(download() / "sweep").runs, strict=True):
         assert vars(replace(there, folder=here.folder)) == vars(replace(here))
+    assert "Downloading artifacts" not in capfd.readouterr().err
 
 
 def test_published_runs_of_an_experiment_are_data(store, make_record):

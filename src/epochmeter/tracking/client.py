@@ -26,6 +26,7 @@ LOCAL_URI = f"{SQLITE}{ROOT / 'mlflow.db'}"  # the project's own database, indep
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # publishing again later is the retry
 }

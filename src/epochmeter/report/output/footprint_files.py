@@ -16,6 +16,7 @@ from typing import Any
 
 from epochmeter.config.schema import SCRIPT
 from epochmeter.report.render import render_notes
+from epochmeter.report.runs.filter import AN_ESTIMATE
 from epochmeter.report.runs.run import Run
 from epochmeter.results.footprint import JOULES_PER_KWH, country_means
 from epochmeter.results.reuse import READ_ERRORS
@@ -31,7 +32,7 @@ def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[..., 
     """Write the SCI of all runs with a carbon footprint, and a BoAmps report per run; return the files."""
     scores, written = [], []
     for run in runs:
-        if not run.folder or "total/energy_j" not in run.metrics:
+        if not run.folder or "total/energy_j" not in run.metrics or run.energy_covers == AN_ESTIMATE:
             continue
         try:
             report = boamps_report(run)
