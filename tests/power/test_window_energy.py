@@ -61,6 +61,7 @@ WINDOWS = {
     "lost sensor": (LOST, BEFORE, AFTER, 1.0, {}, "VDD_IN: no reading for 3.0 s."),
     "lost sensor, short": (LOST, BEFORE, AFTER, 0.03, {}, "VDD_IN: no reading for 3.0 s."),
     "lost cross-check": (LOST_CHECK, BEFORE, AFTER, 1.0, USED, "gpu0_sampled: no reading."),
+    "three samples": (sampled(WELL._replace(samples=3), gpu0=0.0), BEFORE, AFTER, 0.02, USED, ""),
     "too few samples of a cross-check": (SHORT_CHECK, BEFORE, AFTER, 1.0, USED, ""),
     "the same, without a counter": (SHORT_CHECK, BEFORE, {**AFTER, "gpu0": 1.0}, 1.0, {},
                                     "gpu0: the counter|gpu0_sampled: 2 power samples in 1 s, at least 3"),
@@ -77,15 +78,6 @@ def test_window_has_an_energy_or_the_reason_why_it_has_none(meter, before, after
         assert energy.term == {}
         failed = [text.split(":")[0] for text in notes.split("|") if "at least" not in text]
         assert [*energy.unavailable] == failed
-
-
-@pytest.mark.parametrize(("seconds", "samples"), [(0.02, 3), (0.3, 4), (0.03, 0), (0.3, 2)])
-def test_sampled_window_has_energy_however_short_it_is_if_it_has_three_samples(seconds, samples):
-    energy = used(sampled(WELL._replace(samples=samples), gpu0=0.0), {"gpu0": 1.0}, {"gpu0": 1.1}, seconds)
-    notes = [note.partition(",")[0] for note in energy.notes]
-    assert energy.metrics.get("energy_j") == (pytest.approx(0.1) if samples >= 3 else None)
-    assert notes == ([] if samples >= 3 else [f"no energy of gpu0: {samples} power samples in {seconds} s"])
-    assert energy.unavailable == {}
 
 
 def test_sampling_statistics_exclude_the_readings_at_the_borders():
