@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from project import put
+
 SHUNT_STEP_UV, BUS_STEP_MV = 40, 8  # resolution of an INA3221
 WIDTH = 12  # of a file that is rewritten in place, so that it overwrites a longer number
 
@@ -29,23 +31,26 @@ class Rail(NamedTuple):
         return bus_mv, round(round(1e6 * self.watts * share / bus_mv / step_ma) * step_ma)
 
 
-class Chip(NamedTuple):
-    """A power monitor: its bus address and its channels in order."""
+class Chip:
+    """A power monitor: its bus address, and its channels in order, as `label watts` of each or `label watts volts`."""
 
-    address: str
-    rails: tuple[Rail, ...]
-    name: str = "ina3221"
+    def __init__(
+        self, address: str, rails: str, volts: float = 5.0, shunt_mohm: int = 5, name: str = "ina3221"
+    ) -> None:
+        self.address, self.name = address, name
+        words = (rail.split() for rail in rails.split(", "))
+        self.rails = [Rail(of[0], float(of[1]), float([*of, volts][2]), shunt_mohm) for of in words]
 
 
 class Board(NamedTuple):
-    """A Jetson: its names in the device tree, its chips, and the rails that add up to the module's power."""
+    """A Jetson: its names in the device tree, the rails that add up to the module's power, its releases and chips."""
 
     model: str
-    compatible: tuple[str, ...]
-    chips: tuple[Chip, ...]
-    total: tuple[str, ...]
+    compatible: str
+    total: str
     releases: Mapping[str, str]  # L4T release by layout of the sensor files: iio up to JetPack 4, hwmon from 5 on
-    modes: tuple[str, ...]
+    chips: tuple[Chip, ...]
+    modes: str = "MAXN"
 
     @property
     def rails(self) -> dict[str, Rail]:
@@ -59,69 +64,56 @@ class Board(NamedTuple):
     def total_w(self, share: float = 1.0) -> float:
         """The total power that a correct meter reads."""
         watts = self.shown_w(share)
-        return sum(watts[label] for label in self.total)
+        return sum(watts[label] for label in self.total.split())
 
 
 RELEASES = {"iio": "R32 (release), REVISION: 7.4", "hwmon": "R35 (release), REVISION: 4.1"}
 ORIN_RELEASE = {"hwmon": "R36 (release), REVISION: 4.3"}
 
 
-def _chip(address: str, rails: str, volts: float = 5.0, shunt_mohm: int = 5, name: str = "ina3221") -> Chip:
-    """A chip with `label watts` of each channel, or `label watts volts` if its voltage is another."""
-    words = (rail.split() for rail in rails.split(", "))
-    return Chip(address, tuple(Rail(of[0], float(of[1]), float([*of, volts][2]), shunt_mohm) for of in words), name)
-
-
-def _board(
-    model: str, compatible: str, *chips: Chip, total: str, releases: Mapping[str, str], modes: str = "MAXN"
-) -> Board:
-    return Board(model, tuple(compatible.split()), chips, tuple(total.split()), releases, tuple(modes.split()))
-
-
 ORIN = "VDD_IN 8, VDD_CPU_GPU_CV 3, VDD_SOC 1.5"
 BOARDS = {
-    "nano": _board(
-        "NVIDIA Jetson Nano Developer Kit",
-        "nvidia,p3449-0000-b00+p3448-0000-b00 nvidia,jetson-nano nvidia,tegra210",
-        _chip("6-0040", "POM_5V_IN 5, POM_5V_GPU 2, POM_5V_CPU 1.2"),
-        total="POM_5V_IN", releases={"iio": RELEASES["iio"]}, modes="MAXN 5W",
+    "nano": Board(
+        "NVIDIA Jetson Nano Developer Kit", "nvidia,p3449-0000-b00+p3448-0000-b00 nvidia,jetson-nano nvidia,tegra210",
+        "POM_5V_IN", {"iio": RELEASES["iio"]}, (Chip("6-0040", "POM_5V_IN 5, POM_5V_GPU 2, POM_5V_CPU 1.2"),),
+        "MAXN 5W",
     ),
-    "nx": _board(
-        "NVIDIA Jetson Xavier NX Developer Kit", "nvidia,p3509-0000+p3668-0000 nvidia,tegra194", _chip("7-0040", ORIN),
-        total="VDD_IN", releases=RELEASES, modes="MODE_15W_2CORE MODE_15W_4CORE MODE_15W_6CORE",
+    "nx": Board(
+        "NVIDIA Jetson Xavier NX Developer Kit", "nvidia,p3509-0000+p3668-0000 nvidia,tegra194", "VDD_IN", RELEASES,
+        (Chip("7-0040", ORIN),), "MODE_15W_2CORE MODE_15W_4CORE MODE_15W_6CORE",
     ),
-    "agx": _board(
+    "agx": Board(
         "Jetson-AGX", "nvidia,p2822-0000+p2888-0001 nvidia,jetson-xavier nvidia,tegra194",
-        _chip("1-0040", "GPU 6, CPU 3, SOC 2.5", 19.0), _chip("1-0041", "CV 0.5, VDDRQ 1.5, SYS5V 3 5", 19.0),
-        total="GPU CPU SOC CV VDDRQ SYS5V", releases=RELEASES,
+        "GPU CPU SOC CV VDDRQ SYS5V", RELEASES,
+        (Chip("1-0040", "GPU 6, CPU 3, SOC 2.5", 19.0), Chip("1-0041", "CV 0.5, VDDRQ 1.5, SYS5V 3 5", 19.0)),
     ),
-    "orin_nano": _board(
+    "orin_nano": Board(
         "NVIDIA Jetson Orin Nano Developer Kit Super",
-        "nvidia,p3768-0000+p3767-0005-super nvidia,p3767-0005 nvidia,tegra234", _chip("1-0040", ORIN),
-        total="VDD_IN", releases=ORIN_RELEASE, modes="15W 25W MAXN_SUPER",
+        "nvidia,p3768-0000+p3767-0005-super nvidia,p3767-0005 nvidia,tegra234", "VDD_IN", ORIN_RELEASE,
+        (Chip("1-0040", ORIN),), "15W 25W MAXN_SUPER",
     ),
-    "orin_nx": _board(
+    "orin_nx": Board(
         "NVIDIA Jetson Orin NX Engineering Reference Developer Kit",
-        "nvidia,p3768-0000+p3767-0000 nvidia,p3767-0000 nvidia,tegra234", _chip("1-0040", ORIN),
-        total="VDD_IN", releases=ORIN_RELEASE,
+        "nvidia,p3768-0000+p3767-0000 nvidia,p3767-0000 nvidia,tegra234", "VDD_IN", ORIN_RELEASE,
+        (Chip("1-0040", ORIN),),
     ),
-    "agx_orin": _board(
+    "agx_orin": Board(
         "NVIDIA Jetson AGX Orin Developer Kit", "nvidia,p3737-0000+p3701-0005 nvidia,p3701-0005 nvidia,tegra234",
-        _chip("1-0040", "VDD_GPU_SOC 9, VDD_CPU_CV 4, VIN_SYS_5V0 5 5", 20.0, 2),
-        _chip("1-0041", "NC 0.2, VDDQ_VDD2_1V8AO 1.1, NC 0.3", shunt_mohm=2),
-        total="VDD_GPU_SOC VDD_CPU_CV VIN_SYS_5V0", releases=ORIN_RELEASE, modes="MAXN MODE_15W MODE_30W MODE_50W",
+        "VDD_GPU_SOC VDD_CPU_CV VIN_SYS_5V0", ORIN_RELEASE,
+        (Chip("1-0040", "VDD_GPU_SOC 9, VDD_CPU_CV 4, VIN_SYS_5V0 5 5", 20.0, 2),
+         Chip("1-0041", "NC 0.2, VDDQ_VDD2_1V8AO 1.1, NC 0.3", shunt_mohm=2)),
+        "MAXN MODE_15W MODE_30W MODE_50W",
     ),
-    "thor": _board(
+    "thor": Board(
         "NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p4071-0000+p3834-0008 nvidia,p3834-0008 nvidia,tegra264",
-        _chip("2-0044", "VIN 45", 20.0, 2, "ina238"),
-        _chip("2-0040", "VDD_GPU 20, VDD_CPU_SOC_MSS 9, VIN_SYS_5V0 8 5", 12.0, 2),
-        total="VIN", releases={"hwmon": "R38 (release), REVISION: 2.0"},
+        "VIN", {"hwmon": "R38 (release), REVISION: 2.0"},
+        (Chip("2-0044", "VIN 45", 20.0, 2, "ina238"),
+         Chip("2-0040", "VDD_GPU 20, VDD_CPU_SOC_MSS 9, VIN_SYS_5V0 8 5", 12.0, 2)),
     ),
-    "tx2": _board(  # a board without a table in conf/device
-        "quill", "nvidia,p2597-0000+p3310-1000 nvidia,quill nvidia,tegra186",
-        _chip("0-0040", "VDD_SYS_GPU 2, VDD_SYS_SOC 1, VDD_4V0_WIFI 0.2"),
-        _chip("0-0041", "VDD_IN 7, VDD_SYS_CPU 1.5, VDD_SYS_DDR 0.8"),
-        total="VDD_IN", releases={"iio": RELEASES["iio"]},
+    "tx2": Board(  # a board without a table in conf/device
+        "quill", "nvidia,p2597-0000+p3310-1000 nvidia,quill nvidia,tegra186", "VDD_IN", {"iio": RELEASES["iio"]},
+        (Chip("0-0040", "VDD_SYS_GPU 2, VDD_SYS_SOC 1, VDD_4V0_WIFI 0.2"),
+         Chip("0-0041", "VDD_IN 7, VDD_SYS_CPU 1.5, VDD_SYS_DDR 0.8")),
     ),
 }  # fmt: skip
 LAYOUTS = [(name, layout) for name, board in BOARDS.items() for layout in board.releases]
@@ -166,15 +158,13 @@ def write(root: Path, name: str, layout: str | None = None, *, hwmon: int = 3) -
     """Write a board below `root`; `hwmon` is the number of its first chip, which differs from boot to boot."""
     board = BOARDS[name]
     tree = Tree(root, board, layout or list(board.releases)[-1], hwmon)
-    for path, text in _machine(board, tree.layout).items():
-        _put(root / path, text)
-    _put(root / "sys/bus/i2c/devices/0-0050/name", "24c02\n")  # another chip on the bus
+    # The third chip is no power monitor.
+    put(root, {**_machine(board, tree.layout), "sys/bus/i2c/devices/0-0050/name": "24c02\n"})
     for index, chip in enumerate(board.chips):
-        driver = chip.name + ("x" if tree.layout == "iio" else "")
-        _put(root / "sys/bus/i2c/devices" / chip.address / "name", f"{driver}\n")
-        _link(root / "sys/bus/i2c/drivers" / driver / chip.address, root / "sys/bus/i2c/devices" / chip.address)
-        for file, text in _other_files(chip, tree.layout).items():
-            _put(tree.folder(index) / file, f"{text}\n")
+        driver, device = chip.name + ("x" if tree.layout == "iio" else ""), root / "sys/bus/i2c/devices" / chip.address
+        put(device, {"name": f"{driver}\n"})
+        _link(root / "sys/bus/i2c/drivers" / driver / chip.address, device)
+        put(tree.folder(index), {file: f"{text}\n" for file, text in _other_files(chip, tree.layout).items()})
         if tree.layout == "hwmon":
             _link(root / "sys/class/hwmon" / tree.folder(index).name, tree.folder(index))
     tree.show(1.0)
@@ -208,11 +198,11 @@ def _other_files(chip: Chip, layout: str) -> dict[str, object]:
 def _machine(board: Board, layout: str) -> dict[str, str]:
     """The files of a Jetson that do not depend on its rails: names, settings, load and temperatures."""
     tree = "sys/firmware/devicetree/base"
-    modes = "".join(f"< POWER_MODEL ID={number} NAME={name} >\n" for number, name in enumerate(board.modes))
+    modes = "".join(f"< POWER_MODEL ID={number} NAME={name} >\n" for number, name in enumerate(board.modes.split()))
     gpu = "sys/class/devfreq/" + ("57000000.gpu" if board is BOARDS["nano"] else "17000000.gpu")
     files = {
         f"{tree}/model": f"{board.model}\0",
-        f"{tree}/compatible": "".join(f"{name}\0" for name in board.compatible),
+        f"{tree}/compatible": board.compatible.replace(" ", "\0") + "\0",
         "etc/nv_tegra_release": f"# {board.releases[layout]}, GCID: 1, BOARD: generic, EABI: aarch64, DATE: then\n",
         "etc/nvpmodel.conf": f"{modes}< PM_CONFIG DEFAULT=0 >\n",
         "var/lib/nvpmodel/status": "pmode:0000 fmode:quiet\n",
@@ -228,11 +218,6 @@ def _machine(board: Board, layout: str) -> dict[str, str]:
     for kind, khz in {"min": 115_200, "cur": 1_510_400, "max": 1_510_400}.items():
         files[f"sys/devices/system/cpu/cpu0/cpufreq/scaling_{kind}_freq"] = f"{khz}\n"
     return files | {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "schedutil\n"}
-
-
-def _put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 def _link(path: Path, to: Path) -> None:
