@@ -23,41 +23,37 @@ class Mode(NamedTuple):
     mask: int | None = None  # TPC_PG_MASK; None: the board switches nothing of its GPU off
 
 
-class Table(NamedTuple):
-    """A board's power modes, as NVIDIA ships them."""
+class Table:
+    """A board's power modes, as NVIDIA ships them: `id name cores mask` of each mode."""
 
-    default: int
-    modes: list[Mode]
-
-
-def table(default: int, text: str) -> Table:
-    """A table from `id name cores mask` of each mode."""
-    rows = [row.split() for row in text.split(", ")]
-    return Table(default, [Mode(int(row[0]), row[1], int(row[2]), *map(int, row[3:])) for row in rows])
+    def __init__(self, default: int, text: str) -> None:
+        rows = [row.split() for row in text.split(", ")]
+        self.default = default
+        self.modes = [Mode(int(row[0]), row[1], int(row[2]), *map(int, row[3:])) for row in rows]
 
 
 TABLES = {
-    "nano": table(0, "0 MAXN 4, 1 5W 2"),
-    "nx": table(
+    "nano": Table(0, "0 MAXN 4, 1 5W 2"),
+    "nx": Table(
         5,
         "0 MODE_15W_2CORE 2 1, 1 MODE_15W_4CORE 4 1, 2 MODE_15W_6CORE 6 1, 3 MODE_10W_2CORE 2 1, 4 MODE_10W_4CORE 4 1, "
         "5 MODE_10W_DESKTOP 4 1, 6 MODE_20W_2CORE 2 1, 7 MODE_20W_4CORE 4 1, 8 MODE_20W_6CORE 6 1",
     ),
-    "agx": table(
+    "agx": Table(
         7,
         "0 MAXN 8 0, 1 MODE_10W 2 5, 2 MODE_15W 4 0, 3 MODE_30W_ALL 8 0, 4 MODE_30W_6CORE 6 0, 5 MODE_30W_4CORE 4 0, "
         "6 MODE_30W_2CORE 2 0, 7 MODE_15W_DESKTOP 4 0",
     ),
-    "orin_nano": table(1, "0 15W 6 240, 1 25W 6 240, 2 MAXN_SUPER 6 240, 3 7W 4 252"),
-    "agx_orin": table(2, "0 MAXN 12 0, 1 MODE_15W 4 248, 2 MODE_30W 8 240, 3 MODE_50W 12 0"),
+    "orin_nano": Table(1, "0 15W 6 240, 1 25W 6 240, 2 MAXN_SUPER 6 240, 3 7W 4 252"),
+    "agx_orin": Table(2, "0 MAXN 12 0, 1 MODE_15W 4 248, 2 MODE_30W 8 240, 3 MODE_50W 12 0"),
     # As a vendor of carrier boards may write it: with gaps in the numbers, and a mode without watts in its name.
-    "gaps": table(5, "2 QUIET 2 0, 5 MODE_15W 4 0, 9 MODE_20W_AI 4 0"),
+    "gaps": Table(5, "2 QUIET 2 0, 5 MODE_15W 4 0, 9 MODE_20W_AI 4 0"),
 }
 
 
 def nvpmodel_conf(name: str) -> str:
     """The board's nvpmodel.conf: the settings with their files, the modes and the default."""
-    default, modes = TABLES[name]
+    modes = TABLES[name].modes
     cores = max(mode.cores for mode in modes)
     lines = ["# Power modes", "", "< PARAM TYPE=FILE NAME=CPU_ONLINE >"]
     lines += [f"CORE_{core} /sys/devices/system/cpu/cpu{core}/online" for core in range(cores)]
@@ -69,7 +65,7 @@ def nvpmodel_conf(name: str) -> str:
         lines += [f"TPC_POWER_GATING TPC_PG_MASK {mode.mask}"] * (mode.mask is not None)
         lines += [f"CPU_CARMEL MAX_FREQ {1_200_000 + 1_000 * mode.number}", f"GPU MAX_FREQ {510_000_000 + mode.number}"]
         lines += ["EMC MAX_FREQ 0 # no cap"]
-    return "\n".join([*lines, "", "# the default mode", f"< PM_CONFIG DEFAULT={default} >"])
+    return "\n".join([*lines, "", "# the default mode", f"< PM_CONFIG DEFAULT={TABLES[name].default} >"])
 
 
 NVPMODEL = """
@@ -150,9 +146,8 @@ class Board:
 
     def with_modes(self, name: str, current: int | None = None) -> Board:
         """A board's power modes, at its default or another, and nvpmodel."""
-        default, modes = TABLES[name]
-        listed = "\n".join(f"{mode.number} {mode.name} {mode.mask}" for mode in modes)
-        status = f"pmode:{default if current is None else current:04}"
+        listed = "\n".join(f"{mode.number} {mode.name} {mode.mask}" for mode in TABLES[name].modes)
+        status = f"pmode:{TABLES[name].default if current is None else current:04}"
         self.put(**{"etc/nvpmodel.conf": nvpmodel_conf(name), "nvpmodel/modes": listed, "nvpmodel/status": status})
         (self.root / "var/lib").mkdir(parents=True, exist_ok=True)
         (self.root / "var/lib/nvpmodel").symlink_to(self.root / "nvpmodel")
