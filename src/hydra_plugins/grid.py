@@ -24,7 +24,7 @@ from epochmeter.config.validation import problems_of
 from epochmeter.run.nodes import device_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
-from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points
+from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points, unescape_colons
 from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
 
 
@@ -65,6 +65,7 @@ class GridSweeper(BasicSweeper):
         points = draw_sample(grid, self.sample, self.seed)
         if self.order == "random":
             points = shuffle_points(points, self.seed)
+        points = [list(map(unescape_colons, point)) for point in points]
         assert self.config is not None
         folder = Path(self.config.hydra.sweep.dir)
         check_configurations(points, self)

@@ -42,11 +42,11 @@ def test_override_of_a_value_in_the_space_has_that_value_and_few_digits():
 
 def test_sweeps_of_hydra_become_dimensions_unless_they_are_empty_or_infinite():
     assert SearchDimension("batch", IntDistribution(0, 2), ("8", "16", "32")) == BATCH
-    assert dimensions("batch=32,8,16", "+a=range(0,3)", "model=choice(lenet,resnet18)", "power_limit=null,100") == [
+    assert dimensions("batch=32,8,16", "+a=range(0,3)", "model=choice(lenet,resnet18)", "power_limit=null,id:2") == [
         BATCH,
         list_dimension("+a", ["0", "1", "2"]),
         SearchDimension("model", CategoricalDistribution((0, 1)), ("lenet", "resnet18")),
-        SearchDimension("power_limit", CategoricalDistribution((0, 1)), ("null", "100")),
+        SearchDimension("power_limit", CategoricalDistribution((0, 1)), ("null", "id:2")),
     ]
     assert dimensions("optimizer.lr=tag(log, interval(0.001, 0.1))", "a=interval(1, 2)", "b=int(interval(1, 9))") == [
         LR,

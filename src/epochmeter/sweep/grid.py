@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
@@ -47,6 +48,11 @@ def value_count(override: Override) -> float:
         count = (values.stop - values.start) / values.step if values.step else 0
         return max(0, math.ceil(count)) if math.isfinite(count) else math.inf
     return sum(1 for _ in override.sweep_string_iterator())
+
+
+def unescape_colons(override: str) -> str:
+    """Return an override of a sweep as typed, `power_limit=id:2`: Hydra adds backslashes that it does not need."""
+    return re.sub(r"(?<!\\)((?:\\\\)*)\\:", r"\1:", override)
 
 
 def draw_sample(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
