@@ -37,5 +37,5 @@ def test_too_large_batch_fails_with_the_cause(project):
     failure = fails.summary()["failure"]
     assert failure["kind"] == "oom"
     assert failure["message"].startswith(f"batch={HUGE} ran out of memory (")
-    assert failure["message"].endswith("). Reduce the batch size.")
+    assert failure["message"].endswith(")\n  hint: reduce the batch size")
     assert errors.format_error(failure["message"]) in done.stdout

@@ -81,8 +81,8 @@ def test_out_of_memory_message_names_the_process_and_the_reason():
     in_memory = {**JOB, "dataset": {"layout": "memory"}}
     for error, job, message in (
         (RuntimeError(GPU), JOB, "batch=512 ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB. "),
-        (MemoryError(), JOB, "batch=512 ran out of memory (MemoryError). Reduce the batch size."),
-        (MemoryError(), in_memory, "batch=512 ran out of memory (MemoryError). Reduce the batch size, or set dataset."),
+        (MemoryError(), JOB, "batch=512 ran out of memory (MemoryError)\n  hint: reduce the batch size"),
+        (MemoryError(), in_memory, "batch=512 ran out of memory (MemoryError)\n  hint: reduce the batch size, or"),
         (RuntimeError(IN_WORKER), JOB, "a DataLoader worker ran out of memory ([enforce fail"),
     ):
         assert describe_failure(error, job)[1].startswith(message)

@@ -59,7 +59,7 @@ def test_resnet18_of_the_edge_study_has_instance_norm_and_a_small_stem():
 
 def test_invalid_option_is_rejected():
     for architecture, options, error in (
-        ("vgg11", {"norm": "instance"}, r"torchvision's vgg11 .*'norm_layer'. Set model.norm=batch"),
+        ("vgg11", {"norm": "instance"}, r"torchvision's vgg11 .*'norm_layer'\n  hint: set model.norm=batch"),
         ("resnet18", {"norm": "layer"}, r"model.norm=layer: give batch or instance"),
         ("vgg11", {"stem": "cifar"}, r"vgg11 is not a ResNet. Set model.stem=imagenet"),
         ("resnet18", {"stem": "small"}, r"model.stem=small: imagenet or cifar"),

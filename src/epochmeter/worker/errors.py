@@ -21,7 +21,7 @@ NO_SPACE = "No space left on device"
 """A queue's message without shared memory. Any full disk has the same, so the free shared memory is checked too."""
 MIN_FREE_BYTES = 1 << 20  # shared memory counts as exhausted if less than this is free
 KILLED = "signal: Killed"  # torch's message about a DataLoader worker ended by SIGKILL
-LOADER_HINT = "Use fewer workers, a smaller batch or prefetch, or workers=0"
+LOADER_HINT = "\n  hint: use fewer workers, a smaller batch or prefetch, or workers=0"
 
 
 def describe_failure(error, job):
@@ -31,17 +31,18 @@ def describe_failure(error, job):
     if _is_shared_memory(chain):
         return "shared_memory", (
             "DataLoader workers ran out of shared memory, /dev/shm, which carries batches to the training process "
-            "({}). {}; in a container, increase it (docker run --shm-size=8g).".format(text, LOADER_HINT)
+            "({}){}; in a container, increase it (docker run --shm-size=8g)".format(text, LOADER_HINT)
         )
     if KILLED in chain:  # by the kernel, if it is out of memory: the controller finds out, if the kernel counts kills
-        message = "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). {}."
+        message = "a DataLoader worker was killed, probably by the kernel because memory ran out ({}){}"
         return "killed" if _kernel_counts_kills() else "oom", message.format(text, LOADER_HINT)
     if _is_out_of_memory(error):
         reason = (text or name).splitlines()[0].rstrip(".")
         if "in DataLoader worker" in chain:
-            return "oom", "a DataLoader worker ran out of memory ({}). {}.".format(reason, LOADER_HINT)
+            return "oom", "a DataLoader worker ran out of memory ({}){}".format(reason, LOADER_HINT)
         remedy = ", or set dataset.layout=files" if job["dataset"]["layout"] == "memory" else ""
-        return "oom", "batch={} ran out of memory ({}). Reduce the batch size{}.".format(job["batch"], reason, remedy)
+        message = "batch={} ran out of memory ({})\n  hint: reduce the batch size{}"
+        return "oom", message.format(job["batch"], reason, remedy)
     is_plain = isinstance(error, PLAIN_ERRORS) and name == type(error).__name__
     if is_plain or not text:
         return kind, text or name

@@ -44,7 +44,7 @@ def test_model_that_fails_only_on_meta_is_accepted():
     assert (model.running_mean.item(), model.training) == (0, False)
 
 
-SIZE = r"3 x (\d+) x \1, of dataset digits: .*\. Set another dataset\.size, or"
+SIZE = r"3 x (\d+) x \1, of dataset digits: .*\n  hint: set another dataset\.size, or"
 SAMPLES = r"model polynomial does not accept the samples of dataset polynomial: .*\(2x4 and"
 
 
@@ -108,9 +108,9 @@ NORMALIZED = nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, 10), nn.BatchNorm1d(
 
 def test_batch_norm_with_a_single_sample_is_rejected_unless_it_is_dropped():
     for batch, count, replicas, error in (
-        (1, 40, 1, r"batch=1 a batch of 1 leaves .*\. Set a batch with 2 or more samples per device"),
-        (13, 39, 4, r"batch=13 a batch of 13 leaves .*\. Set a batch with 2 or more samples per device"),
-        (8, 41, 1, r"batch=8 a batch of 1 leaves .*\. Set drop_last=true"),
+        (1, 40, 1, r"batch=1 a batch of 1 leaves .*\n  hint: set a batch with 2 or more samples per device"),
+        (13, 39, 4, r"batch=13 a batch of 13 leaves .*\n  hint: set a batch with 2 or more samples per device"),
+        (8, 41, 1, r"batch=8 a batch of 1 leaves .*\n  hint: set drop_last=true"),
     ):
         with pytest.raises(ValueError, match=error):
             check_smallest(NORMALIZED, {**job(batch=batch), "drop_last": False}, count, IMAGES, replicas)

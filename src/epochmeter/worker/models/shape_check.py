@@ -18,7 +18,7 @@ def check_inputs(model, job, task):
         if "size" in dataset:
             samples = "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"])
             remedy = "another dataset.size"
-        message = "model {} does not accept the {} of dataset {}: {}. Set {}, or use another model."
+        message = "model {} does not accept the {} of dataset {}: {}\n  hint: set {}, or use another model"
         raise ValueError(message.format(name, samples, dataset["name"], first_line(error), remedy)) from error
     if isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor):
         _check_outputs(outputs, targets, name, dataset)
@@ -51,7 +51,7 @@ def check_smallest(model, job, count, task, replicas):
             dry_run(model, job, task, 1)
         except Exception as error:
             cause = "with batch={} a batch of {} leaves a device only one: {}".format(batch, size, first_line(error))
-            message = "model {} cannot train on a single sample, but {}. Set {}."
+            message = "model {} cannot train on a single sample, but {}\n  hint: set {}"
             raise ValueError(message.format(job["model"]["name"], cause, remedy)) from error
 
 

@@ -28,7 +28,7 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
     try:
         model = make_model(num_classes=classes, **options)
     except TypeError as error:
-        message = "torchvision's {} does not accept these options: {}. Set model.norm=batch."
+        message = "torchvision's {} does not accept these options: {}\n  hint: set model.norm=batch"
         raise ValueError(message.format(architecture, error)) from error
     if stem == "cifar":
         if not isinstance(model, models.ResNet):
