@@ -36,9 +36,12 @@ def indent_hints(text: str) -> str:
     return re.sub(r"^ *(?=hint: )", "  ", with_own_commands(text), flags=re.MULTILINE)
 
 
+def with_hint(text: str) -> str:
+    """Return a message with its hint on a line: in a one-line message without one, the sentences after the first."""
+    parts = re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)
+    return str(Problem(*parts.groups())) if parts and "hint: " not in text else text
+
+
 def format_error(error: BaseException | str) -> str:
-    """Return an error as printed. In a one-line message without a hint, the sentences after the first are the hint."""
-    text = str(error).strip()
-    if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):
-        text = str(Problem(*parts.groups()))
-    return f"error: {indent_hints(text)}"
+    """Return an error as printed."""
+    return f"error: {indent_hints(with_hint(str(error).strip()))}"

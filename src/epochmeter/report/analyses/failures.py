@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from epochmeter.config.errors import with_hint
 from epochmeter.report.runs.filter import Selection, reasons_of
 from epochmeter.report.runs.run import FAILURES, RUNNING
 from epochmeter.shared.record import Record
@@ -27,7 +28,8 @@ def analyze(selection: Selection) -> list[Failure]:
     for run in selection.excluded:
         if FAILURES in reasons_of(run) and run.state != RUNNING:
             summary = (Record(run.folder).summary() if run.folder else None) or {}
-            lines = [line.strip() for line in (summary.get("failure") or {}).get("message", "").splitlines()]
+            message = with_hint((summary.get("failure") or {}).get("message", ""))
+            lines = [line.strip() for line in message.splitlines()]
             hints = [line.removeprefix(HINT).strip() for line in lines[1:] if line.startswith(HINT)]
             overrides = " ".join(f"{key}={value}" for key, value in run.keys.items())
             failures.append(Failure(str(run.number), overrides, lines[0] if lines else run.state, " ".join(hints)))
