@@ -1,4 +1,5 @@
 import json
+import math
 import struct
 from array import array
 
@@ -109,3 +110,10 @@ def test_gauges_have_empty_cells_for_readings_that_failed_and_keep_their_columns
         "78375588330763,,",
         ",123456790,",
     ]
+
+
+def test_power_of_a_resumed_run_keeps_its_columns_if_the_meter_has_other_domains(record, tmp_path):
+    record.append_power([1], {"gpu0": [40.0], "total": [41.0]})
+    record.append_power([2], {"cpu0": [9.0], "gpu0": [math.nan], "total": [42.0]})
+    lines = ["monotonic_ns,gpu0_w,total_w", "1,40.0000,41.0000", "2,,42.0000"]
+    assert (tmp_path / "power.csv").read_text().splitlines() == lines

@@ -210,19 +210,16 @@ class Record:
         return rows >= step_count(windows) and measured in (expected, expected[:-1] if evaluate else expected)
 
     def append_power(self, times_ns, watts):
-        """Append samples; `watts` has the columns by domain, the same each time, with NaN if a value was not read."""
+        """Append samples; `watts` has the values by domain, with NaN if a value was not read."""
         if times_ns:
             columns = ["monotonic_ns"] + [name + "_w" for name in watts]
-            rows = zip(map(str, times_ns), *([_watts(value) for value in values] for values in watts.values()))
-            self._append_lines(POWER, columns, rows)
+            rows = zip(map(str, times_ns), *(map(_watts, values) for values in watts.values()))
+            self._append_rows(POWER, columns, (dict(zip(columns, row)) for row in rows))
 
     def append_gauges(self, columns, rows, durably=True):
-        """Append rows, cells by column, which may be None or absent; a file of a resumed run keeps its columns."""
-        path = self.folder / GAUGES
-        if _has_header(path):
-            with open(path, encoding="utf-8") as file:
-                columns = file.readline().rstrip("\n").split(",")
-        self._append_lines(GAUGES, columns, ([_cell(row.get(name)) for name in columns] for row in rows), durably)
+        """Append rows, cells by column, which may be None or absent."""
+        rows = ({name: _cell(value) for name, value in row.items()} for row in rows)
+        self._append_rows(GAUGES, columns, rows, durably)
 
     def append_progress(self, progress):
         """Append the state of the open epoch; a full disk is ignored."""
@@ -235,11 +232,17 @@ class Record:
         with contextlib.suppress(OSError):
             (self.folder / PROGRESS).unlink()
 
-    def _append_lines(self, name, columns, lines, durably=True):
-        path = self.folder / name
-        header = [] if _has_header(path) else [columns]
+    def _append_rows(self, name, columns, rows, durably=True):
+        """Append rows of texts by column; a file of a resumed run keeps its columns."""
+        path, lines = self.folder / name, []
+        if path.exists() and path.stat().st_size > 0:  # a crash may have left an empty file
+            with open(path, encoding="utf-8") as file:
+                columns = file.readline().rstrip("\n").split(",")
+        else:
+            lines.append(columns)
+        lines += ([row.get(column, "") for column in columns] for row in rows)
         with append_to(path, durably) as file:
-            file.write("".join(",".join(line) + "\n" for line in itertools.chain(header, lines)).encode("utf-8"))
+            file.write("".join(",".join(line) + "\n" for line in lines).encode("utf-8"))
 
 
 def step_count(windows):
@@ -258,10 +261,6 @@ def is_steady(epoch):
 
 def is_partial(window):
     return window.get("partial", False)
-
-
-def _has_header(path):
-    return path.exists() and path.stat().st_size > 0  # a crash may have left an empty file
 
 
 def _watts(value):
