@@ -178,6 +178,8 @@ def test_keys_come_before_the_script_and_its_arguments_after_it():
         ("meter=none -- -m package.train", ["meter=none"], ["-m", "package.train"]),
         ("--cfg job meter=none", ["--cfg", "job", "meter=none"], []),
         ("train.py -c", [], ["train.py", "-c"]),
+        ("~fan meter=none train.py -- a", ["~fan", "meter=none"], ["train.py", "--", "a"]),
+        ("--config-dir keys -- torchrun", ["--config-dir", "keys"], ["torchrun"]),
     ):
         assert measure.split_arguments(arguments.split()) == (overrides, command)
 

@@ -29,6 +29,10 @@ KEYS = (
     *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "rehearse", "repeat", "sweep", "hydra"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
+VALUED_OPTIONS = (
+    *("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
+)
+"""Options of Hydra that are followed by a value."""
 LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 """Variables with the number of processes on this node: of torchrun and accelerate, DeepSpeed, Open MPI and MPICH."""
 
@@ -51,12 +55,12 @@ def main() -> int:
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides, and the script with its arguments: from the first argument that is no key=value."""
-    if "--" in arguments:
-        end = arguments.index("--")
-        return [*arguments[:end]], [*arguments[end + 1 :]]
+    """Return the overrides, and the script with its arguments: after `--`, or from the first bare word on."""
     for end, argument in enumerate(arguments):
-        if "=" not in argument and not argument.startswith("-") and arguments[end - 1 : end] not in (["--cfg"], ["-c"]):
+        if argument == "--":
+            return [*arguments[:end]], [*arguments[end + 1 :]]
+        is_option = "=" in argument or argument.startswith(("-", "~"))
+        if not is_option and not {*arguments[end - 1 : end]} & {*VALUED_OPTIONS}:
             return [*arguments[:end]], [*arguments[end:]]
     return [*arguments], []
 
