@@ -16,14 +16,10 @@ ROOT = Path(__file__).parents[2]
 ENTRIES = ["train", "watch", "report", "doctor"]
 
 
-def page_of(entry):
-    doc = ast.get_docstring(ast.parse((ROOT / "src/epochmeter/commands" / f"{entry}.py").read_text()), clean=False)
-    return app.help_page(entry, doc)
-
-
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_help_page_has_summary_examples_exit_codes_and_all_keys_with_comments(entry):
-    page = page_of(entry)
+    source = (ROOT / "src/epochmeter/commands" / f"{entry}.py").read_text()
+    page = app.help_page(entry, ast.get_docstring(ast.parse(source), clean=False))
     assert [line for line in page.splitlines() if len(line) > app.HELP_COLUMNS] == []
     assert re.match(r"[A-Z][^\n]+(\n[^\n]+)*\.\n\n", page)
     assert page.count(f"python src/{entry}.py") >= 3

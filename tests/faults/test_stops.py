@@ -36,12 +36,6 @@ def test_ctrl_c_ends_a_sweep_in_order_with_its_run_killed_and_the_table(project)
     assert [killed.is_completed() for killed in project.records()] == [False]
 
 
-def suspend_briefly(process):
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGCONT)
-
-
 @pytest.mark.system
 def test_ctrl_z_neither_stops_training_nor_excludes_an_epoch_but_a_suspension_is_flagged(project):
     command, record, worker = begun(project, *project.long())
@@ -57,7 +51,9 @@ def test_ctrl_z_neither_stops_training_nor_excludes_an_epoch_but_a_suspension_is
 
     def suspend_and_read_flag():
         """Return the flag, once a suspension was within an epoch."""
-        suspend_briefly(worker)
+        worker.suspend()
+        time.sleep(0.2)
+        worker.resume()
         return record.run()["flags"].get("paused")
 
     flag = project.until(suspend_and_read_flag)

@@ -125,6 +125,7 @@ def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
     write_run(tmp_path / "2")
     (tmp_path / "2/job.json").write_text("{")
     assert_screen("cluster_sweep", picture(tmp_path))
+    assert Watcher(tmp_path).read().remaining_s is None
 
 
 def test_an_ended_sweep_of_rehearsals_is_marked_and_its_numbers_are_aligned_to_the_right(tmp_path):

@@ -13,11 +13,6 @@ from epochmeter.report.output import table
 MARKUP = "<script>alert(1)</script>"
 
 
-def csv_rows(runs):
-    table.write_csv(runs, file := io.StringIO(newline=""))
-    return [*csv.DictReader(io.StringIO(file.getvalue(), newline=""))]
-
-
 def columns_of(runs):
     columns, lines, _ = table.columns_and_rows(runs)
     return dict(zip(columns, map(list, zip(*lines, strict=True)), strict=True))
@@ -30,7 +25,10 @@ def test_csv_has_attributes_then_keys_then_metrics_then_the_host_and_text_is_nev
     }  # fmt: skip
     keys = {f"key{number}": value for number, value in enumerate(cells)}
     run = trained(3, 100.0, steady={"e2e_s": 12.5}, optimizer={"lr": 1e-3, "name": "sgd"}, **keys)
-    line, other = csv_rows([replace(run, platform={"CPU": "Xeon, 8 cores"}), replace(run, job={})])
+    table.write_csv(
+        [replace(run, platform={"CPU": "Xeon, 8 cores"}), replace(run, job={})], file := io.StringIO(newline="")
+    )
+    line, other = csv.DictReader(io.StringIO(file.getvalue(), newline=""))
     assert [line[key] for key in keys] == [*cells.values()]
     assert {other[key] for key in keys} == {""}
     assert (line["run.number"], line["optimizer.lr"], line["steady/e2e_s"]) == ("3", "0.001", "12.5")
