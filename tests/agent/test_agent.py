@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochmeter.agent import agent as module
 from epochmeter.agent import hooks, recorder
 from epochmeter.agent.iterators import READ_AHEAD
-from epochmeter.shared.protocol import Finished, NotMeasured, WindowClosed, WindowMeasured, WindowOpening
+from epochmeter.run import launch
+from epochmeter.shared.protocol import Finished, NotMeasured, Trained, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.worker.connection import ControllerGoneError
 
 STEPS = 8
@@ -460,3 +461,18 @@ def test_steps_are_counted_once_without_the_hook_of_torch_2(monkeypatch):
     for kind in (Custom, derived, derived):
         assert kind(nn.Linear(1, 1).parameters(), lr=0.1).step(2) == 2
     assert stepped == [(Custom, (2,)), (derived, (2,)), (derived, (2,))]
+
+
+def test_script_waits_for_a_controller_that_neither_reads_nor_replies_for_a_limited_time(monkeypatch):
+    monkeypatch.setattr(recorder, "LIMIT_S", 1)
+    with launch.listening_socket() as listener:
+        connection = recorder.ScriptConnection(listener.getsockname())
+        with pytest.raises(ControllerGoneError, match="did not answer for 1 s"):
+            connection.request(Trained())
+        with pytest.raises(ControllerGoneError, match="read nothing for 1 s"):
+            connection.send(NotMeasured("longer than the socket has room for" * 100_000))
+        begun_s = time.monotonic()
+        with pytest.raises(ControllerGoneError):
+            connection.send(NotMeasured("the controller read nothing"))
+        assert time.monotonic() - begun_s < 0.5, "it waits once"
+        connection.close()
