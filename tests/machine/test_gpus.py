@@ -27,9 +27,8 @@ def test_first_visible_gpu_is_used(gpus, visible, minors, expected):
     assert select_gpus(gpus, environment, may_open=lambda gpu: gpu["minor"] in minors) == expected
 
 
-@pytest.mark.parametrize(
-    ("environment", "die"),
-    [
+def test_hip_devices_are_numbered_among_rocr_devices():
+    for environment, die in (
         ({}, 0),
         ({"ROCR_VISIBLE_DEVICES": "2,1"}, 2),
         ({"ROCR_VISIBLE_DEVICES": "GPU-C625E6FA38FDC9E1"}, 1),
@@ -38,10 +37,8 @@ def test_first_visible_gpu_is_used(gpus, visible, minors, expected):
         ({"CUDA_VISIBLE_DEVICES": ""}, 0),
         ({"ROCR_VISIBLE_DEVICES": "2,1", "HIP_VISIBLE_DEVICES": "1"}, 1),
         ({"ROCR_VISIBLE_DEVICES": "2", "HIP_VISIBLE_DEVICES": "1"}, None),
-    ],
-)
-def test_hip_devices_are_numbered_among_rocr_devices(environment, die):
-    assert select_gpus(DIES, environment) == ([] if die is None else [DIES[die]])
+    ):
+        assert select_gpus(DIES, environment) == ([] if die is None else [DIES[die]])
 
 
 def test_amd_gpus_are_in_the_drivers_order(tree):
