@@ -35,23 +35,20 @@ def test_counters_are_means_over_gpus_rates_are_sums_and_reading_takes_microseco
     assert GPM.keys() - first.keys() == {"gpu_nvlink_sent_bytes_per_s"}, "the GPUs lack this counter"
 
 
-@pytest.mark.parametrize(
-    ("gpu", "stub", "why", "remedy"),
-    [
+def test_missing_counters_have_a_reason(nvml, monkeypatch):
+    for gpu, stub, why, remedy in (
         ("GPU-aaaa", "", "GPM of gpu0: the GPU is older than Hopper", "profiler=ncu"),
         ("GPU-bbbb", "hopper,mig", "GPM of gpu1: the run does not use a slice of this GPU in MIG mode", "=MIG-"),
         ("GPU-aaaa", "hopper,dcgm", "nvmlGpmSampleGet of gpu0: In use by another client", "dcgmi profile --pause"),
         ("GPU-aaaa", "hopper,root", "nvmlGpmSampleGet of gpu0: Insufficient Permissions", PROFILING_OPTION),
         ("GPU-aaaa", "silent", "nvmlInit of this machine: Driver Not Loaded", None),
         ("GPU-cccc", "hopper", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found", None),
-    ],
-)
-def test_missing_counters_have_a_reason(nvml, monkeypatch, gpu, stub, why, remedy):
-    monkeypatch.setenv("STUB", stub)
-    with closing(GpuCounters([gpu])) as counters:
-        assert metrics_of_a_window(counters) == {}
-    assert counters.reason == why
-    assert remedy in counters.remedy if remedy else not counters.remedy
+    ):
+        monkeypatch.setenv("STUB", stub)
+        with closing(GpuCounters([gpu])) as counters:
+            assert metrics_of_a_window(counters) == {}
+        assert counters.reason == why
+        assert remedy in counters.remedy if remedy else not counters.remedy
 
 
 def test_a_slice_has_its_own_counters(nvml, monkeypatch):

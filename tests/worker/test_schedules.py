@@ -12,19 +12,16 @@ def test_learning_rate_scales_with_the_global_batch_size():
         assert scaled_optimizer({**job, "lr_scaling": scaling}, ranks=4)["lr"] == pytest.approx(lr)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
+def test_configured_schedules_step_once_per_epoch(composed):
+    for overrides, expected in (
         (["scheduler=none"], [1] * 5),
         (["scheduler=step", "scheduler.step_size=2"], [1, 1, 0.1, 0.1, 0.01]),
         (["scheduler=multistep", "scheduler.milestones=[1,3]"], [1, 0.1, 0.1, 0.01, 0.01]),
         (["scheduler=cosine", "epochs=4"], [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0]),
-    ],
-)
-def test_configured_schedules_step_once_per_epoch(composed, overrides, expected):
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = instantiate_spec(to_plain(composed(*overrides))["scheduler"], optimizer)
-    for rate in expected:
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(rate)
-        optimizer.step()
-        schedule.step()
+    ):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        schedule = instantiate_spec(to_plain(composed(*overrides))["scheduler"], optimizer)
+        for rate in expected:
+            assert optimizer.param_groups[0]["lr"] == pytest.approx(rate)
+            optimizer.step()
+            schedule.step()

@@ -128,19 +128,16 @@ def test_bad_samples_are_skipped_counted_and_named_unless_none_is_good(workers):
         labels(passes(Holed(6, set(range(6))), workers=workers))
 
 
-@pytest.mark.parametrize(
-    ("error", "name"),
-    [
+def test_unreadable_samples_are_skipped_or_raise():
+    for error, name in (
         (None, "1.png"),
         (OSError("cannot identify image file"), "1"),
         (FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png"), "/card/x.png"),
-    ],
-)
-def test_unreadable_samples_are_skipped_or_raise(error, name):
-    loader = passes(Holed(4, {1}, error))
-    assert (labels(loader), loader.bad) == ([[0, 2, 3]], [name])
-    with pytest.raises(BadSampleError, match=f"cannot read sample {name}: " if error else "image 1 cannot be read"):
-        labels(passes(Holed(4, {1}, error), skip=False))
+    ):
+        loader = passes(Holed(4, {1}, error))
+        assert (labels(loader), loader.bad) == ([[0, 2, 3]], [name])
+        with pytest.raises(BadSampleError, match=f"cannot read sample {name}: " if error else "image 1 cannot be read"):
+            labels(passes(Holed(4, {1}, error), skip=False))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
