@@ -52,20 +52,16 @@ OTHER = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (StorageGoneError("gone"), "storage"),
-        *((error, "oom") for error in OUT_OF_MEMORY),
-        *((error, "shared_memory") for error in (CAUSED, *map(RuntimeError, SHARED_MEMORY))),
-        *((error, "exception") for error in OTHER),
-    ],
-    ids=str,
-)
-def test_failure_class_by_error(error, kind):
-    actual, message = describe_failure(error, JOB)
-    assert actual == kind
-    assert ("--shm-size" in message) is (kind == "shared_memory")
+def test_failure_class_by_error():
+    for kind, errors_of_kind in {
+        "storage": [StorageGoneError("gone")],
+        "oom": OUT_OF_MEMORY,
+        "shared_memory": [CAUSED, *map(RuntimeError, SHARED_MEMORY)],
+        "exception": OTHER,
+    }.items():
+        for error in errors_of_kind:
+            actual, message = describe_failure(error, JOB)
+            assert (actual, "--shm-size" in message) == (kind, kind == "shared_memory"), error
 
 
 def test_class_may_depend_on_free_shared_memory_and_on_the_kernel(monkeypatch):

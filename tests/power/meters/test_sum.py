@@ -35,26 +35,22 @@ def test_first_part_is_the_total_and_all_parts_are_the_machine(both):
     assert both.energy == {**first, "machine": machine}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "after", "expected"),
-    [
+def test_machine_energy_is_the_sum_of_gpu_and_cpu():
+    meter = SumMeter([counters(gpu0=float), counters(period_s=0.001, cpu0=float)])
+    for seconds, after, expected in (
         (2.0, {"gpu0": 401.0, "cpu0": 101.0}, {"energy_j": 400.0, "machine_energy_j": 500.0}),
         (2.0, {"gpu0": 401.0}, {"energy_j": 400.0}),
         (2.0, {"cpu0": 101.0}, {}),
-        (0.5, {"gpu0": 101.0, "cpu0": 26.0}, {}),
-    ],
-    ids=["both", "no CPU", "no GPU", "too short for the GPU"],
-)
-def test_machine_energy_is_the_sum_of_gpu_and_cpu(seconds, after, expected):
-    meter = SumMeter([counters(gpu0=float), counters(period_s=0.001, cpu0=float)])
-    before = Reading(0, {"gpu0": 1.0, "cpu0": 1.0})
-    used = energy_of_window(before, Reading(round(seconds * 1e9), after), meter, seconds)
-    totals = ("energy_j", "machine_energy_j")
-    assert {name: value for name, value in used.metrics.items() if name in totals} == expected
-    if seconds < 1:
-        assert (used.term["energy_j"], used.term["machine_energy_j"]) == (100.0, 125.0)
-    if after.keys() == {"gpu0"}:
-        assert [note.partition(":")[0] for note in used.notes] == ["no energy of cpu0"]
+        (0.5, {"gpu0": 101.0, "cpu0": 26.0}, {}),  # too short for the GPU
+    ):
+        before = Reading(0, {"gpu0": 1.0, "cpu0": 1.0})
+        used = energy_of_window(before, Reading(round(seconds * 1e9), after), meter, seconds)
+        totals = {name: used.metrics[name] for name in ("energy_j", "machine_energy_j") if name in used.metrics}
+        assert totals == expected
+        if seconds < 1:
+            assert (used.term["energy_j"], used.term["machine_energy_j"]) == (100.0, 125.0)
+        if after.keys() == {"gpu0"}:
+            assert [note.partition(":")[0] for note in used.notes] == ["no energy of cpu0"]
 
 
 def test_sampling_statistics_are_those_of_the_first_part(both):

@@ -48,22 +48,18 @@ SIZE = r"3 x (\d+) x \1, of dataset digits: .*\n  hint: set another dataset\.siz
 SAMPLES = r"model polynomial does not accept the samples of dataset polynomial: .*\(2x4 and"
 
 
-@pytest.mark.parametrize(
-    ("model", "config", "task", "error"),
-    [
+def test_mismatched_model_sizes_are_rejected():
+    for model, config, task, error in (
         (LeNet(3, 10), job(size=8, channels=3), IMAGES, SIZE),
         (LeNet(3, 10), job(size=64, channels=3), IMAGES, SIZE),
         (TRANSFORMER, job(size=32, channels=3), IMAGES, SIZE),
         (LeNet(1, 5), job(), IMAGES, r"scores for 5 classes, but dataset digits has 10. Set model.classes=10"),
         (nn.Linear(3, 1), POWERS, NUMBERS, SAMPLES),
         (nn.Linear(4, 2), POWERS, NUMBERS, r"2 numbers per sample, but dataset polynomial has 1"),
-        (Seq2Seq(9, "gru", 8, 1, 0), PAIRS, WORDS, r"scores for 9 words, but dataset pairs has 20. Set model.words=20"),
-    ],
-    ids=["small images", "large images", "images for a transformer", "classes", "features", "numbers", "words"],
-)
-def test_mismatched_model_sizes_are_rejected(model, config, task, error):
-    with pytest.raises(ValueError, match=error):
-        check_inputs(model, config, task)
+        (Seq2Seq(9, "gru", 8, 1, 0), PAIRS, WORDS, r"for 9 words, but dataset pairs has 20. Set model.words=20"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            check_inputs(model, config, task)
 
 
 class Named(nn.Linear):
