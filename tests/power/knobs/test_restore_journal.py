@@ -26,8 +26,12 @@ def test_only_the_entry_of_an_ended_process_is_pending(journal, other_process, c
     assert journal.unrestored() == ([in_a_container] if "boot_id" in changes else [])
 
 
-def test_original_setting_is_never_overwritten(journal):
+def test_original_setting_is_on_disk_before_a_change_and_never_overwritten(journal, monkeypatch):
+    """A power failure could lose the file's name in its folder."""
+    flushed = []
+    monkeypatch.setattr(restore_journal, "fsync_folder", lambda folder: flushed.append(len(list(folder.iterdir()))))
     journal.note("RAPL", [], "95 W", "echo 95000000")
+    assert flushed == [1]
     with pytest.raises(RuntimeError, match=rf"(?s)pid {os.getpid()} .*restore 95 W: echo 95000000 && rm "):
         journal.note("RAPL", [], "65 W", "echo 65000000")
     (entry,) = journal.unrestored()
@@ -39,14 +43,6 @@ def test_no_setting_is_changed_without_a_journal(tmp_path):
     journal = RestoreJournal(str(tmp_path / "file"), root="/", command="")
     with pytest.raises(RuntimeError, match=r"(?s)cannot write the journal.*machine\.state_dir="):
         journal.note("RAPL", [], "95 W", "by hand")
-
-
-def test_entry_is_on_disk_before_the_setting_is_changed(journal, monkeypatch):
-    """Otherwise a power failure could lose the file's name in its folder."""
-    flushed = []
-    monkeypatch.setattr(restore_journal, "fsync_folder", lambda folder: flushed.append(len(list(folder.iterdir()))))
-    journal.note("RAPL", [], "95 W", "by hand")
-    assert flushed == [1]
 
 
 def test_damaged_entry_is_an_error_with_its_file_and_a_deleted_one_is_ignored(journal):

@@ -20,12 +20,8 @@ def scripted(name: str, sampling: Sampling, times_ns: list[int], watts: list[flo
     return Meter(powers=ScriptedPowers(sampling, samples, **{name: 0.0}), total=[name], covers=name)
 
 
-@pytest.fixture
-def both() -> SumMeter:
-    return SumMeter([scripted("gpu0", GPU, [10, 30], [200.0, 210.0]), scripted("cpu0", CPU, [20, 40], [50.0, 55.0])])
-
-
-def test_first_part_is_the_total_and_all_parts_are_the_machine(both):
+def test_first_part_is_the_total_and_the_samples_of_all_parts_are_merged_by_time():
+    both = SumMeter([scripted("gpu0", GPU, [10, 30], [200.0, 210.0]), scripted("cpu0", CPU, [20, 40], [50.0, 55.0])])
     assert both.domains.keys() == {"gpu0", "cpu0"}
     assert both.read() == {"gpu0": 100.0, "cpu0": 100.0}
     assert both.total({"gpu0": 200.0, "cpu0": 50.0}) == both.total({"gpu0": 200.0}) == 200.0
@@ -33,6 +29,16 @@ def test_first_part_is_the_total_and_all_parts_are_the_machine(both):
     machine = {"covers": "gpu0 + cpu0", "domains": ["gpu0", "cpu0"]}
     first = {"source": "sampled", "covers": "gpu0", "domains": ["gpu0"], "reason": None}
     assert both.energy == {**first, "machine": machine}
+    assert both.sampling(0, 100) == GPU._replace(
+        failed=3, unavailable={"cpu0": "unread"}, samples_per_domain={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU]
+    )
+    assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == 2.0
+    powers = both.drain(100)
+    assert list(powers.times_ns) == [10, 20, 30, 40]
+    columns = {**powers.watts, "total": powers.total_w}
+    gaps = {name: ["" if math.isnan(value) else value for value in part] for name, part in columns.items()}
+    assert gaps == {name: [200.0, "", 210.0, ""] for name in ("gpu0", "total")} | {"cpu0": ["", 50.0, "", 55.0]}
+    assert list(both.drain(100).times_ns) == []
 
 
 def test_machine_energy_is_the_sum_of_gpu_and_cpu():
@@ -51,22 +57,6 @@ def test_machine_energy_is_the_sum_of_gpu_and_cpu():
             assert (used.term["energy_j"], used.term["machine_energy_j"]) == (100.0, 125.0)
         if after.keys() == {"gpu0"}:
             assert [note.partition(":")[0] for note in used.notes] == ["no energy of cpu0"]
-
-
-def test_sampling_statistics_are_those_of_the_first_part(both):
-    assert both.sampling(0, 100) == GPU._replace(
-        failed=3, unavailable={"cpu0": "unread"}, samples_per_domain={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU]
-    )
-    assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == 2.0
-
-
-def test_samples_of_all_parts_are_merged_by_time(both):
-    powers = both.drain(100)
-    assert list(powers.times_ns) == [10, 20, 30, 40]
-    columns = {**powers.watts, "total": powers.total_w}
-    gaps = {name: ["" if math.isnan(value) else value for value in part] for name, part in columns.items()}
-    assert gaps == {name: [200.0, "", 210.0, ""] for name in ("gpu0", "total")} | {"cpu0": ["", 50.0, "", 55.0]}
-    assert list(both.drain(100).times_ns) == []
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,10 @@ def job(batch=4, size=8, layout="files", **keys):
     return {**JOB, "batch": batch, "dataset": dataset, "synthetic_batches": True, "evaluate": True, **keys}
 
 
-def test_synthetic_batches_match_a_dataloaders_number_and_sizes():
+def test_synthetic_batches_match_a_dataloaders_number_and_sizes_in_bounded_memory():
     batches = SyntheticBatches(10, job(), IMAGES, pinned=False)
     assert [inputs.shape for inputs, _ in batches] == [(4, 1, 8, 8), (4, 1, 8, 8), (2, 1, 8, 8)]
     assert len(batches) == 3
-
-
-def test_memory_is_bounded():
     batches = SyntheticBatches(100_000, job(batch=64, size=224), IMAGES, pinned=False)
     held = {inputs.data_ptr(): inputs.numel() * 4 for inputs, _ in batches}
     assert len(held) > 1
