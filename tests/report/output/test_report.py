@@ -5,12 +5,14 @@ import csv
 import gzip
 import io
 import json
+import multiprocessing
 import re
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
+from project import LIMIT_S
 from rich.console import Console
 from sweeps import ddp, reaching, row, rows, trained
 from sweeps import write as write_run
@@ -50,6 +52,14 @@ def drawing(content):
     artist = vega.Artist()
     artist.draw(content.charts)
     return artist
+
+
+def test_charts_of_a_report_that_ended_early_cause_no_error():
+    artist = drawing(report(trained(0, 100.0)))
+    (process,) = multiprocessing.active_children()
+    del artist  # closes the pipe, as the end of the report does
+    process.join(LIMIT_S)
+    assert process.exitcode == 0
 
 
 def test_report_has_a_page_charts_and_a_table_and_replaces_charts_of_an_earlier_one_only(tmp_path):

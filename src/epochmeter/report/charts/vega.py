@@ -244,7 +244,7 @@ def _draw(pipe: Connection) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the report ends, which closes the pipe
     to_svg(Chart("", "", {"data": {"values": []}, "mark": "point", "usermeta": {"columns": []}}, {}))  # loads Vega
-    with suppress(EOFError):  # the report has ended
+    with suppress(EOFError, ConnectionError):  # the report has ended
         svgs = {chart.name: to_svg(chart) for chart in pipe.recv()}
         images = {f"{name}.png": svg_to_png(svg, scale=SCALE) for name, svg in svgs.items()}
         pipe.send({**images, **{f"{name}.svg": svg.encode() for name, svg in svgs.items()}})
