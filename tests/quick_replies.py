@@ -47,7 +47,8 @@ class Connection:
         self.parts_so_far.append(parts and parts())
 
     def close(self):
-        pass
+        if isinstance(self.error, OSError):
+            raise self.error
 
 
 class Script:

@@ -160,7 +160,8 @@ class WindowRecorder:
             with contextlib.suppress(OSError, ControllerGoneError):
                 for message in messages:
                     self.connection.send(message)
-            self.connection.close()
+            with contextlib.suppress(OSError):  # the script may have closed all files
+                self.connection.close()
 
     def _parts(self, window):
         """Return a window's measurements, without those that are unknown."""
