@@ -34,7 +34,7 @@ class Agent:
         self.window = None  # the open one
         self.thread = self._pid = None  # of the thread that trains, from the first window on
         self.trace = ScriptTrace(folder, **trace) if trace else None
-        self.counts_steps = False  # whether steps outside of passes are measured: no pass has had one, nor is a `Meter`
+        self.counts_steps = False  # whether steps outside passes count: not with a `Meter`, or after a step in a pass
         self.is_fetching = False  # whether a measured loader, whose own passes are not measured, is fetching a batch
         self.remove_backward_hook = lambda: None  # removes the hook `backward_ended`, after an optimizer step
         self.reason = ""  # why measuring ended
@@ -86,7 +86,7 @@ class Agent:
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
         try:
-            if self.counts_steps and self._is_in_no_pass():
+            if self.counts_steps and self._is_outside_passes():
                 if not self._has_optimizer:
                     self._discard_counted()  # its steps are backward passes
                 self._next_step()
@@ -110,7 +110,7 @@ class Agent:
         if self._has_optimizer or not self.is_ready():
             return
         self._has_backward = True
-        if self.counts_steps and self._is_in_no_pass():
+        if self.counts_steps and self._is_outside_passes():
             self.guarded(self._next_step)
         if self.window is not None:
             self.window.training_steps += 1
@@ -163,7 +163,8 @@ class Agent:
         has_trained = self._has_optimizer or self._has_backward
         if self.recorder.connection is None and has_trained:
             self.guarded(self._connect)
-        reason = NO_STEP if not has_trained else "" if self.recorder.epochs or self._is_read_ahead else NO_LOADER
+        reason = "" if self.recorder.epochs or self._is_read_ahead else NO_LOADER
+        reason = reason if has_trained else NO_STEP
         self._switch_off(
             *([NotMeasured(reason)] if reason and not self.recorder.recorded else []),
             RankFailed("exception", describe_error(error), 0) if error else Finished(),
@@ -209,8 +210,8 @@ class Agent:
         self.recorder.end(messages)
 
     def _begin_pass(self, loader, name, is_explicit):
-        """Open a window for a pass; None for a pass within another window, whose time is overhead of that window."""
-        if self.counts_steps and self._is_in_no_pass():
+        """Open a window for a pass; return None within another window, for which the pass is overhead."""
+        if self.counts_steps and self._is_outside_passes():
             is_evaluation = self.window is not None and (self.recorder.epochs or not torch.is_grad_enabled())
             if is_evaluation or self._is_read_ahead:
                 return None
@@ -231,7 +232,7 @@ class Agent:
         return self._open(limit or length or 0, weak_getter(loader), limit, length, name, is_explicit)
 
     def _next_step(self):
-        """Begin a step of a script that has no DataLoader: it ends with the next training step."""
+        """Begin a step outside passes, which ends with the next training step."""
         window = self.window
         if window is None or window.batches == window.limit:
             if window is not None:
@@ -243,7 +244,7 @@ class Agent:
         self.recorder.clock.receive(self.recorder.clock.request())
         window.batches += 1
 
-    def _is_in_no_pass(self):
+    def _is_outside_passes(self):
         return (self.window is None or self.window.is_counted) and self.is_ready()
 
     def _discard_counted(self):

@@ -10,9 +10,9 @@ torch.autograd.backward            before the script's first optimizer step, a b
                                    scripts change their weights without an optimizer of torch. The wrapper is removed
                                    after the first epoch with an optimizer step
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
-                                   first forward pass, since it slows down each module. A script that has used
-                                   `torch.compile` has no such hook, which would be compiled: a pass without steps
-                                   is an evaluation. torch does not compile functions of this package
+                                   first forward pass, since it slows down each module. In scripts that use
+                                   `torch.compile`, which would compile the hook, a pass without steps is an
+                                   evaluation, and functions of this package are not compiled
 atexit                             to close a window that is open when the script ends
 forward hooks, Tensor.backward     with `profiler=torch`, to mark modules and backward passes in the traced steps only
                                    (`worker.trace.module_ranges`)

@@ -60,8 +60,7 @@ class MeasuredIterator(LoaderIterator):
         self._window, self._clock = window, agent.recorder.clock
 
     def __next__(self):
-        # This and `Agent.optimizer_stepped` run in every step, when the processor's caches have other content. Each
-        # function call then takes about a microsecond.
+        # Runs in every step with cold CPU caches, like `Agent.optimizer_stepped`: a call takes about a microsecond.
         agent, window, clock = self._agent, self._window, self._clock
         if (
             window is not agent.window

@@ -24,8 +24,8 @@ class OpenWindow:
         self.length = length  # number of batches of a pass; None if it is not known
         self.name = name  # None if it depends on what happens in the window
         self.is_explicit = is_explicit  # whether the script itself gave the data to a `Meter`
-        self.is_counted = is_counted  # whether its steps are those of a script without a DataLoader
-        self.is_partial = is_partial  # whether it is incomplete with fewer batches than the limit
+        self.is_counted = is_counted  # whether its steps are counted outside passes
+        self.is_partial = is_partial  # whether fewer batches than the limit make it incomplete
         self.batches = 0
         self.training_steps = 0  # optimizer steps; also backward passes before the script's first optimizer step
         self.samples = None if is_counted else 0  # None if a batch has no length
@@ -64,13 +64,13 @@ class PassKinds:
         self._known = weakref.WeakValueDictionary()  # loaders of earlier windows, by `id`
         self._ahead = weakref.WeakValueDictionary()  # loaders whose next batch is fetched before a step
         self._hook = None
-        self._is_skipped = False  # by `torch.compile`
+        self._is_skipped = False  # whether `torch.compile` skips the functions of this package
 
     def watch(self, window):
         """Note the first forward pass in a window, if its loader is new or fetched ahead."""
         is_known = id(window.loader()) in self._known and not self.is_fetched_ahead(window)
         if self._has_compiled():
-            window.has_forward = True  # not known: the hook would be compiled with the module
+            window.has_forward = True  # assumed, as the hook would be compiled with the module
         elif window.name is None and not is_known:
             self._hook = register_module_forward_pre_hook(lambda module, inputs: self._note_forward(window, module))
 
@@ -107,8 +107,8 @@ class PassKinds:
         return "val" if is_used and not is_first_epoch else None
 
     def _has_compiled(self):
-        """Return whether the script has used `torch.compile`, which then skips functions of this package."""
-        # This also has what torch keeps from being compiled: `False`.
+        """Return whether the script has used `torch.compile`; if so, let it skip the functions of this package."""
+        # The backends by `id`; the backend of code that torch must not compile is `False`.
         backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
         if not self._is_skipped and any(backends.values()):
             # The second name is that of torch 2.0 and 2.1.

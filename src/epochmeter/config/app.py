@@ -133,8 +133,8 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
         case OverrideParseException():
             hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
             return Problem(f"cannot parse `{error.override}`", hint)
-        case InterpolationResolutionError(__context__=InterpolationResolutionError(__context__=OSError() as own)):
-            return describe_hydra_error(own, arguments, entry)  # as of the folder for the runs, which is created then
+        case InterpolationResolutionError(__context__=InterpolationResolutionError(__context__=OSError() as refusal)):
+            return describe_hydra_error(refusal, arguments, entry)  # such as a folder of runs that cannot be created
         case InterpolationResolutionError() | RecursionError():
             references = " ".join(f"`{argument}`" for argument in arguments if "${" in argument)
             cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error))

@@ -24,7 +24,7 @@ RESTRICTED = f"the driver may restrict performance counters to administrators; {
 
 
 class GpuCounters:
-    """The counters of the GPUs with the names of `counter_ids`, between `start` and `end`, until `close`."""
+    """Performance counters of GPUs, named as by `counter_ids`: read between `start` and `end`, open until `close`."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.gpus: Sequence[nvml.GpmCounters | AmdCounters] = ()  # empty after an error

@@ -113,7 +113,7 @@ class ScriptProcess(WorkerProcess):
                     connection.socket.close()
                 else:
                     self._first = connection
-                    self.remarks.clear()  # of a process that only read samples, such as one that prepares them
+                    self.remarks.clear()  # reasons why an earlier process was not measured
             case protocol.TraceFailed():
                 self.trace_error = message.reason
                 self._from_first_rank.append(message)

@@ -61,7 +61,7 @@ def analyze_run(folder: Path) -> dict[str, Any]:
 
 
 def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
-    """Return the mean wall time of these steps, counted from 0, in the steady epochs; None if it is unknown."""
+    """Return the mean wall time of these steps (from 0) in the steady epochs; None if it is unknown."""
     gap_s, _, copy_s, compute_s = np.array(record.steps(), float).reshape(-1, len(INTERVALS)).T
     durations_s, epochs, begin = gap_s + copy_s + compute_s, [], 0
     for window in record.windows():
@@ -74,7 +74,7 @@ def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
 
 
 def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | str = "") -> dict[str, Any]:
-    """Analyze a trace with the wall time of its steps without the profiler, and the power or why it is unknown.
+    """Analyze a trace, with the untraced wall time of its steps, and the power or the reason why it is unknown.
 
     Returns:
         `metrics` (names without `trace/`), `missing` (why metrics are absent), `device` of `measure_device`,

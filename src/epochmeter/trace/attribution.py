@@ -75,7 +75,7 @@ class Attribution:
 
 
 def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
-    """Divide the time of the kernels, or on a CPU that of the steps, and the energy if the power is given."""
+    """Divide the time of the kernels, or of the steps on a CPU. With the power, divide the energy as well."""
     owners = find_owners(trace)
     kernels = trace.in_steps(Category.KERNEL)
     return _attribute_kernels(trace, owners, kernels, power) if len(kernels) else _attribute_host(trace, owners, power)
@@ -99,10 +99,10 @@ def _attribute_kernels(trace: Trace, owners: Owners, kernels: Ints, power: Trace
     operator = owners.operator[launch]
     result.kernels = _activities(trace, kernels, trace.duration_ns[kernels], operator)
     sums = np.bincount(trace.name[kernels], _kernel_flops(trace, operator), len(trace.names)).tolist()
-    flops = {name: sum_ for name, sum_ in zip(trace.names, sums, strict=True) if sum_ > 0}  # NaN: unknown for any call
+    flops = dict(zip(trace.names, sums, strict=True))
     for row in result.kernels:
         _, row.precision, row.tensor_cores = classify(row.name)
-        row.flops = flops.get(row.name)
+        row.flops = flops[row.name] if flops[row.name] > 0 else None  # NaN: unknown for any of the kernels
     if power and (end_ns[:-1] > start_ns[1:]).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
     elif power:
@@ -190,11 +190,11 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
 
 
 def _kernel_flops(trace: Trace, operators: Ints) -> Floats:
-    """Return the FLOPs of each kernel by the shapes of the operator that launched it alone; NaN if they are unknown."""
+    """Return the FLOPs of each kernel, from the shapes of the operator that launched only it; NaN if unknown."""
     outputs: dict[str, set[int]] = {}  # of convolutions: sizes of the gradients in their backward passes
     backward = [index for index, name in enumerate(trace.names) if name == CONVOLUTION_BACKWARD]
     for inputs in np.unique(trace.inputs[np.isin(trace.name, backward) & (trace.inputs != NONE)]):
-        with suppress(TypeError, ValueError):  # other shapes than this operator has
+        with suppress(TypeError, ValueError):  # unexpected shapes
             gradient, *others = trace.shapes[inputs][:3]
             outputs.setdefault(str(others), set()).add(math.prod(gradient))
     unique, place, count = np.unique(operators, return_inverse=True, return_counts=True)
@@ -205,11 +205,11 @@ def _kernel_flops(trace: Trace, operators: Ints) -> Floats:
 
 
 def _flops(name: str, shapes: Any, outputs: dict[str, set[int]]) -> float:
-    try:
+    with suppress(LookupError, TypeError, ValueError):  # unexpected shapes, no backward pass, or several sizes
         if name in PRODUCTS:
             first, second = (shapes[place] for place in PRODUCTS[name])
             return float(2 * math.prod(first) * second[-1])
-        (size,) = outputs.get(str(shapes[:2]), set()) if name in CONVOLUTIONS else set[int]()
-        return float(2 * size * math.prod(shapes[1][1:]))
-    except (IndexError, TypeError, ValueError):  # other shapes than this operator has, or no size, or several
-        return math.nan
+        if name in CONVOLUTIONS:
+            (size,) = outputs[str(shapes[:2])]
+            return float(2 * size * math.prod(shapes[1][1:]))
+    return math.nan

@@ -30,7 +30,7 @@ def stretches(trace: Trace, events: Ints, times_ns: Sequence[int] = ()) -> tuple
 
 
 def is_running(trace: Trace, events: Ints, start_ns: Ints) -> Bools:
-    """Return in which stretches at least one of the events runs; these are divided where the events start and end."""
+    """Return in which stretches an event runs; `start_ns` includes the starts and ends of all events."""
     begun, ended = (
         np.bincount(np.searchsorted(start_ns, times_ns[events]), minlength=len(start_ns))
         for times_ns in (trace.start_ns, trace.end_ns)
@@ -40,10 +40,10 @@ def is_running(trace: Trace, events: Ints, start_ns: Ints) -> Bools:
 
 
 def measure_device(trace: Trace) -> dict[str, float]:
-    """Measure the activities that the traced steps launched until the last has ended; without steps, all activities.
+    """Measure the activities that the traced steps launched, until the last one ends; without steps, all activities.
 
     Returns:
-        Times as sums over devices; empty if no kernel took any time. Unknown ones are absent. docs/traces.md defines
+        Times as sums over devices; empty if no kernel took any time. Unknown values are absent. docs/traces.md defines
         the causes of idle time, and the means over kernels.
 
         - `devices`: number of devices that ran kernels; `wall_s`: length of the window on each of them
@@ -81,7 +81,7 @@ def measure_device(trace: Trace) -> dict[str, float]:
 def device_times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[str, int]:
     """Return the busy and idle times of a device in a window, in ns, by their names in `measure_device`.
 
-    The host causes a gap if it launched the next activity after the device had become idle, or if there is no next one.
+    The host causes a gap if it launched the next activity after the device had become idle, or launched none.
     """
     is_kernel = trace.category[activities] == Category.KERNEL
     kernels = activities[is_kernel]
@@ -114,7 +114,7 @@ def device_times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> 
 
 
 def _idle_since_and_launch_ns(trace: Trace, activities: Ints, opened_ns: int, at_ns: Ints) -> tuple[Ints, Ints]:
-    """Return the end of the last activity at each time, and when the next one was launched; -1 if that is unknown."""
+    """Return for each time the end of the last activity, and the launch of the next one; -1 if it is unknown."""
     begun = np.searchsorted(trace.start_ns[activities], at_ns, side="right")
     last_end_ns = np.maximum.accumulate(np.r_[opened_ns, trace.end_ns[activities]])
     launch = trace.launch[activities]
@@ -137,7 +137,7 @@ def _times_by_class(trace: Trace, kernels: Ints, durations_s: Floats) -> dict[st
 
 
 def weighted_mean(values: Floats, weights: NDArray[Any]) -> float | None:
-    """Return the weighted mean of the known values; None if none is known."""
+    """Return the weighted mean of all values except NaN; None without such values."""
     has_value = ~np.isnan(values)
     total = weights[has_value].sum()
     return float((values[has_value] * weights[has_value]).sum() / total) if total else None

@@ -17,7 +17,7 @@ from epochmeter.shared.record import POWER, Record
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import Ints
 
-LONGEST = 10  # names whose energy is estimated; the energy of the others is estimated together
+LONGEST = 10  # names with an energy of their own; all other names are estimated together
 OTHERS = "(others)"
 CONTEXT_NS = 10 * 10**9  # samples before and after the traced steps that are read: more than the delay of any sensor
 TAIL_BYTES = 1 << 25
@@ -35,7 +35,7 @@ class TracedPower:
 
     @property
     def gross_j(self) -> float:
-        """Energy of the traced steps, with the power that the sensor reports late."""
+        """Energy of the traced steps, corrected for the delay of the power sensor."""
         sampled_ns, response = np.array(self.samples.times_ns), self.samples.response
         delay_ns = round((response.delay_s if response else 0.0) / NANOSECOND)
         borders = np.array([self.opened_ns, self.closed_ns]) + delay_ns
@@ -49,8 +49,8 @@ class TracedPower:
     def energy_by_name(self, begin_ns: Ints, labels: Ints, names: Sequence[str]) -> PhaseEnergy:
         """Estimate the energy by name.
 
-        `begin_ns` has the starts of consecutive stretches since the first one, and the end of the last one. `labels`
-        has the index of the name of each stretch.
+        `begin_ns` has the starts of consecutive stretches, relative to the first start, and the end of the last
+        stretch. `labels` has the index of each stretch's name.
         """
         window_ns, length_ns = self.closed_ns - self.opened_ns, np.diff(begin_ns)
         if abs(int(begin_ns[-1]) - window_ns) > MAX_MISFIT * window_ns:

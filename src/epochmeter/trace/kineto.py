@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 MAX_EVENTS, TOO_MANY = 4_000_000, "after the limit"
-"""Largest number of events that are kept, and the reason why the others are left out."""
+"""Largest number of events that are kept, and the reason why later events are left out."""
 CHUNK_CHARACTERS = 1 << 22
 MAX_EVENT_CHARACTERS = 1 << 24  # also of the text before the first event
 NS_PER_US = 1000
@@ -65,7 +65,7 @@ CATEGORIES = {
     "kernel": Category.KERNEL,
     **dict.fromkeys(("memcpy", "gpu_memcpy", "memset", "gpu_memset"), Category.COPY),
 }
-"""Kineto's categories, in lower case; older versions of torch write the shorter names. All others are skipped."""
+"""Kineto's categories, in lower case; older versions of torch write the shorter names. Other events are skipped."""
 ARGUMENTS = {
     "device": NONE,
     "correlation": NONE,
@@ -84,7 +84,7 @@ class Trace:
     duration_ns: Ints
     category: Ints
     name: Ints  # index in `names`
-    thread: Ints  # index in `threads`: process and thread, on a device device and stream
+    thread: Ints  # index in `threads`: process and thread; for an event of a device, device and stream
     inputs: Ints  # index in `shapes`: the sizes of an operator's inputs, one list per input
     device: Ints
     correlation: Ints  # shared by an activity of the device and the call that launched it
@@ -113,11 +113,11 @@ class Trace:
         self._set_columns(np.frombuffer(rows).reshape(-1, len(COLUMNS)))
 
     def _set_columns(self, rows: Floats) -> None:
-        """Sort the events by their start, and leave out those that are far from the others."""
+        """Sort the events by their start, and leave out events far from the median start."""
         start_us, duration_us = rows[:, 0], rows[:, 1]
         near = (np.abs(start_us - np.median(start_us)) <= MAX_DISTANCE_US) & (duration_us <= MAX_DISTANCE_US)
         self.left_out += Counter({"more than an hour from the others": int((~near).sum())})
-        # Of events that start at the same time, the longer one is the caller of the other.
+        # If two events start at the same time, the longer one is the caller.
         order = np.lexsort((-duration_us, start_us))
         start_us, duration_us, *integers, blocks_per_sm, occupancy = rows[order[near[order]]].T
         self.start_ns = np.rint((start_us - start_us[0]) * NS_PER_US).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The module, phase and operator that each event of the host belongs to, and the innermost event at every instant."""
+"""Module, phase and operator of each host event, and the innermost event at every instant."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ RANGES = (
 
 
 class ThreadEvents:
-    """The events of a thread of the host that run, and consecutive stretches of time with the innermost event of each.
+    """The running events of a host thread, and consecutive stretches of time, each with its innermost event.
 
-    An event ends with its caller at the latest. The time of the autograd engine, before each of its nodes, belongs to
-    that node.
+    An event ends with its caller at the latest. The autograd engine's time before a node belongs to that node.
     """
 
     def __init__(self) -> None:
@@ -65,13 +64,13 @@ class Owners:
 
     module: Ints  # index in `modules`
     phase: Ints  # index in `PHASES`
-    operator: Ints  # the innermost operator: the event itself, or the nearest that called it; -1 if there is none
+    operator: Ints  # the innermost operator: the event itself or its nearest caller; -1 without one
     modules: list[tuple[str, str]]  # name and class of each module, after `FURTHER_MODULES`
     threads: dict[int, ThreadEvents]
 
 
 def find_owners(trace: Trace) -> Owners:
-    """Find the owners of all events of the host: their own, or those of the caller, which starts before them."""
+    """Return the owners of all host events. An event without owners of its own has those of its caller."""
     count = len(trace.start_ns) + 1
     module, phase, operator = [TRAINING_LOOP] * count, [LOOP] * count, [NONE] * count
     modules, ranges = _name_ranges(trace.names)

@@ -25,7 +25,7 @@ from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import NS_PER_US, TraceError
 
 MAX_POINTS = 20_000  # most points of a counter; longer runs have means of adjacent samples
-MAX_STEPS = 20_000  # most steps; of a longer run the last ones
+MAX_STEPS = 20_000  # most steps; longer runs have the last ones
 REBOOT_NS = 60 * 10**9  # smallest change between the wall clock and the monotonic clock that means another boot
 RUN, COUNTERS = 1 << 30, {POWER: (1 << 30) + 1, GAUGES: (1 << 30) + 2}
 """Groups of tracks, as numbers that no process has: the format has one group per process."""
@@ -56,7 +56,7 @@ def write_perfetto_file(record: Record, folder: Path) -> Path:
 
 
 def run_events(record: Record, base_ns: int | None) -> Iterator[str]:
-    """Yield the events of a record, as JSON; `base_ns` is the wall time of zero in the file, None that of the start."""
+    """Yield the events of a record, as JSON. `base_ns` is the wall time of zero; None: zero is the start of the run."""
     run = record.run()
     traced = run.get("traced", {})
     offset_ns = traced.get("wall_offset_ns") or _offset_ns(run, math.inf)
@@ -88,7 +88,7 @@ def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
     for window in record.windows():
         name, epoch, metrics = window["window"], window["epoch"], window["metrics"]
         shift_ns = _offset_ns(run, epoch) - _offset_ns(run, math.inf)
-        shift_ns = shift_ns if abs(shift_ns) > REBOOT_NS else 0  # measured before a reboot, or not
+        shift_ns = shift_ns if abs(shift_ns) > REBOOT_NS else 0  # nonzero for windows measured before a reboot
         title = f"epoch {epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
         opened_ns = window["opened_ns"] + shift_ns
         finite = {key: value for key, value in metrics.items() if math.isfinite(value)}  # JSON has no NaN
@@ -125,6 +125,6 @@ def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: 
 
 
 def _offset_ns(run: Mapping[str, Any], epoch: float) -> int:
-    """Return the wall time of zero of the monotonic clock by which an epoch was measured."""
+    """Return the wall time at zero of the monotonic clock that timed an epoch."""
     clock: Mapping[str, float] = since_resumed(run, epoch)["clock"]
     return round(clock["wall_s"] / NANOSECOND - clock["monotonic_ns"])

@@ -70,7 +70,7 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
 
 
 def target_of(knob: Knob, requested: str | float) -> SettingTarget:
-    """Return the setting to apply; for `auto` the current limit, RuntimeError without another or a common one."""
+    """Return the setting to apply; for `auto` the current limit, RuntimeError if it is the only or not a common one."""
     if requested != AUTO:
         return knob.target_for(requested)
     now, limits = knob.get(), knob.limits()

@@ -80,7 +80,8 @@ def _faster(
         and configuration.strategy != DATA_PARALLEL
     ):
         yield "precision", "bf16" if AMPERE.search(f"{ran_on.get('GPU', '')} {ran_on.get('board', '')}") else "fp16"
-    if (batch := int(job["batch"])) == max(int(other.job["batch"]) for other in tried):  # else larger ones are slower
+    batch = int(job["batch"])
+    if batch == max(int(other.job["batch"]) for other in tried):  # else larger batches were slower
         yield "batch", str(2 * batch)
     if largest == COMPUTE and not job.get("compile", True) and ran_on.get("torch", "") >= "2":
         yield "compile", "true"

@@ -77,7 +77,7 @@ def _step_stats(model, job, task, device):
         stats["activation_bytes"] = sum(storage_of(saved[key]).nbytes() for key in saved.keys() - owned)
         counts.update({name: counter.totals[name] for name in ("operator_bytes", "uncached_bytes")})
     if FlopCounterMode is not None:
-        with_optimizer = device.type == "cpu"  # on a GPU, it needs few calls
+        with_optimizer = device.type == "cpu"  # on a GPU, the optimizer needs few calls
         stats["operator_calls"] = counter.totals["calls"] if with_optimizer else passes["calls"]
         stats["operators"] = counter.operators
         stats.update({name + "_per_sample": count / batch for name, count in counts.items()})
@@ -88,9 +88,9 @@ class OperatorCounter(TorchDispatchMode):
     """Count the operators that run in the context, except views; nothing without torch's `FlopCounterMode`.
 
     Attributes:
-        totals: `calls`, `flops`, `operator_bytes` of inputs and outputs, and their part `uncached_bytes` of operators
-            whose tensors do not fit into the device's last cache of `cache_bytes`. `recomputed_flops` are those of
-            forward operators that run again in the backward pass, as by checkpointing of activations.
+        totals: `calls`, `flops`, and `operator_bytes` of inputs and outputs. `uncached_bytes` are those of operators
+            whose tensors exceed the device's last-level cache of `cache_bytes`. `recomputed_flops` are the FLOPs of
+            forward operators that run again in the backward pass, as with activation checkpointing.
         operators: Calls, FLOPs and bytes by the name of an operator with FLOPs.
     """
 
@@ -128,7 +128,7 @@ class OperatorCounter(TorchDispatchMode):
         self.totals.update(calls=1, flops=flops, operator_bytes=used)
         if used > self._cache_bytes:
             self.totals["uncached_bytes"] += used
-        if self.is_backward and torch.is_grad_enabled():  # as only the forward pass is
+        if self.is_backward and torch.is_grad_enabled():  # only forward operators enable gradients
             self.totals["recomputed_flops"] += flops
         if flops:
             entry = self.operators.setdefault(function._schema.name, collections.Counter())
@@ -158,14 +158,14 @@ def flops_by_convention(model, counted, tokens):
     conventions["6n"] = 6.0 * weights * tokens
     if getattr(model, "attention", None):
         layers, width, words = (model.attention[key] for key in ("layers", "width", "words"))
-        share = 1 + tokens / (6 * width) + words / (12 * layers * width)
-        conventions["megatron"] = 72.0 * tokens * layers * width**2 * share
+        factor = 1 + tokens / (6 * width) + words / (12 * layers * width)  # attention and output layer
+        conventions["megatron"] = 72.0 * tokens * layers * width**2 * factor
         conventions["torchtitan"] = conventions["6n"] + 12.0 * layers * width * tokens**2
     return conventions
 
 
 def cache_bytes(device):
-    """Return the size of a device's last cache; 0, so that all bytes count as uncached, if it is not known."""
+    """Return the size of a device's last-level cache; 0 if unknown, so that all bytes count as uncached."""
     if device.type == "cuda":
         return getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
     try:
