@@ -200,7 +200,8 @@ function figures(run) {
     const value = mean?.metrics[metric];
     return value === undefined ? [`${name}, epoch ${last?.title}`, last?.metrics[metric], base] : [name, value, base];
   });
-  shown.push(["Energy so far", run.metrics["total/energy_j"] ?? run.metrics["total/estimated_energy_j"], "J"]);
+  shown.push(["Energy so far", run.metrics["total/energy_j"], "J"]);
+  shown.push(["Energy so far, estimated", run.metrics["total/estimated_energy_j"], "J"]);
   const tiles = shown.filter(([, value]) => Number.isFinite(value));
   const tile = ([name, value, base]) => make("div", {}, make("dt", {}, name), make("dd", {}, quantity(value, base)));
   return tiles.length ? make("dl", { class: "figures" }, tiles.map(tile)) : null;
