@@ -18,6 +18,7 @@ from stub import executable
 
 from epochmeter.config.schema import Examination
 from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.run import capabilities
 from epochmeter.run.capabilities import examine_machine
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +154,23 @@ def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):
     assert other["device"]["why"].endswith("device=nano requested, this machine is device=cpu: runs are rehearsals")
     assert "INA3221" in other["energy"]["why"], "the reason of its own meter"
     assert other["trace"]["offered"]
+
+
+def test_page_cache_is_available_with_an_empty_first_file_and_not_if_files_cannot_be_read(
+    tmp_path, examined, monkeypatch
+):
+    put(tmp_path, {"data/.marker": "", "data/train/0/1.png": "pixels"})
+    options = ("device=cpu", "dataset=imagefolder", f"dataset.root={tmp_path / 'data'}")
+    assert examined(*options)["page cache"]["offered"]
+
+    def refused(files):
+        raise PermissionError(13, "Permission denied", files[0])
+
+    monkeypatch.setattr(capabilities, "resident_fraction", refused)
+    row = examined(*options)["page cache"]
+    assert (row["offered"], "Permission denied" in row["why"], row["remedy"].partition(":")[0]) == (
+        False, True, "take ownership",
+    )  # fmt: skip
 
 
 def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path, examined):

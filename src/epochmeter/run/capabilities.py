@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from epochmeter.shared.units import NANOSECOND
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
 """How long the meter is sampled, in seconds; the longer time is for sensors with a longer averaging time."""
+EXAMINED_FILES = 100  # files of the dataset whose cached pages are requested
 QUANTITIES = {
     "cpu_utilization": "CPU utilization",
     "gpu_utilization": "GPU utilization",
@@ -170,12 +172,17 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
         yield Row("disk reads", False, why=disk.reason, remedy="set `storage.root=` to a folder on a disk")
     else:
         yield Row("disk reads", True, "/proc/diskstats", covers=", ".join(disk.devices))
-    first = next(iter_files(folder), None)
-    if first and resident_fraction([first]) is None:  # it is not a file that this user may write
-        why = f"Linux does not report which pages of another user's files are cached: {folder}"
-        yield Row("page cache", False, why=why, remedy=f"take ownership: sudo chown -R $USER {folder}")
+    files, why = list(islice(iter_files(folder), EXAMINED_FILES)), ""
+    try:
+        if files and resident_fraction(files) is None:
+            why = "Linux does not report which pages of empty files and of another user's files are cached"
+    except OSError as error:
+        why = f"the dataset cannot be read: {error.strerror}"
+    if why:
+        remedy = f"take ownership: sudo chown -R $USER {folder}"
+        yield Row("page cache", False, why=f"{why}: {folder}", remedy=remedy)
     else:
-        yield Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ' (not created yet)'}")
+        yield Row("page cache", True, "mincore", covers=f"{folder}{'' if files else ' (not created yet)'}")
 
 
 def counter_row(names: list[str]) -> Row:
