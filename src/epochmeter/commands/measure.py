@@ -51,7 +51,9 @@ def main() -> int:
     with redirect_stdout(sys.stderr if command else sys.stdout):  # not that of the script's process
         outcomes, code = run_all(__doc__, command)
     exit_code = outcomes[0].exit_code if outcomes and not outcomes[0].of_sweep else None
-    return code if exit_code is None else exit_code if exit_code >= 0 else 128 - exit_code
+    if exit_code is None:
+        return code
+    return exit_code if exit_code >= 0 else 128 - exit_code
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from epochmeter.config.schema import Job
@@ -84,6 +85,14 @@ def training_windows(windows: Sequence[Window]) -> list[Window]:
 def collect_flags(windows: Sequence[Window]) -> dict[str, str]:
     """Return the disturbances of the windows by tag; of each tag the first text."""
     return {flag: text for window in reversed(windows) for flag, text in window.get("flags", {}).items()}
+
+
+def group_notes(notes: Iterable[str]) -> list[list[str]]:
+    """Return lists of notes that differ only in their numbers, in the order of the first ones."""
+    groups: dict[str, list[str]] = {}
+    for note in dict.fromkeys(notes):
+        groups.setdefault(re.sub(r"\d+(\.\d+)?", "#", note), []).append(note)
+    return [*groups.values()]
 
 
 def step_percentiles(steps: array) -> dict[str, float]:

@@ -69,7 +69,8 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
             terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), eta)
             with claimed_devices(plan, unrestored, outcome, terminal):
                 outcome.notes += plan.open_record()
-                (run_first_node if plan.node.is_first else run_other_node)(plan, outcome, terminal)
+                run_node = run_first_node if plan.node.is_first else run_other_node
+                run_node(plan, outcome, terminal)
                 outcome.end_monotonic_s = time.monotonic()
     except (ValueError, RuntimeError, OSError) as error:
         outcome.set_failed("job", str(error))

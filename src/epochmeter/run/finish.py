@@ -1,6 +1,5 @@
 """The end of a run, however it ends: its summary, its publication, and its results in the terminal."""
 
-import re
 import signal
 import traceback
 from array import array
@@ -21,7 +20,7 @@ from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
-from epochmeter.results.summary import Window, no_total_note, summarize, training_windows, variance_warning
+from epochmeter.results.summary import Window, group_notes, no_total_note, summarize, training_windows, variance_warning
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.plan import Plan, write_error
@@ -32,7 +31,6 @@ from epochmeter.tracking.client import destination_of
 from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import Tracker
 
-NUMBER = re.compile(r"\d+(\.\d+)?")
 ABORTED_MESSAGE = "epochmeter was killed, the machine stopped, or the disk was full before the run ended"
 
 
@@ -155,10 +153,7 @@ def resume_hint(plan: Plan) -> list[str]:
 
 def dedupe_notes(notes: Sequence[str]) -> list[str]:
     """Return the first of the notes that differ only in their numbers, with the count of the others."""
-    groups: dict[str, list[str]] = {}
-    for note in dict.fromkeys(notes):
-        groups.setdefault(NUMBER.sub("#", note), []).append(note)
-    return [first + (f" ({len(more)} more)" if more else "") for first, *more in groups.values()]
+    return [first + (f" ({len(more)} more)" if more else "") for first, *more in group_notes(notes)]
 
 
 def note_links(published: Published | str | None, outcome: RunResult) -> None:

@@ -6,11 +6,10 @@ import json
 import math
 import os
 import platform
-import re
 import shutil
 import statistics
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -25,7 +24,7 @@ from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.reuse import READ_ERRORS, record_of
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING, recorded_status, status_of
-from epochmeter.results.summary import steady_metrics, total_metrics, training_windows, variance_warning
+from epochmeter.results.summary import group_notes, steady_metrics, total_metrics, training_windows, variance_warning
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.process_identity import is_alive, recorded_process
 from epochmeter.shared.record import GAUGES, MAX_PROGRESS_BYTES, POWER, PROGRESS, is_steady, since_resumed
@@ -118,13 +117,13 @@ class RunWatcher:
     def _add_window(self, window: Mapping[str, Any]) -> None:
         took_ns = window["closed_ns"] - window["opened_ns"]
         steps = int(window["metrics"].get("epoch/steps", 0))
-        _ = window["epoch"] + 0, window["energy"]["term"].items()
+        _ = window["epoch"] + 0, window["energy"]["term"].items()  # raises one of READ_ERRORS for a damaged line
         if window["window"] == "epoch":
             self._epochs.append(window)
         self._windows.append(window)
         self._steps += steps
         self._longest_ns = max(took_ns, self._longest_ns)
-        self._notes = _distinct([*reversed(window.get("notes") or ()), *self._notes])
+        self._notes = [first for first, *_ in group_notes([*reversed(window.get("notes") or ()), *self._notes])]
 
     def _read_current(self) -> None:
         for line in self._open_epoch.new_lines()[0][-1:]:
@@ -242,7 +241,8 @@ class RunWatcher:
     def _warnings(self, summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
         notes = [*reversed(summary.get("notes") or [])] or self._notes
         damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
-        return [*damaged, *self._run["flags"].values(), *_distinct([*variance_warning(metrics), *notes])]
+        distinct = (first for first, *_ in group_notes([*variance_warning(metrics), *notes]))
+        return [*damaged, *self._run["flags"].values(), *distinct]
 
 
 def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict[str, float]]:
@@ -254,14 +254,6 @@ def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict
             fractions = {part: largest.fractions[part] for part in largest.parts}
             return sentence if kind == "mean" else f"Epoch {split.title}. {sentence}", fractions
     return "", {}
-
-
-def _distinct(notes: Iterable[str]) -> list[str]:
-    """Return the first of notes that differ only in their numbers."""
-    first: dict[str, str] = {}
-    for note in notes:
-        first.setdefault(re.sub(r"\d+", "#", note), note)
-    return [*first.values()]
 
 
 def _short(metrics: Mapping[str, float], prefix: str) -> dict[str, float]:

@@ -140,7 +140,8 @@ class Nvpmodel(Knob):
             return matching, "there is no mode MAXN"
         watts = re.fullmatch(r"(\d+(?:\.\d+)?)W?", text)
         if watts and (matching := [mode for mode in modes if mode.watts == float(watts[1])]):
-            return matching, "the most CPU cores, then the board's default, then the lowest id" * (len(matching) > 1)
+            rule = "the most CPU cores, then the board's default, then the lowest id"
+            return matching, rule if len(matching) > 1 else ""
         raise ValueError(f"power_limit={value} is not a power mode of this board\nhint: it has {self.choices()}")
 
     def _current(self) -> Mode:

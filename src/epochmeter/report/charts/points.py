@@ -86,7 +86,7 @@ def by_energy_scope(configurations: Iterable[Configuration]) -> list[tuple[str, 
     """Group configurations with comparable energy: suffix of the charts' names (none for one scope), scope, group."""
     groups = grouped(configurations, lambda configuration: configuration.energy_scope or "")
     scopes = sorted(filter(None, groups))
-    return [(f"_{index}" * (len(scopes) > 1), scope, groups[scope]) for index, scope in enumerate(scopes)]
+    return [(f"_{index}" if len(scopes) > 1 else "", scope, groups[scope]) for index, scope in enumerate(scopes)]
 
 
 def without_energy(configurations: Sequence[Configuration], shown: int) -> tuple[int, int, NoEnergy | None] | None:
