@@ -48,10 +48,3 @@ def test_days_of_samples_use_the_beginning_of_each_section(record, monkeypatch):
 def test_complete_lines_of_a_truncated_file_are_read(record, text):
     (record.folder / POWER).write_text(text)
     assert list(downsample(record.folder / POWER, 500)) == []
-
-
-def test_mean_of_throttling_is_the_fraction_of_rows(tmp_path):
-    cells = [("10", "none"), ("", "gpu0 power-capped"), ("", "none"), ("", "none")]
-    rows = "".join(f"{at},{a},{b}\n" for at, (a, b) in enumerate(cells))
-    (tmp_path / "gauges.csv").write_text("monotonic_ns,a,throttling\n" + rows)
-    assert list(downsample(tmp_path / "gauges.csv", 1)) == [(2, 4, {"a": 10.0, "throttling": 0.25})]
