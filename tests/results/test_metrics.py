@@ -16,8 +16,8 @@ RATES = {
     **{f"gpu_{link}_{way}_bytes_per_s": "B/s" for link in ("pcie", "nvlink", "xgmi") for way in ("sent", "received")},
 }
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "g": "g", "hz": "Hz", "c": "C"}
-COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes|page_cache_residency_")
-"""Metrics whose names contain that of a domain, a part, a phase, a kind of memory, or `before` and `after`."""
+COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes|_bytes_per_sample|residency_")
+"""Metrics whose names contain that of a domain, part, phase, kind of memory or count, or `before` and `after`."""
 
 
 def test_docs_explain_every_metric_with_its_unit_and_aggregation():
