@@ -1,7 +1,8 @@
 """MFU of runs that train matrix products only, which must be 95 to 100 % of the measured peak.
 
-Each run is a new training process that measures the peaks again (`roofline.peaks=again`). It has one thread, so that
-other processes of a machine with several cores take no time from it; OMP_NUM_THREADS sets another number.
+Each run is a new training process that measures the peaks again (`roofline.peaks=again`). The process has one
+thread, so that other processes of a machine with several cores take no time from it. OMP_NUM_THREADS sets another
+number.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ STEPS = 2
 
 
 class Products(nn.Sequential):
-    """(N, in_features) -> (N, out_features): linear layers without bias and activation, most of square matrices."""
+    """(N, in_features) -> (N, out_features): linear layers without bias and activation; all matrices but the last are square."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
-        widths = [*[in_features] * 3, out_features]
+        widths = [in_features, in_features, in_features, out_features]
         super().__init__(*(nn.Linear(*pair, bias=False) for pair in pairwise(widths)))
 
 

@@ -200,8 +200,8 @@ def print_gates(simulations: int) -> None:
     rows = []
     for ratio in RATIOS:
         for name, noise in {"1 %": {}, "1 %, drift": {"drift": 0.1}}.items():
-            every = [gate_verdicts(ratio, count, simulations, **noise) for count in PAIRS]
-            cells = [percentages(one.get(verdict, 0) for verdict in ("passed", "violated")) for one in every]
+            gates = [gate_verdicts(ratio, count, simulations, **noise) for count in PAIRS]
+            cells = [percentages([gate.get("passed", 0), gate.get("violated", 0)]) for gate in gates]
             rows.append([str(ratio), name, *cells])
     columns = ("true ratio", "noise", *(f"{count} rounds" for count in PAIRS))
     print_table("Gate: passed and violated, in %", columns, rows)
@@ -211,13 +211,13 @@ def print_verdicts(simulations: int) -> None:
     """Print how often the verdicts of one sweep and of two are false alarms, and their power."""
     cases = {"equal noise": {}, "unequal noise": {"unequal": True}, "drift": {"drift": 0.1}, "shifts": {"shift": 0.03}}
     rows = []
-    for what, measure in (("false alarms", false_alarms), ("power", power)):
+    for verdict, measure in (("false alarms", false_alarms), ("power", power)):
         for name, noise in cases.items():
             # Drift and shifts make two sweeps that did not run at the same time differ in fact.
             sides = 1 if name in ("drift", "shifts") else 2
             for repeats in REPEATS:
                 fractions = [measure(count, repeats, simulations, **noise)[:sides] for count in CONFIGURATIONS]
-                rows.append([what, name, str(repeats), *map(percentages, fractions)])
+                rows.append([verdict, name, str(repeats), *map(percentages, fractions)])
     columns = ("verdict", "noise", "repeats", *(f"{count} configurations" for count in CONFIGURATIONS))
     print_table("Verdicts: false alarms and power, in one sweep and compared with an earlier one, in %", columns, rows)
 
