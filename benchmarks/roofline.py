@@ -24,7 +24,7 @@ STEPS = 2
 
 
 class Products(nn.Sequential):
-    """(N, in_features) -> (N, out_features): linear layers without bias and activation; all matrices but the last are square."""
+    """(N, in_features) -> (N, out_features): linear layers without bias and activation, most of them square."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         widths = [in_features, in_features, in_features, out_features]

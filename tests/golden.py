@@ -18,7 +18,7 @@ def assert_golden(name: str, results: object, case: str = "", *, with_tables: bo
     """Compare the text of an analysis with its golden file, or write the file if UPDATE_GOLDEN=1 is set.
 
     `name` is that of its template, and `case` what the file shows: `scaling` and `one_device` -> scaling_one_device.md.
-    Many cases in one file may be without tables.
+    `with_tables=False` leaves out the tables, for files with many cases.
     """
     assert results is not None
     title = phrase(name) if name in SWEEP_PAGES else name.replace("_", " ").capitalize()

@@ -25,10 +25,10 @@ def figures(trace):
     def fraction(part, of=slice(None)):
         return lasts_ns[part].sum() / lasts_ns[of].sum()
 
-    alone = {"computation": compute & ~(communication | memory), "communication": communication & ~(compute | memory),
+    parts = {"computation": compute & ~(communication | memory), "communication": communication & ~(compute | memory),
              "memory": memory & ~(compute | communication)}  # fmt: skip
     values = {"idle": fraction(~active), "compute": fraction(compute), "non-compute": fraction(active & ~compute)}
-    values |= {f"only {name}": fraction(part, active) for name, part in alone.items()}
+    values |= {f"only {name}": fraction(part, active) for name, part in parts.items()}
     if communication.any():
         values["communication overlap"] = fraction(communication & compute, communication)
     for stream in np.unique(trace.thread[device]):

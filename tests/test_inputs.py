@@ -128,7 +128,7 @@ def test_invalid_path_has_its_own_hint_and_errors_after_composing_or_with_traces
         pass
 
 
-def test_folder_of_runs_that_cannot_be_created_is_no_invalid_reference(tmp_path):
+def test_folder_of_runs_that_cannot_be_created_is_named_in_the_error(tmp_path):
     (tmp_path / "multirun").touch()
     job.register(lambda *command: open_sweep_folder(tmp_path / "multirun", datetime.now(), *command))
     with (

@@ -87,7 +87,7 @@ def test_passes_with_steps_are_epochs_and_passes_without_are_evaluations(script,
 
 
 @pytest.mark.parametrize("steps", [None, 1])
-def test_time_of_the_loaders_end_is_loader_stop_time_and_overhead_also_after_an_early_break(script, steps):
+def test_end_of_the_loader_is_loader_stop_time_and_overhead_also_after_an_early_break(script, steps):
     waited_s = 0.0
 
     class StopsSlowly(IterableDataset):
@@ -144,7 +144,7 @@ def test_pass_over_a_loader_without_length_that_ends_early_is_an_epoch(script, s
     assert [message.steps for message in script.connection.of(WindowClosed)] == [None, None]
 
 
-def test_compiled_code_is_that_without_measuring(script, loader):
+def test_measuring_does_not_change_compiled_code(script, loader):
     loss = torch.compile(
         lambda inputs, targets: nn.functional.cross_entropy(script.model(inputs), targets), backend="eager",
         fullgraph=True,

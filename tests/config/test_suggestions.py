@@ -48,5 +48,5 @@ def test_override_that_would_mislabel_the_run_is_refused():
             check_overrides([override], dict([choice.split("=")]))
         (problem,) = refused.value.problems
         assert problem.hint.startswith(hint)
-        check_overrides(["model.name=resnet34"], {"model": "torchvision"})
-        check_overrides(["model.name=lenet", "model.activation=ReLU", "batch=8"], {"model": "lenet"})
+    check_overrides(["model.name=resnet34"], {"model": "torchvision"})
+    check_overrides(["model.name=lenet", "model.activation=ReLU", "batch=8"], {"model": "lenet"})

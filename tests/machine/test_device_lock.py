@@ -33,18 +33,18 @@ def another_process_holds(folder, *devices):
 
 
 def wait_for(folder, *devices):
-    """Start a thread that locks devices; return its messages, and an event for the first and for the lock."""
+    """Start a thread that locks devices; return its messages, and events for the first message and for the lock."""
     messages, waits, locked = [], threading.Event(), threading.Event()
 
     def say(text):
         messages.append(text)
         waits.set()
 
-    def want():
+    def lock():
         with device_lock.lock_devices(devices, str(folder), "me", say):
             locked.set()
 
-    threading.Thread(target=want, daemon=True).start()
+    threading.Thread(target=lock, daemon=True).start()
     return messages, waits, locked
 
 

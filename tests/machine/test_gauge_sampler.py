@@ -204,16 +204,16 @@ def test_peaks_include_the_borders_and_old_samples_are_discarded_except_the_last
 
 NVIDIA = {"gpu_utilization": 0.87, "gpu_clock_mean_hz": 1410e6, "temperature_max_c": 61}
 CELLS = {"gpu1_utilization": 0.87, "gpu1_clock_hz": 1410e6, "gpu1_memory_used_bytes": 3e9, "gpu1_temperature_c": 61}
-UNSLOWED = {"power_capped_fraction": 0, "thermal_throttled_fraction": 0}
+UNTHROTTLED = {"power_capped_fraction": 0, "thermal_throttled_fraction": 0}
 CAPPED, HOT = "gpu1 power-capped", "gpu1 thermal throttling"
 
 
 @pytest.mark.parametrize(
     ("gpus", "stub", "metrics", "throttled", "why"),
     [
-        (["GPU-aaaa", "bbbb"], "", {**NVIDIA, **UNSLOWED}, [], None),
-        (["GPU-bbbb"], "throttled", {**NVIDIA, **dict.fromkeys(UNSLOWED, 1)}, [CAPPED, HOT], None),
-        (["GPU-bbbb"], "capped", {**NVIDIA, **UNSLOWED, "power_capped_fraction": 1}, [CAPPED], None),
+        (["GPU-aaaa", "bbbb"], "", {**NVIDIA, **UNTHROTTLED}, [], None),
+        (["GPU-bbbb"], "throttled", {**NVIDIA, **dict.fromkeys(UNTHROTTLED, 1)}, [CAPPED, HOT], None),
+        (["GPU-bbbb"], "capped", {**NVIDIA, **UNTHROTTLED, "power_capped_fraction": 1}, [CAPPED], None),
         (["GPU-aaaa"], "unsupported", {}, [], "of gpu0: Not Supported"),
         (["GPU-aaaa"], "silent", {}, [], "nvmlInit of this machine: Driver Not Loaded"),
         (["GPU-cccc"], "", {}, [], "of GPU-cccc: Not Found"),

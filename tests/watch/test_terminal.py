@@ -48,7 +48,7 @@ def plain(lines, console):
 
 
 def assert_screen(name, lines, width=80):
-    """Compare a picture, without its first line, which names the host or the folder, with a golden file."""
+    """Compare a picture with a golden file, without the first line, which names the host or the folder."""
     assert max(map(len, lines)) <= width
     assert_text(Path(__file__).parent / "golden" / f"{name}.txt", "\n".join([*lines[1:], ""]))
 

@@ -1,4 +1,4 @@
-"""Ranks: those of test_strategy, each in a process of its own, and one that replaces the other by a value."""
+"""Ranks of test_strategy, each in its own process, and a rank for which a value replaces the other rank."""
 
 import json
 import math

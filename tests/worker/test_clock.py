@@ -179,7 +179,7 @@ def test_time_after_the_last_step_is_overhead_unless_the_step_goes_on(world, tim
     ids=["two batches", "no batch", "an ended step is not extended by another batch"],
 )  # fmt: skip
 def test_consumer_that_requests_batches_itself_has_no_copies(world, timeline, script, expected, rows):
-    """The script has calls of the clock, each with the milliseconds until the next call."""
+    """`script` lists calls of the clock, each with the milliseconds until the next call."""
     clock = timeline(world, copies=False)
     clock.open()
     world.host(2)

@@ -16,7 +16,7 @@ def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatc
 
 @pytest.mark.parametrize("changes", [{"start_ticks": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
 def test_only_the_entry_of_an_ended_process_is_pending(journal, other_process, changes):
-    """Its pid is used by another process, the machine was rebooted, or it has ended, unknown in another container."""
+    """Cases: its pid was reused, the machine was rebooted, the process ended. Another container cannot see an end."""
     pid = other_process.pid
     entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(pid=pid, start_ticks=start_ticks(pid)))
     assert journal.unrestored() == []

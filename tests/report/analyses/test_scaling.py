@@ -37,7 +37,7 @@ def test_effects_of_rounds_cancel_in_the_overhead_and_the_speedup():
 
 
 def joules(one, several, covers="GPUs used"):
-    """Runs on one and two devices with these energies per sample."""
+    """Runs on one and on two devices, with their energies per sample."""
     single, two = (run(n, 100.0 + 90 * n, steady={"energy_per_sample_j": energy_j})
                    for n, (run, energy_j) in enumerate(((trained, one), (ddp, several))))  # fmt: skip
     return [single, replace(two, energy_covers=covers)]

@@ -20,7 +20,7 @@ def with_joules(runs, synthetic=500.0, cached=550.0, storage=850.0, covers="gpu0
 
 
 def rounds(**sweep):
-    """Each round is slower by seconds, which cancel in the differences of a random order."""
+    """Runs that get seconds slower in each round; with a random order, the differences do not contain the rounds."""
     shifts, times = (0.0, 4.0, 9.0), {"synthetic": 1.5, "cached": 3.7, "storage": 9.0}
     noise = {"synthetic": (0.0, 0.1, -0.1), "cached": (0.1, -0.1, 0.0), "storage": (-0.1, 0.0, 0.1)}
     return [
@@ -37,7 +37,7 @@ def resident(name, fraction):
 
 
 def waiting(domain):
-    """8 s of 10 s wait for preprocessing at 10 W idle: 8 workers save 5 s of idling, on a GPU's meter of its wait."""
+    """Preprocessing stalls training for 8 of 10 s, at 10 W. 8 workers save 5 s of idling, on a GPU the wait."""
     runs = rows([2.0], [10.0], [10.0], steady={"steps": 1000.0}, total={"idle_power_w": 10.0}, cores=8,
                 energy_domains=[domain])  # fmt: skip
     return with_joules(runs, 100.0, 500.0, 500.0)

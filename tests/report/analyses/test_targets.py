@@ -25,7 +25,7 @@ GOALS = [{}, {"target_accuracy": 0.7}, LOSS, {**LOSS, "evaluate": False}, {"data
 
 
 def two(energies_j, covers="GPUs used", time_s=100.0):
-    """Two configurations, of which the second takes 60 s and has the measured scope."""
+    """Two configurations; the second one takes 60 s, and its energy has the scope `covers`."""
     first, second = (reaching(n, at_s, energy_j, batch=64 << n)
                      for n, (at_s, energy_j) in enumerate(zip((time_s, 60.0), energies_j, strict=True)))  # fmt: skip
     return [first, replace(second, energy_covers=covers)]

@@ -111,7 +111,7 @@ def gridded(first, second, **more):
 
 
 def changed(runs, seconds, host="", **keys):
-    """The same runs once more, with other numbers, keys and this time per epoch."""
+    """Copies of runs with new numbers, other keys and another time per epoch."""
     return [replace(run, number=run.number + len(runs), host=host, job={**run.job, **keys},
                     metrics={**run.metrics, "steady/e2e_s": seconds}) for run in runs]  # fmt: skip
 
@@ -153,7 +153,7 @@ CASES = {
     "target_partly": ([reached(0, 100.0, 50.0, batch=8), reached(1, 50.0, 20.0, batch=16),
                        reached(2, batch=16, repeat=1)], []),
 }  # fmt: skip
-"""Runs, and criteria with numbers of the best configurations."""
+"""Runs, and the best configuration by criterion, as its number."""
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -58,7 +58,7 @@ def test_recorded_run_is_exported_as_software_carbon_intensity(run, tmp_path):
 
 
 def test_recorded_run_is_exported_in_the_form_of_boamps(run, tmp_path):
-    """The file is as approved, with the date of today; all fields and fixed words are those of the form."""
+    """The file is the golden one with the date of today; all fields and fixed words are those of the form."""
     report = exported(run, tmp_path, intensity="fra")["boamps_0.json"]
     datetime.strptime(report["header"].pop("reportDatetime"), "%Y-%m-%d %H:%M:%S")
     assert_text(FOLDER / "boamps.json", f"{json.dumps(report, indent=1)}\n")

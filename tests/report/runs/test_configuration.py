@@ -118,5 +118,5 @@ def test_max_power_has_its_source():
         ([limited(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, devices=2)], (50.0, "highest")),
     ):
         assert max_power(of(*runs)) == expected
-        with pytest.raises(ValueError, match="no energy, and so no power"):
-            max_power(of(limited(0, 10.0, peak_w=15.0)))
+    with pytest.raises(ValueError, match="no energy, and so no power"):
+        max_power(of(limited(0, 10.0, peak_w=15.0)))
