@@ -108,15 +108,11 @@ def test_program_of_the_board_is_needed_and_may_be_allowed_by_sudo(board, user, 
     assert permission(mode) == ("", "make the board's own nvpmodel available here, or use jtop's service as its user")
 
 
-def test_zeusd_and_jtops_service_are_used_for_their_settings(board, user, tmp_path, monkeypatch):
+def test_jtops_service_is_used_for_its_settings(board, user, tmp_path, monkeypatch):
     monkeypatch.setattr(permissions, "find_spec", lambda name: object())
     assert permission(OPENED["fan"](board))[0] == ""
     (tmp_path / "jtop.sock").touch()
     assert [permission(OPENED[name](board))[0] for name in ("fan", "RAPL")] == ["by jtop's service", ""]
-    for name in permissions.ZEUSD_VARIABLES:
-        with monkeypatch.context() as patch:
-            patch.setenv(name, "/run/zeusd/zeusd.sock")
-            assert permission(NVML) == ("by zeusd", None)
 
 
 @pytest.mark.parametrize("name", ["RAPL", "fan", "nvpmodel"])

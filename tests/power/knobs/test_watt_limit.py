@@ -14,6 +14,7 @@ from controls import Board
 
 from epochmeter.power.knobs import knob as settling
 from epochmeter.power.knobs.knob import AppliedSettings
+from epochmeter.power.knobs.permission import permission
 from epochmeter.power.knobs.watt_limit import open_amd_cap, open_nvml_limit, open_rapl_limit
 
 LIMIT = "sys/class/powercap/{}/constraint_1_power_limit_uw"
@@ -137,10 +138,11 @@ class Daemon(BaseHTTPRequestHandler):
     """The part of zeusd that sets a limit."""
 
     limit_file = refusal = None
+    groups = ("gpu-read", "gpu-control")
 
     def do_GET(self):
         devices = {"gpus": [{"id": 0, "name": "stub"}], "cpus": [], "auth_required": False}
-        self.reply({**devices, "enabled_api_groups": ["gpu-read", "gpu-control"]})
+        self.reply({**devices, "enabled_api_groups": self.groups})
 
     def do_POST(self):
         if self.refusal:
@@ -162,8 +164,12 @@ def test_ordinary_user_sets_the_limit_by_zeusd_whose_refusal_is_an_error(nvml, t
     knob = open_nvml_limit(["GPU-aaaa"])
     with socketserver.UnixStreamServer(str(tmp_path / "zeusd"), Daemon) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        assert permission(knob) == ("by zeusd", None)
         knob.set("150 W")
         assert knob.get() == "150 W"
+        with monkeypatch.context() as patch:
+            patch.setattr(Daemon, "groups", ["gpu-read"])
+            assert permission(knob) == ("", "zeusd: it was started without gpu-control")
         monkeypatch.setattr(Daemon, "refusal", {"error": "the token lacks gpu-control"})
         with pytest.raises(RuntimeError, match=r"GPU-aaaa to 200 W: zeusd: .*the token lacks gpu-control"):
             knob.set("200 W")
@@ -171,4 +177,5 @@ def test_ordinary_user_sets_the_limit_by_zeusd_whose_refusal_is_an_error(nvml, t
     monkeypatch.setenv("ZEUSD_SOCK_PATH", str(tmp_path / "none"))
     with pytest.raises(RuntimeError, match="zeusd: Cannot reach"):
         knob.set("200 W")
+    assert permission(knob)[1].startswith("zeusd: Cannot reach")
     assert knob.get() == "150 W"

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from epochmeter.machine import privilege
 from epochmeter.power.knobs.jetson import JOIN_JTOP, QUERY_COMMAND
 from epochmeter.power.knobs.knob import Knob
-from epochmeter.power.knobs.watt_limit import ZEUSD_HINT, ZEUSD_VARIABLES
+from epochmeter.power.knobs.watt_limit import ZEUSD_HINT, ZEUSD_VARIABLES, ask_zeusd
 
 HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks", "--show")}
 """Commands that show whether sudo runs a program; sudo's own list includes commands that need a password."""
@@ -36,6 +36,10 @@ def permission(knob: Knob) -> tuple[str, str | None]:
 
 def driver_permission() -> tuple[str, str | None]:
     if any(name in os.environ for name in ZEUSD_VARIABLES):
+        try:
+            ask_zeusd()
+        except OSError as error:
+            return "", str(error)
         return "by zeusd", None
     if privilege.is_administrator():
         return "as root", None

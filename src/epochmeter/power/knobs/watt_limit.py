@@ -207,7 +207,7 @@ def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
     def write(watts: float) -> None:
         try:
             if any(name in os.environ for name in ZEUSD_VARIABLES):
-                _set_by_zeusd(gpu.index, watts)
+                ask_zeusd(gpu.index, watts)
             else:
                 gpu.set_power_limit_w(watts)
         except OSError as error:
@@ -221,8 +221,11 @@ def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
     )
 
 
-def _set_by_zeusd(index: int, watts: float) -> None:
-    """Set the limit of a GPU, by its index in PCI order, through zeusd; OSError if that fails."""
+def ask_zeusd(index: int = 0, watts: float | None = None) -> None:
+    """Set the limit of a GPU, by its index in PCI order, through zeusd; None: only check that zeusd allows it.
+
+    Raises OSError if zeusd does not answer or refuses.
+    """
     try:
         from httpx import HTTPError
         from zeus.device.gpu.nvidia import ZeusdNVIDIAGPU
@@ -234,6 +237,10 @@ def _set_by_zeusd(index: int, watts: float) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its warning about root is part of the error
             # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
-            ZeusdNVIDIAGPU(index, ZeusdClient(ZeusdConfig.from_env())).set_power_management_limit(round(watts * 1000))
+            client = ZeusdClient(ZeusdConfig.from_env())
+            if watts is not None:
+                ZeusdNVIDIAGPU(index, client).set_power_management_limit(round(watts * 1000))
+            elif not client.can_control_gpu:
+                raise OSError(f"zeusd: {client.auth_error or 'it was started without gpu-control'}")
     except (ZeusBaseError, HTTPError) as error:
         raise OSError(f"zeusd: {error}") from error
