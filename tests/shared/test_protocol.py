@@ -14,14 +14,14 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_message_is_one_line_and_decodes_to_itself(message):
-    line = encode(message)
-    assert (line[-1:], line.count(b"\n")) == (b"\n", 1)
-    decoded = decode(line)
-    assert (type(decoded), decoded) == (type(message), message)
-    if isinstance(message, WindowMeasured):
-        assert (type(decoded.ranks[0]), type(decoded.nodes[0])) == (RankWindow, NodeWindow)
+def test_message_is_one_line_and_decodes_to_itself():
+    for message in MESSAGES:
+        line = encode(message)
+        assert (line[-1:], line.count(b"\n")) == (b"\n", 1)
+        decoded = decode(line)
+        assert (type(decoded), decoded) == (type(message), message)
+        if isinstance(message, WindowMeasured):
+            assert (type(decoded.ranks[0]), type(decoded.nodes[0])) == (RankWindow, NodeWindow)
 
 
 def test_invalid_line_is_rejected():

@@ -33,7 +33,8 @@ def test_families_accept_channels_and_classes_and_inception_models_have_auxiliar
         assert model.eval()(images if outputs else images[..., :224, :224]).shape == (2, 5)
 
 
-def test_published_models_have_the_published_number_of_parameters():
+def test_all_classifiers_of_torchvision_are_listed_and_have_the_published_number_of_parameters():
+    assert sorted(list_architectures()) == models.list_models(module=models)
     for architecture, options, size, count in (
         ("resnet18", {}, 224, 11_689_512),
         ("inception_v3", {}, 299, 27_161_264),
@@ -68,7 +69,3 @@ def test_invalid_option_is_rejected():
     ):
         with pytest.raises(ValueError, match=error), torch.device("meta"):
             classifier(architecture, 3, 10, **options)
-
-
-def test_architectures_match_torchvisions_list_of_classifiers():
-    assert sorted(list_architectures()) == models.list_models(module=models)

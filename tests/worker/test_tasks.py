@@ -7,19 +7,17 @@ import torch
 
 from epochmeter.worker.tasks import PAD, Classification, Regression, Translation
 
-TASKS = [
-    (Classification(auxiliary=0.4), {"channels": 3, "size": 8, "classes": 5}, (6, 3, 8, 8), (6,)),
-    (Regression(loss="mse_loss"), {"features": 4}, (6, 4), (6, 1)),
-    (Translation(), {"length": 7, "words": 11}, ((6, 7), (6, 7)), (6, 7)),
-]
-
 
 def shapes(inputs):
     return tuple(shapes(each) for each in inputs) if isinstance(inputs, tuple) else tuple(inputs.shape)
 
 
 def test_example_has_the_datasets_shape_and_depends_on_the_seed():
-    for task, dataset, inputs, targets in TASKS:
+    for task, dataset, inputs, targets in (
+        (Classification(auxiliary=0.4), {"channels": 3, "size": 8, "classes": 5}, (6, 3, 8, 8), (6,)),
+        (Regression(loss="mse_loss"), {"features": 4}, (6, 4), (6, 1)),
+        (Translation(), {"length": 7, "words": 11}, ((6, 7), (6, 7)), (6, 7)),
+    ):
         made, again = (task.example(dataset, 6, torch.Generator().manual_seed(3)) for _ in range(2))
         assert (shapes(made[0]), shapes(made[1])) == (inputs, targets)
         assert torch.equal(made[1], again[1])
