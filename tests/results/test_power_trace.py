@@ -17,11 +17,11 @@ def record(tmp_path):
 def test_few_samples_are_returned_individually_without_absent_readings(record):
     path = record.folder / POWER
     assert list(downsample(path, 500)) == []
-    record.append_power([5, 6, 7], {"VDD_IN": [5.0, 5.0, 5.0], "total": [10.0, math.nan, 12.0]})
+    record.append_power([5, 6, 7, 8], {"VDD_IN": [5.0] * 4, "total": [10.0, math.nan, 12.0, 14.0]})
     assert [(at_ns, mean_of_ns, means.get("total_w")) for at_ns, mean_of_ns, means in downsample(path, 500)] == [
-        (5, 0, 10.0), (6, 0, None), (7, 0, 12.0),
+        (5, 0, 10.0), (6, 0, None), (7, 0, 12.0), (8, 0, 14.0),
     ]  # fmt: skip
-    assert list(downsample(path, 1)) == [(6, 3, {"VDD_IN_w": 5.0, "total_w": 11.0})]
+    assert list(downsample(path, 1)) == [(7, 4, {"VDD_IN_w": 5.0, "total_w": 12.0})]
 
 
 @pytest.mark.parametrize("count", [1, 500, 501, 1234])
