@@ -463,7 +463,7 @@ def test_steps_are_counted_once_without_the_hook_of_torch_2(monkeypatch):
     assert stepped == [(Custom, (2,)), (derived, (2,)), (derived, (2,))]
 
 
-def test_script_waits_for_a_controller_that_neither_reads_nor_replies_for_a_limited_time(monkeypatch):
+def test_script_waits_a_limited_time_for_a_controller_that_neither_reads_nor_replies(monkeypatch):
     monkeypatch.setattr(recorder, "LIMIT_S", 1)
     with launch.listening_socket() as listener:
         connection = recorder.ScriptConnection(listener.getsockname())

@@ -57,12 +57,13 @@ def main() -> int:
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides, and the script with its arguments: after `--`, or from the first bare word on."""
+    """Return the overrides, and the script's command: after `--`, or from the first argument that is no option."""
     for end, argument in enumerate(arguments):
         if argument == "--":
             return [*arguments[:end]], [*arguments[end + 1 :]]
         is_option = "=" in argument or argument.startswith(("-", "~"))
-        if not is_option and not {*arguments[end - 1 : end]} & {*VALUED_OPTIONS}:
+        is_value = end > 0 and arguments[end - 1] in VALUED_OPTIONS
+        if not (is_option or is_value):
             return [*arguments[:end]], [*arguments[end:]]
     return [*arguments], []
 

@@ -37,7 +37,7 @@ def indent_hints(text: str) -> str:
 
 
 def with_hint(text: str) -> str:
-    """Return a message with its hint on a line: in a one-line message without one, the sentences after the first."""
+    """Turn the sentences after the first into a hint, if a message has one line and no hint."""
     parts = re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)
     return str(Problem(*parts.groups())) if parts and "hint: " not in text else text
 

@@ -88,7 +88,7 @@ def collect_flags(windows: Sequence[Window]) -> dict[str, str]:
 
 
 def group_notes(notes: Iterable[str]) -> list[list[str]]:
-    """Return lists of notes that differ only in their numbers, in the order of the first ones."""
+    """Group notes that differ only in their numbers, in the order of the first note of each group."""
     groups: dict[str, list[str]] = {}
     for note in dict.fromkeys(notes):
         groups.setdefault(re.sub(r"\d+(\.\d+)?", "#", note), []).append(note)

@@ -30,7 +30,7 @@ from epochmeter.shared.units import NANOSECOND
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
 """How long the meter is sampled, in seconds; the longer time is for sensors with a longer averaging time."""
-EXAMINED_FILES = 100  # files of the dataset whose cached pages are requested
+EXAMINED_FILES = 100  # number of files of the dataset whose page-cache residency is read
 QUANTITIES = {
     "cpu_utilization": "CPU utilization",
     "gpu_utilization": "GPU utilization",

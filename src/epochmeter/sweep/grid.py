@@ -51,7 +51,7 @@ def value_count(override: Override) -> float:
 
 
 def unescape_colons(override: str) -> str:
-    """Return an override of a sweep as typed, `power_limit=id:2`: Hydra adds backslashes that it does not need."""
+    """Remove the backslashes that Hydra adds before the colons of a swept value, such as `power_limit=id:2`."""
     return re.sub(r"(?<!\\)((?:\\\\)*)\\:", r"\1:", override)
 
 

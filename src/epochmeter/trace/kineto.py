@@ -30,8 +30,7 @@ MAX_EVENTS, TOO_MANY = 4_000_000, "after the limit"
 CHUNK_CHARACTERS = 1 << 22
 MAX_EVENT_CHARACTERS = 1 << 24  # also of the text before the first event
 NS_PER_US = 1000
-MAX_DISTANCE_US = 3600e6
-"""Events further from the median start, or longer, have a wrong time, as after a jump of the clock."""
+MAX_DISTANCE_US = 3600e6  # events further from the median start, or longer, have a wrong time: the clock jumped
 MAX_NUMBER = 2**53  # larger integers are not exact in a column, and are unknown
 NONE = -1  # an unknown integer, such as the device of an event on the host
 SEPARATORS = re.compile(r"[\s,]*")

@@ -31,7 +31,7 @@ def describe_failure(error, job):
     if _is_shared_memory(chain):
         return "shared_memory", (
             "DataLoader workers ran out of shared memory, /dev/shm, which carries batches to the training process "
-            "({}){}; in a container, increase it (docker run --shm-size=8g)".format(text, LOADER_HINT)
+            "({}){}; in a container, enlarge shared memory (docker run --shm-size=8g)".format(text, LOADER_HINT)
         )
     if KILLED in chain:  # by the kernel, if it is out of memory: the controller finds out, if the kernel counts kills
         message = "a DataLoader worker was killed, probably by the kernel because memory ran out ({}){}"
