@@ -161,9 +161,10 @@ def test_service_that_fails_during_a_run_is_logged_once_per_rail(metered, fault,
     [
         ({"version": "4.2.1"}, {}, "Mismatch version jtop service: [4.2.1] and client: ["),
         ({"power": {}}, {}, "no power sensor"),
+        ({"power": {"rail": {"CPU": {"volt": 5000}}}}, {}, "jtop's service failed: 'power'"),
         ({"power": ORIN_NANO}, {"rails": {"total": ["POM_5V_IN"]}}, "names POM_5V_IN"),
     ],
-    ids=["of another version", "no sensor", "another board"],
+    ids=["of another version", "no sensor", "other fields", "another board"],
 )
 def test_unusable_service_is_absent_with_the_reason(metered, script, options, reason):
     energy = metered(script=script, **options)["energy"]

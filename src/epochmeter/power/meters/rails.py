@@ -79,9 +79,10 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
         if not powers:
             raise ValueError("jtop's service finds no power sensor on this board.")
         return rails_meter(powers, rails, client.interval / READS_PER_SAMPLE, close=opened.close)
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:  # a service of another version may send anything
         opened.close()
-        return NullMeter(str(error))
+        is_clear = isinstance(error, (RuntimeError, ValueError))
+        return NullMeter(str(error) if is_clear else service_error(error))
 
 
 def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
