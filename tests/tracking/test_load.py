@@ -65,6 +65,15 @@ def test_reused_run_is_downloaded_once_and_referenced_by_other_sweeps(store, mak
     assert (run.number, run.sweep, run.reused, run.keys) == (3, "new", "sweep/0", {"batch": "8"})
 
 
+def test_run_that_was_reused_in_place_of_another_is_downloaded(store, make_record, download, tmp_path):
+    (folder := tmp_path / "multirun" / "new" / "3").mkdir(parents=True)
+    for number in range(2):  # the folder of the first is gone, but its run in MLflow is not
+        write_reference(folder, make_record(number), ["batch=8"])
+        include_reused(folder, store)
+    (run,) = read(download("new") / "new").runs
+    assert run.reused in ("sweep/0", "sweep/1")
+
+
 def test_unmeasured_and_deleted_runs_are_skipped(store, make_record, download, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     (tmp_path / "report.html").write_text("<p>")

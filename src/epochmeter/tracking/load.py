@@ -38,7 +38,7 @@ def download_records(
             record = _download(run, folder, store)
             target = folder / sweep / number
             if record.folder != target and (record.folder / "job.json").exists():
-                target.mkdir(parents=True)
+                target.mkdir(parents=True, exist_ok=True)
                 write_reference(target, record, record.run()["overrides"])
 
 
