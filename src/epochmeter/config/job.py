@@ -220,7 +220,7 @@ def normalize_power_limit(power_limit: Any) -> Any:
         return power_limit
     try:
         watts = float(power_limit)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the value is refused later if it is invalid
         return power_limit
     return int(watts) if watts.is_integer() else watts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,8 +62,8 @@ def either(allowed: str, *rules: Rule) -> Rule:
 
 
 def is_finite(value: object) -> bool:
-    """Return whether a value is a finite number; true and false are not numbers."""
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    """Return whether a value is a number that a float can hold; true and false are not numbers."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def is_normalization(value: object) -> bool:
