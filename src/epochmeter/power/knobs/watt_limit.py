@@ -98,7 +98,7 @@ class WattLimit(Knob):
                 f"hint: {self.name} has a limit in watts: {choices}"
             )
         if (self._low_w and value < self._low_w) or (self._high_w and value > self._high_w):
-            raise ValueError(f"power_limit={value} is out of the range of {self.name}: {choices}")
+            raise ValueError(f"power_limit={value} is out of the range of {self.name}\nhint: give {choices}")
         return SettingTarget(format_watts(value), value, max_w=self._high_w)
 
     def limits(self) -> list[SettingTarget]:
