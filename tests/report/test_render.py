@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from epochmeter.report import render
 from epochmeter.report.output import table
@@ -56,6 +57,19 @@ def test_markdown_is_printed_as_it_is_where_it_is_no_terminal():
         console = Console(file=StringIO(), force_terminal=is_terminal, width=80)
         render.print_markdown(markdown, console)
         assert (markdown in console.file.getvalue()) is not is_terminal
+
+
+def test_words_of_a_table_are_wrapped_in_a_narrow_terminal_but_never_divided():
+    rows = [["batch 64, compile true", "0.937 s", "time; energy; trade-off; energy within the slowdown" * 2]]
+    text = table.markdown(table.Cells(["configuration", "time", "best by"], rows, []))
+    for width, longest in ((60, 60), (10, 49)):
+        console = Console(file=StringIO(), force_terminal=True, width=width, no_color=True)
+        render.print_markdown(text, console)
+        lines = Text.from_ansi(console.file.getvalue()).plain.splitlines()
+        assert (max(map(len, lines)) <= longest, {*" ".join(lines).split()} >= {*" ".join(rows[0]).split()}) == (
+            True,
+            True,
+        )
 
 
 def test_templates_are_rendered_without_a_cache(rendered, monkeypatch, tmp_path):

@@ -118,10 +118,20 @@ def print_markdown(markdown: str, console: Console) -> None:
     width = console.width
     for block in markdown.strip().split("\n\n"):
         if block.startswith("|"):
-            console.width = max(width, *map(len, block.splitlines()))  # a wide table runs on, so that no number is cut
+            console.width = max(width, _table_width(block))
         console.print(Markdown(block), crop=False)
         console.print()
         console.width = width
+
+
+def _table_width(block: str) -> int:
+    """Return the least width of a Markdown table that divides no word, as the widest columns are narrowed alike."""
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in block.splitlines()]
+    columns = [
+        [cell.strip() for cell in column if not re.fullmatch("[-: ]+", cell)] for column in zip(*rows, strict=False)
+    ]
+    widest = max((len(word) for column in columns for cell in column for word in cell.split()), default=0)
+    return sum(min(widest, max(map(len, column), default=0)) + len("  ") for column in columns)
 
 
 def one_line(value: object, to_markup: Callable[[str], str] = str) -> str:
