@@ -222,7 +222,7 @@ def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
 
 
 def ask_zeusd(index: int = 0, watts: float | None = None) -> None:
-    """Set the limit of a GPU, by its index in PCI order, through zeusd; None: only check that zeusd allows it.
+    """Set the limit of a GPU, by its index in PCI order, through zeusd. Without `watts`, only check the permission.
 
     Raises OSError if zeusd does not answer or refuses.
     """
