@@ -111,9 +111,10 @@ class PassKinds:
         # The backends by `id`; the backend of code that torch must not compile is `False`.
         backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
         if not self._is_skipped and any(backends.values()):
-            # The second name is that of torch 2.0 and 2.1.
-            rules = getattr(torch._dynamo, "trace_rules", None) or torch._dynamo.skipfiles
-            rules.add(__name__.partition(".")[0])
+            for name in ("trace_rules", "skipfiles"):  # before torch 2.3: the second
+                module = sys.modules.get("torch._dynamo." + name)
+                if hasattr(module, "add"):
+                    module.add(__name__.partition(".")[0])
             self._is_skipped = True
         return self._is_skipped
 
