@@ -149,7 +149,7 @@ def test_answer_and_report_command_are_one_line_each(tmp_path):
 def test_runs_on_several_devices_have_scaling_and_questions_without_failed_ones(tmp_path):
     runs = [trained(0, 100.0), ddp(1, 190.0), replace(ddp(2, 999.0), state="failed")]
     text, written = printed(tmp_path, runs, width=40)
-    assert "resnet152 on jpeg ddp x 2 64 weak 190 1.90" in text, "numbers are complete in a narrow terminal"
+    assert "resnet152 on ddp x 2 64 weak 190 1.90" in text, "numbers are complete in a narrow terminal"
     page = (tmp_path / "scaling.md").read_text()
     for content in (text, page):
         assert "Left out: 1 of 3 runs: not completed (failed)." in content
