@@ -100,7 +100,7 @@ CASES = {
                                             epoch(2, samples=1)]},
     "a warm-up without energy": {"windows": [epoch(0), epoch(1, energy_j=5.0)]},
     "an evaluation without energy": {"windows": [epoch(0, energy_j=20.0), val(0)]},
-    # 920 J in 3 x 1.53 s, uncertain by 3 x max(20 J, the mean power x 0.1 s) and 3 x the mean power x 0.1 s.
+    # 920 J in 3 x 1.53 s. Uncertainties: 3 x max(20 J, mean power x 0.1 s), and 3 x mean power x 0.1 s.
     "windows too short for their own energy": {"windows": short_windows(), "target_accuracy": 0.9},
     "too short in total": {"windows": [with_term(epoch(0), 20.0, 0.4), with_term(epoch(1), 0.0, 0.5)]},
     "counter that did not advance": {"windows": [with_term(epoch(n), 0.0, 0.9) for n in range(2)]},

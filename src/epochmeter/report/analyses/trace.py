@@ -42,8 +42,8 @@ def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) 
 def analyze(record: Record) -> TraceView:
     """Return the analysis of a run's trace; analyze it first if that has not been done, or raise TraceError.
 
-    Further values are the `command` that opens the run's timeline, the longest `groups` of modules with their time by
-    phase, and `flop_per_s` of operators and kernels with known FLOPs.
+    Further values: the `command` that opens the run's timeline, the longest `groups` of modules with their time by
+    phase, and `flop_per_s` of operators and kernels.
     """
     result = record.trace_analysis()
     if result is None:
