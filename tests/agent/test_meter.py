@@ -138,3 +138,11 @@ def test_meter_without_a_controller_measures_nothing(monkeypatch):
         assert [list(meter.batches(BATCHES)) for _ in meter.epochs(2)] == [BATCHES, BATCHES]
     assert math.isnan(meter.last.energy_j)
     assert meter.last.reason == "TypeError: 'NoneType' object is not callable"
+
+
+def test_override_without_a_value_is_refused_and_the_loop_continues(monkeypatch):
+    monkeypatch.setattr(hooks, "agent", None)
+    monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
+    meter = Meter("power_limit", "tracking=none")
+    assert list(meter.batches(BATCHES)) == BATCHES
+    assert "`power_limit` is not valid" in meter.last.reason

@@ -239,6 +239,9 @@ class Controller:
     """A controller, attached to this process, whose devices and meters are ready; `agent` has `Agent`'s arguments."""
 
     def __init__(self, overrides):
+        for override in overrides:
+            if "=" not in override:
+                raise ValueError("`{}` is not valid: give key=value, such as `power_limit=100`".format(override))
         reader, writer = os.pipe()
         command = [sys.argv[0] or "interactive", *sys.argv[1:]]
         if "ipykernel" in sys.modules:
