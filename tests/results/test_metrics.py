@@ -17,7 +17,7 @@ RATES = {
 }
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "g": "g", "hz": "Hz", "c": "C"}
 COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes|_bytes_per_sample|residency_")
-"""Metrics whose names contain that of a domain, part, phase, kind of memory or count, or `before` and `after`."""
+"""Metrics whose names are composed of a domain, part, phase, kind of memory or count, or of `before` or `after`."""
 
 
 def test_docs_explain_every_metric_with_its_unit_and_aggregation():

@@ -84,7 +84,7 @@ CASES = {
     "estimated": {"windows": [epoch(0, estimated_energy_j=20.0), val(0, estimated_energy_j=1.0)]},
     "a warm-up": {"windows": THREE},
     "no warm-up": {"windows": THREE, "warmup_epochs": 0},
-    # After a resumption, as after a pause, an epoch is no steady one.
+    # An epoch that was resumed or paused is not steady.
     **{key: {"windows": [*THREE[:2], epoch(2, e2e_s=50.0, keys={key: True}), epoch(3, e2e_s=6.0)],
              "steps": steps(100.0, 4.0, 50.0, 6.0)} for key in ("warmup", "paused")},
     "partial epoch": {"windows": [epoch(0, e2e_s=9.0), epoch(1, e2e_s=5.0, energy_j=3.0), PART],

@@ -39,7 +39,7 @@ def test_remaining_time_uses_the_median_of_measured_runs():
         ({}, [outcome(0, 600)], 1, "ETA: 2026-11-20 12:30 (3 x 0:10:00)"),
         ({0, 2}, [outcome(0, earlier=True), outcome(1, 600)], 1, "ETA: 2026-11-20 12:20 (2 x 0:10:00)"),
     ):
-        assert (Points().label(0), Points().forecast(0, [], NOON)) == ("", "")
-        assert POINTS.label(2) == "[3/4] run 2: batch=32"
         points = POINTS._replace(completed=frozenset(completed))
         assert points.forecast(number, outcomes, NOON) == eta
+    assert (Points().label(0), Points().forecast(0, [], NOON)) == ("", "")
+    assert POINTS.label(2) == "[3/4] run 2: batch=32"

@@ -111,7 +111,7 @@ class PassKinds:
         # The backends by `id`; the backend of code that torch must not compile is `False`.
         backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
         if not self._is_skipped and any(backends.values()):
-            for name in ("trace_rules", "skipfiles"):  # before torch 2.3: the second
+            for name in ("trace_rules", "skipfiles"):  # the second before torch 2.3
                 module = sys.modules.get("torch._dynamo." + name)
                 if hasattr(module, "add"):
                     module.add(__name__.partition(".")[0])
