@@ -103,7 +103,8 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
     An argument of a constructed object, such as a model, may be deleted: the constructor checks if it has a default.
     """
     if entry != "train" and {*MULTIRUN} & {*arguments}:
-        raise input_error("`-m` is only for `python src/train.py`: other commands have no sweeps", "leave out `-m`")
+        problem = "`-m` is only for `python src/train.py` and `python src/measure.py`: this command has no sweeps"
+        raise input_error(problem, "leave out `-m`")
     for argument in arguments:
         if argument.startswith("-"):
             continue
