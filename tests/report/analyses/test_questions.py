@@ -71,8 +71,9 @@ def test_text_of_each_host_and_of_unanswered_questions():
     assert_golden("questions", analyze([trained(0, 100.0), ddp(1)]), "unanswered")
     assert analyze([trained(0, 100.0), trained(1, 110.0, batch=128)]) is None, "a plain sweep has no questions"
     assert analyze([]) is None
-    script = ddp(1)
-    script.job.pop("batch")
-    assert analyze([trained(0, 100.0), script]).batches == [], "a measured script has no known batch size"
+    script = trained(1, 160.0, strategy="script", ranks=2)
+    script.job.pop("batch")  # of a measured script, it is not known
+    assert analyze([trained(0, 100.0), script]) is None
+    assert analyze([trained(0, 100.0), script, ddp(2)]).batches == []
     runs = [trained(0, 100.0, repeat=0), trained(1, 101.0, repeat=1), ddp(2, repeat=0), ddp(3, repeat=1)]
     assert [analyze(some).has_single_runs for some in (runs[:3], runs)] == [True, False]

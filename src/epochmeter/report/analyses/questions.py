@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from epochmeter.config.schema import SCRIPT
 from epochmeter.report.analyses import scaling
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.analyses.scaling import MEMORY, SPEED, WEAK, Scaling
@@ -105,10 +106,10 @@ class Questions:
 
 
 def analyze(rows: Sequence[Run]) -> Questions | None:
-    """Answer the questions; None if no run has a strategy other than `single` or is part of the lumi study."""
+    """Answer the questions; None if all runs are on one device or of scripts, and none is of the lumi study."""
     every = group_repeats(rows)
     is_study = any(row.keys.get("experiment", "").startswith("lumi/") for row in rows)
-    if not is_study and all(configuration.strategy == SINGLE for configuration in every):
+    if not is_study and all(configuration.strategy in (SINGLE, SCRIPT) for configuration in every):
         return None
     scaled = scaling.analyze(rows)
     ranks = [result for result in scaled.compared if result.strategy == DISTRIBUTED] if scaled else []
