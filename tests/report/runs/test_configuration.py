@@ -28,6 +28,12 @@ def test_repeats_on_one_host_are_one_configuration_with_a_title_of_its_own():
     models = ["resnet50", "resnet152"]
     runs = [trained(n, 9.0, model=name, typed={"model.name": name}) for n, name in enumerate(models)]
     assert [*titles(*runs)] == models, "without the override of its name"
+    script = replace(trained(2, 9.0), job={"model": {"name": "script"}})
+    assert [*titles(*(trained(n, 9.0, batch=n) for n in (8, 16)), script)] == [
+        "resnet152, batch 8",
+        "resnet152, batch 16",
+        "script",
+    ]
     hosts = titles(*(on_host(n, host) for n, host in enumerate(["nano", "orin", "nano"])))
     assert {title.rpartition(", ")[2]: numbers for title, numbers in hosts.items()} == {"nano": [0, 2], "orin": [1]}
     on = [on_host(0, "nano", 8), on_host(1, "h200", 8), on_host(2, "h200", 16)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from epochmeter.config.schema import SCRIPT
 from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint, grouped
 
 FIRST_KEYS = ("model", "dataset", "strategy", "batch")  # keys that come first in a title
@@ -191,7 +192,9 @@ def varied(configurations: Sequence[Configuration]) -> list[str]:
 def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
     jobs = [configuration.job for configuration in configurations]
     keys = dict.fromkeys(key for job in jobs for key in job if key not in NON_CONFIG_KEYS)
-    columns = {key: [job.get(key) for job in jobs] for key in keys}
+    is_script = [(job.get("model") or {}).get("name") == SCRIPT for job in jobs]  # a script lacks keys of a training
+    pairs = [*zip(jobs, is_script, strict=True)]
+    columns = {key: [job.get(key) for job, lacks_keys in pairs if key in job or not lacks_keys] for key in keys}
     differing = [key for key, values in columns.items() if values.count(values[0]) < len(values)]
     visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
     visible.sort(key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
