@@ -72,7 +72,7 @@ def test_text_of_each_host_and_of_unanswered_questions():
     assert analyze([trained(0, 100.0), trained(1, 110.0, batch=128)]) is None, "a plain sweep has no questions"
     assert analyze([]) is None
     script = trained(1, 160.0, strategy="script", ranks=2)
-    script.job.pop("batch")  # of a measured script, it is not known
+    script.job.pop("batch")  # unknown for a measured script
     assert analyze([trained(0, 100.0), script]) is None
     assert analyze([trained(0, 100.0), script, ddp(2)]).batches == []
     runs = [trained(0, 100.0, repeat=0), trained(1, 101.0, repeat=1), ddp(2, repeat=0), ddp(3, repeat=1)]

@@ -106,7 +106,7 @@ class Questions:
 
 
 def analyze(rows: Sequence[Run]) -> Questions | None:
-    """Answer the questions; None if all runs are on one device or of scripts, and none is of the lumi study."""
+    """Answer the questions; None without a training on several devices or a run of the lumi study."""
     every = group_repeats(rows)
     is_study = any(row.keys.get("experiment", "").startswith("lumi/") for row in rows)
     if not is_study and all(configuration.strategy in (SINGLE, SCRIPT) for configuration in every):

@@ -192,9 +192,9 @@ def varied(configurations: Sequence[Configuration]) -> list[str]:
 def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
     jobs = [configuration.job for configuration in configurations]
     keys = dict.fromkeys(key for job in jobs for key in job if key not in NON_CONFIG_KEYS)
-    is_script = [(job.get("model") or {}).get("name") == SCRIPT for job in jobs]  # a script lacks keys of a training
-    pairs = [*zip(jobs, is_script, strict=True)]
-    columns = {key: [job.get(key) for job, lacks_keys in pairs if key in job or not lacks_keys] for key in keys}
+    marked = [(job, (job.get("model") or {}).get("name") == SCRIPT) for job in jobs]
+    # A measured script lacks the keys of a training, which therefore do not differ from it.
+    columns = {key: [job.get(key) for job, is_script in marked if key in job or not is_script] for key in keys}
     differing = [key for key, values in columns.items() if values.count(values[0]) < len(values)]
     visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
     visible.sort(key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
