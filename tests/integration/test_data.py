@@ -44,7 +44,7 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
 @pytest.mark.system
 @pytest.mark.alone
 def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project):
-    overrides = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 1, "cache": None}
+    overrides = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 0, "cache": None}
     arguments = project.quick("-m", **overrides)
     done = project.run("train", *(text for text in arguments if not text.startswith("cache=")))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -58,8 +58,8 @@ def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project
     (sweep,) = project.sweeps()
     (analysis,) = json.loads((sweep / "stalls.json").read_text())
     t1, t3, t2 = (analysis["times_s"][name]["value"] for name in ("synthetic", "cached", "storage"))
-    assert t1 < t3
+    assert t1 < t3  # the same process preprocesses and trains
     assert analysis["fetch"]["value"] == pytest.approx(t2 - t3)
     assert analysis["preprocessing"]["value"] == pytest.approx(t3 - t1)
     assert analysis["fetch"]["low"] < analysis["fetch"]["value"] < analysis["fetch"]["high"]
-    assert "lenet on digits, batch 64, workers 1: " in " ".join(done.stdout.split())
+    assert "lenet on digits, batch 64, workers 0: " in " ".join(done.stdout.split())
