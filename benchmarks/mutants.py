@@ -199,9 +199,7 @@ MUTANTS = [
     Mutant(
         "report/analyses/best.py", "criteria.max_slowdown * fastest.time_s", "criteria.max_slowdown * group[0].time_s"
     ),
-    Mutant(
-        "report/analyses/stalls.py", "stall.value < -neglected_s and", "False and", "report/analyses/test_bottleneck.py"
-    ),
+    Mutant("report/analyses/stalls.py", "stall.value < -neglected_s and", "False and"),
     Mutant("report/analyses/gate.py", "elif within <= ALPHA:", "elif violation > ALPHA:"),
     Mutant("report/runs/run.py", "if self.state != COMPLETED:", "if False:", "report/runs/test_load.py"),
     Mutant("report/render.py", "-len(group[1])", "len(group[1])", "report/analyses/test_failures.py"),
