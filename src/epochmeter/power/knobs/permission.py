@@ -39,7 +39,7 @@ def driver_permission() -> tuple[str, str | None]:
         try:
             ask_zeusd()
         except OSError as error:
-            return "", str(error)
+            return "", f"start zeusd with gpu-control on the host ({error})"
         return "by zeusd", None
     if privilege.is_administrator():
         return "as root", None
