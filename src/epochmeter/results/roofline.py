@@ -15,7 +15,7 @@ GIGA = 1e9
 TERA = 1e12
 DATASHEETS: Mapping[str, Mapping[str, float]] = {
     "H100 PCIe": {"fp32": 51.2, "tf32": 378, "bf16": 756, "fp16": 756},
-    "H100 NVL": {"fp32": 60, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5},
+    "H100 NVL|H200 NVL": {"fp32": 60, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5},
     "H100|H200|GH200": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
     "A100": {"fp32": 19.5, "tf32": 156, "bf16": 312, "fp16": 312},
     "L40S": {"fp32": 91.6, "tf32": 183, "bf16": 362.05, "fp16": 362.05},
@@ -24,7 +24,6 @@ DATASHEETS: Mapping[str, Mapping[str, float]] = {
     "V100-PCIE": {"fp32": 14, "fp16": 112},
     "T4": {"fp32": 8.1, "fp16": 65},
     "MI300X": {"fp32": 163.4, "bf16": 1307.4, "fp16": 1307.4},
-    "MI250X": {"fp32": 47.9, "bf16": 383, "fp16": 383},
 }
 """Part of a GPU's name -> dense peak in TFLOP/s by precision, from datasheets (docs/utilization.md); first match."""
 TIMES = {"compute_s": "compute-bound", "memory_s": "memory-bound", "launch_s": "launch-bound", "data_s": "data-bound"}
@@ -54,16 +53,15 @@ def roofline_metrics(
     steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
     utilization = epoch_utilization(steady, run, convention) if "e2e_s" in steady else {}
     training, model = run.get("training", {}), run.get("model", {})
-    peaks = {f"peak_{name}": total_peak(training, name) for name in ("flop_per_s", "bytes_per_s")}
-    per_sample = {name: model.get(f"{name}_per_sample") for name in ("flops", "operator_bytes", "uncached_bytes")}
-    values: dict[str, float | None] = {**peaks, "datasheet_flop_per_s": datasheet_flop_per_s(training, precision)}
-    if per_sample["flops"] and per_sample["operator_bytes"]:
-        values["flop_per_byte"] = per_sample["flops"] / per_sample["operator_bytes"]
+    flop_per_s, bytes_per_s = (total_peak(training, name) for name in ("flop_per_s", "bytes_per_s"))
+    flops, used, uncached = (model.get(f"{name}_per_sample") for name in ("flops", "operator_bytes", "uncached_bytes"))
     samples, steps = steady.get("samples"), steady.get("steps")
-    if samples and steps and peaks["peak_flop_per_s"] and peaks["peak_bytes_per_s"] and per_sample["flops"] is not None:
-        values["compute_s"] = samples * per_sample["flops"] / peaks["peak_flop_per_s"]
-        if per_sample["uncached_bytes"] is not None:
-            values["memory_s"] = samples * per_sample["uncached_bytes"] / peaks["peak_bytes_per_s"]
+    values: dict[str, float | None] = {"peak_flop_per_s": flop_per_s, "peak_bytes_per_s": bytes_per_s}
+    values["datasheet_flop_per_s"] = datasheet_flop_per_s(training, precision)
+    values["flop_per_byte"] = flops / used if flops and used else None
+    if samples and steps and flop_per_s and bytes_per_s and flops is not None:
+        values["compute_s"] = samples * flops / flop_per_s
+        values["memory_s"] = None if uncached is None else samples * uncached / bytes_per_s
         values["launch_s"] = steps * model["operator_calls"] * training["peaks"]["launch_s"]
         values["data_s"] = steady["data_stall_s"]
     bounds = {f"roofline/{name}": value for name, value in values.items() if value is not None}
