@@ -28,6 +28,7 @@ KERNELS = [  # as in traces of V100, A100, H100 and MI250
     ("void flash_bwd_dq_dk_dv_loop_seqk_kernel<Flash_bwd_kernel_traits<64, cutlass::bfloat16_t>>", "bf16", True),
     ("fmha_cutlassF_f16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", "fp16", True),
     ("triton_poi_fused_relu_0", "unknown", None),
+    ("triton_tem_fused_addmm_native_layer_norm_bf16_1", "unknown", None),
     ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>", "bf16", False),
     ("void at::native::elementwise_kernel<128, 2, at::native::CUDAFunctor_add<double>>", "fp64", False),
     ("Cijk_Ailk_Bjlk_SB_MT64x16x16_MI16x16x1_SN_LDSB0_ISA90a", "fp32", True),

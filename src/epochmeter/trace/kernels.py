@@ -34,7 +34,7 @@ PLAIN_CORES = re.compile(
     r"|[dw]grad_(alg0_)?engine|implicit_convolve|winograd|fft2d|multi_tensor_apply|nhwcTo|nchwTo|gcgemm",
     re.I,
 )
-"""Kernels that are known not to use tensor cores. For all others it is unknown, as for kernels of Triton."""
+"""Kernels that are known not to use tensor cores. For all others it is unknown."""
 
 
 class KernelClass(NamedTuple):
@@ -48,6 +48,8 @@ class KernelClass(NamedTuple):
 @cache
 def classify(name: str) -> KernelClass:
     """Classify a kernel by its demangled or mangled name."""
+    if name.startswith("triton_"):  # named after the operators that it replaces, not after its instructions
+        return KernelClass(False, "unknown", None)
     matching = (precision for precision, pattern in PRECISIONS.items() if re.search(pattern, name, re.IGNORECASE))
     precision = next(matching, "unknown")
     if COMMUNICATION.search(name):
