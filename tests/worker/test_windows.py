@@ -9,6 +9,7 @@ from worker import ranked
 from worker.data.test_timed_dataset import Holed
 
 from epochmeter.shared.protocol import WindowMeasured, WindowOpening
+from epochmeter.shared.record import Record
 from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
 from epochmeter.worker.loop import EpochStats
@@ -21,8 +22,8 @@ NEVER = SimpleNamespace(count=0)
 """Suspensions of a process that is never suspended."""
 
 
-def consume(batches):
-    stats = EpochStats(NUMBERS)
+def consume(batches, task=NUMBERS):
+    stats = EpochStats(task)
     for inputs, targets in batches:
         stats.add(torch.tensor(0.5), inputs, targets)
     return stats
@@ -60,6 +61,15 @@ def test_skipped_samples_are_reported_and_loader_times_and_learning_rate_for_tra
         assert names & complete.parts.keys() == (names if window == "epoch" else set())
     training = measure(runner, "epoch", skip=False).parts
     assert (training["learning_rate"], training["images"], training["samples"]) == (0.01, 5, 5)
+
+
+def test_step_whose_targets_are_all_ignored_has_no_mean_loss(runner, tmp_path):
+    windows, _, trainer = runner()
+    ignoring = Regression("mse_loss")
+    ignoring.weight = lambda targets: 0
+    trainer.train_epoch = lambda batches: consume(batches, ignoring)
+    windows.epoch(0, make_steps(2))
+    assert [math.isnan(loss) for loss in Record(tmp_path).losses()] == [True, True]
 
 
 def make_steps(count):

@@ -75,5 +75,9 @@ class WindowRunner:
         steps = zip(*self._strategy.all_gather(list(zip(stats.losses(), stats.weights()))))
         if self._strategy.rank == 0:
             self._record.append_steps(rows)
-            means = [sum(loss * weight for loss, weight in step) / sum(weight for _, weight in step) for step in steps]
-            self._record.append_losses(array("f", means))
+            self._record.append_losses(array("f", map(_mean_loss, steps)))
+
+
+def _mean_loss(step):
+    """Return the mean loss of a step over the samples of all ranks; NaN if all samples are ignored."""
+    return sum(loss * weight for loss, weight in step) / (sum(weight for _, weight in step) or math.nan)
