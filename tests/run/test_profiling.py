@@ -148,13 +148,15 @@ def test_the_analysis_is_written_into_the_run_folder_and_a_failed_or_slow_one_ha
     assert Record(tmp_path).trace_analysis() is None
 
 
-def test_failure_during_the_trace_is_only_a_note():
+def test_failure_during_or_after_the_trace_is_only_a_note(tmp_path):
     def messages():
-        yield TraceFailed("no trace")
-        raise WorkerError("oom", "the kernel killed the worker")
+        yield TraceFailed("slow")
+        raise WorkerError("oom", "killed")
 
-    assert finish_trace(iter([TraceFailed("slow")]), None, None) == ["slow"]
-    assert finish_trace(messages(), None, None) == ["no trace: the kernel killed the worker"]
+    plan = SimpleNamespace(record=Record(tmp_path))
+    assert finish_trace(messages(), plan, None) == ["slow", "no trace: killed"]
+    (tmp_path / "trace.json.gz").write_bytes(b"")
+    assert finish_trace(messages(), plan, None) == ["slow", "the process failed after the trace: killed"]
 
 
 PARTS_DIFFER = "the parts of the total are sampled at different times."

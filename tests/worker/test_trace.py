@@ -2,6 +2,7 @@ import copy
 import gzip
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,12 @@ from epochmeter.trace.kineto import load
 from epochmeter.worker.trace import NsightTrace, TorchTrace, module_ranges
 
 
-def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path):
+def write_to_a_full_disk(profiler, path):
+    Path(path).write_text("{")
+    raise OSError("the disk is full")
+
+
+def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path, monkeypatch):
     path, drawn = tmp_path / "trace.json.gz", itertools.count()
 
     def multiply(batches):
@@ -25,6 +31,11 @@ def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path):
     endless = (torch.ones(3) for _ in drawn)
     with pytest.raises(RuntimeError, match="out of memory"):
         TorchTrace().record_trace(str(path), endless, fail)
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as disk:
+        disk.setattr(torch.profiler.profile, "export_chrome_trace", write_to_a_full_disk)
+        with pytest.raises(OSError, match="full"):
+            TorchTrace(1, 1).record_trace(str(path), itertools.repeat(torch.ones(3)), multiply)
     assert list(tmp_path.iterdir()) == []
     TorchTrace(warmup_steps=1, steps=2).record_trace(str(path), endless, multiply)
     assert list(tmp_path.iterdir()) == [path]

@@ -33,8 +33,9 @@ def finish_trace(messages: Iterator[Message], plan: Plan, meter: Meter) -> list[
                     notes.append(message.reason)
                 case Traced():
                     plan.describe(traced=traced_power(message, plan, meter))
-    except WorkerError as error:
-        return [f"no trace: {error}"]
+    except WorkerError as error:  # the trace is written before the memory by kind is measured
+        failure = "the process failed after the trace" if (plan.record.folder / TRACE).exists() else "no trace"
+        notes.append(f"{failure}: {error}")
     return notes
 
 

@@ -61,8 +61,12 @@ class TorchTrace:
                     opened_ns = monotonic_ns()
         if self.traced_ns is not None:  # else the steps ended early
             partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
-            profiler.export_chrome_trace(partial)
-            os.replace(partial, path)
+            try:
+                profiler.export_chrome_trace(partial)
+                os.replace(partial, path)
+            finally:
+                if os.path.exists(partial):
+                    os.remove(partial)  # frees the disk space for the final summary
 
 
 class NsightTrace(TorchTrace):
