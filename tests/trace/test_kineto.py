@@ -46,7 +46,7 @@ def test_order_layout_and_chunks_of_events_do_not_matter(tmp_path, kineto, monke
         assert found.step.tolist() == trace.step.tolist()
 
 
-def test_impossible_times_and_events_after_the_limit_are_left_out_and_counted(tmp_path, kineto, monkeypatch):
+def test_impossible_times_are_left_out_and_counted_and_too_many_events_are_an_error(tmp_path, kineto, monkeypatch):
     far = ((1050 - 7200e6, 5), (1050 + 7200e6, 5), (1050, 7200e6))
     for start, duration in ((1050, -5), *far, (float("nan"), 5), (1050, 10**400)):
         kineto.host("aten::add", start, duration)
@@ -54,7 +54,8 @@ def test_impossible_times_and_events_after_the_limit_are_left_out_and_counted(tm
     reasons = {"with a negative duration": 1, "more than an hour from the others": 3, "without a time": 2}
     assert (trace.left_out, trace.end_ns.max()) == (reasons, 200_000)
     monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 2)
-    assert kineto.load(tmp_path).left_out["after the limit"] == 5 + 3 - 2
+    with pytest.raises(TraceError, match="more than 2 events; reduce"):
+        kineto.load(tmp_path)
 
 
 def test_arguments_of_other_types_and_numbers_that_json_does_not_have_are_unknown(tmp_path, kineto):

@@ -21,7 +21,7 @@ from epochmeter.trace.attribution import Attribution, attribute
 from epochmeter.trace.device import IDLE_CAUSES, measure_device
 from epochmeter.trace.energy import TracedPower, read_power
 from epochmeter.trace.kernels import PRECISIONS
-from epochmeter.trace.kineto import MAX_EVENTS, TOO_MANY, Category, Trace, TraceError, load
+from epochmeter.trace.kineto import Category, Trace, TraceError, load
 from epochmeter.trace.nsight import NsightError, analyze_pipes
 
 RATIOS = {
@@ -80,17 +80,14 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         `metrics` (names without `trace/`), `missing` (why metrics are absent), `device` of `measure_device`,
         `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
     """
-    result: dict[str, Any] = {"metrics": {}, "device": None, "attribution": None, "left_out": dict(trace.left_out)}
-    if TOO_MANY in trace.left_out:
-        return {**result, "missing": [f"the trace is too large: it has more than {MAX_EVENTS:,} events"]}
     device = measure_device(trace)
     attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None
     return {
-        **result,
         "metrics": _metrics(trace, device, attribution, untraced_s),
         "missing": [*_missing(trace, device, attribution, untraced_s, power if isinstance(power, str) else "")],
         "device": device or None,
         "attribution": asdict(attribution) if attribution else None,
+        "left_out": trace.left_out,
     }
 
 

@@ -11,7 +11,6 @@ import math
 import re
 import zlib
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cached_property
@@ -25,8 +24,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-MAX_EVENTS, TOO_MANY = 4_000_000, "after the limit"
-"""Largest number of events that are kept, and the reason why later events are left out."""
+MAX_EVENTS = 4_000_000  # in a trace; more are an error
 CHUNK_CHARACTERS = 1 << 22
 MAX_EVENT_CHARACTERS = 1 << 24  # also of the text before the first event
 NS_PER_US = 1000
@@ -90,35 +88,47 @@ class Trace:
     sequence: Ints  # autograd's, shared by a forward operator and its backward node
     blocks_per_sm: Floats  # thread blocks of the kernel per streaming multiprocessor (SM)
     occupancy: Floats  # achieved occupancy as estimated by Kineto, a fraction
+    left_out: dict[str, int]  # number of events by reason
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
         names: dict[str, int] = {}
         threads: dict[tuple[str, str], int] = {}
         shapes: dict[str, tuple[int, Any]] = {}
         rows = array("d")
-        self.left_out: Counter[str] = Counter()  # number of events by reason
-        for event, *numbers in _timed(events, self.left_out):
+        for event in events:
+            category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
+            if category is None:
+                continue
             arguments = event["args"] if isinstance(event.get("args"), dict) else {}
             sizes, thread = arguments.get("Input Dims"), (str(event.get("pid")), str(event.get("tid")))
-            rows.extend(numbers)
+            rows.extend((_number(event.get("ts")), _number(event.get("dur", 0)), category))
             rows.append(names.setdefault(str(event.get("name")), len(names)))
             rows.append(threads.setdefault(thread, len(threads)))
             rows.append(NONE if sizes is None else shapes.setdefault(repr(sizes), (len(shapes), sizes))[0])
-            for key, unknown in ARGUMENTS.items():
-                rows.append(_number(arguments[key], unknown) if key in arguments else unknown)
-        if not rows:
-            raise ValueError("it has no events")
+            rows.extend(_number(arguments.get(key), unknown) for key, unknown in ARGUMENTS.items())
+            if len(rows) > MAX_EVENTS * len(COLUMNS):
+                raise TraceError(f"the trace has more than {MAX_EVENTS:,} events; reduce `profiler.steps`")
         self.names, self.threads, self.shapes = [*names], [*threads], [sizes for _, sizes in shapes.values()]
         self._set_columns(np.frombuffer(rows).reshape(-1, len(COLUMNS)))
 
     def _set_columns(self, rows: Floats) -> None:
-        """Sort the events by their start, and leave out events far from the median start."""
+        """Leave out the events whose time is unknown or impossible, and sort the others by their start."""
         start_us, duration_us = rows[:, 0], rows[:, 1]
-        near = (np.abs(start_us - np.median(start_us)) <= MAX_DISTANCE_US) & (duration_us <= MAX_DISTANCE_US)
-        self.left_out += Counter({"more than an hour from the others": int((~near).sum())})
+        is_unknown, is_negative = np.isnan(start_us + duration_us), duration_us < 0
+        is_timed = ~(is_unknown | is_negative)
+        if not is_timed.any():
+            raise ValueError("it has no events")
+        distance_us = np.maximum(np.abs(start_us - np.median(start_us[is_timed])), duration_us)
+        is_far = is_timed & (distance_us > MAX_DISTANCE_US)
+        reasons = {
+            "without a time": is_unknown,
+            "with a negative duration": is_negative,
+            "more than an hour from the others": is_far,
+        }
+        self.left_out = {reason: int(events.sum()) for reason, events in reasons.items() if events.any()}
+        rows = rows[is_timed & ~is_far]
         # If two events start at the same time, the longer one is the caller.
-        order = np.lexsort((-duration_us, start_us))
-        start_us, duration_us, *integers, blocks_per_sm, occupancy = rows[order[near[order]]].T
+        start_us, duration_us, *integers, blocks_per_sm, occupancy = rows[np.lexsort((-rows[:, 1], rows[:, 0]))].T
         self.start_ns = np.rint((start_us - start_us[0]) * NS_PER_US).astype(np.int64)
         self.duration_ns = np.rint(duration_us * NS_PER_US).astype(np.int64)
         columns = np.array(integers).astype(np.int64)
@@ -169,12 +179,14 @@ class Trace:
 
 
 def load(path: Path) -> Trace:
-    """Read a trace, plain or compressed with gzip; TraceError if it is missing, damaged, or no trace of torch."""
+    """Read a trace, plain or compressed with gzip; TraceError if it is missing, damaged or too large."""
     try:
         with open(path, "rb") as file:
             is_compressed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rt", encoding="utf-8") if is_compressed else open(path, encoding="utf-8") as text:
             return Trace(_events(text))
+    except TraceError:
+        raise
     except OSError as error:  # includes a file that is not, or not completely, compressed
         raise TraceError(f"cannot read the trace {path}: {error.strerror or error}") from error
     except (EOFError, ValueError, zlib.error) as error:
@@ -184,10 +196,8 @@ def load(path: Path) -> Trace:
 def _events(file: IO[str]) -> Iterator[dict[str, Any]]:
     """Decode the events of a file one by one, with as many reads as each needs."""
     decoder, text = json.JSONDecoder(), file.read(MAX_EVENT_CHARACTERS)
-    if not text.strip():
-        raise ValueError("it is empty")
     if not (header := HEADER.match(text)):
-        raise ValueError("it has no `traceEvents`")
+        raise ValueError("it has no `traceEvents`" if text.strip() else "it is empty")
     at = header.end()
     while not text.startswith("]", at := SEPARATORS.match(text, at).end()):  # type: ignore[union-attr]
         try:
@@ -203,27 +213,6 @@ def _events(file: IO[str]) -> Iterator[dict[str, Any]]:
         else:
             if isinstance(event, dict):
                 yield event
-
-
-def _timed(
-    events: Iterable[Mapping[str, Any]], left_out: Counter[str]
-) -> Iterator[tuple[Mapping[str, Any], float, float, Category]]:
-    """Yield the events of known categories with their start and duration; count those that are left out."""
-    kept = 0
-    for event in events:
-        category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
-        if category is None:
-            continue
-        start_us, duration_us = _number(event.get("ts")), _number(event.get("dur", 0))
-        if math.isnan(start_us + duration_us):
-            left_out["without a time"] += 1
-        elif duration_us < 0:
-            left_out["with a negative duration"] += 1
-        elif kept >= MAX_EVENTS:
-            left_out[TOO_MANY] += 1
-        else:
-            kept += 1
-            yield event, start_us, duration_us, category
 
 
 def _number(value: Any, unknown: float = math.nan) -> float:
