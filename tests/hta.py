@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epochmeter.trace.device import IDLE_CAUSES, device_times_ns, is_running, stretches
+from epochmeter.trace.device import IDLE_CAUSES, device_times_ns, stretches
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import DEVICE, Category
 
@@ -15,11 +15,8 @@ def figures(trace):
     device = trace.where(*DEVICE)
     kernels = device[trace.category[device] == Category.KERNEL]
     communicates = np.array([classify(name).is_communication for name in trace.names])[trace.name[kernels]]
-    start_ns, lasts_ns = stretches(trace, device)
-    compute, communication, memory = (
-        is_running(trace, events, start_ns)
-        for events in (kernels[~communicates], kernels[communicates], trace.where(Category.COPY))
-    )
+    groups = kernels[~communicates], kernels[communicates], trace.where(Category.COPY)
+    _, lasts_ns, (compute, communication, memory) = stretches(trace, groups)
     active = compute | communication | memory
 
     def fraction(part, of=slice(None)):

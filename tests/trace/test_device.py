@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kineto import Kineto
 
-from epochmeter.trace.device import IDLE_CAUSES, is_running, measure_device, stretches
+from epochmeter.trace.device import IDLE_CAUSES, measure_device, stretches
 
 US = 1e-6
 
@@ -33,9 +33,8 @@ def test_stretches_in_which_events_run_agree_with_a_raster():
         raster = np.zeros(60, bool)
         for begin, end in zip(start_ns[:6], trace.end_ns[:6], strict=True):
             raster[begin:end] = True
-        begins_ns, lasts_ns = stretches(trace, np.arange(12), (5, 40))
-        running = np.repeat(is_running(trace, np.arange(6), begins_ns), lasts_ns)
-        assert running.tolist() == raster[begins_ns[0] : begins_ns[-1]].tolist()
+        begins_ns, lasts_ns, (running, _) = stretches(trace, (np.arange(6), np.arange(6, 12)), (5, 40))
+        assert np.repeat(running, lasts_ns).tolist() == raster[begins_ns[0] : begins_ns[-1]].tolist()
 
 
 def test_busy_time_is_the_union_over_streams_and_kernels_count_for_the_step_that_launched_them(kineto, tmp_path):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.trace.device import is_running, stretches, weighted_mean
+from epochmeter.trace.device import stretches, weighted_mean
 from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import NONE, Bools, Category, Floats, Ints, Trace
@@ -82,13 +82,12 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
 
 
 def _attribute_host(trace: Trace, owners: Owners, power: TracedPower | None) -> Attribution:
-    threads = [owners.threads[thread] for thread in np.unique(trace.steps[:, 3]).tolist()]
-    begin_ns = np.concatenate([thread.begin_ns for thread in threads])
-    events = np.concatenate([thread.innermost for thread in threads])
+    thread = owners.threads[int(trace.steps[0, 3])]
+    begin_ns, events = np.array(thread.begin_ns), np.array(thread.innermost)
     counted = (events != NONE) & (trace.step[events] != NONE)
     lengths_ns = np.diff(begin_ns, append=begin_ns[-1])
     result = _divide(trace, owners, events[counted], lengths_ns[counted], "host")
-    if power and len(threads) == 1:
+    if power:
         _add_energy(result, trace, owners, begin_ns, events, np.zeros(len(events), bool), power)
     return result
 
@@ -184,8 +183,8 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
     fractions = {}
     for thread in np.unique(trace.thread[operators]):
         own = operators[trace.thread[operators] == thread]
-        start_ns, lasts_ns = stretches(trace, own)
-        fractions[trace.threads[thread][1]] = int(lasts_ns[is_running(trace, own, start_ns)].sum()) / wall_ns
+        _, lasts_ns, (runs,) = stretches(trace, [own])
+        fractions[trace.threads[thread][1]] = int(lasts_ns[runs].sum()) / wall_ns
     return fractions
 
 

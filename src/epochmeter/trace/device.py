@@ -20,23 +20,18 @@ IDLE_CAUSES = ("copy", "data", "sync", "launch", "other")
 LAST_NS = np.iinfo(np.int64).max
 
 
-def stretches(trace: Trace, events: Ints, times_ns: Sequence[int] = ()) -> tuple[Ints, Ints]:
-    """Divide the time at the starts and ends of events, and at further times; return starts and lengths in ns.
+def stretches(trace: Trace, groups: Sequence[Ints], times_ns: Sequence[int] = ()) -> tuple[Ints, Ints, list[Bools]]:
+    """Divide the time at the starts and ends of all events in groups of events, and at further times.
 
-    The last stretch has no length.
+    Returns:
+        Starts and lengths of the stretches of time in ns, of which the last has no length; and for each group, in
+        which stretches one of its events runs.
     """
-    start_ns = np.unique(np.concatenate([trace.start_ns[events], trace.end_ns[events], np.array(times_ns, np.int64)]))
-    return start_ns, np.diff(start_ns, append=start_ns[-1:])
-
-
-def is_running(trace: Trace, events: Ints, start_ns: Ints) -> Bools:
-    """Return in which stretches an event runs; `start_ns` includes the starts and ends of all events."""
-    begun, ended = (
-        np.bincount(np.searchsorted(start_ns, times_ns[events]), minlength=len(start_ns))
-        for times_ns in (trace.start_ns, trace.end_ns)
-    )
-    running: Bools = np.cumsum(begun - ended) > 0
-    return running
+    edges_ns = [times_ns[group] for group in groups for times_ns in (trace.start_ns, trace.end_ns)]
+    start_ns = np.unique(np.concatenate([*edges_ns, np.array(times_ns, np.int64)]))
+    changes = [np.bincount(np.searchsorted(start_ns, edge_ns), minlength=len(start_ns)) for edge_ns in edges_ns]
+    running = [np.cumsum(begun - ended) > 0 for begun, ended in zip(changes[::2], changes[1::2], strict=True)]
+    return start_ns, np.diff(start_ns, append=start_ns[-1:]), running
 
 
 def measure_device(trace: Trace) -> dict[str, float]:
@@ -87,11 +82,9 @@ def device_times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> 
     kernels = activities[is_kernel]
     communicates = np.array([classify(name).is_communication for name in trace.names])[trace.name[kernels]]
     waits, calls = trace.where(*HOST, name=DATA_WAIT), trace.where(Category.RUNTIME, name=SYNCHRONIZATION)
-    start_ns, lasts_ns = stretches(trace, np.concatenate([activities, waits, calls]), window)
-    compute, communication, copy, data, synchronizing = (
-        is_running(trace, events, start_ns)
-        for events in (kernels[~communicates], kernels[communicates], activities[~is_kernel], waits, calls)
-    )
+    groups = kernels[~communicates], kernels[communicates], activities[~is_kernel], waits, calls
+    start_ns, lasts_ns, running = stretches(trace, groups, window)
+    compute, communication, copy, data, synchronizing = running
     busy = compute | communication
     gap = ~(busy | copy) & (start_ns >= window[0]) & (start_ns < window[1])
     idle_since_ns, launched_ns = _idle_since_and_launch_ns(trace, activities, window[0], start_ns)

@@ -18,7 +18,7 @@ FURTHER_MODULES = [("(training loop)", ""), ("(outside modules)", ""), ("(optimi
 """Python code outside operators; operators that no module calls, such as the loss; the optimizer; the wait for data."""
 TRAINING_LOOP, OUTSIDE, OPTIMIZER_STEP, DATA_LOADING = range(len(FURTHER_MODULES))
 MODEL = "(model)"
-MODULE = re.compile(r"(?:module: |nn\.Module: )(.*?)(?: \((\w+)\))?")
+MODULE = re.compile(r"module: (.*?)(?: \((\w+)\))?")
 NODE = "autograd::engine::evaluate_function"
 RANGES = (
     (STEP_NAME, (TRAINING_LOOP, LOOP)),

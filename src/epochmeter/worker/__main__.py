@@ -131,7 +131,7 @@ def record_profile(record, job, strategy, trainer, loader, connection):
         if not is_peer_rank_error(error):
             connection.send(TraceFailed("no {}: {}".format(missing, describe_failure(error, job)[1])))
     if profiler.traced_ns:
-        connection.send(Traced(*profiler.traced_ns, wall_offset_ns(), loader.loads()))
+        connection.send(Traced(*profiler.traced_ns, wall_offset_ns(), loader.load_times()))
 
 
 def train_under_nsight(record, connection):

@@ -31,8 +31,8 @@ class Checkpoint:
             return 0, False
         self._trainer.load(state["learner"])
         rank_state = state["ranks"][self._strategy.rank]
-        for loader, numbers in zip(self._loaders, rank_state["loaders"]):
-            loader.load(numbers)
+        for loader, loader_state in zip(self._loaders, rank_state["loaders"]):
+            loader.load(loader_state)
         rng.set_state(rank_state["numbers"])
         return state["epochs"], state["ended"]
 

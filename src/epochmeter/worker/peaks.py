@@ -59,9 +59,9 @@ def device_peaks(job, run, host, device):
 
 def measure_peaks(device, precision):
     """Measure the peaks: square matrix products in each layout of a training step, copies, and calls without work."""
-    random = torch.Generator(device=device)
+    generator = torch.Generator(device=device)
     with torch.no_grad():
-        flop_per_s = _peak_flop_per_s(device, DTYPES[precision], random)
+        flop_per_s = _peak_flop_per_s(device, DTYPES[precision], generator)
         source = torch.zeros(COPY_BYTES[device.type] // 4, device=device)
         target = torch.zeros_like(source)
         bytes_per_s = 2 * COPY_BYTES[device.type] / _call_s(partial(target.copy_, source), device)
@@ -73,11 +73,11 @@ def measure_peaks(device, precision):
     return {"flop_per_s": flop_per_s, "bytes_per_s": bytes_per_s, "launch_s": launch_s}
 
 
-def _peak_flop_per_s(device, dtype, random):
+def _peak_flop_per_s(device, dtype, generator):
     size, call_s = MIN_SIZE // 2, 0.0
     while size < MAX_SIZE and call_s < LONG_CALL_S:
         size *= 2
-        first, second = (torch.randn(size, size, generator=random, device=device).to(dtype) for _ in range(2))
+        first, second = (torch.randn(size, size, generator=generator, device=device).to(dtype) for _ in range(2))
         result = torch.empty_like(first)
         call_s = _call_s(partial(torch.mm, first, second, out=result), device, chunks=3, chunk_s=0)
     layouts = ((first, second), (first, second.t()), (first.t(), second))  # the last two: the gradients

@@ -17,11 +17,11 @@ class Classification:
     def __init__(self, auxiliary):
         self._auxiliary = auxiliary
 
-    def example(self, dataset, count, numbers):
+    def example(self, dataset, count, generator):
         """Return random images (count, channels, size, size) and class indices (count,)."""
         size = dataset["size"]
-        images = torch.randn(count, dataset["channels"], size, size, generator=numbers)
-        return images, torch.randint(dataset["classes"], (count,), generator=numbers)
+        images = torch.randn(count, dataset["channels"], size, size, generator=generator)
+        return images, torch.randint(dataset["classes"], (count,), generator=generator)
 
     def loss(self, outputs, targets):
         if isinstance(outputs, tuple):
@@ -48,10 +48,10 @@ class Regression:
             raise ValueError("task.loss={}: give one of {}.".format(loss, ", ".join(losses)))
         self.loss = getattr(functional, loss)
 
-    def example(self, dataset, count, numbers):
+    def example(self, dataset, count, generator):
         """Return random inputs (count, features) and targets (count, 1)."""
-        inputs = torch.randn(count, dataset["features"], generator=numbers)
-        return inputs, torch.randn(count, 1, generator=numbers)
+        inputs = torch.randn(count, dataset["features"], generator=generator)
+        return inputs, torch.randn(count, 1, generator=generator)
 
     def weight(self, targets):
         return len(targets)
@@ -69,10 +69,10 @@ class Translation:
 
     unit = "tokens"
 
-    def example(self, dataset, count, numbers):
+    def example(self, dataset, count, generator):
         """Return random ((source, shifted target), target), each (count, length)."""
         shape = (count, dataset["length"])
-        source, shifted, target = (torch.randint(1, dataset["words"], shape, generator=numbers) for _ in range(3))
+        source, shifted, target = (torch.randint(1, dataset["words"], shape, generator=generator) for _ in range(3))
         return (source, shifted), target
 
     def loss(self, outputs, targets):

@@ -28,7 +28,7 @@ def order(loader):
 def test_pass_can_be_cut_and_drop_last_applies_only_to_training(workers):
     loader = training(workers=workers)
     assert len(order(islice(loader, 2))) == 8
-    assert len(loader.loads()) == 2
+    assert len(loader.load_times()) == 2
     assert sorted(order(loader)) == list(range(10))
     config = {**JOB, "drop_last": True, "workers": workers}
     dropping, validation = (make_loader(SAMPLES, config, Single(1), False, is_train) for is_train in (True, False))

@@ -166,8 +166,10 @@ def test_times_arrive_from_dataloader_workers(workers):
     assert parts["loader_read_s"] >= 6 * 0.005
     assert parts["loader_preprocess_s"] >= parts["loader_decode_s"] >= 6 * 0.003
     assert parts["loader_read_s"] + parts["loader_preprocess_s"] <= elapsed_s * max(1, workers)
-    assert [worker for *_, worker in loaded.loads()] == [number % workers if workers else -1 for number in range(2)]
-    assert all(0 <= begin_ns * 1e-9 - start < elapsed_s for *_, begin_ns, _ in loaded.loads())
+    assert [worker for *_, worker in loaded.load_times()] == [
+        number % workers if workers else -1 for number in range(2)
+    ]
+    assert all(0 <= begin_ns * 1e-9 - start < elapsed_s for *_, begin_ns, _ in loaded.load_times())
 
 
 def test_stall_model_matches_the_literature():

@@ -70,10 +70,11 @@ def flop_rates(
     seconds = Counter[str]()
     for row in attribution.get("operators", ()):
         seconds[names[row["name"]]] += row["total_s"]
-    measured = {name: plain for name, plain in names.items() if seconds[plain] and plain in counted}
-    rates = {name: counted[plain]["flops"] * steps / seconds[plain] for name, plain in measured.items()}
-    rates |= {row["name"]: row["flops"] / row["total_s"] for row in attribution.get("kernels", ()) if row.get("flops")}
-    return {name: rate for name, rate in rates.items() if rate}
+    flops = {name: counted[plain]["flops"] * steps for name, plain in names.items() if plain in counted}
+    rates = {name: count / seconds[names[name]] for name, count in flops.items() if count and seconds[names[name]]}
+    return rates | {
+        row["name"]: row["flops"] / row["total_s"] for row in attribution.get("kernels", ()) if row.get("flops")
+    }
 
 
 def group_modules(modules: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, float]]:

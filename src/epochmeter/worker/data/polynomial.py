@@ -10,11 +10,11 @@ class Polynomial:
     """
 
     def __init__(self, folder, split, transform, count, features, seed):
-        numbers = torch.Generator().manual_seed(seed)
-        weights, bias = 5 * torch.randn(features, generator=numbers), 5 * torch.randn((), generator=numbers)
+        generator = torch.Generator().manual_seed(seed)
+        weights, bias = 5 * torch.randn(features, generator=generator), 5 * torch.randn((), generator=generator)
         if split != "train":
-            numbers, count = torch.Generator().manual_seed(seed + 1), max(1, count // 5)
-        self._x = torch.randn(count, generator=numbers)
+            generator, count = torch.Generator().manual_seed(seed + 1), max(1, count // 5)
+        self._x = torch.randn(count, generator=generator)
         self._y = (raise_to_powers(self._x, features) @ weights + bias).unsqueeze(1)
         self._transform = transform
 

@@ -18,9 +18,9 @@ class SyntheticBatches:
     def __init__(self, count, job, task, pinned, drop_last=False):
         self.count, self._batch = count, job["batch"]
         self._steps = count // self._batch if drop_last else -(-count // self._batch)
-        numbers, sizes, self._batches = torch.Generator().manual_seed(job["seed"]), [], []
+        generator, sizes, self._batches = torch.Generator().manual_seed(job["seed"]), [], []
         while not self._batches or len(self._batches) < min(self._steps, MAX_BYTES // max(1, sum(sizes))):
-            batch = task.example(job["dataset"], min(self._batch, count), numbers)
+            batch = task.example(job["dataset"], min(self._batch, count), generator)
             self._batches.append(map_tensors(torch.Tensor.pin_memory, batch, "pin_memory") if pinned else batch)
             if not sizes:
                 map_tensors(lambda tensor: sizes.append(tensor.numel() * tensor.element_size()), batch)
@@ -39,7 +39,7 @@ class SyntheticBatches:
     def load(self, state):
         pass
 
-    def loads(self):
+    def load_times(self):
         return []
 
     def parts(self, rows):

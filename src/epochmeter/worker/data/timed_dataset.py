@@ -133,7 +133,7 @@ class TimedLoader(DataLoader):
             message = "none of {} samples could be read; the first: {}. Check the dataset's folder."
             raise RuntimeError(message.format(self._skipped, self.bad[0] if self.bad else "none"))
 
-    def loads(self):
+    def load_times(self):
         """Return the times of each batch of the last pass, as `TimedDataset` has them."""
         return [list(self._times[first : first + TIMES]) for first in range(0, len(self._times), TIMES)]
 
