@@ -113,6 +113,7 @@ def nvml(nvml_stub, open_folder, monkeypatch):
     monkeypatch.setattr(nvml_client, "LIBRARY", library)
     monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(library))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(nvml_client, "list_gpus", nvml_client.list_gpus.__wrapped__)  # those of the stub, not cached
     monkeypatch.setenv("STUB_LIMIT", str(open_folder / "limit"))
     monkeypatch.setenv("STUB", "")
 

@@ -138,10 +138,14 @@ class Daemon(BaseHTTPRequestHandler):
     """The part of zeusd that sets a limit."""
 
     limit_file = refusal = None
-    groups = ("gpu-read", "gpu-control")
+    groups, gpus = ("gpu-read", "gpu-control"), 2
 
     def do_GET(self):
-        devices = {"gpus": [{"id": 0, "name": "stub"}], "cpus": [], "auth_required": False}
+        devices = {
+            "gpus": [{"id": i, "name": "Stub GPU"} for i in range(self.gpus)],
+            "cpus": [],
+            "auth_required": False,
+        }
         self.reply({**devices, "enabled_api_groups": self.groups})
 
     def do_POST(self):
@@ -171,6 +175,13 @@ def test_ordinary_user_sets_the_limit_by_zeusd_whose_refusal_is_an_error(nvml, t
             patch.setattr(Daemon, "groups", ["gpu-read"])
             remedy = "start zeusd with gpu-control on the host (zeusd: it was started without gpu-control)"
             assert permission(knob) == ("", remedy)
+        with monkeypatch.context() as patch:
+            patch.setattr(Daemon, "gpus", 3)  # as on the host of a container with two of its GPUs
+            with pytest.raises(RuntimeError, match=r"GPU-aaaa to 200 W: zeusd has 3 GPUs, .* access to 2 "):
+                knob.set("200 W")
+            patch.setattr(Daemon, "do_GET", lambda daemon: daemon.reply({"gpus": None}))
+            with pytest.raises(RuntimeError, match=r"GPU-aaaa to 200 W: zeusd: .*not iterable"):
+                knob.set("200 W")
         monkeypatch.setattr(Daemon, "refusal", {"error": "the token lacks gpu-control"})
         with pytest.raises(RuntimeError, match=r"GPU-aaaa to 200 W: zeusd: .*the token lacks gpu-control"):
             knob.set("200 W")

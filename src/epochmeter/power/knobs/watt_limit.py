@@ -6,7 +6,6 @@ microwatts.
 
 import os
 import shlex
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -224,23 +223,26 @@ def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
 def ask_zeusd(index: int = 0, watts: float | None = None) -> None:
     """Set the limit of a GPU, by its index in PCI order, through zeusd. Without `watts`, only check the permission.
 
-    Raises OSError if zeusd does not answer or refuses.
+    Raises OSError if zeusd does not answer, refuses, or has other GPUs: an index would then select another GPU.
     """
     try:
         from httpx import HTTPError
-        from zeus.device.gpu.nvidia import ZeusdNVIDIAGPU
         from zeus.exception import ZeusBaseError
         from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
     except ImportError as error:
         raise OSError(f"cannot import zeus ({error})\nhint: pip install 'zeus>=0.16'") from error
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its warning about root is part of the error
-            # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
-            client = ZeusdClient(ZeusdConfig.from_env())
-            if watts is not None:
-                ZeusdNVIDIAGPU(index, client).set_power_management_limit(round(watts * 1000))
-            elif not client.can_control_gpu:
-                raise OSError(f"zeusd: {client.auth_error or 'it was started without gpu-control'}")
-    except (ZeusBaseError, HTTPError) as error:
+        # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
+        client = ZeusdClient(ZeusdConfig.from_env())
+        if not client.can_control_gpu:
+            raise OSError(f"zeusd: {client.auth_error or 'it was started without gpu-control'}")
+        names = [gpu.get("model") for gpu in nvml.list_gpus()]
+        if {gpu.id: gpu.name for gpu in client.gpus} != dict(enumerate(names)):
+            raise OSError(
+                f"zeusd has {len(client.gpus)} GPUs, but this process has access to {len(names)} or to others: give it "
+                "access to all GPUs of the host, and select some with CUDA_VISIBLE_DEVICES"
+            )
+        if watts is not None:
+            client.set_power_limit([index], round(watts * 1000))
+    except (ZeusBaseError, HTTPError, ValueError, LookupError, TypeError) as error:  # another version may send anything
         raise OSError(f"zeusd: {error}") from error
