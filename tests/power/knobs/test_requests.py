@@ -79,7 +79,7 @@ def test_journal_that_cannot_be_locked_is_a_warning(journal, monkeypatch):
     messages = []
     assert restore_after_kill(journal, messages.append) == [entry]
     assert messages[0].startswith("warning: settings that an earlier run changed are not restored")
-    assert f"cannot lock {journal.folder}" in messages[0]
+    assert f"journal of original device settings, {journal.folder}: " in messages[0]
 
 
 def test_jetson_that_replays_another_board_keeps_its_own_settings(board, requested, journal, monkeypatch):

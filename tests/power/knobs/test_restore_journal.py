@@ -1,5 +1,6 @@
 import os
 import platform
+import threading
 
 import pytest
 
@@ -38,10 +39,21 @@ def test_original_setting_is_on_disk_before_a_change_and_never_overwritten(journ
     assert entry.original == "95 W"
 
 
+def test_first_of_two_processes_that_change_a_setting_at_once_has_its_original(journal):
+    """The second one waits for the journal, and would otherwise note the setting of the first as the original."""
+    second = threading.Thread(target=journal.note, args=("RAPL", [], "95 W", "by hand"))
+    with journal.locked():
+        second.start()
+        second.join(0.2)
+        assert (second.is_alive(), list(journal.folder.glob("*.json"))) == (True, [])
+    second.join()
+    assert [entry.original for entry in journal.unrestored()] == ["95 W"]
+
+
 def test_no_setting_is_changed_without_a_journal(tmp_path):
     (tmp_path / "file").touch()
     journal = RestoreJournal(str(tmp_path / "file"), root="/", command="")
-    with pytest.raises(RuntimeError, match=r"(?s)cannot write the journal.*machine\.state_dir="):
+    with pytest.raises(RuntimeError, match=r"(?s)journal of original device settings.*machine\.state_dir="):
         journal.note("RAPL", [], "95 W", "by hand")
 
 

@@ -101,7 +101,7 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
                             messages.append(f"warning: {restore_error(entry, error, journal)}")
                             failed.append(entry)
         except RuntimeError as error:
-            messages.append(f"warning: {error}")
+            messages.append(f"warning: settings that an earlier run changed are not restored: {error}")
             failed += [entry for entry in journal.unrestored() if entry not in failed]
     for text in messages:
         with suppress(Exception, SystemExit):  # the terminal may be gone

@@ -46,19 +46,20 @@ class RestoreJournal:
 
     def note(self, knob: str, devices: Sequence[str], original: str, by_hand: str) -> SavedSetting:
         """Record a setting before it is changed; RuntimeError if another process has changed it already."""
-        if earlier := self._read(self._file(knob, devices)):
-            raise RuntimeError(
-                f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}\n"
-                f"hint: wait for that run; if it no longer exists, restore {earlier.original}: {self.by_hand(earlier)}"
-            )
-        when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        setting = (knob, list(devices), self.root, original, None, by_hand, when, self.command)
-        return self.update(SavedSetting(*setting, **this_process()._asdict()))
+        with self.locked():
+            if earlier := self._read(self._file(knob, devices)):
+                raise RuntimeError(
+                    f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}\n"
+                    f"hint: wait for that run; if it no longer exists, restore {earlier.original}: "
+                    f"{self.by_hand(earlier)}"
+                )
+            when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+            setting = (knob, list(devices), self.root, original, None, by_hand, when, self.command)
+            return self.update(SavedSetting(*setting, **this_process()._asdict()))
 
     def update(self, entry: SavedSetting) -> SavedSetting:
         """Write an entry durably."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self._file(entry.knob, entry.devices), entry._asdict())
             fsync_folder(self.folder)
         except OSError as error:
@@ -92,13 +93,14 @@ class RestoreJournal:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the journal against other processes, so that two concurrent starts do not restore the same setting."""
+        """Lock the journal: no two processes change or restore a setting at once. RuntimeError without its folder."""
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             descriptor = lock_folder(self.folder)
         except OSError as error:
             raise RuntimeError(
-                f"settings that an earlier run changed are not restored: cannot lock {self.folder}: {error.strerror}\n"
-                f"hint: sudo chown -R $USER {self.folder}"
+                f"cannot lock the journal of original device settings, {self.folder}: {error.strerror}\n"
+                f"hint: sudo chown -R $USER {self.folder}, or name another folder: machine.state_dir="
             ) from error
         try:
             yield
