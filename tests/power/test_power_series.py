@@ -68,6 +68,25 @@ def test_known_delay_is_corrected_and_smoothing_is_in_the_uncertainty():
     assert power.settled_s == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize("order_s", [(2.05, 2.04), (2.06, 2.05)], ids=["added after it", "later, but added before it"])
+def test_sample_of_another_thread_around_a_reading_does_not_change_the_energy(order_s):
+    """A read takes a while and its sample is at its middle, so that it may arrive late."""
+    power, readings_j = series(), []
+    for at_s in (
+        *(tenth / 10 for tenth in range(11)),
+        1.05,
+        *(1 + tenth / 10 for tenth in range(1, 11)),
+        *order_s,
+        2.1,
+    ):
+        if at_s in (1.05, 2.05):
+            readings_j.append(joules(power, at_s))
+        else:
+            power.add(round(at_s * S), {"VDD_IN": 10 * at_s})
+    correction_j = power.sampling(round(1.05 * S), round(2.05 * S)).correction_j["VDD_IN"]
+    assert readings_j[1] - readings_j[0] + correction_j == pytest.approx(5 * (2.05**2 - 1.05**2))
+
+
 def test_time_after_the_last_sample_is_in_the_uncertainty():
     power = sampled(lambda at_s: 5.0 if at_s < 1.5 else 15.0, [0.1 * tenth for tenth in range(41)])
     assert power.sampling(3 * S, 4 * S).half_width_j < 0.5

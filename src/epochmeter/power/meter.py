@@ -138,8 +138,7 @@ class Meter:
         It is independent from window to window. Sampled power of the same sensor shows how much the power varies.
         Without it, power is assumed to be between 0 and twice its mean: its standard deviation is at most the mean.
         """
-        counted = self._counted().items()
-        part_time = {name: part for name, part in counted if part.response.averaging_s != 0 and part.response.unsampled}
+        part_time = {name: domain for name, domain in self._counted().items() if domain.response.unsampled}
         sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
         counted_s = {domain.response.averaging_s for domain in part_time.values()}
         is_same_sensor = {domain.response.averaging_s for domain in sampled} == counted_s
@@ -148,7 +147,7 @@ class Meter:
         missed_j = 0.0
         for name, domain in part_time.items():
             mean_w = joules[name] / seconds
-            missed_j += part_time_j((0.0, mean_w, 2 * mean_w), seconds, domain.period_s, domain.response.unsampled)
+            missed_j += part_time_j((0.0, mean_w, 2 * mean_w), seconds, domain.response)
         return missed_j
 
     def _counted(self) -> dict[str, Domain]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,7 +40,6 @@ class Sampling(NamedTuple):
     correction_j: Mapping[str, float] = MappingProxyType({})
     """Joules to add to each domain's energy: corrects the sensor's delay and the extrapolation to the borders."""
     samples_per_domain: Mapping[str, int] = MappingProxyType({})
-    parts: Sequence[Sampling | None] = ()  # the statistics of each part if the meter is a sum of meters
 
 
 class PowerSamples(NamedTuple):
@@ -102,7 +101,7 @@ class PowerSeries:
         self._total = tuple(total)
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
-        self._read_at_ns = array("q")  # times of energy readings, until which the last power was extrapolated
+        self._readings: list[tuple[int, int]] = []  # times of energy readings, and of the last sample in each of them
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._integrators}
         self._popped_count = 0  # samples at the start that were drained and are kept as context
@@ -140,9 +139,9 @@ class PowerSeries:
             }
 
     def joules(self, at_ns: int) -> dict[str, float]:
-        """Joules of each domain up to a moment at or after the last sample; domains of unknown power are missing."""
+        """Joules of each domain up to now, `at_ns`, with the last sample's power; unavailable domains are missing."""
         with self._lock:
-            self._read_at_ns.append(at_ns)
+            self._readings.append((at_ns, self._times_ns[-1] if self._times_ns else at_ns))
             energy = {name: part.joules_at(at_ns, self._bridge_ns) for name, part in self._integrators.items()}
         return {name: joules for name, joules in energy.items() if joules is not None}
 
@@ -156,12 +155,7 @@ class PowerSeries:
                 name: integrator.unavailable(opened_ns, closed_ns, self._bridge_ns)
                 for name, integrator in self._integrators.items()
             }
-            opening, closing = bisect_right(self._read_at_ns, opened_ns), bisect_left(self._read_at_ns, closed_ns)
-            # The energy readings at both borders are just outside the window; if there is none, the border itself.
-            read_s = [
-                NANOSECOND * (self._read_at_ns[opening - 1] if opening else opened_ns),
-                NANOSECOND * (self._read_at_ns[closing] if closing < len(self._read_at_ns) else closed_ns),
-            ]
+            before, after = self._readings_around(opened_ns, closed_ns)
         within = (times_ns >= opened_ns) & (times_ns <= closed_ns)
         per_domain = {name: int(np.isfinite(values[within]).sum()) for name, values in watts.items()}
         total_w = np.sum([watts[name] for name in self._total], axis=0)
@@ -172,15 +166,25 @@ class PowerSeries:
         half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *window_s)
         return Sampling(
             samples=int(good.sum()),
-            gap_max_s=int(np.diff([opened_ns, *times_ns[good], closed_ns]).max()) * NANOSECOND,
+            gap_max_s=int(np.diff(times_ns[good], prepend=opened_ns, append=closed_ns).max()) * NANOSECOND,
             failed=len(watts) * int(within.sum()) - sum(per_domain.values()),
             unavailable={name: why for name, why in reasons.items() if why},
             peak_w=float(total_w[good].max()) if good.any() else None,
             half_width_j=half_width_j,
             structure_j=structure_j,
-            correction_j={name: self._moved_j(name, times_s, watts[name], *read_s) for name in watts},
+            correction_j={
+                name: self._correction_j(name, times_s, values, after)
+                - self._correction_j(name, times_s, values, before)
+                for name, values in watts.items()
+            },
             samples_per_domain=per_domain,
         )
+
+    def _readings_around(self, opened_ns: int, closed_ns: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The energy readings at the borders, which are just outside of the window; without one, the border itself."""
+        before = [reading for reading in self._readings if reading[0] <= opened_ns] or [(opened_ns, opened_ns)]
+        after = [reading for reading in self._readings if reading[0] >= closed_ns] or [(closed_ns, closed_ns)]
+        return before[-1], after[0]
 
     def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
         """The longest estimated renewal period of the sensors with an unknown one; None if none can be estimated."""
@@ -194,8 +198,7 @@ class PowerSeries:
         """Half-width of the total's energy, and its part from power that the samples miss."""
         times_s, total_w = times_s[np.isfinite(total_w)], total_w[np.isfinite(total_w)]
         response = self._total_response()
-        delayed = opened_s + response.delay_s, closed_s + response.delay_s
-        interior, structure_j = interior_j(times_s, total_w, *delayed, response.held_s, response.unsampled)
+        interior, structure_j = interior_j(times_s, total_w, opened_s, closed_s, response)
         borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
         # The last power of a sensor that failed was extrapolated.
         unread_j = max(0.0, closed_s - float(times_s[-1])) * float(np.ptp(total_w)) if len(times_s) else 0.0
@@ -204,12 +207,12 @@ class PowerSeries:
         # A sensor may always round in the same direction.
         return random_j + step_w / 2 * (closed_s - opened_s), structure_j
 
-    def _moved_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float) -> float:
+    def _correction_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, reading_ns: tuple[int, int]) -> float:
+        """What to add to the joules of a reading: correction of the sensor's delay and of the extrapolation."""
         good = np.isfinite(watts)
-        if not good.any():
-            return 0.0
-        samples, delay_s = (times_s[good], watts[good]), self.domains[name].response.resolved(self._renewal_s).delay_s
-        return correction_j(*samples, closed_s, delay_s) - correction_j(*samples, opened_s, delay_s)
+        delay_s = self.domains[name].response.resolved(self._renewal_s).delay_s
+        read_s, last_s = (moment_ns * NANOSECOND for moment_ns in reading_ns)
+        return correction_j(times_s[good], watts[good], read_s, last_s, delay_s)
 
     def drain(self, before_ns: int) -> PowerSamples:
         """Return the samples before a moment, each once; the last of them are kept as context of the next window."""
@@ -221,7 +224,7 @@ class PowerSeries:
             old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._popped_count)
             self._times_ns, self._popped_count = self._times_ns[old:], self._popped_count - old
             self._watts = {name: values[old:] for name, values in self._watts.items()}
-            self._read_at_ns = self._read_at_ns[bisect_left(self._read_at_ns, before_ns) :]
+            self._readings = [reading for reading in self._readings if reading[0] >= before_ns]
             for integrator in self._integrators.values():
                 integrator.gaps = [gap for gap in integrator.gaps if gap[1] > before_ns]
         total_w = array("d", map(sum, zip(*(watts[name] for name in self._total), strict=True)))

@@ -120,23 +120,24 @@ def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
 
 
 def interior_j(
-    times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, pace_s: float, unsampled: float
+    times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, response: Response
 ) -> tuple[float, float]:
     """Return the half-width of the 95 % interval of a window's energy from all causes, and from missed power.
 
-    Structure that samples before the window show may be in the window too. `pace_s` is the fixed period at which the
-    sensor renews its reading (0: none), and `unsampled` the fraction of it in which the sensor does not measure.
+    Structure that samples before the window show may be in the window too. The readings of the window are those between
+    `opened_s` and `closed_s`, later by the mean delay.
     """
     if len(times_s) < 3:
         return 0.0, 0.0
+    opened_s, closed_s = opened_s + response.delay_s, closed_s + response.delay_s
     spans_s, jumps_w = np.diff(times_s), np.diff(watts)
     typical_s = float(np.median(spans_s))
     long = spans_s > LONG_GAP * typical_s
     inside = (times_s[1:] > opened_s) & (times_s[:-1] < closed_s)
     structure_j = _structure_j(times_s, watts, opened_s, closed_s, long)
-    if pace_s >= 0.9 * typical_s:  # otherwise the jitter of the samples makes them independent of its period
+    if response.held_s >= 0.9 * typical_s:  # otherwise the samples' jitter makes them independent of its renewal
         within = watts[(times_s >= opened_s) & (times_s <= closed_s)]
-        structure_j = max(structure_j, part_time_j(within, closed_s - opened_s, pace_s, unsampled))
+        structure_j = max(structure_j, part_time_j(within, closed_s - opened_s, response))
     holes_j = [_hole_j(times_s, watts, int(first)) for first in np.flatnonzero(long & inside)]
     return math.hypot(_steps_j((jumps_w * spans_s)[inside & ~long]), structure_j, math.hypot(*holes_j)), structure_j
 
@@ -184,7 +185,7 @@ def _sums(variances: np.ndarray) -> tuple[float, float]:
     return total, float((variances**2).sum()) / total if total > 0 else 0.0
 
 
-def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, pace_s: float, unsampled: float) -> float:
+def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, response: Response) -> float:
     """Half-width for a sensor that measures only part of each renewal period: its readings are a random sample.
 
     The whole variance of the readings counts, as a load whose cycle is nearly a multiple of the renewal period looks
@@ -192,11 +193,10 @@ def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, pace_s: flo
     independent, so 1.5 standard deviations of a reading are added. In simulations, this covers 95 % of square waves of
     any cycle, also in windows of 10 readings.
     """
-    readings = seconds / pace_s if pace_s else 0.0
-    if not unsampled or len(watts) < 2 or readings < 1:
+    if not response.unsampled or len(watts) < 2 or seconds < response.held_s:
         return 0.0
-    spread_j = float(np.std(watts, ddof=1)) * pace_s
-    return spread_j * (student_95(readings - 1) * math.sqrt(readings * unsampled) + 1.5)
+    readings, spread_j = seconds / response.held_s, float(np.std(watts, ddof=1)) * response.held_s
+    return spread_j * (student_95(readings - 1) * math.sqrt(readings * response.unsampled) + 1.5)
 
 
 def _hole_j(times_s: np.ndarray, watts: np.ndarray, first: int) -> float:
@@ -224,16 +224,19 @@ def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: 
     return memory_s * max(MARGIN * swing_w, HIDDEN * float(np.mean(near))) + response.delay_error_s * swing_w
 
 
-def correction_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, delay_s: float) -> float:
-    """Integrate from a border to `delay_s` after it, and correct the extrapolation from the last sample before it."""
-    last = int(np.searchsorted(times_s, border_s, side="right")) - 1
+def correction_j(times_s: np.ndarray, watts: np.ndarray, read_s: float, last_s: float, delay_s: float) -> float:
+    """Correct a reading of the energy: it ends `delay_s` later, and power is not that of the last sample before it.
+
+    `last_s` is the time of that sample. Another sample may have been taken before `read_s` but added after the reading.
+    """
+    last = int(np.searchsorted(times_s, last_s, side="right")) - 1
     if last < 0:
         return 0.0
-    until_s = border_s + delay_s
+    until_s = read_s + delay_s
     inner = (times_s > times_s[last]) & (times_s < until_s)
     at_s = np.concatenate([times_s[last : last + 1], times_s[inner], [until_s]])
     at_w = np.interp(at_s, times_s, watts)
-    return float((np.diff(at_s) * (at_w[1:] + at_w[:-1]) / 2).sum() - watts[last] * (border_s - times_s[last]))
+    return float((np.diff(at_s) * (at_w[1:] + at_w[:-1]) / 2).sum() - watts[last] * (read_s - times_s[last]))
 
 
 def student_95(freedom: float) -> float:

@@ -30,7 +30,7 @@ def test_first_part_is_the_total_and_the_samples_of_all_parts_are_merged_by_time
     first = {"source": "sampled", "covers": "gpu0", "domains": ["gpu0"], "reason": None}
     assert both.energy == {**first, "machine": machine}
     assert both.sampling(0, 100) == GPU._replace(
-        failed=3, unavailable={"cpu0": "unread"}, samples_per_domain={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU]
+        failed=3, unavailable={"cpu0": "unread"}, samples_per_domain={"gpu0": 90, "cpu0": 40}
     )
     assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == 2.0
     powers = both.drain(100)

@@ -66,14 +66,13 @@ class SumMeter(Meter):
             unavailable={name: why for part in sampled for name, why in part.unavailable.items()},
             correction_j={name: joules for part in sampled for name, joules in part.correction_j.items()},
             samples_per_domain={name: count for part in sampled for name, count in part.samples_per_domain.items()},
-            parts=parts,
         )
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        return self._meters[0].half_width_j(joules, seconds, sampling.parts[0] if sampling else None)
+        return self._meters[0].half_width_j(joules, seconds, sampling)
 
     def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        return self._meters[0].unsampled_j(joules, seconds, sampling.parts[0] if sampling else None)
+        return self._meters[0].unsampled_j(joules, seconds, sampling)
 
     def drain(self, before_ns: int) -> PowerSamples:
         """The samples of all parts in the order of time; the total is read when the first part is."""
