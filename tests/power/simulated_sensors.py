@@ -240,7 +240,7 @@ def counter_term(case: Case, seconds: float, energy_j: float, sampling: Sampling
         "energy_j": energy_j,
         "energy_uncertainty_j": meter.half_width_j(joules, seconds, sampling),
         "unsampled_j": meter.unsampled_j(joules, seconds, sampling),
-        "period_s": renewal_s,
+        "period_s": renewal_s + case.response.lag_s,
     }
 
 

@@ -94,6 +94,7 @@ def test_windows_too_short_alone_are_exact_terms_of_a_sum():
     terms = [used(meter, *pair, 0.4).term for pair in pairwise(readings)]
     assert [term["energy_j"] for term in terms] == [0, 40, 0, 40]
     assert {(term["period_s"], term["shortest_s"]) for term in terms} == {(0.1, 1.0)}
+    assert used(LATE_COUNTER, {"gpu0": 100.0}, {"gpu0": 100.0}, 0.4).term["period_s"] == pytest.approx(0.12)
     term = used(sampled(VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 9.0}, 0.4).term
     assert (term["energy_j"], term["period_s"]) == (8.0, 0.0), "its sensor's delay is part of its uncertainty"
 
@@ -109,12 +110,19 @@ def test_mean_power_is_per_second_between_the_readings_and_net_energy_may_be_neg
 @pytest.mark.parametrize(
     ("averaging_s", "structure_j", "half_width_j"),
     [
-        (0.0, 3.0, 1.0),
+        (0.1, 3.0, 1.0),
+        (0.0, 3.0, math.hypot(1, 3)),
         (0.025, 3.0, math.hypot(1, 3)),
         (0.025, None, math.hypot(1, 1.98 * math.sqrt(75) + 1.5)),
         (None, None, math.hypot(1, 1.98 * 10 + 1.5)),
     ],
-    ids=["continuous: one period", "part-time: variation of the samples", "part-time, not sampled", "unknown"],
+    ids=[
+        "continuous: one period",
+        "instantaneous",
+        "part-time: variation of the samples",
+        "part-time, not sampled",
+        "unknown",
+    ],
 )
 def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, structure_j, half_width_j):
     powers = structure_j and scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)

@@ -139,7 +139,7 @@ def _term(
         return {}
     slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
     # The delay of a power sensor is in the half-width of its samples, however short the window is.
-    term["period_s"] = 0.0 if slowest.source == "sampled" else slowest.period_s
+    term["period_s"] = 0.0 if slowest.source == "sampled" else slowest.period_s + slowest.response.lag_s
     term["shortest_s"] = shortest_s(slowest)
     if "energy_uncertainty_j" in term and (unsampled_j := meter.unsampled_j(joules, seconds, sampling)):
         term["unsampled_j"] = unsampled_j
