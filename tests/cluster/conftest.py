@@ -21,9 +21,9 @@ def launcher():
 def cluster(monkeypatch):
     """Slurm's nodes, jobs and array limit; `set_job` sets a job's state. Files of nodes are visible at once."""
     nodes = [SlurmNode("b1", frozenset({"nano"}), "idle")]
-    simulated = SimpleNamespace(nodes=nodes, jobs={}, canceled=[], array_limit=1001)
+    simulated = SimpleNamespace(nodes=nodes, partitions={None: nodes}, jobs={}, canceled=[], array_limit=1001)
     monkeypatch.setattr(submit, "FILE_VISIBILITY_S", 0.0)
-    monkeypatch.setattr(slurm, "list_nodes", lambda partition: simulated.nodes)
+    monkeypatch.setattr(slurm, "list_nodes", simulated.partitions.__getitem__)
     monkeypatch.setattr(slurm, "list_jobs", lambda name: dict(simulated.jobs))
     monkeypatch.setattr(slurm, "array_limit", lambda: simulated.array_limit)
 

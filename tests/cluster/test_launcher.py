@@ -25,12 +25,12 @@ def test_hydras_list_of_overrides_is_deleted_first(plugin, log, monkeypatch):
     overrides = log.sweep / "multirun.yaml"
     overrides.write_text("password: hunter2")
 
-    def list_nodes(partition):
+    def list_jobs(name):
         assert not overrides.exists()
-        raise RuntimeError("no program sinfo")
+        raise RuntimeError("no program squeue")
 
-    monkeypatch.setattr(slurm, "list_nodes", list_nodes)
-    with pytest.raises(CompactHydraException, match="no program sinfo"):
+    monkeypatch.setattr(slurm, "list_jobs", list_jobs)
+    with pytest.raises(CompactHydraException, match="no program squeue"):
         plugin.launch([], 0)
 
 

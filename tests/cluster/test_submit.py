@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from stub import executable
 
 from epochmeter.cluster import submit
-from epochmeter.cluster.submissions import Submission, has_started
+from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
 from epochmeter.cluster.submit import RunTask, iter_ended, make_run_task, run_on_cluster, submit_missing
 from epochmeter.config.job import ROOT, RunRequest
 from epochmeter.machine.slurm import SlurmNode
@@ -86,6 +86,19 @@ def test_each_kind_of_node_has_an_array_with_one_job_per_node_at_a_time(make_tas
     assert of_agx == "Runs for device=agx: 1 in job 18; usable nodes: 1."
     cluster.array_limit = 2
     assert submit_all(*(make_task(number=number) for number in range(6, 9))) == {6: "19_0", 7: "19_1", 8: "20"}
+    cluster.partitions["small"] = [SlurmNode("s1", frozenset({"nano"}), "idle")]
+    in_partition = [make_task(number=number) for number in (9, 10)]
+    for task in in_partition:
+        task.options["partition"] = "small"
+    submit_all(*in_partition)
+    assert (options(scripts()[-1])["array"], submit_all.lines[0][-16:]) == ("0-1%1", "usable nodes: 1.")
+
+
+def test_job_name_has_no_comma_and_depends_on_the_path_of_the_sweep(tmp_path):
+    """Slurm would list the jobs of several names, and jobs of another sweep would be canceled."""
+    names = {SubmissionLog(tmp_path / sweep).name for sweep in ("a/x", "b/x", "a/x,y", "a/x_y")}
+    assert len(names) == 4
+    assert all(re.fullmatch(r"epochmeter-[\w.-]+", name) for name in names)
 
 
 def test_script_execs_the_command_after_setup_and_gets_a_signal_before_its_limit(
@@ -236,6 +249,9 @@ def test_options_and_python_are_those_of_launcher_and_device(task_of):
     assert task_of(python="/opt/a/bin/python").python == "/opt/a/bin/python"
     task = task_of(slurm={"python": "/opt/b/bin/python"}, python="/opt/a/bin/python")
     assert (task.python, "python" in task.options) == ("/opt/b/bin/python", False)
+    for keys in ({"slurm": {"nodelist": ["b1", "b2"]}}, {"options": {"gres": {"gpu": 2}}}):
+        with pytest.raises(ValueError, match=r"the option `(nodelist|gres)` of sbatch is a list or"):
+            task_of(**keys)
 
 
 def test_digest_covers_what_affects_the_measurement(task_of, monkeypatch):

@@ -19,15 +19,18 @@ def test_node_has_features_and_a_state_and_is_in_use_if_it_accepts_jobs(program)
     assert list_nodes() == [SlurmNode("b1", frozenset({"nano", "sd"}), "idle"), SlurmNode("n1", frozenset(), "mixed")]
     used = ["idle", "mixed", "allocated", "completing"]
     unused = ["down", "down*", "idle*", "drained", "draining", "fail", "maint", "powered_down"]
-    assert [state for state in used + unused if SlurmNode("n1", frozenset(), state).is_in_use] == used
+    assert [state for state in used + unused if SlurmNode("n1", frozenset(), state).accepts_jobs] == used
 
 
-def test_job_reason_may_contain_the_column_separator(program):
-    program("squeue", "echo '17_0|RUNNING|b1|None'; echo '17_1|PENDING||Nodes|required'; echo '9|COMPLETED|b3|None'")
+def test_job_reason_may_contain_the_column_separator_and_an_unknown_state_is_not_the_end(program):
+    program("squeue", "echo '17_0|REQUEUE_FED|b1|None'; echo '17_1|PENDING||Nodes|required'; echo '9|COMPLETED|b3|'")
     found = slurm.list_jobs("epochmeter-x")
-    assert found["17_0"] == SlurmJob("17_0", "RUNNING", "b1", "None")
-    assert [found[each].has_ended for each in ("17_0", "17_1", "9")] == [False, False, True]
+    assert found["17_0"] == SlurmJob("17_0", "REQUEUE_FED", "b1", "None")
     assert found["17_1"].reason == "Nodes|required"
+    assert [(job.is_waiting, job.has_ended) for job in found.values()] == [(True, False), (True, False), (False, True)]
+    active = ["RUNNING", "COMPLETING", "SUSPENDED", "EXPEDITING", "POWER_UP_NODE"]
+    ended = ["FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "GONE"]
+    assert [state for state in active + ended if SlurmJob("9", state).has_ended] == ended
 
 
 def test_energy_of_a_node_that_may_be_shared_is_refused(program):

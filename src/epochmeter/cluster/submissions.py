@@ -1,10 +1,12 @@
 """The submitted jobs of a sweep, listed in `slurm/jobs.json` in its folder."""
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from epochmeter.config.job import hash_value
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.run_status import recorded_status
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE
@@ -30,7 +32,9 @@ class SubmissionLog:
     def __init__(self, sweep: Path) -> None:
         self.sweep = sweep
         self.folder = (sweep / SUBMISSIONS_FILE).parent  # also has the output of the jobs
-        self.name = f"epochmeter-{sweep.name}"  # of the jobs in Slurm
+        plain = re.sub(r"[^\w.-]", "_", sweep.name)
+        # Of the jobs in Slurm, which separates names by commas. Another project may have a sweep of the same name.
+        self.name = f"epochmeter-{plain}-{hash_value(str(sweep.resolve()))[:8]}"
 
     def __getitem__(self, number: int) -> Submission:
         return self.entries().get(number, Submission())

@@ -52,6 +52,10 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
     keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys, "python": None}
     options = {key: value for key, value in keys.items() if value is not None and value is not False}
+    for key, value in options.items():
+        if isinstance(value, (list, dict)):
+            hint = f"give one text, as for sbatch: `{key}='\"A,B\"'`"
+            raise ValueError(f"the option `{key}` of sbatch is a list or has keys of its own\n  hint: {hint}")
     measured_on = {key: value for key, value in options.items() if affects_measurement(f"hydra.launcher.{key}")}
     # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
     overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]
@@ -158,7 +162,7 @@ def submit_missing(
     Returns run number -> job ID of the jobs to wait for, submitted now or by an earlier command. ValueError if an
     active job has another configuration; RuntimeError if Slurm or submitit is missing, or Slurm refuses the jobs.
     """
-    nodes, entries = slurm.list_nodes(launcher["partition"]), log.entries()
+    entries = log.entries()
     active = {job_id for job_id, job in slurm.list_jobs(log.name).items() if not job.has_ended}
     if unlogged := sorted(active - {entry.job for entry in entries.values()}):  # they write to the folders of runs
         slurm.cancel(unlogged)
@@ -187,7 +191,7 @@ def submit_missing(
     log.write(earlier)
     if awaited:
         notify(f"Runs submitted earlier, not submitted again: {len(awaited)}.")
-    return {**awaited, **(submit_tasks(missing, log, launcher["setup"], nodes, notify) if missing else {})}
+    return {**awaited, **(submit_tasks(missing, log, launcher["setup"], notify) if missing else {})}
 
 
 def is_still_valid(record: Record, task: RunTask) -> bool:
@@ -198,9 +202,7 @@ def is_still_valid(record: Record, task: RunTask) -> bool:
     return False
 
 
-def submit_tasks(
-    tasks: Sequence[RunTask], log: SubmissionLog, setup: Sequence[str], nodes: Sequence[slurm.SlurmNode], notify: Notify
-) -> dict[int, str]:
+def submit_tasks(tasks: Sequence[RunTask], log: SubmissionLog, setup: Sequence[str], notify: Notify) -> dict[int, str]:
     """Submit the tasks, one array per kind of node, and log their jobs; all of them or, on an error, none."""
     kinds = defaultdict(list)
     for task in tasks:
@@ -210,7 +212,9 @@ def submit_tasks(
     jobs: dict[int, str] = {}
     try:
         for array in arrays:
-            matching = slurm.matching_nodes(array[0].options.get("constraint"), nodes)
+            options = array[0].options
+            nodes = slurm.list_nodes(options.get("partition"))
+            matching = slurm.matching_nodes(options.get("constraint"), nodes)
             previous = [attempt_id(Record(task.folder)) for task in array]  # which its node resumes or archives
             ids = submit_array(array, setup, max(1, len(matching)), log)
             submitted = {
@@ -219,7 +223,7 @@ def submit_tasks(
             }
             jobs |= {number: entry.job for number, entry in submitted.items()}
             log.write(submitted)
-            devices, usable = dict.fromkeys(task.device for task in array), sum(node.is_in_use for node in matching)
+            devices, usable = dict.fromkeys(task.device for task in array), sum(node.accepts_jobs for node in matching)
             job = ids[0].partition("_")[0]
             notify(f"Runs for device={', '.join(devices)}: {len(array)} in job {job}; usable nodes: {usable}.")
     except BaseException:

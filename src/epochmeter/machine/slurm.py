@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 COMMAND_LIMIT_S = 30.0
 ARRAY_LIMIT = 1001  # largest job array if Slurm does not report its limit: its default
-PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
-RUNNING_STATES = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 UNUSABLE_STATES = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
 """Beginnings of the states of a node that does not accept jobs."""
 GONE = "GONE"  # state of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm
+ENDED_STATES = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT", GONE,
+)  # fmt: skip
+"""A job in any other state, also in one of a newer Slurm, may still run or start."""
 
 
 class SlurmJob(NamedTuple):
@@ -30,7 +34,7 @@ class SlurmJob(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        return self.state not in (*PENDING_STATES, *RUNNING_STATES)
+        return self.state in ENDED_STATES
 
 
 class SlurmNode(NamedTuple):
@@ -39,8 +43,8 @@ class SlurmNode(NamedTuple):
     state: str
 
     @property
-    def is_in_use(self) -> bool:
-        """Whether it accepts jobs; `*`, as in `idle*`, marks a node that does not respond."""
+    def accepts_jobs(self) -> bool:
+        """Whether jobs can start on it; `*`, as in `idle*`, marks a node that does not respond."""
         return not self.state.startswith(UNUSABLE_STATES) and not self.state.endswith("*")
 
 
@@ -86,7 +90,8 @@ def run_command(program: str, *arguments: str) -> str:
     try:
         return subprocess.run(
             [path, *arguments],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=True,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=COMMAND_LIMIT_S,
+            check=True,
         ).stdout  # fmt: skip
     except subprocess.CalledProcessError as error:
         message = " ".join(error.stderr.split()) or f"code {error.returncode}"
