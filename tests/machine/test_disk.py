@@ -15,6 +15,7 @@ NVME = f"{PCI}/0000:00:01.0/nvme/nvme0/nvme0n1"
 MULTIPATH = "devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1"
 SATA = f"{PCI}/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda"
 USB = f"{PCI}/0000:00:14.0/usb2/2-1/2-1:1.0/host4/target4:0:0/4:0:0:0/block/sdb"
+ISCSI = "devices/platform/host6/session1/target6:0:0/6:0:0:0/block/sdc"
 VIRTIO = f"{PCI}/0000:00:05.0/virtio2/block/vda"
 CARD = "devices/platform/3400000.sdhci/mmc_host/mmc0/mmc0:aaaa/block/mmcblk0"
 MAPPED = "devices/virtual/block/dm-0"
@@ -71,6 +72,8 @@ def tree(tmp_path):
         (CARD, {"queue__rotational": 0, "device__type": "MMC"}, "emmc"),
         (VIRTIO, {"queue__rotational": 1}, "virtual"),
         (SATA, {"queue__rotational": 1, "device__vendor": "QEMU"}, "virtual"),
+        (SATA, {"queue__rotational": 1, "device__vendor": "ATA", "device__model": "VBOX HARDDISK"}, "virtual"),
+        (ISCSI, {"queue__rotational": 0}, "network"),
         (SATA, {}, "unknown"),
     ],
 )
@@ -127,6 +130,8 @@ def test_overlay_folder_has_the_storage_of_its_layer(tree, tmp_path, options):
     layer = f"{tmp_path}/with\\054\\040comma"  # as the kernel writes it
     tree.mount("0:60", "/container", "overlay", "overlay", "rw," + options.format(layer, layer))
     assert tree.find("0:60", "/container/data") == Disk(("nvme0n1",), "nvme", "ext4")
+    tree.mount("0:60", "/bound", "overlay", "overlay", "rw," + options.format(layer, layer), within="/elsewhere")
+    assert tree.find("0:60", "/bound/data").medium == "unknown", "no layer has elsewhere/data"
 
 
 def test_innermost_mount_is_used_and_blanks_are_decoded(tree):

@@ -19,10 +19,10 @@ NETWORK_FILESYSTEMS = {
     "afs", "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone",
 }  # fmt: skip
 VIRTUAL_DISK = re.compile(r"/(virtio\d+|vbd-\d+|VMBUS:\d+|vmbus_\d+)/|/(vd|xvd)[a-z]+$")  # in sysfs
-HYPERVISORS = {"QEMU", "VMware", "Msft", "VBOX", "Google"}
-VIRTUAL_NVME = re.compile(r"Elastic Block Stor|QEMU|VMware|VBOX|nvme_card-pd|NVMe Accelerator")
-"""Models of virtual NVMe disks: of AWS and Alibaba, QEMU, VMware, VirtualBox, Google and Azure. The local NVMe disks of
-these clouds have other names."""
+VIRTUAL_MODEL = re.compile(r"QEMU|VMware|VBOX|Msft|Google|Elastic Block Stor|nvme_card-pd|NVMe Accelerator")
+"""Vendors and models of virtual disks: of QEMU, VMware, VirtualBox, Hyper-V, Google, AWS and Alibaba, and Azure. The
+local NVMe disks of these clouds have other names."""
+NETWORK_DISK = re.compile(r"/(session\d+|rport-[-:\d]+)/|/(nbd|rbd|drbd)\d+$")  # in sysfs: iSCSI, Fibre Channel, others
 NVME_FABRICS = {"tcp", "rdma", "fc", "loop"}  # transports of NVMe disks that are outside of the machine
 SATISFYING_MEDIA = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd_usb": {"hdd_usb"}, "ram": {"ram"}}
 """Media that satisfy a configured medium; any other medium is satisfied by itself only."""
@@ -32,6 +32,7 @@ class Mount(NamedTuple):
     """A line of the mount table."""
 
     number: str  # of the device, `major:minor`
+    within: str  # folder of the file system that is mounted: `/`, or another for a bind mount
     point: str
     filesystem: str
     source: str
@@ -125,7 +126,7 @@ def _overlay_disk(mount: Mount, folder: Path, root: Path) -> Disk:
     upper = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     lower = [option.partition("=")[2] for option in mount.options if option.startswith("lowerdir")]
     for layer in (*upper, *(path for paths in lower for path in re.split(r"(?<!\\):", paths))):
-        candidate = Path(layer.replace("\\:", ":")) / folder.relative_to(mount.point)
+        candidate = Path(layer.replace("\\:", ":") + mount.within, folder.relative_to(mount.point))
         if layer and os.path.isdir(candidate):
             return disk_of(candidate, root)
     return Disk((), "unknown", "overlay", "the layers of the overlay are not visible here")
@@ -147,17 +148,17 @@ def _physical_disks(name: str, root: Path) -> list[Path]:
 
 
 def _medium(block: Path) -> str:
-    name = block.name
+    name, model = block.name, " ".join(_texts([block], "device/vendor") + _texts([block], "device/model"))
     if name.startswith("nvme"):
         controllers = [block / "device", *block.glob("device/nvme*")]  # of itself, or of its paths
         if NVME_FABRICS.intersection(_texts(controllers, "transport")):
             return "network"
-        return "virtual" if VIRTUAL_NVME.search(read_text(block / "device/model")) else "nvme"
+        return "virtual" if VIRTUAL_MODEL.search(model) else "nvme"
     if name.startswith("mmcblk"):
         return {"SD": "sd", "MMC": "emmc"}.get(read_text(block / "device/type"), "unknown")
-    if name.startswith(("nbd", "rbd", "drbd")):
+    if NETWORK_DISK.search(str(block)):
         return "network"
-    if VIRTUAL_DISK.search(str(block)) or read_text(block / "device/vendor") in HYPERVISORS:
+    if VIRTUAL_DISK.search(str(block)) or VIRTUAL_MODEL.search(model):
         return "virtual"
     kind = {"0": "ssd", "1": "hdd"}.get(read_text(block / "queue/rotational"), "unknown")
     if kind == "unknown" or not name.startswith("sd"):
@@ -180,10 +181,10 @@ def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
     mounts = []
     for line in read_text(root / "proc/self/mountinfo").splitlines():
         entry, _, system = line.partition(" - ")
-        mount_number, _, point = entry.split(" ")[2:5]
+        mount_number, within, point = entry.split(" ")[2:5]
         filesystem, source, options = [*system.split(" "), "", ""][:3]
         decoded = [_unescape(option) for option in options.split(",")]
-        mounts.append(Mount(mount_number, _unescape(point), filesystem, _unescape(source), decoded))
+        mounts.append(Mount(mount_number, *map(_unescape, (within, point, filesystem, source)), decoded))
     parents = [mount for mount in reversed(mounts) if folder.is_relative_to(mount.point)]
     candidates = [mount for mount in parents if mount.number == number] or parents
     return max(candidates, key=lambda mount: len(mount.point), default=None)  # the last mount at a point comes first
