@@ -1,12 +1,15 @@
 """Device locks between real processes and between threads."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -76,3 +79,14 @@ def test_lock_file_is_writable_by_all_users_and_its_folder_is_the_same_for_all_u
             assert (shared / "epochmeter-cpu.lock").stat().st_mode & 0o777 == 0o666
     finally:
         os.umask(umask)
+
+
+def test_refused_lock_is_an_error_with_a_hint_and_a_link_is_not_followed(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("another user's")
+    (tmp_path / "epochmeter-cpu.lock").symlink_to("file")
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=[None, OSError(errno.ENOLCK, "No locks available")]))
+    for device, reason in (("cpu", "symbolic links"), ("gpu", None), ("gpu", "No locks available")):
+        is_error = pytest.raises(RuntimeError, match=rf"(?s)^cannot lock {device}: .*{reason}.*\nhint: .*lock_dir=")
+        with is_error if reason else nullcontext(), device_lock.lock_devices([device], str(tmp_path), "me", print):
+            pass
+    assert (tmp_path / "file").read_text() == "another user's"

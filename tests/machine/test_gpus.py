@@ -16,7 +16,7 @@ DIES = [{"vendor": "amd", "bus": f"0000:{bus}:00.0", "uuid": f"GPU-{bus}25e6fa38
     [
         (TWO, None, "01", [FIRST]),
         *((TWO, visible, "01", [SECOND]) for visible in ("1", "1,0", SECOND["uuid"], "GPU-6d7")),
-        *((TWO, visible, "01", []) for visible in ("", "-1")),
+        *((TWO, visible, "01", []) for visible in ("", "-1", "1,1")),
         pytest.param([*TWO, *DIES], "1", "01", [SECOND], id="another vendor's GPUs are not numbered"),
         pytest.param([*TWO, *DIES], "2", "01", [], id="another vendor's GPU"),
         pytest.param(TWO, "0", "1", [SECOND], id="a Slurm job numbers the GPUs that it may open"),

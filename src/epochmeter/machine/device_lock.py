@@ -21,27 +21,27 @@ def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: C
         for device in sorted(devices):
             try:
                 descriptor = _open(lock_dir / f"epochmeter-{device}.lock")
+                locks.callback(os.close, descriptor)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    say(f"Waiting for {device}, in use by {os.pread(descriptor, 1000, 0).decode(errors='replace')}.")
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                os.truncate(descriptor, 0)
+                os.pwrite(descriptor, holder.encode()[:1000], 0)
             except OSError as error:
-                hint = "name a writable folder: machine.lock_dir="
-                raise RuntimeError(f"cannot open the lock of {device}: {error}\nhint: {hint}") from error
-            locks.callback(os.close, descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say(f"Waiting for {device}, in use by {os.pread(descriptor, 1000, 0).decode(errors='replace')}.")
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, holder.encode()[:1000], 0)
+                hint = "name a folder on a local disk that you may write to: machine.lock_dir="
+                raise RuntimeError(f"cannot lock {device}: {error}\nhint: {hint}") from error
         yield
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, which all users share."""
+    """Open the lock file, which all users share; not by a link, which would let another user truncate any file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:  # with fs.protected_regular, sticky folders refuse O_CREAT for another user's file
-        return os.open(path, os.O_RDWR)
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         if os.fstat(descriptor).st_uid == os.geteuid():
             os.fchmod(descriptor, 0o666)
         return descriptor

@@ -60,7 +60,10 @@ def select_gpus(
 
 
 def apply_visible_devices(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:
-    """Select GPUs as CUDA does: by indices, UUIDs or their beginnings, up to the first invalid entry."""
+    """Select GPUs as CUDA does: by indices, UUIDs or their beginnings, up to the first invalid entry.
+
+    Like torch, it selects none if an entry is repeated.
+    """
     if listed is None:
         return list(gpus)
     selected: list[Gpu] = []
@@ -69,6 +72,8 @@ def apply_visible_devices(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:
         matching = gpus[int(name) : int(name) + 1] if name.isdigit() else by_uuid[:1]
         if not matching:
             break
+        if matching[0] in selected:
+            return []
         selected += matching
     return selected
 
