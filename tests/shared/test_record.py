@@ -4,6 +4,7 @@ import struct
 from array import array
 
 import pytest
+from project import write_checkpoint
 
 from epochmeter.shared.record import CHECKPOINT, INTERVALS, MAX_PROGRESS_BYTES, Record
 
@@ -65,6 +66,17 @@ def test_each_attempt_is_archived_completely_in_its_own_folder(record, tmp_path)
     assert files == {f"attempt{number}/{name}" for number in (1, 2, 3) for name in names}
     assert [attempt.windows() for attempt in record.attempts()] == [[{"epoch": number}] for number in range(3)]
     assert [attempt.steps() for attempt in record.attempts()] == [steps(number) for number in range(3)]
+
+
+@pytest.mark.parametrize(("offset", "value"), [(6, 255), (8, 1), (10, 8), (10, 255)])
+def test_checkpoint_with_a_damaged_directory_is_unreadable(record, tmp_path, offset, value):
+    """Version, encryption and compression of its last entry, in the order of the zip file's directory."""
+    write_checkpoint(record, "r0", 3)
+    assert record.checkpoint(verify=True) == {"record_id": "r0", "epochs": 3}
+    content = bytearray((tmp_path / CHECKPOINT).read_bytes())
+    content[content.rindex(b"PK\x01\x02") + offset] = value
+    (tmp_path / CHECKPOINT).write_bytes(content)
+    assert record.checkpoint() is record.checkpoint(verify=True) is None
 
 
 def test_truncation_keeps_the_windows_and_steps_before_an_epoch_and_archives_the_end(record, tmp_path):

@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import zipfile
+import zlib
 
 from epochmeter.shared.atomic_files import (
     LOCK_NAME,
@@ -118,7 +119,7 @@ class Record:
                 if verify and archive.testzip():
                     return None
                 return json.loads(archive.read(CHECKPOINT_METADATA).decode("utf-8"))
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        except (OSError, ValueError, EOFError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile):
             return None
 
     def truncate_to_epoch(self, epochs, also=()):
