@@ -49,7 +49,7 @@ def test_existing_file_needs_no_network_and_is_verified(tmp_path):
     assert file.exists()
 
 
-def test_broken_or_wrong_download_leaves_nothing_and_a_full_disk_is_not_a_network_error(host, tmp_path):
+def test_broken_or_wrong_download_leaves_nothing_and_a_full_disk_is_not_a_network_error(host, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match=rf"cannot download {host}/half: .* broke after {HALF} of 2560000"):
         fetch(f"{host}/half", tmp_path / "file", None, print)
     with pytest.raises(ValueError, match=rf"has the MD5 .* {host}/file returned another file"):
@@ -58,8 +58,10 @@ def test_broken_or_wrong_download_leaves_nothing_and_a_full_disk_is_not_a_networ
     (tmp_path / ".file.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
         fetch(f"{host}/file", tmp_path / "file", MD5, print)
+    sizes = []  # of the file that is flushed to disk
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
     fetch(f"{host}/file", tmp_path / "file", MD5, print)
-    assert (tmp_path / "file").read_bytes() == CONTENTS
+    assert ((tmp_path / "file").read_bytes(), sizes) == (CONTENTS, [len(CONTENTS)])
     assert sorted(os.listdir(tmp_path)) == [".file.lock", "file"]
 
 

@@ -5,6 +5,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tiny import make_config
@@ -145,6 +146,13 @@ def test_changed_user_folder_is_inspected_and_staged_again(prepare, pets, card, 
     second = prepare(pets, card)
     assert dataset_checksum(pets, card, tmp_path) == second["digest"] != first["digest"]
     assert list(checksum.iter_files(Path(second["folder"]))) == ["dog/1.jpg"]
+
+
+def test_unreadable_folder_is_an_error_with_a_remedy(prepare, pets, card, monkeypatch):
+    monkeypatch.setattr(Path, "iterdir", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+    for storage in (PROJECT, card):
+        with pytest.raises(RuntimeError, match=rf"cannot read dataset folder {pets.root}: .*Check its permissions"):
+            prepare(pets, storage)
 
 
 def test_wrong_number_of_classes_is_an_error_with_both_numbers(prepare):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from epochmeter.datasets.progress import Notify
+from epochmeter.shared.atomic_files import fsync_folder
 
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
@@ -39,8 +40,7 @@ def create_atomically(folder: Path) -> Iterator[Path]:
         if folder.exists():
             folder.rename(_sibling(folder, "old"))
         partial.rename(folder)
-        with synced(folder.parent):
-            pass
+        fsync_folder(folder.parent)
     finally:
         _remove_leftovers(folder)
 

@@ -1,6 +1,7 @@
 """Published datasets: their files, verified by checksum, and their samples as images."""
 
 import hashlib
+import os
 import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
@@ -61,6 +62,8 @@ def _download(url: str, partial: Path, say: Notify) -> None:
             progress.update(file.tell())
         if total is not None and file.tell() < total:
             raise ConnectionError(f"the connection broke after {file.tell()} of {total} bytes")
+        file.flush()
+        os.fsync(file.fileno())  # before the file gets its name
 
 
 def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: Path, say: Notify) -> None:

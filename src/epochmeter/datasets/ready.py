@@ -180,8 +180,7 @@ def _get_facts(dataset: Dataset, action: Literal["make", "adopt"], folder: Path,
 
 def _prepare_copy(dataset: Dataset, home: Path, root: Path, folder: Path, say: Notify) -> Manifest:
     """Return the manifest of the dataset's copy on the storage; a copy that came with its device needs no home."""
-    has_home = home.is_dir() and any(home.iterdir())
-    if not has_home and (copy := _existing_copy(folder, dataset, home, original=None)):
+    if not _has_files(home) and (copy := _existing_copy(folder, dataset, home, original=None)):
         _check_arguments(dataset, copy, folder)
         return copy
     original = _prepare_home(dataset, home, root, say)
@@ -256,10 +255,15 @@ def _check_arguments(dataset: Dataset, description: Manifest, folder: Path) -> N
 def _user_manifest_path(dataset: Dataset, home: Path, root: Path) -> Path | None:
     """Return the path of a user folder's manifest; None for a folder made by epochmeter, or a missing one."""
     is_made = manifest.try_read_manifest(home / MANIFEST_NAME) is not None
-    if not dataset.adopt or is_made or not home.is_dir() or not any(home.iterdir()):
+    if not dataset.adopt or is_made or not _has_files(home):
         return None
     key = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
     return root / USER_MANIFESTS / f"{dataset.name}-{key}.json"
+
+
+def _has_files(folder: Path) -> bool:
+    with explain_errors(f"read dataset folder {folder}"):
+        return folder.is_dir() and any(folder.iterdir())
 
 
 def _home_folder(dataset: Dataset, root: Path) -> Path:
