@@ -73,14 +73,16 @@ class SearchSweeper(Sweeper):
             spec = search.with_prior(spec, folders, choices, Terminal().info)
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / SEARCH_FILE, {"objectives": list(spec.objectives)})
+        earlier = search.earlier_points(folder, spec)
+        runs = search.planned_runs(spec, earlier)
+        write_json(folder / SEARCH_FILE, {"objectives": list(spec.objectives), "runs": runs})
 
         def measure(number: int, point: Point) -> TrialResult:
             (done,) = self.launcher.launch([[*fixed, *point]], initial_job_idx=number)
             _ = done.return_value  # raises an error that the run did not handle itself
             return search.trial_result(folder / str(number))
 
-        search.run_search(spec, search.earlier_points(folder, spec), measure, Terminal().info)
+        search.run_search(spec, earlier, measure, Terminal().info)
 
     def make_spec(self, config: DictConfig, dimensions: Sequence[SearchDimension]) -> SearchSpec:
         """Return the settings of the search; SearchError if they are invalid."""

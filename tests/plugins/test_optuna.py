@@ -82,7 +82,7 @@ def test_each_run_has_one_point_and_all_fixed_overrides(sweeper, tmp_path):
         ("epochs=3", f"batch={batch}", f"workers={workers}") for batch in (8, 16, 32) for workers in (0, 4)
     }
     recorded = json.loads((tmp_path / "search.json").read_text())
-    assert recorded["objectives"] == ["total/energy_to_target_j", "total/time_to_target_s"]
+    assert recorded == {"objectives": ["total/energy_to_target_j", "total/time_to_target_s"], "runs": 6}
 
 
 def test_runs_of_earlier_sweeps_seed_a_search_but_are_not_its_trials(sweeper, tmp_path, capsys):

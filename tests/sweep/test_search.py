@@ -176,6 +176,7 @@ def test_interrupted_search_resumes_as_if_it_had_not_been_interrupted(cut):
     runs, earlier = Runs(), {0: None, 2: ("batch=8", "power_limit=100"), 5: None}
     search(runs, SearchSpec(GRID, STEADY, trials=3), earlier)
     assert [number for number, _ in runs] == [2, 6, 7], "numbers of other runs are not used again"
+    assert searches.planned_runs(SearchSpec(GRID, STEADY, trials=3), earlier) == 8
 
 
 @pytest.mark.parametrize("size", [30, 200_000])

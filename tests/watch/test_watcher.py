@@ -10,6 +10,7 @@ from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_point
 
 from epochmeter.config.errors import InputError
 from epochmeter.results import summary
+from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import PROGRESS, Record
 from epochmeter.watch import watcher
 from epochmeter.watch.watcher import Watcher
@@ -177,6 +178,15 @@ def test_looking_changes_nothing_in_the_folder(tmp_path):
     before = times_ns()
     look(folder)
     assert times_ns() == before
+
+
+def test_a_search_has_the_runs_that_it_plans_and_the_keys_that_differ_so_far(tmp_path):
+    write_json(tmp_path / "search.json", {"objectives": [], "runs": 3})
+    write_ended(tmp_path, 0, 4.0, 10.0, batch=8, epochs=6)
+    snapshot = look(tmp_path)
+    assert (snapshot.counts, snapshot.fraction) == ({"completed": 1, "planned": 2}, 1 / 3)
+    write_ended(tmp_path, 1, 5.0, 9.0, batch=16, epochs=6)
+    assert [row.overrides for row in look(tmp_path).runs] == [{"batch": "8"}, {"batch": "16"}, {}]
 
 
 def test_a_sweep_that_no_process_continues_is_stalled_or_interrupted(tmp_path):

@@ -1,7 +1,7 @@
 """The files of a sweep's folder, next to the run folders `0`, `1`, ...
 
 points.json     the overrides of each run by number; written before the first run
-search.json     the objectives of a search
+search.json     the objectives of a search, and the number of runs that it plans
 slurm/jobs.json the jobs that were submitted to a cluster
 """
 
@@ -67,6 +67,14 @@ def read_points(folder: Path) -> Points:
     reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
     completed = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
     return Points(overrides, frozenset(chain(*overrides)) - common, completed)
+
+
+def planned_runs(folder: Path) -> int:
+    """Return the number of runs that a search plans, including those so far; 0 without a search, or if not known."""
+    try:
+        return int(read_json(folder / SEARCH_FILE)["runs"])
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 def is_remote(folder: Path) -> bool:

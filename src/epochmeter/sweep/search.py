@@ -244,6 +244,12 @@ def earlier_points(folder: Path, spec: SearchSpec) -> dict[int, Point | None]:
     return {number: _recorded_point(run, spec) for number, run in began.items()}
 
 
+def planned_runs(spec: SearchSpec, earlier: Mapping[int, Point | None]) -> int:
+    """Return the number of runs of a search with all trials, including those outside the space."""
+    points = {point for point in earlier.values() if point}
+    return max(earlier, default=-1) + 1 + int(max(0, min(spec.trials, spec.size) - len(points)))
+
+
 def _run_numbers(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
