@@ -1,8 +1,10 @@
 """Composed configurations as typed jobs, the identity of a measurement, and requests for runs."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from project import put
 
@@ -60,6 +62,16 @@ def test_request_for_the_detected_device_keeps_overrides_and_search_path_and_sel
     monkeypatch.setattr(job.HydraConfig, "get", lambda: hydra)
     request = replace(order(), overrides=["+study=mine", "device=auto"]).with_device("nano")
     assert (request.job.batch, request.job.device.name) == (77, "nano")
+
+
+def test_folder_of_a_sweep_depends_on_its_sweeper_grid_and_launcher():
+    commands = []
+    job.register(lambda command, many, again: commands.append(command) or Path("nowhere"))
+    keys = ["hydra/launcher=slurm", "hydra.launcher.mem=1", "hydra/sweeper=optuna", "+hydra.sweeper.params.seed=1"]
+    with initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3"):
+        config = compose("train", overrides=["batch=8", *keys, "hydra.sweeper.trials=3"], return_hydra_config=True)
+        assert config.hydra.run.dir == "nowhere/0"
+    assert commands == [["batch=8", *keys]]
 
 
 def test_keys_of_sweeps_are_refused_for_a_single_run():

@@ -96,14 +96,15 @@ def test_hash_is_that_of_the_keys_that_affect_a_measurement(monkeypatch):
     repeated = command_hash(["repeat=0,1,2", *COMMAND], many=True)
     for same, expected in (
         (["model=lenet", "batch=8,16"], HASH),
+        (["model=vgg11", *COMMAND], HASH),  # the last value counts
         ([*COMMAND, "tracking.experiment=mine", "machine.lock_dir=/tmp"], HASH),
         ([*COMMAND, "sweep.cool_below_c=60", "hydra.launcher.account=1"], HASH),
         ([swept[2], *swept[:2]], command_hash(swept, many=True)),
         *(([*COMMAND[:at], "sweep.repeats=3", *COMMAND[at:]], repeated) for at in range(3)),
     ):
         assert command_hash(same, many=True) == expected, same
-    for other in (["trackings=1"], ["sweep.sample=2"], ["sweep.repeats=3"], ["hydra.launcher.partition=a100"]):
-        assert command_hash([*COMMAND, *other], many=True) != HASH, other
+    for other in ("trackings=1", "model=vgg11", "sweep.sample=2", "sweep.repeats=3", "hydra.launcher.partition=a100"):
+        assert command_hash([*COMMAND, other], many=True) != HASH, other
     # The order of swept keys is the order of the runs.
     assert command_hash([swept[1], swept[0], swept[2]], many=True) != command_hash(swept, many=True)
     single = command_hash(COMMAND, many=False)

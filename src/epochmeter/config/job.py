@@ -102,9 +102,9 @@ def register(
         if not resolved:  # Hydra resolves the folder for each run, then with that run's overrides only
             many = _root_.hydra.mode == RunMode.MULTIRUN
             again = _root_.sweep.again or not (many or _root_.sweep.resume)
-            # Searches number their runs differently from grids, and clusters measure on other hosts: each sweeper and
-            # launcher has its own folders.
-            prefixes = ("hydra/sweeper=", "hydra/launcher=", "hydra.launcher.")
+            # Searches number their runs differently from grids, and clusters measure on other hosts: each sweeper,
+            # grid and launcher has its own folders.
+            prefixes = ("hydra/sweeper=", "hydra.sweeper.params", "hydra/launcher=", "hydra.launcher.")
             overrides = _root_.hydra.overrides
             how = [override for override in overrides.hydra if override.lstrip("+").startswith(prefixes)]
             resolved.append(str(sweep_folder([*overrides.task, *how], many, again)))

@@ -71,12 +71,12 @@ def command_hash(command: Sequence[str], many: bool) -> str:
     The order matters only for overrides that are swept over, as it is the order of runs. `sweep.repeats=3` counts as a
     leading `repeat=0,1,2`.
     """
-    counts = [item for item in command if many and key_of(item) == REPEATS]
-    overrides = [item for item in command if item not in counts]
-    if counts and (last := counts[-1].partition("=")[2]).isdecimal():
-        overrides.insert(0, repeats_override(int(last)))
+    items = {key_of(item): item for item in command}  # of a key that is given twice, the last value counts
+    count = items.pop(REPEATS, "").partition("=")[2]
+    if many and count.isdecimal():
+        items = {REPEAT: repeats_override(int(count)), **items}
     sampling = SAMPLING_KEYS if many else ()
-    relevant = [item for item in overrides if affects_measurement(key_of(item)) or key_of(item) in sampling]
+    relevant = [item for key, item in items.items() if affects_measurement(key) or key in sampling]
     axes = [item for item in relevant if many and is_sweep_override(item)]
     host = "" if SLURM_OVERRIDE in command else platform.node()
     return hash_value([sorted(set(relevant) - set(axes)), axes, many, host])[:8]
