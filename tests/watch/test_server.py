@@ -112,13 +112,16 @@ def test_threads_share_one_reading_per_period(monkeypatch):
     assert min(later - earlier for earlier, later in pairwise(read_s)) >= 0.1
 
 
-def test_a_folder_that_cannot_be_read_keeps_its_last_state(record, monkeypatch):
-    last = Feed(Watcher(record.folder).read)
-    snapshot, error = last.latest()
-    (record.folder / "job.json").write_text("{")
-    monkeypatch.setattr(last, "_due_s", 0.0)
-    assert (last.latest()[0] is snapshot, error) == (True, "")
-    assert json.loads(to_json(*last.latest()))["error"] == last.latest()[1] != ""
+def test_a_folder_that_cannot_be_read_keeps_its_last_state_but_has_no_metrics(record, monkeypatch):
+    monkeypatch.setattr(server, "PERIOD_S", 0.0)
+    with serving(Watcher(record.folder).read, metrics=True) as opened:
+        assert get(opened, "/metrics").status == 200
+        snapshot, error = opened.feed.latest()
+        (record.folder / "job.json").write_text("{")
+        kept, why = opened.feed.latest()
+        assert (kept is snapshot, error) == (True, "")
+        assert json.loads(to_json(kept, why))["error"] == why != ""
+        assert get(opened, "/metrics").status == 503
 
 
 def test_changes_have_new_samples_with_the_last_second_again_and_the_rows_that_differ(record):

@@ -164,7 +164,11 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/events":
             self._stream()
         elif path == "/metrics" and self.server.metrics:
-            self._send(200, OPENMETRICS, to_openmetrics(self.server.feed.latest()[0]))
+            snapshot, error = self.server.feed.latest()
+            if error:  # so that Prometheus does not take earlier values for present ones
+                self._send(503, TEXT, f"the folder cannot be read: {error}\n")
+            else:
+                self._send(200, OPENMETRICS, to_openmetrics(snapshot))
         else:
             self._send(404, TEXT, "not found; `/metrics` needs metrics=true\n")
 
