@@ -135,6 +135,15 @@ def test_an_ended_sweep_of_rehearsals_is_marked_and_its_numbers_are_aligned_to_t
     assert_screen("ended_sweep", picture(tmp_path))
 
 
+def test_long_keys_of_a_sweep_are_shortened_so_that_its_numbers_fit(tmp_path):
+    keys = ("batch", "dataset.preprocess", "optimizer.weight_decay")
+    texts = ["run", "batch", "dataset.p…", "optimizer…", "state", "time s", "stall", "energy J", "elapsed"]
+    for number in range(2):
+        write_ended(tmp_path, number, 4.0, 10.0, **dict.fromkeys(keys, number))
+    (header,) = [line for line in picture(tmp_path) if line.startswith("run ")]
+    assert re.split("  +", header) == texts
+
+
 def test_a_sparkline_scales_from_zero_and_is_blank_without_samples():
     series = Series([0.0, 30.0, 58.0, 59.0], [1.0, 2.0, 3.0, 5.0], 5.0)
     assert terminal._sparkline(series, 6) == "▃  ▅ █"

@@ -51,7 +51,8 @@ MIN_SPAN_S, MIN_INTERVAL_S = 60.0, 2.0
 OTHER_LINES = 17  # lines of a sweep's picture that are not in its table
 OTHER_COLUMNS = 60  # columns of a progress bar's line that are not the bar
 CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
-MAX_KEY_WIDTH = 20  # columns of a value of the user in the table of a sweep
+MIN_KEY_WIDTH, MAX_KEY_WIDTH, GAP = 6, 20, "  "
+"""Widths of a column of the user's values in the table of a sweep, and the space between columns."""
 MAX_WARNINGS, MAX_REASONS = 5, 4
 GAUGES: Mapping[str, Callable[[float], str]] = {
     "utilization": lambda fraction: f"{percent(fraction)} busy",
@@ -284,7 +285,7 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
         yield _line(f"No Pareto front{so_far}: {snapshot.no_front}", "dim")
     yield ()
     rows = _most_interesting(snapshot.runs, max(3, height - OTHER_LINES) if height else total)
-    yield from _sweep_table(snapshot.runs, rows)
+    yield from _sweep_table(snapshot.runs, rows, width)
     if total > len(rows):
         yield _line(f"and {total - len(rows)} more", "dim")
     reasons = [f"run {row.number} {row.state}: {row.reason}" for row in rows if row.reason and row.state != "training"]
@@ -292,7 +293,7 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     yield ()
 
 
-def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator[Line]:
+def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow], width: int) -> Iterator[Line]:
     keys = list(dict.fromkeys(key for row in runs for key in row.overrides))
     places = {row.number: row.host or (f"job {row.slurm_job}" if row.slurm_job else "") for row in runs}
     has_places, has_energy = len({*places.values()} - {""}) > 1, any(row.energy_j is not None for row in runs)
@@ -311,7 +312,7 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator
             "" if row.duration_s is None else format_span(row.duration_s),
         ]
         lines.append((COLORS[row.state], cells))
-    yield from _table(lines, len(names))
+    yield from _table(lines, len(names), width, keys=slice(1, 1 + len(keys)))
 
 
 def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
@@ -324,14 +325,25 @@ def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
     return sorted(sorted(rows, key=rank)[:count], key=lambda row: row.number)
 
 
-def _table(rows: Sequence[tuple[str, Sequence[str]]], first_number: int) -> Iterator[Line]:
-    """Yield the lines of a table from styles and cells; columns of numbers are aligned to the right."""
+def _table(
+    rows: Sequence[tuple[str, Sequence[str]]], first_number: int, width: int = 0, keys: slice = slice(0)
+) -> Iterator[Line]:
+    """Yield the lines of a table from styles and cells; columns of numbers are aligned to the right.
+
+    If lines are longer than `width`, the widest columns of `keys` are shortened.
+    """
     cells = [[_shortened(clean(text), MAX_KEY_WIDTH) for text in row] for _, row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    free = width - (sum(widths) - sum(widths[keys]) + len(GAP) * (len(widths) - 1))
+    limits = range(MAX_KEY_WIDTH, MIN_KEY_WIDTH, -1)
+    fitting = (limit for limit in limits if sum(min(limit, own) for own in widths[keys]) <= free)
+    limit = next(fitting, MIN_KEY_WIDTH)
+    widths[keys] = [min(limit, own) for own in widths[keys]]
     for (style, _), row in zip(rows, cells, strict=True):
-        texts = [set_cell_size(text, width) for text, width in zip(row[:first_number], widths, strict=False)]
-        texts += [text.rjust(width) for text, width in zip(row[first_number:], widths[first_number:], strict=True)]
-        yield (("  ".join(texts).rstrip(), style),)
+        sized = [*zip(row, widths, strict=True)]
+        texts = [set_cell_size(_shortened(text, size), size) for text, size in sized[:first_number]]
+        numbers = [text.rjust(size) for text, size in sized[first_number:]]
+        yield ((GAP.join([*texts, *numbers]).rstrip(), style),)
 
 
 def _line(text: str, style: str) -> Line:
