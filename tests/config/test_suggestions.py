@@ -3,8 +3,11 @@
 from dataclasses import fields
 
 import pytest
+from hydra.errors import ConfigCompositionException
+from project import put
 
 from epochmeter.config import suggestions
+from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import InputError
 from epochmeter.config.schema import Schema
 from epochmeter.config.suggestions import check_overrides, unknown_choice_problem, unknown_key_problem
@@ -50,3 +53,13 @@ def test_override_that_would_mislabel_the_run_is_refused():
         assert problem.hint.startswith(hint)
     check_overrides(["model.name=resnet34"], {"model": "torchvision"})
     check_overrides(["model.name=lenet", "model.activation=ReLU", "batch=8"], {"model": "lenet"})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("width: [", "cannot read .*mine.yaml, line 1"), ("- width", "mine.yaml` is not a mapping")]
+)
+def test_damaged_file_of_an_option_is_named_where_a_hint_would_list_its_keys(tmp_path, monkeypatch, text, problem):
+    suggestions.entry_keys("train")  # read before its folder is replaced
+    monkeypatch.setattr(suggestions, "CONF", put(tmp_path, {"model/mine.yaml": text}))
+    with pytest.raises(SystemExit, match=f"^error: .*{problem}.*\n  hint: "), friendly_hydra_errors([], "train"):
+        raise ConfigCompositionException("Could not override 'model.widht'")

@@ -23,7 +23,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 from yaml import MarkedYAMLError, YAMLError
 
 from epochmeter.config import errors
-from epochmeter.config.errors import InputError, Problem, input_error
+from epochmeter.config.errors import InputError, Problem, input_error, yaml_problem
 from epochmeter.config.installation import CONF, with_own_commands
 from epochmeter.config.schema import INSTANTIATED_GROUPS
 from epochmeter.config.secrets import redact
@@ -47,7 +47,7 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
         print(help_page(entry, doc or ""))
         return
     # Hydra's parser stops reading overrides at an option between them.
-    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in MULTIRUN)
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: (argument not in MULTIRUN, not is_override(argument)))
     broken_pipes: list[BrokenPipeError] = []
     with friendly_hydra_errors(sys.argv[1:], entry) as end_composing:
 
@@ -90,11 +90,18 @@ def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Call
             raise
         # Errors of this project's plugins are CompactHydraExceptions.
         is_own = isinstance(error, InputError) or type(error) is CompactHydraException
-        problem = error if is_own else describe_hydra_error(error, arguments, entry)
+        try:
+            problem = error if is_own else describe_hydra_error(error, arguments, entry)
+        except InputError as damage:  # in a file that the hint would list
+            problem = damage
         sys.exit(errors.format_error(redact(str(problem))))
     finally:
         if before is None:
             del os.environ[TRACEBACK_VARIABLE]
+
+
+def is_override(argument: str) -> bool:
+    return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
 
 
 def check_arguments(arguments: Sequence[str], entry: str) -> None:
@@ -127,10 +134,8 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
 def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
     """Return the problem by the class of the error; other errors are identified by their text."""
     match error:
-        case MarkedYAMLError() if mark := error.problem_mark or error.context_mark:
-            where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
-            hint = "fix the YAML; indent with spaces, not tabs"
-            return Problem(f"cannot read {where}: {error.problem or error.context}", hint)
+        case MarkedYAMLError():
+            return yaml_problem(error)
         case OverrideParseException():
             hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
             return Problem(f"cannot parse `{error.override}`", hint)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.config.installation import with_own_commands
+
+if TYPE_CHECKING:
+    from yaml import MarkedYAMLError
 
 
 class Problem(NamedTuple):
@@ -29,6 +32,14 @@ class InputError(ValueError):
 
 def input_error(what: str, hint: str) -> InputError:
     return InputError(Problem(what, hint))
+
+
+def yaml_problem(error: MarkedYAMLError) -> Problem:
+    """Return the problem of a file that is not valid YAML, with its place."""
+    mark = error.problem_mark or error.context_mark
+    where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else "a YAML file"
+    hint = "fix the YAML; indent with spaces, not tabs"
+    return Problem(f"cannot read {where}: {error.problem or error.context}", hint)
 
 
 def indent_hints(text: str) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from yaml import MarkedYAMLError
 
-from epochmeter.config.errors import Problem, input_error
+from epochmeter.config.errors import InputError, Problem, input_error, yaml_problem
 from epochmeter.config.installation import CONF
 
 INTERNAL_KEYS = ("_target_", "name", "defaults")
@@ -103,4 +104,10 @@ def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
-    return OmegaConf.to_container(OmegaConf.load(path))  # type: ignore[return-value]
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path))
+    except MarkedYAMLError as error:
+        raise InputError(yaml_problem(error)) from error
+    if not isinstance(content, dict):
+        raise input_error(f"`{path}` is not a mapping", "give one key per line: `key: value`")
+    return content  # type: ignore[return-value]
