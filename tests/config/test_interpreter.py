@@ -1,6 +1,5 @@
 """Errors of commands that are run by a Python that cannot run them."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,6 @@ from epochmeter.config import interpreter
 ROOT = Path(__file__).parents[2]
 ENTRIES = ["train", "watch", "report", "doctor", "publish"]
 OLD = [path for version in ("36", "38") if (path := ROOT / f".py{version}" / "bin" / "python").exists()]
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory):
-    """A copy of the project's sources, without an environment."""
-    root = tmp_path_factory.mktemp("project")
-    shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    return root
 
 
 def error_of(python, folder, *command):
