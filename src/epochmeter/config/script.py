@@ -20,7 +20,7 @@ ATTACHED = "EPOCHMETER_ATTACHED"
 """Environment variable of a process that measures the script that started it: the pipe to the script."""
 PLACEHOLDER = re.compile(r"\{script\.(\w+)\}")
 RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_](?:gpus|accelerators))[= ](\d+)\b")
-"""Options of torchrun, accelerate and deepspeed for the number of processes that they start."""
+"""Options for the number of ranks: of torchrun, accelerate and deepspeed, or of a script that starts them itself."""
 
 
 def check_placeholders(command: Sequence[str], keys: Sequence[str]) -> None:
