@@ -129,6 +129,11 @@ def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_com
     assert printed[-1].startswith("REHEARSAL")
 
 
+def test_text_is_printed_as_it_is(capsys):
+    Terminal().info("train.py:100: no key [red]")
+    assert capsys.readouterr().out == "train.py:100: no key [red]\n"
+
+
 def test_warning_and_failure_of_a_run_have_indented_hints(terminal, lines):
     terminal.warn("warning: cannot restore the fan\nhint: run this")
     finish(terminal, [], RunResult(0, [], state="failed", failure="no device\nhint: name one"))

@@ -57,7 +57,7 @@ def task(config: DictConfig) -> None:
             server = open_server(read, config.host, config.port, config.token, config.metrics)
             serve(server, partial(print, flush=True))
         else:
-            show(read, Console(highlight=False), once=config.once)
+            show(read, Console(highlight=False, emoji=False), once=config.once)
     except errors.InputError as error:
         sys.exit(errors.format_error(error))
     except BrokenPipeError:  # the reader of the output has ended

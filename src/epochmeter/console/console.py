@@ -38,7 +38,7 @@ class Terminal(logging.Handler):
     def __init__(self, *, of_script: bool = False) -> None:
         super().__init__()
         self._of_script = of_script
-        self.console = Console(highlight=False, stderr=of_script)
+        self.console = Console(highlight=False, emoji=False, stderr=of_script)
         # Drawn when the training process reports progress. A thread would compete with it for the cores.
         self._progress = Progress(
             TextColumn("{task.description}"),
