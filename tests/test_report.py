@@ -19,7 +19,7 @@ from epochmeter.console.console import UI_HINT
 from epochmeter.report.charts import vega
 from epochmeter.report.output.report import print_analyses
 from epochmeter.results.run_result import RunResult
-from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.atomic_files import read_json, write_json
 
 ROOT = Path(__file__).parents[1]
 SWEEP = "2026-11-20_12-00-00-1a2b3c4d"
@@ -128,10 +128,12 @@ def test_invalid_option_is_an_error(report, texts_only, tmp_path, override, mess
 
 def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report, tmp_path):
     folder = tmp_path / "multirun" / SWEEP
-    write(folder, trained(0, 100.0), state="failed")
+    failed = write(folder, trained(0, 100.0), state="failed").folder / "summary.json"
+    write_json(failed, {**read_json(failed), "failure": {"message": "train.py:100: no memory"}})
     write(folder, trained(1, 100.0)).folder.joinpath("job.json").write_text("{")
     error, output = report()
     assert error.startswith("error: no run is left to report")
+    assert "train.py:100: no memory" in output
     assert "| 1 | - | its record cannot be read: JSONDecodeError" in output
     assert 'id="failures"' in (folder / "report.html").read_text()
     assert report("include=[failures]")[0] == 0

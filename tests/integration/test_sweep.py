@@ -7,7 +7,7 @@ import pytest
 import stub
 
 from epochmeter.report.build import build_report
-from epochmeter.report.runs.load import read
+from epochmeter.report.runs.load import read_sweep
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
     assert f"batch=1: reused from multirun/{old.name}/0\n" in grown.stdout
     assert table(grown.stdout) == {"0": "completed", "1": "reused", "2": "reused"}
 
-    notes = " ".join(build_report(read(new)).notes)
+    notes = " ".join(build_report(read_sweep(new)).notes)
     assert f"Reused: 2 of 3 runs, measured by other commands: {old.name}/1, {old.name}/0." in notes
     shutil.rmtree(old / "0")
     assert project.run("train", *project.stubbed("-m", batch="4,2,1")).returncode == 0

@@ -14,7 +14,7 @@ pytest.importorskip("optuna", reason="Optuna is optional")
 
 from epochmeter.config.errors import InputError
 from epochmeter.report.build import build_report
-from epochmeter.report.runs.load import read
+from epochmeter.report.runs.load import read_sweep
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.record import Record
 from epochmeter.sweep.search import STEADY, SearchSpec, earlier_points, trial_result
@@ -174,4 +174,4 @@ def test_search_ends_with_its_pareto_front_and_can_be_reported(project):
     front = json.loads((sweep / "front.json").read_text())
     assert front["objectives"] == [ENERGY, TIME]
     assert f"Written: {sweep.name}/front.json" in done.stdout
-    assert "front" in [page.name for page in build_report(read(sweep)).pages]
+    assert "front" in [page.name for page in build_report(read_sweep(sweep)).pages]

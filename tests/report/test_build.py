@@ -91,7 +91,7 @@ def test_rehearsals_are_reported_alone_below_a_banner_which_two_sweeps_have_once
         report = build_report(sweep(*runs), others)
         assert (report.banner, report.notes) == (banner, notes)
     report = build_report(sweep(trained(0, 100.0), ddp(1, 101.0, rehearsal=["rehearse=true"])))
-    assert ([run.number for run in report.rows], [*pages(report)]) == ([0], ["answer"])
+    assert ([run.number for run in report.runs], [*pages(report)]) == ([0], ["answer"])
 
 
 PLATFORMS = [{"CPU": cpu, "power mode": mode} for cpu, mode in (("Xeon", "15W"), ("EPYC", "MAXN"))]
@@ -114,4 +114,4 @@ def test_chosen_excluded_disturbed_and_different_runs_are_noted():
          [f"Runs 1, 2: another process used the GPU ({SHARED['gpu_shared']})."]),
     ):  # fmt: skip
         report = build_report(content, **options)
-        assert ([run.number for run in report.rows], report.notes) == (numbers, notes)
+        assert ([run.number for run in report.runs], report.notes) == (numbers, notes)

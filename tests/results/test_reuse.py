@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from epochmeter.report.runs.load import merge_sweeps, read
+from epochmeter.report.runs.load import merge_sweeps, read_sweep
 from epochmeter.results.reuse import (
     find_completed,
     is_usable,
@@ -124,16 +124,16 @@ def test_the_record_of_a_failed_attempt_is_archived_before_a_reference_is_writte
 def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_once(tmp_path, new):
     origin = refer(new / "1", completed(tmp_path / "A" / "3"), "experiment=stalls", "+note=x")
     completed(new / "2", identity="batch16")
-    rows = read(new).runs
+    rows = read_sweep(new).runs
     assert [(row.number, row.keys, row.sweep, row.reused, row.steady("e2e_s")) for row in rows] == [
         (1, {"experiment": "stalls", "note": "x"}, "new", "A/3", 1.5),
         (2, {"batch": "8"}, "new", "", 1.5),
     ]
     assert (rows[0].experiment, rows[0].added) == ("stalls", ["+note"])
     assert [row.name for row in rows] == ["A/3", "new/2"]
-    both = merge_sweeps([read(tmp_path / "A"), read(new)], tmp_path)
+    both = merge_sweeps([read_sweep(tmp_path / "A"), read_sweep(new)], tmp_path)
     assert [row.name for row in both.runs] == ["A/3", "new/2"]
     shutil.rmtree(origin.folder)
-    gone = read(new)
+    gone = read_sweep(new)
     assert [row.number for row in gone.runs] == [2]
     assert "A/3, which is gone" in gone.unreadable["1"]

@@ -34,7 +34,7 @@ def ran(number, batch, limit, model="resnet152"):
 
 def written(runs, path):
     report = build_report(Sweep(path.parent, runs, {}))
-    rows = report.rows and table.html(report.rows, table.columns_and_rows(report.rows))
+    rows = report.runs and table.html(report.runs, table.columns_and_rows(report.runs))
     path.write_text(report_html(report, rows or ""), encoding="utf-8")
     return path
 
@@ -134,6 +134,11 @@ def test_charts_fit_their_places_and_follow_the_color_scheme(browser, path, widt
     assert ink == {"light": "#1c2430", "dark": "#e8ebef"}[scheme]
     places = page.locator(".plot").evaluate_all("(all) => all.map((one) => [one.clientWidth, one.scrollWidth])")
     assert all(inner <= outer for outer, inner in places)
+    is_dark = scheme == "light"  # it changes while the page is open
+    page.emulate_media(color_scheme="dark" if is_dark else "light")
+    Project.until(lambda: page.evaluate("document.documentElement.classList.contains('dark')") == is_dark)
+    page.emulate_media(color_scheme=scheme)
+    Project.until(lambda: page.locator("#energy_by_time .plot.dark").count() == (scheme == "dark"))
     page.emulate_media(media="print")
     shown = page.locator("#energy_by_time .plot").evaluate("(plot) => getComputedStyle(plot).filter")
     assert ("invert" in shown) == (scheme == "dark"), "paper is light"

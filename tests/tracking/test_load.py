@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import epochmeter
-from epochmeter.report.runs.load import read
+from epochmeter.report.runs.load import read_sweep
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import load
 from epochmeter.tracking.client import EXPERIMENT
@@ -20,6 +20,8 @@ KINDS = (
     {"rehearsal": ["device=nano: this is host vm; and that", "storage=sd"]},
     {"state": "failed"},
 )
+
+NEW = "a sweep's new name"
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def download(store, tmp_path):
 def test_downloaded_records_are_reported_as_the_records(store, make_record, download, capfd):
     for number, keys in enumerate(KINDS):
         publish(record := make_record(number, **keys), store)
-    for here, there in zip(read(record.folder.parent).runs, read(download() / "sweep").runs, strict=True):
+    for here, there in zip(read_sweep(record.folder.parent).runs, read_sweep(download() / "sweep").runs, strict=True):
         assert vars(replace(there, folder=here.folder)) == vars(replace(here))
     assert "Downloading artifacts" not in capfd.readouterr().err
 
@@ -44,6 +46,7 @@ def test_downloaded_records_are_reported_as_the_records(store, make_record, down
 def test_published_runs_of_an_experiment_are_data(store, make_record):
     for number in range(2):
         publish(make_record(number), store)
+    publish(make_record(0, "of another host", state=None, host="board-7"), store)  # it is running
     runs = epochmeter.load_runs(experiment=EXPERIMENT, uri=store.uri)
     assert list(runs.to_pandas()["run.number"]) == [0, 1]
     assert runs.epochs.to_pandas()["run"].nunique() == 2
@@ -55,14 +58,14 @@ def test_published_runs_of_an_experiment_are_data(store, make_record):
 
 def test_reused_run_is_downloaded_once_and_referenced_by_other_sweeps(store, make_record, download, tmp_path):
     record = make_record(batch=8)
-    (folder := tmp_path / "multirun" / "new" / "3").mkdir(parents=True)
+    (folder := tmp_path / "multirun" / NEW / "3").mkdir(parents=True)
     write_reference(folder, record, ["batch=8"])
     include_reused(folder, store)
     publish(make_record(1), store)
-    downloaded = download("new")
+    downloaded = download(NEW)
     assert [*downloaded.glob("*/*/job.json")] == [downloaded / "sweep/0/job.json"]
-    (run,) = read(downloaded / "new").runs
-    assert (run.number, run.sweep, run.reused, run.keys) == (3, "new", "sweep/0", {"batch": "8"})
+    (run,) = read_sweep(downloaded / NEW).runs
+    assert (run.number, run.sweep, run.reused, run.keys) == (3, NEW, "sweep/0", {"batch": "8"})
 
 
 def test_run_that_was_reused_in_place_of_another_is_downloaded(store, make_record, download, tmp_path):
@@ -70,7 +73,7 @@ def test_run_that_was_reused_in_place_of_another_is_downloaded(store, make_recor
     for number in range(2):  # the folder of the first is gone, but its run in MLflow is not
         write_reference(folder, make_record(number), ["batch=8"])
         include_reused(folder, store)
-    (run,) = read(download("new") / "new").runs
+    (run,) = read_sweep(download("new") / "new").runs
     assert run.reused in ("sweep/0", "sweep/1")
 
 
@@ -82,7 +85,7 @@ def test_unmeasured_and_deleted_runs_are_skipped(store, make_record, download, t
     store.client.delete_run(publish(make_record(0), store).run_id)
     monkeypatch.setattr(load, "PAGE_SIZE", 1)
     published = {number: publish(make_record(number), store).run_id for number in (1, 2)}
-    assert [run.number for run in read(download() / "sweep").runs] == [*published]
+    assert [run.number for run in read_sweep(download() / "sweep").runs] == [*published]
     links = run_links(["sweep", "another", "o'clock"], uri=store.uri)
     assert links.keys() == {"sweep/1", "sweep/2"}
     assert all(f"/runs/{run_id}" in links[f"sweep/{number}"] for number, run_id in published.items())

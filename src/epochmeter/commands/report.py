@@ -62,7 +62,7 @@ def task(config: DictConfig) -> None:
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
         validation.check_all_values(keys)
-        code = (report if keys["view"] is None else view_trace)(keys, Console(highlight=False))
+        code = (report if keys["view"] is None else view_trace)(keys, Console(highlight=False, emoji=False))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.format_error(error))
     if code:
@@ -90,9 +90,9 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     print_report(content, console)
     with write_errors(folder):
         written = write_report(content, folder, warn, artist)
-        written += write_footprint_files(content.rows, folder, warn) if keys["footprint"]["export"] else []
+        written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
         show_files(written, folder, content.title, keys["tracking"], console)
-    if not content.rows:
+    if not content.runs:
         raise ValueError("no run is left to report. Correct the causes above, and run the sweep's command again.")
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
 

@@ -37,10 +37,10 @@ from epochmeter.results.run_info import DISTURBED
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a report prints, draws and writes; `rows` are the runs of the table, `banner` are warnings."""
+    """Everything that a report prints, draws and writes; `runs` are those of the table, `banner` are warnings."""
 
     title: str
-    rows: Sequence[Run]
+    runs: Sequence[Run]
     pages: Sequence[Page]
     charts: Sequence[Chart]
     banner: Sequence[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.record import Record
@@ -29,7 +30,8 @@ def download_records(
     store = open_existing_store(experiment, uri)
     by_sweep: dict[str, list[tuple[str, Run]]] = {}
     for run in _iter_pages(store):
-        names = [f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}", *run.data.tags.get(SWEEPS, "").split()]
+        reusing = map(unquote, run.data.tags.get(SWEEPS, "").split())
+        names = (f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}", *reusing)
         for sweep, _, number in (name.rpartition("/") for name in names):
             if sweep and number.isdecimal():  # not the folder of an archived attempt
                 by_sweep.setdefault(sweep, []).append((number, run))

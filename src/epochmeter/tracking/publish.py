@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_status import recorded_status, status_of
@@ -23,7 +24,7 @@ RECORD_ID = "epochmeter.record_id"
 MEASURED = f"tags.`{RECORD_ID}` != ''"  # filter for runs with measurements: those that have a record
 WINDOWS = "epochmeter.windows"  # tag with the number of windows already published
 SWEEPS = "epochmeter.sweeps"
-"""Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
+"""Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it, quoted as in URLs."""
 MAX_SWEEPS = 100  # number of reusing sweeps in the tag, the latest ones: the length of a tag is limited
 SUMMARY = "epochmeter.published"  # tag of a run whose means, totals and curves are published
 MAX_BATCH, MAX_ENTITIES = 100, 1000
@@ -75,7 +76,7 @@ def include_reused(folder: Path, store: Store) -> Published | None:
     if record is None:
         return None
     _delete_replaced(folder, record, store)
-    published, name = publish(record, store), f"{folder.parent.name}/{folder.name}"
+    published, name = publish(record, store), quote(f"{folder.parent.name}/{folder.name}")
     own, *reusing = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
     if name not in reusing:
         store.client.set_tag(published.run_id, SWEEPS, " ".join([own, *[*reusing, name][-MAX_SWEEPS:]]))
@@ -120,7 +121,7 @@ def _find_or_create_run(record: Record, store: Store) -> Run:
     if matches:
         return matches[0]
     name = f"rehearsal {run['name']}" if run["rehearsal"] else run["name"]
-    tags = {**run_export.run_tags(record), SWEEPS: run["sweep_id"]}
+    tags = {**run_export.run_tags(record), SWEEPS: quote(run["sweep_id"])}
     return store.client.create_run(store.experiment_id, _ms(started_s(record)), tags, name)
 
 

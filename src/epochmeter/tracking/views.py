@@ -80,7 +80,7 @@ def views(sweep: str | None = None) -> dict[str, str]:
         REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"], {}),
     }
     if sweep:
-        query = f"{RUN_FILTER} and tags.`{SWEEPS}` LIKE '%{sweep}%'"
+        query = f"{RUN_FILTER} and tags.`{SWEEPS}` LIKE '%{quote(sweep)}%'"
         saved[f"{SWEEP_VIEW_PREFIX}{sweep}"] = pack_view(f"Sweep {sweep}", query, COLUMNS, charts())
     return saved
 

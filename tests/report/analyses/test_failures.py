@@ -5,7 +5,7 @@ from sweeps import trained, write
 
 from epochmeter.report.analyses import failures
 from epochmeter.report.runs.filter import select
-from epochmeter.report.runs.load import read
+from epochmeter.report.runs.load import read_sweep
 from epochmeter.shared.atomic_files import write_json
 
 OOM = "CUDA is out of memory at batch 512\n  hint: `batch=256` did fit"
@@ -19,4 +19,4 @@ def test_failures_have_their_reasons_and_hints(tmp_path):
         if message:
             write_json(record.folder / "summary.json", {**record.summary(), "failure": {"message": message}})
     write(tmp_path, trained(5, 100.0)).folder.joinpath("job.json").write_text("{")
-    assert_golden("failures", failures.analyze(select(read(tmp_path))))
+    assert_golden("failures", failures.analyze(select(read_sweep(tmp_path))))

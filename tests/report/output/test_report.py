@@ -94,10 +94,11 @@ def test_pages_of_an_earlier_report_are_removed_and_other_files_kept_also_withou
     write(report(trained(0, 100.0), ddp(1, 190.0)), tmp_path)
     assert (tmp_path / "comparison.md").exists(), "there was no earlier report"
     assert (tmp_path / "questions.md").exists()
+    (tmp_path / "report.html").touch()
     written, (message,) = write(report(*batches(100.0, 200.0)), tmp_path)
     assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
     assert "vl_convert, itables" in message
-    there = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".json")}
+    there = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".json", ".html")}
     assert there == {"answer.md", "answer.json", "report.md", "notes.md"}
     for run in (row(0, "storage", None), trained(0, 100.0, steady={"e2e_s": None})):
         assert {"report.csv", "report.md"} <= set(write(report(run), tmp_path)[0]), "also without metrics"
@@ -184,6 +185,12 @@ def test_other_sweeps_have_only_the_stall_analysis_of_their_data_sources(tmp_pat
     assert printed(tmp_path, runs)[0] == ""
     text, files = printed(tmp_path, of_sources=True)
     assert (of_sources in text, files) == (True, written)
+
+
+def test_analyses_are_printed_also_if_they_cannot_be_written(tmp_path):
+    (tmp_path / "scaling.md").mkdir()
+    text, written = printed(tmp_path, [trained(0, 100.0), ddp(1, 190.0)])
+    assert ("warning: cannot write scaling.md" in text, "questions.md" in written) == (True, True)
 
 
 @pytest.fixture

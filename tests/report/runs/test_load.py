@@ -4,7 +4,7 @@ import pytest
 from sweeps import row, trained, write
 
 from epochmeter.report.runs import load
-from epochmeter.report.runs.load import load_sweep, read, run_folders, sweep_folders
+from epochmeter.report.runs.load import load_sweep, read_sweep, run_folders, sweep_folders
 from epochmeter.results.run_info import device_count
 from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.shared.process_identity import this_process
@@ -22,8 +22,8 @@ def test_record_is_loaded_as_written_with_its_origin_and_platform(tmp_path):
         "gpus": [{"model": "H200"}, {"model": "H200"}], "git": {"commit": "0123456789abcdef", "dirty": True},
         "governors": ["schedutil"], "power_mode": {"id": 2, "name": "15W"},
     })  # fmt: skip
-    (found,) = read(tmp_path / "a sweep").runs
-    assert [*map(vars, read(record.folder).runs)] == [vars(found)], "a single run is a sweep of one"
+    (found,) = read_sweep(tmp_path / "a sweep").runs
+    assert [*map(vars, read_sweep(record.folder).runs)] == [vars(found)], "a single run is a sweep of one"
     assert vars(found).items() >= {
         "number": 3, "sweep": "a sweep", "folder": record.folder, "state": "completed", "host": "orin", "cores": 8,
         "keys": {"data_source": "cached", "batch": "8", "note": "mine", "experiment": "stalls"}, "added": ["+note"],
@@ -49,7 +49,7 @@ def test_run_without_result_has_a_reason(tmp_path):
     running.describe(running.job(), {**running.run(), **this_process()._asdict()})
     failed = tmp_path / "1" / "summary.json"
     write_json(failed, {**read_json(failed), "failure": {"message": "no space left\nat line 1"}})
-    runs = read(tmp_path).runs
+    runs = read_sweep(tmp_path).runs
     assert [(run.excluded_because, run.state) for run in runs] == [
         (None, "completed"),
         ("failures", "failed"),
@@ -75,7 +75,7 @@ def test_damaged_record_is_reported_and_others_are_loaded(tmp_path):
         described = read_json(path)
         assert described.pop("schema") == 1
         write_json(path, {**described, **schema})
-    sweep = read(tmp_path)
+    sweep = read_sweep(tmp_path)
     cores = {run.number: run.cores for run in sweep.runs}
     assert cores == {0: 8, 6: None, 8: 8}, "a lost host costs nothing else; the first records had no schema"
     assert set(sweep.unreadable) == {"1", "2", "3", "4", "5", "7", "9"}
@@ -89,7 +89,7 @@ def test_metric_that_is_not_finite_and_epoch_on_a_damaged_line_are_absent_and_re
     path = write(tmp_path, trained(0, 100.0, steady=steady, epochs=epochs)).folder / "epochs.jsonl"
     first, _, last = path.read_text().splitlines()
     path.write_text(f'{first}\n{{\n[]\n{last}\n{{"window": "epoch", "metr')
-    (found,) = read(tmp_path).runs
+    (found,) = read_sweep(tmp_path).runs
     assert (found.steady("train_loss"), found.energy_covers) == (None, None)
     assert found.epochs == {0: {"epoch/e2e_s": 9.0}, 2: {"epoch/e2e_s": 3.0}}
     *metrics, lines = found.read_errors
@@ -107,7 +107,7 @@ def test_run_has_its_power_mode_and_the_clocks_of_all(tmp_path):
     unknown = [{"power_modes": [*modes, {"id": 4, "name": "7W"}]}, {"power_mode": {"id": 9}}, {"power_modes": []}]
     for change, expected in (({}, ("Orin", "id:2", by_name)), *((change, ("", "", {})) for change in unknown)):
         write_json(record.folder / "host.json", {**host, **change})
-        (run,) = read(tmp_path).runs
+        (run,) = read_sweep(tmp_path).runs
         assert (run.board, run.mode, run.mode_clocks) == expected, "two modes have the name 25W"
 
 
@@ -115,9 +115,9 @@ def test_two_processes_load_the_same_as_one(tmp_path, monkeypatch):
     for number in range(12):
         write(tmp_path, row(number, "storage", 1.0 + number, steady={"energy_j": 2.0}))
     (tmp_path / "11" / "summary.json").write_text("{")
-    alone = read(tmp_path)
+    alone = read_sweep(tmp_path)
     monkeypatch.setattr(load, "MAX_ONE_PROCESS", 3)
-    again = read(tmp_path)
+    again = read_sweep(tmp_path)
     assert ([*map(vars, again.runs)], again.unreadable) == ([*map(vars, alone.runs)], alone.unreadable)
     assert list(alone.unreadable) == ["11"]
     assert [found.number for found in alone.runs] == list(range(11))
@@ -154,7 +154,7 @@ FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, 
 @pytest.fixture
 def multirun(tmp_path):
     """Three sweeps."""
-    folder = tmp_path / "multirun"
+    folder = tmp_path / "a [copy]" / "multirun"
     for name, numbers in ((FIRST, (0, 1)), (SECOND, (0,)), (THIRD, (0, 3))):
         for number in numbers:
             write(folder / name, row(number, "storage", 1.0 + number, typed={"batch": "64"}))

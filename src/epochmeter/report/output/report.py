@@ -32,7 +32,7 @@ from epochmeter.report.render import (
     render_notes,
 )
 from epochmeter.report.runs.filter import select_any
-from epochmeter.report.runs.load import read
+from epochmeter.report.runs.load import read_sweep
 from epochmeter.shared.atomic_files import write_atomically, write_json
 from epochmeter.shared.record import Record
 
@@ -49,7 +49,7 @@ MAX_PRINTED = 40  # runs up to which the terminal lists them
 
 def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
     """Return the configurations of a sweep with the least time and the least energy, and the command of its report."""
-    configurations = ranked_configurations(select_any(read(folder)).ended)
+    configurations = ranked_configurations(select_any(read_sweep(folder)).ended)
     if not configurations:
         return []
     choices = find_best(configurations)[:2] if is_choice and len(configurations) > 1 else []
@@ -65,7 +65,7 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
 
     Stalls are analyzed only for a sweep of data sources. If runs are missing, a hint is printed.
     """
-    selection = select_any(read(folder))
+    selection = select_any(read_sweep(folder))
     pages = [page for page in run_analyses(selection, folder) if of_sources or page.name != "stalls"]
     if not pages and not of_sources:
         return
@@ -76,8 +76,11 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
     print_text(console, *banner, style="bold yellow")
     for page in pages:
         print_page(page, console)
-        write_page(folder, page, page_file(page, folder.name, banner, notes))
-        print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
+        try:
+            write_page(folder, page, page_file(page, folder.name, banner, notes))
+            print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
+        except OSError as error:
+            print_text(console, f"warning: cannot write {page.name}.md to {folder}: {error.strerror}", style="yellow")
     print_text(console, *notes, style="yellow")
 
 
@@ -86,8 +89,8 @@ def print_report(report: Report, console: Console) -> None:
     print_text(console, *report.banner, style="bold yellow")
     for page in report.pages:
         print_page(page, console)
-    if 0 < len(report.rows) <= MAX_PRINTED and all(page.name in REPORT_PAGES for page in report.pages):
-        cells = table.columns_and_rows(report.rows)
+    if 0 < len(report.runs) <= MAX_PRINTED and all(page.name in REPORT_PAGES for page in report.pages):
+        cells = table.columns_and_rows(report.runs)
         print_markdown(table.markdown(cells, is_plain=not console.is_terminal), console)
         console.print()
     print_text(console, *report.notes, style="yellow")
@@ -122,18 +125,18 @@ def write_errors(folder: Path) -> Iterator[None]:
 
 def write_report(report: Report, folder: Path, say: Callable[..., None], artist: Artist | None) -> list[Path]:
     """Write the files of a report, remove outdated ones, and return their paths, the page first."""
-    names = [f"{name}.{suffix}" for name in SWEEP_PAGES for suffix in ("json", "md", "xml")]
+    names = ["report.html", *(f"{name}.{suffix}" for name in SWEEP_PAGES for suffix in ("json", "md", "xml"))]
     pictures = [*folder.glob(f"{CHARTS}/*.png"), *folder.glob(f"{CHARTS}/*.svg")]
     # Without an earlier report, such files are of a sweep or of a person.
     earlier = {*pictures, *(folder / name for name in names)} if (folder / TABLE).exists() else set[Path]()
-    cells, written = table.columns_and_rows(report.rows), []
+    cells, written = table.columns_and_rows(report.runs), []
     say(*(missing := render_notes("missing_packages", missing_packages())))
     if not missing:
-        runs = table.html(report.rows, cells) if report.rows else ""
+        runs = table.html(report.runs, cells) if report.runs else ""
         written.append(_write_text(folder / "report.html", report_html(report, runs)))
     markdown = f"# {escape_markdown(report.title)}\n\n{table.markdown(cells)}"
     written += [folder / TABLE, _write_text(folder / "report.md", markdown)]
-    write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
+    write_atomically(folder / TABLE, partial(table.write_csv, report.runs))
     for page in report.pages:
         written += write_page(folder, page, page_file(page, report.title, report.banner, report.notes))
         if page.name == "gate":

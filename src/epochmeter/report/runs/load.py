@@ -48,7 +48,7 @@ def load_sweep(sweeps: Iterable[str | Path], multirun: Path) -> Sweep:
     folders = folders or sweep_folders(multirun)[-1:]
     if not folders:
         raise ValueError("there are no runs yet\n  hint: run `python src/train.py -m experiment=stalls` first")
-    return merge_sweeps([read(folder) for folder in dict.fromkeys(folders)], multirun)
+    return merge_sweeps([read_sweep(folder) for folder in dict.fromkeys(folders)], multirun)
 
 
 def load_published(sweeps: Sequence[str], multirun: Path, experiment: str, uri: str | None) -> Sweep:
@@ -76,11 +76,12 @@ def load_published(sweeps: Sequence[str], multirun: Path, experiment: str, uri: 
         download_records(copies, choose, experiment, uri)
     except Exception as error:  # whatever MLflow raises
         raise ValueError(f"source=mlflow: the runs cannot be loaded: {error_text(error)}") from error
-    sweep = load_sweep(chosen, copies)
+    # A run that has not ended has no files in MLflow.
+    sweep = load_sweep([name for name in chosen if has_runs(copies / name)] or chosen, copies)
     return replace(sweep, folder=multirun / sweep.folder.relative_to(copies))
 
 
-def read(folder: Path) -> Sweep:
+def read_sweep(folder: Path) -> Sweep:
     """Read the runs in a sweep's folder, or the single run that the folder is."""
     folders = run_folders(folder)
     if len(folders) <= MAX_ONE_PROCESS:
@@ -155,8 +156,8 @@ def error_text(error: Exception) -> str:
 
 def _matching_folders(sweep: str | Path, multirun: Path) -> list[Path]:
     """Return the folders with runs of a sweep's name, of a path, or of a pattern of either, the newest last."""
-    for path in (multirun / sweep, Path(sweep)):
-        if matching := _with_runs(map(Path, glob(str(path)) or [str(path)])):
+    for root in (multirun, Path()):
+        if matching := _with_runs(root / name for name in glob(str(sweep), root_dir=root) or [sweep]):
             return [folder.absolute() for folder in matching]
     last = sweep_folders(multirun)[-1:]
     raise ValueError(
