@@ -12,6 +12,7 @@ def test_numbers_as_text():
         (quantity(2.3e9, "B"), "2.30 GB"),
         (quantity(1234, "samples/s"), "1234 samples/s"),
         (quantity(0.00000115, "EUR"), "1.15e-06 EUR"),
+        ([number(value) for value in (9.994, 9.996, 99.96, 999.6)], ["9.99", "10.0", "100", "1000"]),
         (quantity(0.0, "EUR"), "0.00 EUR"),
         (quantity(None, "s"), "-"),
         (quantity(float("nan"), "J"), "-"),

@@ -49,7 +49,8 @@ def number(value: float | None, reference: float | None = None) -> str:
     size = abs(value if reference is None else reference)
     if value and 0 < size < MIN_DECIMAL:
         return f"{value:.{DIGITS - 1}e}"
-    decimals = min(6, max(0, DIGITS - 1 - math.floor(math.log10(size)))) if size else DIGITS - 1
+    exponent = int(f"{size:.{DIGITS - 1}e}".partition("e")[2])  # of the rounded number: 9.996 is 10.0
+    decimals = min(6, max(0, DIGITS - 1 - exponent))
     text = f"{value:.{decimals}f}"
     return text if text.strip("-0.") else text.lstrip("-")
 

@@ -168,6 +168,11 @@ def test_charts_have_the_rows_and_captions_of_their_golden_files(case):
     assert_text(FOLDER / f"charts_{case}.txt", "\n".join([*lines, ""]))
 
 
+def test_epochs_are_those_of_the_fastest_only_if_more_configurations_have_several():
+    runs = [ran(n, 10.0 + n, batch=n + 1, epochs=[{"epoch/e2e_s": 10.0}] * (n % 4)) for n in range(15)]
+    assert [drawn(runs[:count])["epochs_time"].caption["fastest"] for count in (12, 15)] == [False, 6]
+
+
 def test_keys_of_a_heatmap_are_in_natural_order():
     encoding = drawn(GRID)["grid_time"].spec["layer"][0]["encoding"]
     assert (encoding["x"]["sort"], encoding["y"]["sort"]) == (["8", "16", "128"], ["100", "90"])

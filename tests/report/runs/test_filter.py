@@ -88,6 +88,7 @@ def test_runs_are_selected_by_keys():
 def test_unknown_key_value_or_kind_suggests_similar_ones():
     for options, message in (
         ({"where": {"bach": 8}}, "where=bach: no run has such a key. Do you mean batch or cache?"),
+        ({"where": {8: 8}}, "where=8: no run has such a key."),
         ({"where": {"batch": 7}}, "where=batch: 7: none of 3 runs. There are: 8, 16, 32."),
         ({"where": {"sweep": "other"}}, "where=sweep"),
         ({"include": ["rehearsal"]}, "give one of rehearsals, estimates, failures"),

@@ -70,7 +70,7 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
     for kind in include:
         if kind not in KINDS:
             raise ValueError(f"`include={kind}` is not valid\n  hint: give one of {', '.join(KINDS)}")
-    where = where or {}
+    where = {str(key): values for key, values in (where or {}).items()}
     for key, values in where.items():
         _check_key(sweep.runs, key, values)
     ended: list[Run] = []

@@ -107,7 +107,9 @@ async function drawAll() {
 
 // Scripts that come with the table run as it is inserted.
 async function showTable() {
-  document.documentElement.classList.toggle("dark", isDark.matches); // the dark mode of DataTables
+  const setDark = () => document.documentElement.classList.toggle("dark", isDark.matches); // for DataTables
+  setDark();
+  isDark.addEventListener("change", setDark);
   const place = document.getElementById("table");
   place.append(document.createRange().createContextualFragment(await unpack("runs-packed")));
 }
