@@ -33,6 +33,10 @@ def test_text_of_the_front_of_means_and_measured_objectives():
     for case, (runs, objectives) in CASES.items():
         assert_golden("front", analyze(runs, objectives), case)
     assert analyze(CASES["means"][0], OBJECTIVES).others[0].numbers == [1, 4]
+    edp = [replace(each, metrics={**each.metrics, "total/edp_js": 9.0}, energy_covers=covers)
+           for each, covers in zip(ROWS, ("gpu0", "module"), strict=False)]  # fmt: skip
+    assert analyze(edp, ["total/edp_js"]).no_front.covers == ("gpu0", "module")
+    assert analyze(edp, ["steady/e2e_s"]).no_front is None
     assert analyze(ROWS, []) is analyze(ROWS, ["total/edp_js"]) is None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats, no_energy
@@ -12,6 +12,9 @@ from epochmeter.report.runs.run import Run
 from epochmeter.results.pareto import is_pareto_front, to_losses
 from epochmeter.results.sweep_files import SEARCH_FILE
 from epochmeter.shared.atomic_files import read_json
+
+OF_ENERGY = re.compile("_js?$|power_(mean|peak)_w$|co2e|cost")
+"""Names of metrics that depend on the parts of the machine that are measured."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,16 @@ def analyze(runs: Sequence[Run], objectives: Sequence[str]) -> SearchResult | No
     names = [name for name in objectives if any(configuration.values(name) for configuration in configurations)]
     if not names:
         return None
-    compared, points, incomplete = [], [], []
-    for configuration in configurations:
-        means = {name: mean for name in names if (mean := configuration.mean(name)) is not None}
-        point = SearchPoint(configuration.title, configuration.numbers, means)
-        if loss := to_losses(means, names):
-            points.append((loss, point))
-            compared.append(configuration)
-        else:
-            incomplete.append(point)
-    no_front = no_energy(compared) if any("energy" in name for name in names) else None
-    is_on_front = [on_front and not no_front for on_front in is_pareto_front(loss for loss, _ in points)]
-    others = [point for (_, point), on_front in zip(points, is_on_front, strict=True) if not on_front]
-    front = [entry for entry, on_front in zip(points, is_on_front, strict=True) if on_front]
-    return SearchResult(names, [point for _, point in sorted(front, key=itemgetter(0))], others, incomplete, no_front)
+    means = {
+        configuration: {name: mean for name in names if (mean := configuration.mean(name)) is not None}
+        for configuration in configurations
+    }
+    points = {entry: SearchPoint(entry.title, entry.numbers, own) for entry, own in means.items()}
+    losses = {entry: loss for entry, own in means.items() if (loss := to_losses(own, names))}
+    no_front = no_energy(losses) if any(OF_ENERGY.search(name) for name in names) else None
+    is_on_front = dict(zip(losses, is_pareto_front(losses.values()), strict=True))
+    front = [] if no_front else sorted(filter(is_on_front.get, losses), key=losses.__getitem__)
+    others = [entry for entry in losses if entry not in front]
+    incomplete = [entry for entry in configurations if entry not in losses]
+    on_front, dominated, lacking = ([points[entry] for entry in group] for group in (front, others, incomplete))
+    return SearchResult(names, on_front, dominated, lacking, no_front)
