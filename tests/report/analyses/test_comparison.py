@@ -84,6 +84,17 @@ def test_only_measured_metrics_are_compared():
         assert (bool(result.pairs), result.overall, result.differences) == (bool(one_side and other), [], [])
 
 
+def test_energies_of_each_pair_must_cover_the_same_parts():
+    def on_hosts(*covers):
+        return [replace(run(n, 10.0, 90.0), host=f"h{n}", energy_covers=scope) for n, scope in enumerate(covers)]
+
+    assert sweeps_compared(on_hosts("gpu0", "module"), on_hosts("gpu0", "module")).no_energy is None
+    mixed = sweeps_compared(on_hosts("gpu0", "gpu0"), on_hosts("gpu0", "module"))
+    assert mixed.no_energy.covers == ("gpu0", "module")
+    short = [replace(run(0, 10.0), energy_covers="gpu0")]  # the meter resolves the run, not its epochs
+    assert sweeps_compared(short, short).no_energy.without == 2
+
+
 def test_over_all_configurations_the_configuration_is_the_unit():
     before = [run(n, 10.0, batch=8 * (n + 1)) for n in range(3)]
     after = [run(n, time_s, batch=8 * (n + 1)) for n, time_s in enumerate([8.0, 8.2, 7.9])]

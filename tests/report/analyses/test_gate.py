@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -73,6 +74,9 @@ def test_text_and_missing_energy():
     before = [around(1.0, 0.002, 3), around(2.0, 0.002, 3), around(3.0, 0.02, 3)]
     after = [around(1.1, 0.002, 3), around(1.99, 0.002, 3), around(3.05, 0.02, 3)]
     assert_golden("gate", checks(before, after, energy=1.05))
+    (short,) = configurations([1.0])
+    short.runs = [replace(short.runs[0], energy_covers="gpu0")]  # the meter resolves the run, not its epochs
+    assert check_bounds([(short, short)], {"energy": 1.05})[0].no_energy.without == 2
 
 
 def test_junit_file_counts_failures_and_errors():

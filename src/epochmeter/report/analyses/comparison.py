@@ -115,7 +115,8 @@ def analyze(
             overall.append(Difference("", metric, ratio, "configurations", counts=(len(own), len(own))))
     differences = [own[old.title] for old, _ in pairs for own in by_metric if old.title in own]
     unmatched = len(before) - len(pairs), len(after) - len(pairs)
-    return Comparison(names, pairs, changed, unmatched, overall, differences, no_energy(chain.from_iterable(pairs)))
+    gap = no_energy(chain.from_iterable(pairs), ENERGY) if any(no_energy(pair, ENERGY) for pair in pairs) else None
+    return Comparison(names, pairs, changed, unmatched, overall, differences, gap)
 
 
 def _matching(before: Sequence[Configuration], after: Sequence[Configuration]) -> tuple[Pairs, Changes]:

@@ -78,7 +78,7 @@ def _tests(metric: str, bound: float, pairs: Pairs, interleaved: bool) -> Iterat
     Yields:
         An undecided check, a p-value that is small if the bound is violated, and one that is small if it holds.
     """
-    gaps = [no_energy(pair) if metric == "energy" else None for pair in pairs]
+    gaps = [no_energy(pair, ENERGY) if metric == "energy" else None for pair in pairs]
     values = {side: positive_values(side, METRICS[metric]) for pair in pairs for side in pair}
     measured = [pair for pair, gap in zip(pairs, gaps, strict=True) if not gap and all(values[side] for side in pair)]
     ratios = Ratios({side: values[side] for pair in measured for side in pair}, in_rounds=interleaved)
