@@ -36,6 +36,7 @@ def test_values_cannot_become_markup(rendered):
 
 
 INNER = "{{ inner(a) }}{% endmacro %}\n{% macro inner(x) -%}\n{{ x }}\n{%- endmacro %}\n{% macro last() %}"
+TABLE = "{% call(n) table(a, 'n | twice:', 2) %}\n{{ n }} |\n{{ 2 * n }}\n{% endcall %}"
 
 
 def test_templates_are_rendered_as_markdown(rendered):
@@ -44,8 +45,8 @@ def test_templates_are_rendered_as_markdown(rendered):
         ("{{ a | code }}: {{ 3515 | quantity('s') }}.", "train.py a_b=*", "`train.py a_b=*`: 58.6 min.\n"),
         ("one\n{% if false %}\nno\n{% endif %}\ntwo\n\n\n\n| a |\n| - |\n\n- b\n- c\n", None,
          "one two\n\n| a |\n| - |\n\n- b\n- c\n"),
-        ("| a |\n\n{{ more_rows(a) }}", range(1250), "| a |\n\n1,050 more rows are in the JSON file.\n"),
-        ("| a |\n\n{{ more_rows(a) }}", range(200), "| a |\n"),
+        (TABLE, range(1250), "| n | twice |\n| --- | ---: |\n| 0 | 0 |\n| 1 | 2 |\n\n1,248 more rows are in the JSON file.\n"),
+        (TABLE, range(1), "| n | twice |\n| --- | ---: |\n| 0 | 0 |\n"),
     ):  # fmt: skip
         assert rendered(template, value) == text
         assert render.render_macro("x.md.j2", "summary", None) == "", "a macro may be missing"

@@ -210,5 +210,5 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
     environment.filters |= {"code": code, "markdown": markdown_to_html, "by_frequency": by_frequency}
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS}
-    environment.globals["more_rows"] = environment.get_template("notes.md.j2").module.more_rows  # type: ignore[attr-defined]
+    environment.globals["table"] = environment.get_template("notes.md.j2").module.table  # type: ignore[attr-defined]
     return environment
