@@ -7,6 +7,7 @@ from golden import assert_golden
 from sweeps import ddp, trained
 
 from epochmeter.report.analyses.scaling import analyze
+from epochmeter.report.render import Page, page_markdown
 from epochmeter.report.statistics import Estimate
 
 
@@ -71,3 +72,13 @@ def test_text():
     on_one = [trained(0, 1.0), trained(1, 2.0, batch=128)]
     assert [analyze(each) for each in ([], on_one)] == [None, None]
     assert analyze([on_one[0], ddp(1, 2.0, steady={"samples_per_s": None})]) is None, "without speed"
+
+
+def test_unknown_numbers_of_ranks_or_samples_are_not_compared():
+    single, unknown = trained(0, 100.0), replace(ddp(1, 190.0), devices=None)
+    result = analyze([single, unknown])
+    assert (result.compared, [entry.devices for entry in result.unpaired]) == ([], [None])
+    assert "the number of ranks of ddp is not known" in page_markdown(Page("scaling", result))
+    script = trained(1, 160.0, strategy="script", ranks=2)
+    script.job.pop("batch")  # unknown for a measured script
+    assert analyze([single, script]) is None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from epochmeter.config.schema import SCRIPT
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.runs.configuration import (
     SINGLE,
@@ -73,7 +74,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A configuration on several devices without a run on one device of its host with any of the `batches`."""
+    """A configuration without a run on one device of its host with any of the `batches`; `devices` None: not known."""
 
     title: str
     strategy: str
@@ -96,8 +97,11 @@ class ScalingAnalysis:
 
 
 def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
-    """Compare configurations on several devices with one device, by weak and strong scaling; None without any."""
-    configurations = group_repeats(runs)
+    """Compare configurations on several devices with one device, by weak and strong scaling; None without any.
+
+    Measured scripts, whose batch size is not known, are not compared.
+    """
+    configurations = [entry for entry in group_repeats(runs) if entry.strategy != SCRIPT]
     if all(entry.strategy == SINGLE for entry in configurations):
         return None
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
@@ -110,17 +114,17 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
         ones = sorted((entry for entry in group if entry.devices == 1), key=lambda one: one.strategy == SINGLE)
         for entry in (entry for entry in group if entry.devices != 1):
             title = entry.named(names, several_hosts)
-            batches = {WEAK: entry.device_batch, STRONG: entry.global_batch}
+            batches = {WEAK: entry.device_batch, STRONG: entry.global_batch} if entry.devices else {}
             # Of several on one device, the last is compared with.
             pairs = {kind: one for kind, batch in batches.items() for one in ones if one.device_batch == batch}
             for kind, one in pairs.items():
                 if speedup := speedups.between(entry, one):
-                    energy = None if no_energy([entry, one]) else energies.between(entry, one)
-                    more = {"title": title, "samples_per_s": means[entry], "energy": energy}
+                    gap = no_energy([entry, one], ENERGY)
+                    energy = None if gap else energies.between(entry, one)
+                    more = {"title": title, "samples_per_s": means[entry], "energy": energy, "no_energy": gap}
                     compared.append(_compare(kind, entry, one, speedup, **more))
             if not pairs:
-                sizes = [batch for batch in batches.values() if batch]
-                unpaired.append(Unpaired(title, entry.strategy, entry.devices, entry.numbers, sizes))
+                unpaired.append(Unpaired(title, entry.strategy, entry.devices, entry.numbers, [*batches.values()]))
     return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
 
 
@@ -138,7 +142,6 @@ def _compare(kind: str, entry: Configuration, one: Configuration, speedup: Estim
         one_numbers=one.numbers,
         speedup=speedup,
         efficiency=speedup.map(lambda ratio: ratio / devices),
-        no_energy=no_energy([entry, one]),
         overhead_s=contrast({"several": 1.0, "one": -1.0}, steps, rounds) if is_weak else None,
         step_s=mean(steps["one"]).value if steps["one"] else None,
         memory_bytes=entry.mean(MEMORY),
