@@ -124,6 +124,11 @@ def test_each_host_has_its_verdict_and_the_most_effective_change():
     assert verdicts == again, "in any order of the runs"
 
 
+def test_measured_scripts_have_no_synthetic_batches_and_no_analysis():
+    assert analyze([row(n, name, 1.0, job_keys={"dataset": {"name": "script"}})
+                    for n, name in enumerate(("cached", "storage"))]) == []  # fmt: skip
+
+
 def test_sweep_without_stall_analysis_has_a_command():
     hosts = [row(n, name, 1.0, host=f"h{n // 2}") for n, name in enumerate(("cached", "storage", "synthetic"))]
     cases = {

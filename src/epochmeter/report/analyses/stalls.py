@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from epochmeter.config.schema import SCRIPT
 from epochmeter.report.analyses.bottleneck import Part, decide
-from epochmeter.report.analyses.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
+from epochmeter.report.analyses.what_if import Pipeline, PredictedChange, fraction_without_stall, pipeline_of, predictions
 from epochmeter.report.runs import data_source
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, on_several_hosts, varied
 from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, CacheViolation, mean
@@ -66,8 +67,8 @@ class StallAnalysis:
     definitions_s: Mapping[str, Mapping[str, float | None]]
     energy: StallEnergy
     pipeline: Pipeline
-    predictions: Sequence[Prediction]
-    best_change: Prediction | None
+    predictions: Sequence[PredictedChange]
+    best_change: PredictedChange | None
     full_cache_share: float | None
     samples_differ: bool
 
@@ -85,8 +86,12 @@ class Incomplete:
 
 
 def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
-    """Analyze each configuration and host with runs of two conditions or more; each with a positive time."""
-    groups = data_source.by_job([run for run in runs if run.metrics["steady/e2e_s"] > 0])
+    """Analyze each configuration and host with runs of two conditions or more; each with a positive time.
+
+    Measured scripts have no synthetic batches, and are not analyzed.
+    """
+    measured = [run for run in runs if run.metrics["steady/e2e_s"] > 0 and run.value("dataset") != SCRIPT]
+    groups = data_source.by_job(measured)
     firsts = [Configuration(next(iter(group.values()))) for group in groups]
     keys = dict.fromkeys(["model", "dataset", "batch", "workers", *varied(firsts)])
     named = [key for key in keys if key not in data_source.SET_BY_DATA_SOURCE]
@@ -170,7 +175,7 @@ def _verdict(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds], *
     return Bottleneck((), {}, why="not cold" if was_warm else "not warm")
 
 
-def _best_change(changes: Sequence[Prediction], epoch_s: float) -> Prediction | None:
+def _best_change(changes: Sequence[PredictedChange], epoch_s: float) -> PredictedChange | None:
     """Return the first and smallest of the changes that help most; more workers by their time on saturated storage."""
     least_s = min(change.worst_s for change in changes)
     if least_s > (1 - MIN_EFFECT) * epoch_s:

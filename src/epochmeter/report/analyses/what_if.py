@@ -18,7 +18,7 @@ from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHET
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT
 
-Change = Literal["workers", "storage", "in memory"]
+ChangeKind = Literal["workers", "storage", "in memory"]
 FASTER, CACHED = (2.0, 10.0), (0.25, 0.5, 0.75, 1.0)
 """Storage speed-ups, and fractions of the dataset in the page cache, that are predicted."""
 
@@ -61,7 +61,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictedChange:
     """The predicted time and energy per epoch after one change.
 
     Attributes:
@@ -70,7 +70,7 @@ class Prediction:
         saturated_s: The same if the storage cannot deliver more than it did; None if that makes no difference.
     """
 
-    change: Change
+    change: ChangeKind
     value: float
     epoch_s: float
     energy_j: float | None = None
@@ -158,7 +158,7 @@ def fraction_without_stall(pipeline: Pipeline) -> float:
 
 def predictions(
     pipeline: Pipeline, storage: bool = True, cold_j: float | None = None, wait_w: float | None = None
-) -> list[Prediction]:
+) -> list[PredictedChange]:
     """Predict the effect of other workers and, if data is read from storage, of faster storage and a larger page cache.
 
     Energy follows from the energy without cached data, and from the power that a shorter wait saves.
@@ -166,7 +166,7 @@ def predictions(
     least_s, cores = saturated_s(pipeline), pipeline.cores or 2 * max(1, pipeline.workers) * pipeline.ranks
     most = max(1, cores // pipeline.ranks)
     counts = sorted({*(2**power for power in range(most.bit_length())), most, pipeline.workers or most})
-    changes: list[tuple[Change, float, float]] = [("workers", count, epoch_s(pipeline, count)) for count in counts]
+    changes: list[tuple[ChangeKind, float, float]] = [("workers", count, epoch_s(pipeline, count)) for count in counts]
     if storage:
         changes += [("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
         changes += [("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
@@ -174,7 +174,7 @@ def predictions(
     for change, value, seconds in changes:
         energy_j = None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - seconds)
         is_limited = change == "workers" and value > pipeline.workers and least_s > (1 + MIN_EFFECT) * seconds
-        results.append(Prediction(change, value, seconds, energy_j, least_s if is_limited else None))
+        results.append(PredictedChange(change, value, seconds, energy_j, least_s if is_limited else None))
     return results
 
 
