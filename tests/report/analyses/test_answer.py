@@ -11,6 +11,7 @@ from epochmeter.report.analyses.answer import analyze
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction
+from epochmeter.report.render import Page, page_part
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.results.bottleneck import Bottleneck
 
@@ -26,6 +27,14 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
 def pairs(*times_s):
     """Two repeats of each configuration."""
     return [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate(times_s)]
+
+
+def body(result):
+    return page_part(Page("answer", result), "body")
+
+
+def summary(*runs):
+    return page_part(Page("answer", answer(*runs)), "summary")
 
 
 def answer(*runs, suggestions=(), prediction=None, **criteria):
@@ -79,6 +88,8 @@ def test_each_model_and_dataset_has_its_best():
     result = answer(*runs)
     assert [len(best) for best in result.by_workload.values()] == [2, 2], "by time and energy"
     assert_golden("answer", result, "workloads")
+    targeted = [reaching(n, 60.0, steady={"e2e_s": 9.0}, dataset={"name": f"d{n}"}) for n in range(2)]
+    assert "| resnet152 on d1, to accuracy of at least 0.9 | on d1 | 60.0 s |" in body(answer(*targeted))
 
 
 def test_text_of_a_grid_with_repeats_and_noisy_runs():
@@ -112,6 +123,19 @@ def test_baseline_is_one_configuration_and_is_compared_by_its_repeats():
         with pytest.raises(ValueError, match=message):
             answer(*THREE, baseline=values)
     assert answer(*THREE, baseline="defaults").baseline.title == "batch 16"
+
+
+def test_missing_energy_or_time_limits_what_is_the_best():
+    measured = [run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)]
+    assert (answer(*measured).is_best_by_all, answer(*measured).no_energy) == (True, None)
+    partly = [*measured, run(2, 15.0, batch=16)]
+    assert not answer(*partly).is_best_by_all, "the third may need less energy"
+    assert "Least energy (GPUs used): batch 64" in summary(*partly)
+    short = replace(run(2, 15.0, batch=16), energy_covers="GPUs used")  # the meter resolves the run, not its epochs
+    assert answer(*measured, short).no_energy.without == 1
+    assert answer(*REACHED[:2], replace(reaching(2, 9.0, batch=9), energy_covers="GPUs used")).no_energy.without == 1
+    assert summary(run(0, 10.0)).startswith("Only one configuration: ")
+    assert summary(reaching(0, 60.0), reaching(1, batch=9)).startswith("Only one configuration is ranked: batch 64")
 
 
 def test_ties_samples_and_keys_that_affect_convergence_limit_the_answer():

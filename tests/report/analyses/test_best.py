@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from sweeps import costing
 
-from epochmeter.report.analyses.best import Criteria, find_best
+from epochmeter.report.analyses import best
+from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.runs.costs import costs, pareto_front
+from epochmeter.report.runs.costs import costs, pareto_front, ranked_costs
 
 FOUR = group_repeats([
     costing(0, 10.0, 300.0, batch=64),  # 30 W
@@ -15,6 +16,10 @@ FOUR = group_repeats([
     costing(2, 15.0, 225.0, batch=16),  # 15 W
     costing(3, 20.0, 240.0, batch=8),  # 12 W
 ])  # fmt: skip
+
+
+def find_best(configurations, *criteria):
+    return best.find_best(ranked_costs(configurations), *criteria)
 
 
 def pareto(configurations):

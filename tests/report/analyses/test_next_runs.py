@@ -10,7 +10,8 @@ from sweeps import trained
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.next_runs import command_line, suggest_runs
-from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.configuration import Configuration, group_repeats
+from epochmeter.report.runs.costs import ranked_costs
 
 CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
 GPU = {"name": "cuda", "accelerator": "cuda", "rails": None}
@@ -39,7 +40,7 @@ MIXED = {"compute": 0.4, "data_stall": 0.6, "loader_read": 9.0, "loader_preproce
 
 def suggested(*runs):
     configurations = group_repeats(list(runs))
-    return suggest_runs(configurations, find_best(configurations), epoch_bottlenecks(configurations))
+    return suggest_runs(configurations, find_best(ranked_costs(configurations)), epoch_bottlenecks(configurations))
 
 
 def changes(*runs):
@@ -114,6 +115,9 @@ def test_command_has_the_overrides_of_the_configuration_quoted_for_the_shell(val
     (point,) = group_repeats([replace(trained(0, 100.0, typed=typed), added=["++note"])])
     words = shlex.split(command_line(point, {"workers": "4"}))
     assert words == ["python", "src/train.py", "strategy=single", f"dataset.root={value}", "++note=mine", "workers=4"]
+    job = {**point.job, "measure": {"command": ["-m", "train", "--lr", "{script.lr}"]}}
+    words = shlex.split(command_line(Configuration([replace(point.runs[0], job=job)]), {"script.lr": "0.1"}))
+    assert (words[1], words[-6:]) == ("src/measure.py", ["script.lr=0.1", "--", *job["measure"]["command"]])
 
 
 CASES = [

@@ -19,9 +19,9 @@ from epochmeter.report.analyses.prior import Prior
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.formatting import join_or_more
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, quality_target, varied
-from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
+from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
-from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import Run, grouped
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, tukey_critical_value
 from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
@@ -79,11 +79,13 @@ class Answer:
 
     @cached_property
     def by_workload(self) -> dict[str, list[Best]]:
-        """The fastest and the least energy of each model and dataset; empty if all configurations have the same."""
-        groups: dict[str, list[Configuration]] = {}
-        for cost in self.costs:
-            groups.setdefault(cost.configuration.named(("model", "dataset")), []).append(cost.configuration)
-        return {title: find_best(group)[:2] for title, group in groups.items()} if len(groups) > 1 else {}
+        """The fastest and the least energy of each model and dataset; empty if all configurations have the same.
+
+        Costs are up to the target if all configurations of a model and dataset have the same.
+        """
+        ranked = [cost.configuration for cost in self.costs]
+        groups = grouped(ranked, lambda configuration: configuration.named(("model", "dataset")))
+        return {title: find_best(ranked_costs(group))[:2] for title, group in groups.items()} if len(groups) > 1 else {}
 
     @cached_property
     def single_runs(self) -> int:
@@ -133,8 +135,8 @@ class Answer:
 
     @property
     def is_best_by_all(self) -> bool:
-        """Whether one configuration is significantly the best by all criteria."""
-        is_certain = not self.unmet and not any(choice.ties for choice in self.choices)
+        """Whether one configuration is significantly the best of all by all criteria."""
+        is_certain = not self.unmet and not any(choice.ties or choice.scope for choice in self.choices)
         return is_certain and len(self.choices) > 1 and len({choice.cost.title for choice in self.choices}) == 1
 
     @property
@@ -146,7 +148,8 @@ class Answer:
 
     @property
     def no_energy(self) -> NoEnergy | None:
-        return no_energy(cost.configuration for cost in self.costs)
+        metric = ENERGY_TO_TARGET if self.costs[0].target else ENERGY
+        return no_energy((cost.configuration for cost in self.costs), metric)
 
     @property
     def values(self) -> dict[str, object]:
@@ -173,7 +176,7 @@ def analyze(
     ranked = ranked_costs(configurations)
     if not ranked:
         return None
-    every, bottlenecks = find_best(configurations, criteria), epoch_bottlenecks(configurations)
+    every, bottlenecks = find_best(ranked, criteria), epoch_bottlenecks(configurations)
     choices = [choice for choice in every if choice.is_met]
     return Answer(
         configurations,

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
-from epochmeter.report.runs.costs import Cost, comparable, max_power, ranked_costs
+from epochmeter.report.runs.costs import Cost, comparable, max_power
 from epochmeter.report.statistics import indistinguishable_from_best, positive_means
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
@@ -71,9 +71,8 @@ class Best:
         return self.cost.configuration
 
 
-def find_best(configurations: Sequence[Configuration], criteria: Criteria = ANY) -> list[Best]:
+def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
     """Return the best configurations by time and, among those with comparable energy, by energy; unmet ones last."""
-    ranked = ranked_costs(configurations)
     result, unmet = [_best("fastest", ranked, TIMES)] if ranked else [], list[Best]()
     for covers, group in comparable(ranked).items():
         scope = None if len(group) == len(ranked) else covers

@@ -13,9 +13,15 @@ from dataclasses import asdict, dataclass
 
 from epochmeter.report.analyses.best import JOULES, TIMES, Best, find_best
 from epochmeter.report.analyses.ratios import Ratios
-from epochmeter.report.runs import configuration as grouping
-from epochmeter.report.runs import costs
-from epochmeter.report.runs.configuration import Configuration, NoEnergy, QualityTarget, quality_target
+from epochmeter.report.runs.configuration import (
+    Configuration,
+    NoEnergy,
+    QualityTarget,
+    group_repeats,
+    no_energy,
+    quality_target,
+)
+from epochmeter.report.runs.costs import ENERGY_TO_TARGET, TIME_TO_TARGET, comparable, costs_to_target, pareto_front
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate
 
@@ -68,17 +74,17 @@ def analyze(runs: Sequence[Run]) -> list[Targets]:
     for run in runs:
         if target := quality_target(run.job):
             groups.setdefault((target, run.job["dataset"]["name"]), []).append(run)
-    return [_analyze(*key, grouping.group_repeats(group)) for key, group in groups.items()]
+    return [_analyze(*key, group_repeats(group)) for key, group in groups.items()]
 
 
 def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Configuration]) -> Targets:
-    ranked = {cost.configuration: cost for cost in costs.costs_to_target(configurations)}
-    scopes = costs.comparable([*ranked.values()])
-    front = costs.pareto_front([*ranked.values()]) if len(scopes) == 1 else set()
+    costs = costs_to_target(configurations)
+    ranked, scopes = {cost.configuration: cost for cost in costs}, comparable(costs)
+    front = pareto_front(costs) if len(scopes) == 1 else set()
     points, runs = list[TargetResult](), list[Run]()
     for entry in configurations:
-        reached = Configuration([run for run in entry.runs if costs.TIME_TO_TARGET in run.metrics])
-        means = [reached.mean(name) for name in (costs.TIME_TO_TARGET, costs.ENERGY_TO_TARGET)]
+        reached = Configuration([run for run in entry.runs if TIME_TO_TARGET in run.metrics])
+        means = [reached.mean(name) for name in (TIME_TO_TARGET, ENERGY_TO_TARGET)]
         time_s, energy_j = (None if value is None else Estimate(value) for value in means)
         if cost := ranked.get(entry):
             time_s, energy_j = cost.time, cost.energy
@@ -87,12 +93,12 @@ def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Confi
             TargetResult(entry.title, entry.numbers, reached.numbers, epochs, time_s, energy_j, entry in front)
         )
         runs += reached.runs
-    choices = find_best(configurations)[:2] if ranked else []
+    choices = find_best(costs)[:2]
     time_ratio = energy_ratio = None
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
         fastest, least = choices[0].configuration, choices[-1].configuration
         time_ratio = Ratios({key: TIMES(cost) for key, cost in ranked.items()}).between(least, fastest)
         energy_ratio = Ratios({key: JOULES(cost) for key, cost in ranked.items()}).between(fastest, least)
     points.sort(key=lambda point: (point.reached != point.numbers, point.time_s.value if point.time_s else math.inf))
-    missing = grouping.no_energy([Configuration(runs)], costs.ENERGY_TO_TARGET)
+    missing = no_energy([Configuration(runs)], ENERGY_TO_TARGET)
     return Targets(target, dataset, points, choices, [*scopes], missing, time_ratio, energy_ratio)

@@ -31,6 +31,7 @@ from epochmeter.report.render import (
     render_macro,
     render_notes,
 )
+from epochmeter.report.runs.costs import ranked_costs
 from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.load import read_sweep
 from epochmeter.shared.atomic_files import write_atomically, write_json
@@ -52,7 +53,7 @@ def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
     configurations = ranked_configurations(select_any(read_sweep(folder)).ended)
     if not configurations:
         return []
-    choices = find_best(configurations)[:2] if is_choice and len(configurations) > 1 else []
+    choices = find_best(ranked_costs(configurations))[:2] if is_choice and len(configurations) > 1 else []
     answer = " ".join(render_macro("answer.md.j2", "choice", choice, is_plain=True).strip() for choice in choices)
     return [
         *([f"Answer:  {answer}"] if answer else []),
