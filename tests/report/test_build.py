@@ -78,6 +78,12 @@ def test_target_reached_within_the_warm_up_ranks_the_configurations():
     assert report.notes == []
 
 
+def test_batch_that_failed_is_not_suggested():
+    done, failed = trained(0, 100.0), replace(trained(1, 100.0, batch=128), state="failed")
+    suggested = [pages(build_report(sweep(*runs)))["answer"].values["what_next"] for runs in ([done], [done, failed])]
+    assert [[suggestion["key"] for suggestion in each] for each in suggested] == [["batch"], []]
+
+
 def test_rehearsals_are_reported_alone_below_a_banner_which_two_sweeps_have_once():
     before, after = ([row(0, "storage", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))
     result = row(1, "storage", 1.0, sweep="after")

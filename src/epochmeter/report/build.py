@@ -31,7 +31,7 @@ from epochmeter.report.render import Page, render_notes
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import TIME, costs_to_target
 from epochmeter.report.runs.filter import Selection, select_any, texts_of
-from epochmeter.report.runs.run import REHEARSALS, Run, Sweep
+from epochmeter.report.runs.run import COMPLETED, REHEARSALS, Run, Sweep
 from epochmeter.results.run_info import DISTURBED
 
 
@@ -70,7 +70,8 @@ def build_report(
     earlier = select_any(against, where, include) if against else None
     ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
     workloads = read_prior(prior, own) if prior and criteria.predict else None
-    result = answer.analyze(ranked, criteria, workloads)
+    failed = group_repeats([run for run in selection.excluded if run.state != COMPLETED])
+    result = answer.analyze(ranked, criteria, workloads, failed)
     draw(charts := all_charts(selection.ended, result.choices if result else []))
     title, banner, notes = sweep.title, render_notes("warnings", selection), _notes(sweep, selection, where or {})
     compared, pairs = None, None

@@ -170,9 +170,14 @@ class Answer:
 
 
 def analyze(
-    configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None
-) -> Answer | None:
-    """Return the answer; None if no configuration has a time; ValueError unless one has the baseline's values."""
+    configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None,
+    failed: Sequence[Configuration] = (),
+) -> Answer | None:  # fmt: skip
+    """Return the answer; None if no configuration has a time; ValueError unless one has the baseline's values.
+
+    Args:
+        failed: Configurations that did not complete, which are not suggested.
+    """
     ranked = ranked_costs(configurations)
     if not ranked:
         return None
@@ -185,7 +190,7 @@ def analyze(
         every[len(choices) :],
         bottlenecks,
         key_shares(ranked),
-        suggest_runs(configurations, choices, bottlenecks),
+        suggest_runs([*configurations, *failed], choices, bottlenecks),
         predict(configurations, prior, criteria.next_runs) if criteria.predict else None,
         None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
     )

@@ -16,7 +16,6 @@ from epochmeter.report.runs.costs import LIMIT, costs, positive_values
 from epochmeter.report.runs.run import REPEATED
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL, STALLS, Bottleneck
 
-PROGRAM = with_own_commands("python src/train.py")
 OWN = (*REPEATED, "tracking", "sweep", "hydra")  # overrides that are not part of the configuration
 MAX_COMMANDS = 4  # half of them for time and half for energy
 LOWER = 0.75  # the next power limit, as a fraction of the lowest power or limit so far
@@ -37,8 +36,12 @@ class Suggestion:
 def suggest_runs(
     configurations: Sequence[Configuration], choices: Sequence[Best], bottlenecks: Mapping[Configuration, Bottleneck]
 ) -> list[Suggestion]:
-    """Suggest runs that may be faster, then some that may need less energy; none for scripts of unknown keys."""
-    if any(configuration.job.get("measure", {}).get("command") for configuration in configurations):
+    """Suggest runs that may be faster, then some that may need less energy; none for scripts of unknown keys.
+
+    Args:
+        configurations: All that were tried, also those that failed.
+    """
+    if any(map(_script, configurations)):
         return []
     best = {choice.name: choice for choice in reversed(choices)}
     suggestions: dict[str, Suggestion] = {}
@@ -56,12 +59,19 @@ def suggest_runs(
 
 
 def command_line(configuration: Configuration, changed: Mapping[str, str]) -> str:
-    """Return the shell command of a configuration with some keys changed."""
+    """Return the shell command of a configuration with some keys changed, also of a measured script."""
     added = {key.lstrip("+"): key for key in configuration.runs[0].added}
     overrides = configuration.runs[0].keys.items()
     keys = {**{key: value for key, value in overrides if key.partition(".")[0] not in OWN}, **changed}
     words = [shlex.quote(f"{added.get(key, key)}={value}") for key, value in keys.items()]
-    return " ".join([PROGRAM, *words])
+    script = _script(configuration)
+    program = with_own_commands("python src/measure.py" if script else "python src/train.py")
+    return " ".join([program, *words, *(["--", *map(shlex.quote, script)] if script else [])])
+
+
+def _script(configuration: Configuration) -> Sequence[str]:
+    """Return the command of a measured script; empty for a training of this project."""
+    return configuration.job.get("measure", {}).get("command") or ()
 
 
 def _faster(
