@@ -45,7 +45,8 @@ def test_templates_are_rendered_as_markdown(rendered):
         ("{{ a | code }}: {{ 3515 | quantity('s') }}.", "train.py a_b=*", "`train.py a_b=*`: 58.6 min.\n"),
         ("one\n{% if false %}\nno\n{% endif %}\ntwo\n\n\n\n| a |\n| - |\n\n- b\n- c\n", None,
          "one two\n\n| a |\n| - |\n\n- b\n- c\n"),
-        (TABLE, range(1250), "| n | twice |\n| --- | ---: |\n| 0 | 0 |\n| 1 | 2 |\n\n1,248 more rows are in the JSON file.\n"),
+        (TABLE, range(1250),
+         "| n | twice |\n| --- | ---: |\n| 0 | 0 |\n| 1 | 2 |\n\n1,248 more rows are in the JSON file.\n"),
         (TABLE, range(1), "| n | twice |\n| --- | ---: |\n| 0 | 0 |\n"),
     ):  # fmt: skip
         assert rendered(template, value) == text

@@ -124,7 +124,8 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
                     more = {"title": title, "samples_per_s": means[entry], "energy": energy, "no_energy": gap}
                     compared.append(_compare(kind, entry, one, speedup, **more))
             if not pairs:
-                unpaired.append(Unpaired(title, entry.strategy, entry.devices, entry.numbers, [*batches.values()]))
+                sizes = [*filter(None, batches.values())]
+                unpaired.append(Unpaired(title, entry.strategy, entry.devices, entry.numbers, sizes))
     return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from epochmeter.config.schema import SCRIPT
 from epochmeter.report.analyses.bottleneck import Part, decide
-from epochmeter.report.analyses.what_if import Pipeline, PredictedChange, fraction_without_stall, pipeline_of, predictions
+from epochmeter.report.analyses.what_if import Change, Pipeline, fraction_without_stall, pipeline_of, predictions
 from epochmeter.report.runs import data_source
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, on_several_hosts, varied
 from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, CacheViolation, mean
@@ -67,8 +67,8 @@ class StallAnalysis:
     definitions_s: Mapping[str, Mapping[str, float | None]]
     energy: StallEnergy
     pipeline: Pipeline
-    predictions: Sequence[PredictedChange]
-    best_change: PredictedChange | None
+    predictions: Sequence[Change]
+    best_change: Change | None
     full_cache_share: float | None
     samples_differ: bool
 
@@ -175,7 +175,7 @@ def _verdict(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds], *
     return Bottleneck((), {}, why="not cold" if was_warm else "not warm")
 
 
-def _best_change(changes: Sequence[PredictedChange], epoch_s: float) -> PredictedChange | None:
+def _best_change(changes: Sequence[Change], epoch_s: float) -> Change | None:
     """Return the first and smallest of the changes that help most; more workers by their time on saturated storage."""
     least_s = min(change.worst_s for change in changes)
     if least_s > (1 - MIN_EFFECT) * epoch_s:

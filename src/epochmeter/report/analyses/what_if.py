@@ -61,7 +61,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class PredictedChange:
+class Change:
     """The predicted time and energy per epoch after one change.
 
     Attributes:
@@ -158,7 +158,7 @@ def fraction_without_stall(pipeline: Pipeline) -> float:
 
 def predictions(
     pipeline: Pipeline, storage: bool = True, cold_j: float | None = None, wait_w: float | None = None
-) -> list[PredictedChange]:
+) -> list[Change]:
     """Predict the effect of other workers and, if data is read from storage, of faster storage and a larger page cache.
 
     Energy follows from the energy without cached data, and from the power that a shorter wait saves.
@@ -174,7 +174,7 @@ def predictions(
     for change, value, seconds in changes:
         energy_j = None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - seconds)
         is_limited = change == "workers" and value > pipeline.workers and least_s > (1 + MIN_EFFECT) * seconds
-        results.append(PredictedChange(change, value, seconds, energy_j, least_s if is_limited else None))
+        results.append(Change(change, value, seconds, energy_j, least_s if is_limited else None))
     return results
 
 
