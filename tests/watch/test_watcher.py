@@ -201,6 +201,9 @@ def test_a_sweep_that_no_process_continues_is_stalled_or_interrupted(tmp_path):
     assert (snapshot.state, snapshot.runs[1].state) == ("interrupted", "interrupted")
     assert snapshot.reason == "the process of the sweep is gone; run the command again to resume"
     assert snapshot.runs[1].duration_s == 60  # to the last record
+    write_points(tmp_path / "stopped", ["batch=8"], ["batch=16"])
+    write_ended(tmp_path / "stopped", 0, 4.0, 10.0, state="killed", batch=8)
+    assert look(tmp_path / "stopped").state == "interrupted"
 
 
 def test_power_is_on_the_wall_clock_and_absent_samples_have_a_reason(tmp_path):

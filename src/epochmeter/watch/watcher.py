@@ -118,8 +118,7 @@ class Watcher:
         energies_j = [total_energy_j(run.metrics) for run in ended if run.state == COMPLETED]
         active_j = [(total_energy_j(view.metrics), view.progress.remaining_j) for view in active]
         done = len(rows) - planned - sum(1 - (view.progress.fraction or 0.0) for view in active)
-        is_killed = len(active) < len(views) and not is_remote  # one process measures all runs
-        state, reason = self._state({row.state for row in rows}, planned, now_s, is_remote, is_killed)
+        state, reason = self._state({row.state for row in rows}, planned, now_s, is_remote)
         return Snapshot(
             folder=str(self.folder),
             name=self.folder.name,
@@ -138,15 +137,13 @@ class Watcher:
             rehearsal=[*dict.fromkeys(setting for run in ended for setting in run.rehearsal)],
         )
 
-    def _state(
-        self, states: Set[State], planned: int, now_s: float, is_remote: bool, is_killed: bool
-    ) -> tuple[State, str]:
+    def _state(self, states: Set[State], planned: int, now_s: float, is_remote: bool) -> tuple[State, str]:
         if states & {*ACTIVE} or not planned:
             return next(state for state in BY_INTEREST if state in states), ""
-        if is_killed:
-            return "interrupted", "the process of the sweep is gone; run the command again to resume"
         if is_remote:
             return "preparing", f"{planned} planned runs wait for a node, or for the command that submits them"
+        if "interrupted" in states:  # one process measures all runs
+            return "interrupted", "the process of the sweep is gone; run the command again to resume"
         idle_s = now_s - last_change_s(self.folder, now_s)
         if idle_s < MAX_BREAK_S:
             return "preparing", "no run trains at this moment"
