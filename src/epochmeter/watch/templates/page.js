@@ -381,7 +381,7 @@ function sweepTable() {
     ...keys.map((key) => ({ title: key, text: (run) => run.overrides[key] ?? "" })),
     metric("Epoch", "epoch_s", "s"),
     metric("Energy per epoch", "energy_j", "J"),
-    metric("Data stall", "stall_fraction", "%"),
+    { title: "Data stall", isNumber: true, text: (run) => (run.stall_fraction === null ? "" : percent(run.stall_fraction)) },
     { title: "Duration", isNumber: true, text: (run) => (run.duration_s === null ? "" : duration(run.duration_s)) },
     { title: "Host", text: (run) => [run.host, run.slurm_job && `job ${run.slurm_job}`].filter(Boolean).join(", ") },
     { title: "Reason", text: (run) => run.reason },
