@@ -34,6 +34,7 @@ REFUSED = {
     "meter.parts": ["null", "[5]", "[{tdp_w: 65}]"],
     "optimizer.lr": [".inf", "true", "-0.1", "high", f"1{400 * '0'}"],
     "optimizer.betas.x": ["-.inf"],
+    "device.match": ["5", "{model: 5}", "{model: '('}"],
     "sweep.repeats": ["0", "1001"],
     "sweep.cool_wait_s": ["-1", ".inf"],
     "sweep.cool_below_c": [".nan", "-300"],

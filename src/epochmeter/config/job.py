@@ -24,6 +24,7 @@ from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.schema import SCRIPT, Device, Job, Schema
 from epochmeter.config.script import script_job
 from epochmeter.config.suggestions import entry_keys, list_choices, option_content, unknown_key_problem
+from epochmeter.config.validation import problems_of
 
 ROOT = installation.ROOT
 GROUPS = (
@@ -177,8 +178,11 @@ def number_in_sweep() -> int:
 
 @cache
 def device_matches() -> Mapping[str, Mapping[str, str] | None]:
-    """Return for each device of conf/device the host facts that identify it."""
-    return {option: option_content("device", option).get("match") for option in list_choices("device")}
+    """Return for each device of conf/device the host facts that identify it; InputError for an invalid pattern."""
+    matches = {option: option_content("device", option).get("match") for option in list_choices("device")}
+    if problems := [problem for match in matches.values() for problem in problems_of("device.match", match)]:
+        raise InputError(*problems)
+    return matches
 
 
 def composed_job(config: DictConfig, overrides: Sequence[str] = ()) -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -66,6 +67,14 @@ def is_finite(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def is_patterns(value: object) -> bool:
+    """Return whether a value is a mapping to valid regular expressions."""
+    try:
+        return isinstance(value, Mapping) and all(map(re.compile, value.values()))
+    except (re.error, TypeError):
+        return False
+
+
 def is_normalization(value: object) -> bool:
     """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
     lists = [value.get(name, []) for name in ("mean", "std")] if isinstance(value, Mapping) else [[]]
@@ -84,6 +93,7 @@ PRIOR = Rule(
 )
 PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and Path(value).exists())
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
+PATTERNS = Rule("host facts with valid regular expressions, {model: Jetson}", is_patterns)
 NORMALIZATION = Rule("mean and std, {mean: [0.5], std: [0.5]}, with std above 0", is_normalization)
 NAMES = Rule("a list of names, [a,b]", lambda value: isinstance(value, list) and all(map(TEXT.is_allowed, value)))
 METERS = Rule(
@@ -137,7 +147,8 @@ RULE_TABLE = (
     ("sweep.prior", or_null(PRIOR)),
     ("measure.data", or_null(PATH)),
     ("dataset.normalize", NORMALIZATION),
-    ("meter.rails device.rails meter.sensors device.sensors device.match", or_null(MAPPING)),
+    ("meter.rails device.rails meter.sensors device.sensors", or_null(MAPPING)),
+    ("device.match", or_null(PATTERNS)),
     ("meter.rails.total device.rails.total", NAMES),
     ("meter.rails.shunt_ohm device.rails.shunt_ohm", positive("ohms")),
     ("meter.parts", METERS),
