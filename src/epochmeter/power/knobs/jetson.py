@@ -32,7 +32,6 @@ from epochmeter.power.meters.jtop import connect_client
 
 JTOP_INTERVAL_S = 0.5
 JOIN_JTOP = "sudo usermod -aG jtop $USER, then log in again: jtop's service sets it for its group"
-QUERY_COMMAND = ("nvpmodel", "-q")
 STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"  # the original clocks if jtop's service locked them
 MAX_DUTY = 255
 MANUAL, KERNEL = "manual", "temp_control"
@@ -56,7 +55,8 @@ def run_by_jtop_or_sudo(by_jtop: Callable[[], None], by_sudo: Callable[[], str])
 class Nvpmodel(Knob):
     """The power mode, set by NVIDIA's program nvpmodel."""
 
-    name = "nvpmodel"
+    name, by_jtop = "nvpmodel", True
+    query = ("nvpmodel", "-q")
     pending = False  # true: jtop's service may still apply a mode that it did not apply in time
 
     def __init__(self, root: Path) -> None:
@@ -68,7 +68,7 @@ class Nvpmodel(Knob):
         self._max_w = None if None in watts else max(filter(None, watts), default=None)
         paths = re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE)
         self.files = [root / path for path in paths if (root / path).exists()]
-        self.commands = [QUERY_COMMAND, *(("nvpmodel", "-m", str(number)) for number in self._modes)]
+        self.commands = [self.query, *(("nvpmodel", "-m", str(number)) for number in self._modes)]
 
     def get(self) -> str:
         return str(self._current())
@@ -147,7 +147,7 @@ class Nvpmodel(Knob):
     def _current(self) -> Mode:
         number = current_mode(self._root)
         if number is None:
-            output = privilege.run_program(*QUERY_COMMAND)
+            output = privilege.run_program(*self.query)
             match = match_group(r"NV Power Mode:.*\n(\d+)", output)
             if not match:
                 raise RuntimeError(f"nvpmodel does not report the power mode: {output.strip()}")
@@ -177,7 +177,8 @@ def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
 class JetsonClocks(Knob):
     """Clocks locked at the maximum of the power mode, which disables frequency scaling, or free."""
 
-    name = "jetson_clocks"
+    name, by_jtop = "jetson_clocks", True
+    query = ("jetson_clocks", "--show")
     commands = ()  # none: `--restore FILE` writes the contents of any file as root
 
     def __init__(self, root: Path, folder: Path) -> None:
@@ -250,7 +251,7 @@ class Fan(Knob):
     nvfancontrol (JetPack 5 and later).
     """
 
-    name = "fan"
+    name, by_jtop = "fan", True
 
     def __init__(self, root: Path, duty: Path) -> None:
         self._root, self._duty = root, duty

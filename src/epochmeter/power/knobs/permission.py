@@ -5,14 +5,10 @@ import shutil
 from importlib.util import find_spec
 
 from epochmeter.machine import privilege
-from epochmeter.power.knobs.jetson import JOIN_JTOP, QUERY_COMMAND
+from epochmeter.power.knobs.jetson import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.watt_limit import ZEUSD_HINT, ZEUSD_VARIABLES, ask_zeusd
 
-HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks", "--show")}
-"""Commands that show whether sudo runs a program; sudo's own list includes commands that need a password."""
-JTOP_KNOBS = ("nvpmodel", "jetson_clocks", "fan")
-"""The settings that jtop's service changes for the members of its group."""
 JTOP_SOCKET = "/run/jtop.sock"
 FROM_CONTAINER = "in a container: start it with --privileged"
 
@@ -23,15 +19,14 @@ def permission(knob: Knob) -> tuple[str, str | None]:
         return driver_permission()
     if os.geteuid() == 0:
         return root_permission(knob)
-    by_jtop = knob.name in JTOP_KNOBS
-    if not by_jtop and all(map(privilege.can_open_for_writing, knob.files)):
+    if not knob.by_jtop and all(map(privilege.can_open_for_writing, knob.files)):
         return "directly", None
-    if by_jtop and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
+    if knob.by_jtop and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
         return "by jtop's service", None
     if sudo_permission(knob):
         return "by sudo", None
     rules = [privilege.sudoers_rule(knob.commands)] if knob.commands else []
-    return "", " or: ".join([JOIN_JTOP, *rules] if by_jtop else rules)
+    return "", " or: ".join([JOIN_JTOP, *rules] if knob.by_jtop else rules)
 
 
 def driver_permission() -> tuple[str, str | None]:
@@ -49,19 +44,18 @@ def driver_permission() -> tuple[str, str | None]:
 
 def root_permission(knob: Knob) -> tuple[str, str | None]:
     """Check whether root may change a setting: in a container, the kernel's files are often read-only."""
-    program = HARMLESS_COMMANDS.get(knob.name, ("",))[0]
-    if program and not shutil.which(program):
-        return "", f"make the board's own {program} available here, or use jtop's service as its user"
+    if knob.query and not shutil.which(knob.query[0]):
+        return "", f"make the board's own {knob.query[0]} available here, or use jtop's service as its user"
     closed = [file for file in knob.files if not privilege.can_open_for_writing(file)]
     return ("", f"{closed[0]} is read-only here; {FROM_CONTAINER}") if closed else ("as root", None)
 
 
 def sudo_permission(knob: Knob) -> bool:
-    """Whether sudo runs the commands that change a setting without a password."""
-    if knob.name not in HARMLESS_COMMANDS:
+    """Whether sudo runs the commands that change a setting without a password; its own list includes others as well."""
+    if not knob.query:
         return all(map(privilege.may_write, knob.files))
     try:
-        privilege.run_as_root(*HARMLESS_COMMANDS[knob.name])
+        privilege.run_as_root(*knob.query)
     except RuntimeError:
         return False
     return True
