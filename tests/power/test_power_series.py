@@ -40,16 +40,17 @@ def uneven(seconds: float, period_s: float, seed: int) -> list[float]:
     return [*times[:-1], seconds]
 
 
-TIMES = uneven(1.0, 0.02, seed=1)
-
-
 def test_linear_power_is_integrated_exactly_and_its_rounding_error_is_assumed_to_have_one_sign():
-    for watts, step_w, half_width_j in ((lambda at_s: 5 + 10 * at_s, 0.0, 0.0), (lambda at_s: 10.0, 0.04, 0.02)):
-        power = sampled(watts, TIMES, step_w=step_w)
-        sampling = power.sampling(0, S)
-        assert joules(power, 1.0) == pytest.approx(10.0)
-        assert sampling.half_width_j == pytest.approx(half_width_j, abs=0.03 if watts(0) == 5 else 1e-9)
-        assert sampling.samples == len(TIMES)  # including those at the borders
+    times_s = [1 + at_s for at_s in uneven(1.0, 0.02, seed=1)]
+    for watts, step_w, half_width_j in (
+        (lambda at_s: 10 * at_s - 5, 0.0, pytest.approx(0.0, abs=0.03)),
+        (lambda at_s: 10.0, 0.04, pytest.approx(0.02)),
+    ):
+        power = sampled(watts, times_s, step_w=step_w)
+        sampling = power.sampling(S, 2 * S)
+        assert joules(power, 2.0) == pytest.approx(10.0)
+        assert sampling.half_width_j == half_width_j
+        assert sampling.samples == len(times_s)  # including those at the borders
 
 
 def test_known_delay_is_corrected_and_smoothing_is_in_the_uncertainty():
@@ -209,11 +210,20 @@ def test_samples_are_drained_once_and_the_joules_continue():
     power = sampled(lambda at_s: 10.0, [0.0, 0.1, 0.2, 0.3])
     between = power.sampling(S * 11 // 100, S * 19 // 100)
     assert between == Sampling(0, pytest.approx(0.08), 0, {}, None, 0.0, 0.0, {"VDD_IN": 0.0}, {"VDD_IN": 0})
-    drained = [power.drain(before_ns) for before_ns in (S // 5, S, 2 * S)]
-    assert [list(powers.times_ns) for powers in drained] == [[0, S // 10], [S // 5, S * 3 // 10], []]
-    assert [powers.watts["VDD_IN"].tolist() for powers in drained] == [[10.0, 10.0], [10.0, 10.0], []]
-    assert drained[0].total_w.tolist() == [10.0, 10.0]
     assert joules(power, 0.3) == pytest.approx(3.0)
+    drained = [power.drain(before_ns) for before_ns in (S // 5, S, 2 * S)]
+    for at_s in (20, 21):  # so much later that those before are no context
+        power.add(at_s * S, {"VDD_IN": 10.0})
+    drained += [power.drain(before_ns) for before_ns in (21 * S, 22 * S)]
+    assert [list(powers.times_ns) for powers in drained] == [
+        [0, S // 10],
+        [S // 5, S * 3 // 10],
+        [],
+        [20 * S],
+        [21 * S],
+    ]
+    assert [powers.watts["VDD_IN"].tolist() for powers in drained] == [[10.0, 10.0], [10.0, 10.0], [], [10.0], [10.0]]
+    assert [powers.total_w for powers in drained] == [powers.watts["VDD_IN"] for powers in drained]
 
 
 def test_drained_samples_have_the_common_response_of_the_total():
