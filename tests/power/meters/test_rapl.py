@@ -64,13 +64,17 @@ def test_counter_overflow_is_corrected(board):
         (None, "No RAPL energy counter"),
         (0, "No RAPL energy counter"),
         (1, "intel-rapl:0/energy_uj. Allow it until the next boot: sudo chmod a+r"),
+        ("hidden", "intel-rapl:0/name, which containers hide by default"),
     ],
-    ids=["no powercap", "virtual machine", "readable by root"],
+    ids=["no powercap", "virtual machine", "readable by root", "container"],
 )
 def test_energy_without_a_readable_counter_is_absent_with_the_reason(board, monkeypatch, joules, reason):
-    if joules is not None:
+    if joules == "hidden":
+        board.put(**{"sys/class/powercap/uevent": ""})
+        (board.root / "sys/class/powercap/intel-rapl:0").symlink_to("../../devices/virtual/powercap/intel-rapl:0")
+    elif joules is not None:
         board.zone("intel-rapl:0", "package-0", joules)
-    if joules:
+    if joules == 1:
         refusal = PermissionError(13, "Permission denied", "intel-rapl:0/energy_uj")
         monkeypatch.setattr(rapl, "Zone", Mock(side_effect=refusal))
     with open_meter(board) as meter:

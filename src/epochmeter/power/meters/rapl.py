@@ -131,6 +131,11 @@ def find_zones(powercap: Path) -> dict[str, Zone]:
             f"Only root may read the RAPL counter {error.filename}. Allow it until the next boot: "
             "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
         ) from error
+    except FileNotFoundError as error:
+        raise RuntimeError(
+            f"Cannot read {error.filename}, which containers hide by default. Start this one with "
+            "--security-opt systempaths=unconfined (Docker) or unmask=/sys/devices/virtual/powercap (Podman)."
+        ) from error
     except (OSError, ValueError) as error:
         raise RuntimeError(f"Cannot read the RAPL counters: {error}") from error
     zones = {name: zone for name, zone in zones.items() if zone.read() > 0}
