@@ -181,10 +181,11 @@ def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
     mounts = []
     for line in read_text(root / "proc/self/mountinfo").splitlines():
         entry, _, system = line.partition(" - ")
-        mount_number, within, point = entry.split(" ")[2:5]
+        mount_number, *paths = entry.split(" ")[2:5]
         filesystem, source, options = [*system.split(" "), "", ""][:3]
+        within, point, source = map(_unescape, (*paths, source))
         decoded = [_unescape(option) for option in options.split(",")]
-        mounts.append(Mount(mount_number, *map(_unescape, (within, point, filesystem, source)), decoded))
+        mounts.append(Mount(mount_number, within, point, filesystem, source, decoded))
     parents = [mount for mount in reversed(mounts) if folder.is_relative_to(mount.point)]
     candidates = [mount for mount in parents if mount.number == number] or parents
     return max(candidates, key=lambda mount: len(mount.point), default=None)  # the last mount at a point comes first
