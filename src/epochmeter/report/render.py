@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache, lru_cache
 from html import escape
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped
+UNITS = "|".join({unit.name for units in formatting.UNITS.values() for unit in units})
+BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:{UNITS})\b|%)")  # the space between a number and its unit
 FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "times", "with_bounds")
 """Functions of `formatting` that are filters of the templates."""
 MAX_ROWS = 200  # rows of a table; the JSON file has all
@@ -102,10 +104,20 @@ def render_html(template: str, **values: object) -> str:
 
 
 def markdown_to_html(markdown: str) -> Markup:
-    """Convert Markdown to HTML; HTML within it is shown as text."""
+    """Convert Markdown to HTML, with no line break between a number and its unit; HTML within it is shown as text."""
     from markdown_it import MarkdownIt
 
-    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
+    converter = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = converter.parse(markdown)
+    for part in chain.from_iterable(token.children or () for token in tokens):
+        if part.type == "text":  # not in code, which is copied
+            part.content = BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", part.content)
+    return Markup(converter.renderer.render(tokens, converter.options, {}))
+
+
+def text_to_html(text: str) -> Markup:
+    """Convert plain text to HTML; text between backticks is code."""
+    return markdown_to_html(str(escape_markdown(text)))
 
 
 def print_markdown(markdown: str, console: Console) -> None:
@@ -207,7 +219,12 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
         finalize=to_text,
         bytecode_cache=Compiled(str(cache_folder()), f"%s.{to_text.__name__ if to_text else 'html'}"),
     )
-    environment.filters |= {"code": code, "markdown": markdown_to_html, "by_frequency": by_frequency}
+    environment.filters |= {
+        "code": code,
+        "markdown": markdown_to_html,
+        "text": text_to_html,
+        "by_frequency": by_frequency,
+    }
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS}
     environment.globals["table"] = environment.get_template("notes.md.j2").module.table  # type: ignore[attr-defined]

@@ -168,6 +168,15 @@ def test_charts_have_the_rows_and_captions_of_their_golden_files(case):
     assert_text(FOLDER / f"charts_{case}.txt", "\n".join([*lines, ""]))
 
 
+def test_mean_whose_error_bar_ends_below_zero_is_within_the_axis_and_its_label_clear_of_the_bars():
+    repeats = [ran(n, time_s, 100.0 * time_s, batch=8, repeat=n) for n, time_s in enumerate((1.0, 41.0))]
+    chart = drawn([*repeats, ran(2, 30.0, 3000.0, batch=16)], ("fastest", 0))["energy_by_time"]
+    low = chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][0]
+    assert 0 < low < 21.0
+    assert rows(chart, "points", "x_low") == [low, None]
+    assert abs(*rows(chart, "labels", "dy")) > 10
+
+
 def test_epochs_are_those_of_the_fastest_only_if_more_configurations_have_several():
     runs = [ran(n, 10.0 + n, batch=n + 1, epochs=[{"epoch/e2e_s": 10.0}] * (n % 4)) for n in range(15)]
     assert [drawn(runs[:count])["epochs_time"].caption["fastest"] for count in (12, 15)] == [False, 6]

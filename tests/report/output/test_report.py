@@ -217,7 +217,9 @@ def unpacked(html, name):
 
 
 def test_page_is_one_file_in_which_names_stay_text_and_parts_are_in_order(html_of):
-    html = html_of(CHARTS, "<p>the table</p>", [EVIL], EVIL, failures="no", scaling="1.9 times", answer=EVIL)
+    html = html_of(
+        CHARTS, "<p>the table</p>", [f"{EVIL} `host.`"], EVIL, failures="no", scaling="1.9 times", answer=EVIL
+    )
     packed = json.loads(unpacked(html, "specs"))
     assert packed["specs"] == {chart.name: chart.spec for chart in CHARTS}
     assert packed["themes"].keys() == {"light", "dark"}
@@ -226,6 +228,7 @@ def test_page_is_one_file_in_which_names_stay_text_and_parts_are_in_order(html_o
     assert "default-src 'none'" in html
     assert "alert(1)</script>" not in html
     assert unescape(html).count(EVIL) >= 8
+    assert html.count("<code>host.</code>") == 2, "in the banner and in the notes"
     parts = ['role="alert"', "opening: 1.9 times", "summary: ", 'figure id="first"', 'section id="answer"',
              'figure id="second"', "<details>", 'figure id="third"', "</details>", 'section id="scaling"',
              'id="all-runs"', 'section id="failures"', 'id="notes"']  # fmt: skip

@@ -145,7 +145,7 @@ def _panels(rows: vega.Rows, x: str, y: vega.Axis, *, has_points: bool) -> vega.
     if has_points:
         opacity = {"condition": {"test": "datum.is_warm_up", "value": 0}, "value": 1}
         shown = {**place, "fill": color, "fillOpacity": opacity, **vega.on_hover("title", "epoch", "value", "runs")}
-        layers.append(vega.layer(None, "point", shown, size=55, filled=False))
+        layers.append(vega.layer(None, "point", shown, size=55, filled=False, opacity=1))
     return vega.small_multiples({"layer": layers, "height": PANEL_PX}, rows, MAX_COLUMNS)
 
 

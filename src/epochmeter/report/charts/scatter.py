@@ -111,9 +111,11 @@ def _scatter(
     palette: Palette, texts: Mapping[Configuration, Mapping[str, object]],
 ) -> vega.Spec:  # fmt: skip
     """Return the specification of the points, the front, and the labels that have a place."""
-    ends = [[end for pair in measured.values() for end in pair[side].ends if end > 0] or [0.0] for side in range(2)]
-    x = vega.make_axis(phrase(f"time_{of}"), ends[0], "s")
-    y = vega.make_axis(phrase(f"energy_{of}"), ends[1], "J", margin=0.16)
+    # A bar that ends near zero or below it would stretch the axis: it is cut.
+    times, energies = ([max(end, value.mean / 2) for value in values for end in value.ends]
+                       for values in zip(*measured.values(), strict=True))  # fmt: skip
+    x = vega.make_axis(phrase(f"time_{of}"), times, "s")
+    y = vega.make_axis(phrase(f"energy_{of}"), energies, "J", margin=0.16)
     rows: dict[Configuration, dict[str, object]] = {}
     for entry, (time, energy) in measured.items():
         row = {**tooltip(entry, time=time.text("s"), energy=energy.text("J")), "kind": palette.kind(entry)}
@@ -167,7 +169,7 @@ def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Pale
 
 
 def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
-    """Place each label next to its point, inside the chart and clear of other labels and points.
+    """Place each label next to its point, inside the chart and clear of other labels and points, and of bars if it can.
 
     Labels of the best configurations are placed first, and may cover other points. Other labels are dropped if there is
     no free place.
@@ -177,13 +179,18 @@ def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, objec
         across, up = (axis.fraction(float(str(row[name]))) for name, axis in (("x", x), ("y", y)))
         return across * NARROW_PX, (1 - up) * HEIGHT_PX
 
+    def bar(row: Mapping[str, object], name: str) -> Box:
+        (x_low, y_high), (x_high, y_low) = (pixels({**row, name: row[f"{name}_{end}"]}) for end in ("low", "high"))
+        return Box(x_low, x_high, y_low, y_high)
+
     marks = [Box(at_x, at_x, at_y, at_y) for at_x, at_y in map(pixels, points)]
+    bars = [bar(row, name) for row in points for name in ("x", "y") if f"{name}_low" in row]
     placed: list[dict[str, object]] = []
     taken: list[Box] = []
     for text in sorted(texts, key=lambda text: not text["is_best"]):
         (at_x, at_y), lines = pixels(text), str(text["text"]).split("\n")
         width, height = LETTER_PX * max(map(len, lines)), LINE_PX * len(lines)
-        tries = ([*taken, *marks], taken) if text["is_best"] else ([*taken, *marks],)
+        tries = [[*taken, *marks, *bars], [*taken, *marks], *([taken] if text["is_best"] else [])]
         for obstacles, (is_right, down) in product(tries, LABEL_PLACES):
             x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
             y_low = at_y + down * LINE_PX - height / 2

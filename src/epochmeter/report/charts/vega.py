@@ -29,7 +29,7 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GRAY, BROWN = COLORS
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "stroke")
 HEIGHT_PX, WIDTH_PX, BAR_PX, BAR_STEP_PX = 360, 680, 14, 40  # the width is that of images
 SCALE = 2.0  # pixels of a PNG image per pixel of the chart
-LOG_RATIO = 30  # ratio of the largest value to the smallest from which an axis is logarithmic
+LOG_RATIO = 10  # ratio of the largest value to the smallest from which an axis is logarithmic
 FONT = "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"
 PAGE_NEEDS = ("vl_convert", "itables")  # packages of the extra `report`
 
