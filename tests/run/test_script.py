@@ -1,7 +1,10 @@
 """The running script: its processes are threads of the test, connected as agents are."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -10,10 +13,20 @@ import pytest
 from default_jobs import job_of
 
 from epochmeter.agent.recorder import UnansweredConnection
+from epochmeter.config.script import ATTACHED
 from epochmeter.results.rank_merge import merge_ranks
-from epochmeter.run import launch, script
-from epochmeter.run.script import ScriptProcess, check_trained, clipped
-from epochmeter.shared.protocol import Built, NotMeasured, RankWindow, TraceFailed, WindowClosed, WindowMeasured
+from epochmeter.run import launch, script, worker_process
+from epochmeter.run.script import ScriptProcess, check_trained, clipped, passed_signals, start_script
+from epochmeter.run.worker_process import WorkerError
+from epochmeter.shared.protocol import (
+    Built,
+    Finished,
+    NotMeasured,
+    RankWindow,
+    TraceFailed,
+    WindowClosed,
+    WindowMeasured,
+)
 
 SECOND = 10**9
 PARTS = {
@@ -93,6 +106,17 @@ def test_rank_without_a_window_is_waited_for_once_and_sums_are_absent(ranks):
     assert ranks.controller.remarks[1:] == ["rank 1: why"]
 
 
+def test_rank_that_was_late_once_is_waited_for_again(ranks, monkeypatch):
+    first, other = ranks.join(0, is_first=True), ranks.join(1)
+    ranks.send(first, window(10, 14))
+    assert len(ranks.merged()) == 1
+    ranks.send(other, window(10, 14))
+    monkeypatch.setattr(script, "RANK_WAIT_S", 60.0)
+    ranks.send(first, window(20, 24))
+    threading.Timer(0.2, ranks.send, (other, window(20, 24))).start()
+    assert len(ranks.merged()) == 2
+
+
 def test_rank_that_ended_is_not_waited_for_and_a_second_first_rank_is_refused(ranks, monkeypatch):
     monkeypatch.setattr(script, "RANK_WAIT_S", 60.0)
     other, first = ranks.join(1), ranks.join(0, is_first=True)
@@ -104,6 +128,7 @@ def test_rank_that_ended_is_not_waited_for_and_a_second_first_rank_is_refused(ra
         assert len(ranks.merged()) == count
     with closing(second):
         assert second._socket.recv(1) == b""
+    assert ranks.controller.remarks == [script.ANOTHER_PROCESS]
 
 
 def test_process_that_measured_nothing_is_replaced_and_reasons_are_noted_once(ranks):
@@ -142,6 +167,49 @@ def test_failed_trace_is_noted_and_messages_end_with_the_script_although_a_child
     assert ranks.controller.trace_error == "no trace: why"
     ranks.end()
     assert list(ranks.messages) == []
+
+
+@pytest.mark.parametrize(("last", "remarks"), [
+    (None, [script.LOST.format("the script"), script.LOST.format("rank 1")]),
+    (Finished(), []),
+    (NotMeasured("why"), ["why", "rank 1: why"]),
+])  # fmt: skip
+def test_lost_connection_is_noted_unless_its_process_has_finished_or_given_a_reason(ranks, last, remarks):
+    for connection in (ranks.join(0, is_first=True), ranks.join(1)):
+        if last is not None:
+            connection.send(last)
+        connection.close()
+    ranks.end()
+    assert list(ranks.messages) == []
+    assert ranks.controller.remarks == remarks
+
+
+def test_script_that_the_kernel_killed_ran_out_of_memory(ranks, monkeypatch):
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: ranks.controller._oom_kills + 1)
+    ranks.process.kill()
+    with pytest.raises(WorkerError) as raised:
+        list(ranks.messages)
+    assert raised.value.failure == "oom"
+
+
+def test_signal_that_arrives_before_the_script_starts_reaches_it():
+    with passed_signals(repeated=False) as pass_to:
+        signal.raise_signal(signal.SIGTERM)
+        process = subprocess.Popen(["sleep", "60"])
+        pass_to(process)
+        assert process.wait(10) == -signal.SIGTERM
+
+
+def test_controller_whose_script_ended_during_its_start_ends_too(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setenv(ATTACHED, str(writer))
+    plan = SimpleNamespace(job=job_of(measure={"command": ["own.py"]}))
+    with launch.listening_socket() as listener:
+        worker = start_script(plan, "{}", Mock(), listener)
+        with pytest.raises(WorkerError, match="the script ended, but did not close its Meter"):
+            list(worker.messages())
+        worker.terminate()
 
 
 def test_time_before_the_first_rank_is_removed_from_the_first_wait_and_then_from_compute():

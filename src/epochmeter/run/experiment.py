@@ -33,13 +33,21 @@ from epochmeter.results.reuse import measured_commit, write_reference
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import read_points
 from epochmeter.results.throughput import check_length
-from epochmeter.run import instruments, launch
+from epochmeter.run import launch
 from epochmeter.run.event_loop import EventLoop, run_secondary_event_loop
 from epochmeter.run.finish import finalizing, remove_empty_folders
+from epochmeter.run.instruments import (
+    WindowInstruments,
+    check_idle,
+    cool_down,
+    measure_idle_w,
+    open_instruments,
+    write_powers,
+)
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
 from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
 from epochmeter.run.resolve import plan_warnings, resolve_plan
-from epochmeter.run.script import ScriptProcess, check_trained, running_script
+from epochmeter.run.script import running_script
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.tracking.publisher import make_tracker
 
@@ -126,20 +134,18 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
     tracker = make_tracker(plan.record, **plan.job.tracking.to_dict())
     with finalizing(plan, outcome, tracker, terminal):
         outcome.notes += tracker.wait_for_previous(terminal.info)
-        with prepared_device(plan, outcome, terminal) as (settings, panel):
+        with prepared_device(plan, outcome, terminal) as (settings, instruments):
             tracker.start()
             terminal.stage("Starting the training process")
             with start_training(plan, outcome) as worker:
                 messages = worker.messages()
-                EventLoop(worker, plan, panel, settings, tracker, terminal).run(messages)
-                outcome.notes += finish_trace(messages, plan, panel.meter)
-            if isinstance(worker, ScriptProcess):
-                check_trained(worker, plan)
-            after_w = instruments.measure_idle_w(panel.meter, plan.job.meter.idle_s, outcome, terminal)
-            plan.describe(idle={"before_w": panel.idle_w, "after_w": after_w})
-            if reason := panel.gpu_counters.reason:
+                EventLoop(worker, plan, instruments, settings, tracker, terminal).run(messages)
+                outcome.notes += finish_trace(messages, plan, instruments.meter)
+            after_w = measure_idle_w(instruments.meter, plan.job.meter.idle_s, outcome, terminal)
+            plan.describe(idle={"before_w": instruments.idle_w, "after_w": after_w})
+            if reason := instruments.gpu_counters.reason:
                 plan.describe(gpu_counters={"reason": reason})
-            instruments.write_powers(panel.meter, plan.record)
+            write_powers(instruments.meter, plan.record)
             if plan.job.profiler.program:
                 terminal.stage(f"Training the first steps again under {plan.job.profiler.program}")
                 outcome.notes += profile_steps(plan)
@@ -150,10 +156,10 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
 def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
     """Run on another node: train and measure; the first node's controller gets the energy of each window."""
     try:
-        with prepared_device(plan, outcome, terminal) as (_, panel), start_training(plan, outcome) as worker:
+        with prepared_device(plan, outcome, terminal) as (_, instruments), start_training(plan, outcome) as worker:
             messages = worker.messages()
-            run_secondary_event_loop(messages, worker, plan, panel)
-            finish_trace(messages, plan, panel.meter)
+            run_secondary_event_loop(messages, worker, plan, instruments)
+            finish_trace(messages, plan, instruments.meter)
     except WorkerError as error:
         outcome.set_failed(error.failure, str(error))
         terminal.failed(outcome)
@@ -164,28 +170,28 @@ def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
 @contextmanager
 def prepared_device(
     plan: Plan, outcome: RunResult, terminal: Terminal
-) -> Iterator[tuple[AppliedSettings, instruments.WindowInstruments]]:
-    """Prepare the dataset, let the device cool down, change its settings, open instruments, measure the idle power."""
+) -> Iterator[tuple[AppliedSettings, WindowInstruments]]:
+    """Prepare the dataset, let the device cool down, change its settings, open the instruments, measure idle power."""
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
     plan.describe(dataset=prepare_dataset(job.dataset, job.storage, ROOT, terminal.info))
     terminal.stage()
     check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
-    instruments.cool_down(plan, outcome, terminal)
+    cool_down(plan, outcome, terminal)
     terminal.stage("Preparing the device and its meter")
     with (
         AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as settings,
-        instruments.open_instruments(plan, terminal) as panel,
+        open_instruments(plan, terminal) as instruments,
     ):
         plan.applied(settings.applied)
         for key, setting in plan.run["applied"].items():
             terminal.info(f"{key} set to {setting} (restored after the run)")
-        plan.describe(energy=panel.meter.energy, storage=panel.data_source.metadata)
+        plan.describe(energy=instruments.meter.energy, storage=instruments.data_source.metadata)
         since_ns = time.monotonic_ns()
-        idle_w = instruments.measure_idle_w(panel.meter, job.meter.idle_s, outcome, terminal)
+        idle_w = measure_idle_w(instruments.meter, job.meter.idle_s, outcome, terminal)
         plan.describe(idle={"before_w": idle_w})
-        instruments.check_idle(plan, panel, since_ns, outcome, terminal)
-        yield settings, panel._replace(idle_w=idle_w)
+        check_idle(plan, instruments, since_ns, outcome, terminal)
+        yield settings, instruments._replace(idle_w=idle_w)
 
 
 def start_training(plan: Plan, outcome: RunResult) -> AbstractContextManager[WorkerProcess]:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -36,6 +36,8 @@ from epochmeter.shared.units import NANOSECOND
 
 AGENT_PATH = PACKAGE / "agent/path"
 NO_PASS = "no pass over a torch DataLoader was seen"
+LOST = "the connection to {} was lost: its training after the last recorded epoch is not measured"
+ANOTHER_PROCESS = "another process of the script trained too, and was not measured"
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs,{} and the time of copies to the device (part of compute)."
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
 NOT_METERED = (
@@ -43,6 +45,8 @@ NOT_METERED = (
     "  hint: give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
 )
 NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
+LAST_MESSAGES = (protocol.Finished, protocol.RankFailed, protocol.NotMeasured)
+"""One of these precedes the end of a connection, unless its process was killed or has closed all files."""
 RANK_WAIT_S = 1.0  # how long the first rank waits, between windows, for the measurements of another rank
 NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists the loops that are measured"
 
@@ -68,7 +72,7 @@ class ScriptProcess(WorkerProcess):
         self._from_first_rank: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
         self._kinds: dict[Connection, str | None] = {}  # of the window that a rank closed last
         self._windows: list[tuple[int, str | None, protocol.RankWindow]] = []  # of other ranks, with rank and kind
-        self._silent: set[tuple[int, str | None]] = set()  # ranks that are not waited for, with the kind of the window
+        self._silent: set[tuple[int, str | None]] = set()  # ranks, and kinds of window, that are not waited for
 
     def messages(self) -> Iterator[protocol.Message]:
         """Yield the messages of the first rank until the script ends; WorkerError if not with exit code 0."""
@@ -84,9 +88,13 @@ class ScriptProcess(WorkerProcess):
         if code > 0:
             raise WorkerError("exception", f"the script ended with exit code {code}")
         if code < 0:
-            raise WorkerError("killed", f"the script was ended by {signal.Signals(-code).name}")
+            raise self._code_error(code, "the script")
         if self._attached and self._error:
             raise WorkerError("exception", self.remarks[-1]) if self.remarks else self._error
+        names = {self._first: "the script"} | {connection: f"rank {rank}" for connection, rank in self.others.items()}
+        for connection, name in names.items():
+            if connection and not connection.finished:
+                self._remark(LOST.format(name))
 
     def _receive_any(self, limit_s: float | None) -> bool:
         """Wait for messages of any process, and sort them; False after this time, and if the script has ended."""
@@ -104,11 +112,13 @@ class ScriptProcess(WorkerProcess):
 
     def _sort(self, connection: Connection, message: protocol.Message) -> None:
         rank = self.others.get(connection)
+        connection.finished = isinstance(message, LAST_MESSAGES)
         match message:
             case protocol.Joined(sends_requests=False, rank=int(rank)):
                 self.others[connection] = rank
             case protocol.Joined():
-                if self._first in self._open or self._is_recorded:  # another process of the script trains too
+                if self._first in self._open or self._is_recorded:
+                    self._remark(ANOTHER_PROCESS)
                     self._open.remove(connection)
                     connection.socket.close()
                 else:
@@ -122,8 +132,7 @@ class ScriptProcess(WorkerProcess):
             case protocol.RankFailed():
                 self._error = WorkerError(message.failure, message.message)
             case protocol.NotMeasured():
-                remark = message.reason if rank is None else f"rank {rank}: {message.reason}"
-                self.remarks += [remark] if remark not in self.remarks else []
+                self._remark(message.reason if rank is None else f"rank {rank}: {message.reason}")
             case _ if rank is None:
                 self._from_first_rank.append(message)
             case protocol.Built():
@@ -131,7 +140,13 @@ class ScriptProcess(WorkerProcess):
             case protocol.WindowClosed():
                 self._kinds[connection] = message.window
             case protocol.WindowMeasured():
-                self._windows.append((rank, self._kinds[connection], message.ranks[0]))
+                kind = self._kinds[connection]
+                self._windows.append((rank, kind, message.ranks[0]))
+                self._silent.discard((rank, kind))  # it was late
+
+    def _remark(self, remark: str) -> None:
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
     def _merged(self, message: protocol.WindowMeasured, kind: str | None) -> protocol.WindowMeasured:
         """Return the window of the first rank with those of the other ranks at that time, if they arrive soon."""
@@ -185,7 +200,7 @@ def clipped(window: protocol.RankWindow, first: protocol.RankWindow) -> protocol
 @contextmanager
 def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
     """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the outcome."""
-    with passed_signals(repeated=plan.of_sweep) as processes, launch.listening_socket() as listener:
+    with passed_signals(repeated=plan.of_sweep) as pass_to, launch.listening_socket() as listener:
         agent = {
             "socket": listener.getsockname(),
             "folder": str(plan.record.folder.resolve()),
@@ -194,7 +209,7 @@ def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
         if plan.job.profiler.name == "torch":
             steps = {key: plan.job.profiler.spec[key] for key in ("warmup_steps", "steps")}
             agent["trace"] = {"epoch": max(0, plan.job.warmup_epochs - 1), **steps}
-        worker = start_script(plan, json.dumps(agent), processes, listener)
+        worker = start_script(plan, json.dumps(agent), pass_to, listener)
         try:
             yield worker
         finally:
@@ -203,18 +218,23 @@ def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
             is_traced = "trace" not in agent or (plan.record.folder / TRACE).exists()
             outcome.notes += [] if is_traced else [worker.trace_error]
             outcome.notes += [*worker.remarks, UNKNOWN.format("" if plan.job.measure.data else NO_FILES)]
+        check_trained(worker, plan)
 
 
 def start_script(
-    plan: Plan, agent: str, processes: list[subprocess.Popen[bytes]], listener: socket.socket
+    plan: Plan, agent: str, pass_to: Callable[[subprocess.Popen[bytes]], None], listener: socket.socket
 ) -> ScriptProcess:
     """Start a script, or give the arguments of the agent to the script that started this process."""
     if ATTACHED in os.environ:
-        with suppress(BrokenPipeError), open(int(os.environ[ATTACHED]), "w") as pipe:
-            pipe.write(agent + "\n")
+        script = StartingScript()  # before the message: if it is delivered, the parent process is the script
+        try:
+            with open(int(os.environ[ATTACHED]), "w") as pipe:
+                pipe.write(agent + "\n")
+        except BrokenPipeError:
+            script.ended.set()
         killed = WorkerError("killed", "the script ended, but did not close its Meter")
         is_notebook = is_program(plan.job.measure.command)  # which need not close it
-        return ScriptProcess(StartingScript(), listener, None if is_notebook else killed)
+        return ScriptProcess(script, listener, None if is_notebook else killed)
     command = filled_command(plan.job)
     if is_program(command):
         command[0] = find_program(command[0]) or command[0]
@@ -222,7 +242,7 @@ def start_script(
         command.insert(0, launch.find_interpreter(plan.job.device.python))
     path = os.pathsep.join(filter(None, (str(AGENT_PATH), os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, "EPOCHMETER_AGENT": agent})
-    processes.append(process)
+    pass_to(process)
     return ScriptProcess(process, listener)
 
 
@@ -239,10 +259,11 @@ def check_trained(worker: ScriptProcess, plan: Plan) -> None:
 
 
 @contextmanager
-def passed_signals(*, repeated: bool) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Pass signals that would stop this process to the processes in the yielded list.
+def passed_signals(*, repeated: bool) -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Pass signals that would stop this process to each process for which the yielded function is called.
 
-    If `repeated`, the first signal stops this process too, when the `with` block ends.
+    A process also gets the signals that arrived before it started. If `repeated`, the first signal stops this process
+    too, when the `with` block ends.
     """
     processes: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
@@ -254,12 +275,17 @@ def passed_signals(*, repeated: bool) -> Iterator[list[subprocess.Popen[bytes]]]
         for process in processes:
             process.send_signal(number)
 
+    def pass_to(process: subprocess.Popen[bytes]) -> None:
+        processes.append(process)
+        for number in received:
+            process.send_signal(number)
+
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     passed = [number for number, handler in handlers.items() if handler is not signal.SIG_IGN]
     try:
         for number in passed:
             signal.signal(number, pass_on)
-        yield processes
+        yield pass_to
     finally:
         for number in passed:
             signal.signal(number, handlers[number])
