@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from epochmeter.power.knobs.knob import AppliedSettings, SettingTarget
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.window_energy import Reading
+from epochmeter.run import limit_probing
 from epochmeter.run.limit_probing import MIN_STEPS, LimitProbing, is_shifted
 from epochmeter.shared.protocol import WindowOpening
 
@@ -57,12 +59,37 @@ class SimulatedGpu:
         return Reading(round(self.now_s * 1e9), {"gpu": self.energy_j})
 
 
+class FailingGpu(SimulatedGpu):
+    """Every third reading of its energy fails, beginning with the first one."""
+
+    def __init__(self):
+        super().__init__()
+        self.readings = itertools.count()
+
+    def read(self):
+        reading = super().read()
+        return reading if next(self.readings) % 3 else reading._replace(joules={})
+
+
+class StuckGpu(SimulatedGpu):
+    """Its counter does not advance."""
+
+    def read(self):
+        return super().read()._replace(joules={"gpu": 7.0})
+
+
+def counter(period_s=0.001):
+    """The meter of a GPU whose energy counter is renewed with this period; the simulated GPU has its readings."""
+    instrument = Instrument(Domain("counter", period_s, "the GPU"), lambda: 0.0)
+    return Meter(total=["gpu"], covers="the GPU", counters={"gpu": instrument})
+
+
 class SimulatedRun:
     """A run of `epochs` epochs on a simulated GPU, with the probing under test."""
 
-    def __init__(self, gpu, folder, epochs=4, meter=None, **auto):
-        self.gpu, self.epochs = gpu, epochs
-        self.run, self.texts = {}, []
+    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, **auto):
+        self.monkeypatch, self.gpu, self.epochs = monkeypatch, gpu, epochs
+        self.run, self.texts, self.limits_at_start = {}, [], []
         journal = RestoreJournal(str(folder), root="/", command="train")
         target = SettingTarget(gpu.get(), gpu.limit_w)
         self.settings = AppliedSettings([(gpu, target)], journal, self.texts.append)
@@ -71,28 +98,27 @@ class SimulatedRun:
             job=job_of(epochs=epochs, power_limit="auto", auto=auto),
             node=SimpleNamespace(nodes=1),
             applied=lambda applied: self.run.update(applied=dict(applied)),
+            run=self.run,
             describe=self.run.update,
         )
-        domain = Domain("counter", 0.001, "the GPU")
-        self.meter = meter or Meter(
-            total=["gpu"], covers="the GPU", counters={"gpu": Instrument(domain, lambda: gpu.energy_j)}
-        )
+        self.meter = meter or counter()
         terminal = SimpleNamespace(info=lambda text, style="": self.texts.append(text), warn=self.texts.append)
-        self.make = lambda: LimitProbing(
-            plan, self.meter, self.settings, terminal, read=gpu.read, now_ns=lambda: round(gpu.now_s * 1e9)
-        )
+        self.make = lambda: LimitProbing(plan, self.meter, self.settings, terminal)
 
-    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True):
-        """Train all epochs with progress messages as in a run; return the marks of the epochs.
+    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True, first=0):
+        """Train all epochs from `first` on with progress messages as in a run; return the marks of the epochs.
 
         A script's number of steps may not be announced.
         """
         marks = []
+        self.monkeypatch.setattr(limit_probing, "take_reading", lambda meter: self.gpu.read())
+        self.monkeypatch.setattr(limit_probing.time, "monotonic_ns", lambda: round(self.gpu.now_s * 1e9))
         with self.settings:
             probing = self.make()
-            for epoch in range(self.epochs):
+            for epoch in range(first, self.epochs):
                 self.gpu.slower = slower(epoch)
                 announced = WindowOpening("epoch", epoch, steps if is_announced else 0)
+                self.limits_at_start.append(self.gpu.get())
                 probing.open_window(announced, self.gpu.read())
                 opened_s = reported_s = self.gpu.now_s
                 for step in range(1, steps + 1):
@@ -118,8 +144,34 @@ class SimulatedRun:
 
 
 @pytest.fixture
-def run(tmp_path):
-    return lambda *arguments, **options: SimulatedRun(*arguments, folder=tmp_path, **options)
+def run(monkeypatch, tmp_path):
+    return partial(SimulatedRun, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("period_s", "epochs", "steps", "longest_s", "uncertainty"),
+    [(0.1, 4, 3000, 7, 0.02), (0.1, 200, 40, 20, 0.02), (4.0, 2, 25_000, 61, 0.07)],
+    ids=["within an epoch", "in epochs of 2 s", "too slow counter"],
+)
+def test_probes_are_as_long_as_a_slow_counter_needs_and_no_longer(run, period_s, epochs, steps, longest_s, uncertainty):
+    """At a period of 0.1 s a probe needs 5 s within an epoch, or seven pieces in epochs of 2 s."""
+    simulated = run(SimulatedGpu(), epochs=epochs, meter=counter(period_s))
+    simulated.train(steps)
+    for probe in simulated.search["probes"]:
+        assert probe["energy_uncertainty_j"] <= uncertainty * probe["energy_j"]
+        assert probe["time_s"] < longest_s
+    check_probes(simulated)
+    assert simulated.search["chosen"] == "150 W"
+
+
+def test_probe_begins_again_after_a_failed_reading_and_never_ends_on_a_stuck_counter(run):
+    simulated = run(FailingGpu(), epochs=1)
+    simulated.train(3000)
+    assert simulated.search["chosen"] == "150 W"
+    check_probes(simulated)
+    simulated = run(StuckGpu(), epochs=30, meter=counter(0.1))
+    simulated.train(15)
+    assert (simulated.search["chosen"], simulated.search["probes"]) == ("250 W", [])
 
 
 def test_slow_change_of_the_limit_waits_for_the_end_of_the_epoch(run):
@@ -176,10 +228,12 @@ def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch_if_there_is_on
     simulated = run(SimulatedGpu(), epochs=epochs)
     assert simulated.train(steps) == marks
     assert ended in simulated.search["ended"]
-    too_short = run(SimulatedGpu(), epochs=1)
-    too_short.train(5)
-    assert (too_short.search["chosen"], too_short.search["probes"]) == ("250 W", [])
-    assert any(text.startswith("warning: no power limit was probed") for text in too_short.texts)
+    assert len(marks) == 1 or simulated.limits_at_start[-1] == simulated.search["chosen"] != "250 W"
+    for first, steps in ((0, 5), (1, 2000)):  # too few steps; a run that resumes in its last epoch
+        too_short = run(SimulatedGpu(), epochs=first + 1)
+        too_short.train(steps, first=first)
+        assert (too_short.search["chosen"], too_short.search["probes"]) == ("250 W", [])
+        assert any(text.startswith("warning: no power limit was probed") for text in too_short.texts)
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,10 @@ def test_run_that_this_machine_cannot_make_is_refused_before_it_waits_for_the_de
         resolve_plan(order())
 
 
-def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):
+def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps_and_its_power_limit_searches(order):
     first = resolve_plan(order(of_sweep=True))
     first.open_record()
+    first.describe(power_limit_search=[{"chosen": "150 W"}])
     flags = [{"throttled": "hot in epoch 0"}, {}, {"throttled": "hotter", "energy_lost": "no VDD_IN"}]
     for epoch, of_epoch in enumerate(flags):
         first.record.append({"window": "epoch", "epoch": epoch, "metrics": {}, "flags": of_epoch})
@@ -125,6 +126,7 @@ def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):
     again = resolve_plan(order(of_sweep=True))
     assert again.open_record() == ["resumed from the checkpoint after epoch 2."]
     assert again.record.run()["flags"] == {"throttled": "hot in epoch 0"}
+    assert again.record.run()["power_limit_search"] == [{"chosen": "150 W"}]
     again.set_flags({"energy_lost": "no VDD_SOC"})
     assert again.record.run()["flags"] == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_SOC"}
 

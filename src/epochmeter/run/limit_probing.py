@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from epochmeter.config.schema import Auto
@@ -32,7 +32,11 @@ mean must be more than this fraction, and more than this number of standard devi
 
 
 class Measured(NamedTuple):
-    """Steps, time and energy of the pieces of a probe, which lie in one or several windows."""
+    """Steps, time and energy of a probe: the sums over its pieces, which lie in one or several windows.
+
+    The uncertainty is the root of the sum of the squares. That of a piece is due to its borders and to power between
+    the samples, and is therefore independent from piece to piece.
+    """
 
     steps: int = 0
     seconds: float = 0.0
@@ -43,18 +47,9 @@ class Measured(NamedTuple):
 class LimitProbing:
     """Probes power limits during training, and applies the best; the limit in use is the plan's target."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        meter: Meter,
-        settings: AppliedSettings,
-        terminal: Terminal,
-        read: Callable[[], Reading] | None = None,
-        now_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
+    def __init__(self, plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> None:
         self._plan, self._meter, self._settings, self._terminal = plan, meter, settings, terminal
-        self._read = read or (lambda: take_reading(meter))
-        self._now_ns, self._auto = now_ns, plan.job.auto
+        self._auto = plan.job.auto
         self._has_energy = meter.energy["source"] in ("counter", "sampled")
         self._knob, in_use = plan.targets["power_limit"]
         self._targets = self._knob.limits()
@@ -63,18 +58,17 @@ class LimitProbing:
         self._limit = self._default
         self._begin: tuple[Reading, int] | None = None
         self._following: int | None = None
-        self._searches: list[Mapping[str, object]] = []
-        self._probe_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
+        self._searches: list[Mapping[str, object]] = [*plan.run.get("power_limit_search", [])]  # also of resumed runs
+        self._shortest_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
+        self._read_after_s = self._shortest_s  # duration at which a probe within a window is read
         self._change_s = 0.0
         self._check()
         self._start_search(None)
 
     def open_window(self, opened: WindowOpening, reading: Reading) -> None:
-        """Note the start of a window; the last epoch is not used for probing, unless it is the only one."""
+        """Note the start of a window."""
         self._is_training = opened.window == "epoch"
-        is_last = opened.epoch == self._plan.job.epochs - 1 and not self._plan.job.measure.command
-        if self._is_training and is_last and opened.epoch and self._search:
-            self._choose("the search ended before the last epoch")
+        self._keep_last_epoch(opened.epoch)
         self._is_probing_epoch = self._is_training and self._search is not None
         self._window_steps, self._begin = opened.steps, None
         if self._is_probing_epoch and self._is_settled(reading.at_ns):
@@ -85,26 +79,34 @@ class LimitProbing:
         if not self._search or not self._is_training or self._following is not None:
             return
         if self._begin is None:
-            if self._is_settled(self._now_ns()):
-                self._begin = self._read(), steps
+            if self._is_settled(time.monotonic_ns()):
+                self._begin = take_reading(self._meter), steps
             return
         reading, begin_steps = self._begin
-        seconds = (self._now_ns() - reading.at_ns) * NANOSECOND
-        if seconds + self._pieces.seconds >= self._probe_s and steps - begin_steps + self._pieces.steps >= MIN_STEPS:
-            self._add_piece(self._read(), steps)
-            remaining_s = (self._window_steps - steps) * self._pieces.seconds / max(1, self._pieces.steps)
+        seconds = self._pieces.seconds + (time.monotonic_ns() - reading.at_ns) * NANOSECOND
+        if seconds < self._read_after_s or self._pieces.steps + steps - begin_steps < MIN_STEPS:
+            return
+        probe = self._probe_until(take_reading(self._meter), steps)
+        if self._is_complete(probe):
+            remaining_s = (self._window_steps - steps) * probe.seconds / probe.steps
             is_near_end = self._window_steps > 0 and remaining_s < max(SETTLE_S, 3 * self._change_s)
-            self._finish_probe(is_near_end)
+            self._finish_probe(probe, is_near_end=is_near_end)
+        elif probe.steps:
+            self._read_after_s = min(MAX_PROBE_S, 2 * self._read_after_s)
+            self._terminal.info(f"The power sensor needs probes of {self._read_after_s:.0f} s.", style="dim")
 
     def close_window(self, reading: Reading, closed: WindowOpening) -> None:
         """Note the end of an epoch or an evaluation. A probe that has begun continues in the next epoch."""
         self._is_training &= closed.window == "epoch"
         if self._search and self._is_training and self._begin:
-            self._add_piece(reading, closed.steps)
-            self._finish_probe()
+            self._pieces = self._probe_until(reading, closed.steps)
+            if self._is_complete(self._pieces):
+                self._finish_probe(self._pieces)
         elif self._search and self._following is not None:
             self._set(self._following)
         self._begin = None
+        if closed.window == "epoch":
+            self._keep_last_epoch(closed.epoch + 1)
 
     def measured(self, window: Mapping[str, Any]) -> dict[str, bool]:
         """Return the mark of an epoch in which limits were probed; search again if a measured one has shifted."""
@@ -125,6 +127,15 @@ class LimitProbing:
         """Note in the record that training ended before the search."""
         if self._search:
             self._choose("training ended before the search", is_applied=False)
+
+    def _keep_last_epoch(self, next_epoch: int) -> None:
+        """End the search before the last epoch, which is measured at the chosen limit, unless it is the only one.
+
+        The number of a script's epochs is not known in advance.
+        """
+        is_last = next_epoch == self._plan.job.epochs - 1 and not self._plan.job.measure.command
+        if self._search and is_last and next_epoch:
+            self._choose("the search ended before the last epoch")
 
     def _check(self) -> None:
         """Refuse a search that is not possible; RuntimeError."""
@@ -157,46 +168,51 @@ class LimitProbing:
     def _set(self, limit: int) -> None:
         """Apply a limit, and begin a new probe."""
         self._pieces, self._begin, self._following = Measured(), None, None
-        before_ns = self._now_ns()
+        before_ns = time.monotonic_ns()
         if limit != self._limit:
             self._settings.change(self._knob, self._targets[limit].setting)
-        self._limit, self._changed_ns = limit, self._now_ns()
+        self._limit, self._changed_ns = limit, time.monotonic_ns()
         self._change_s = max(self._change_s, (self._changed_ns - before_ns) * NANOSECOND)
 
     def _is_settled(self, at_ns: int) -> bool:
         return (at_ns - self._changed_ns) * NANOSECOND >= SETTLE_S
 
-    def _add_piece(self, reading: Reading, steps: int) -> None:
+    def _probe_until(self, reading: Reading, steps: int) -> Measured:
+        """Return the probe with the piece from its beginning to a reading; empty if a reading failed: it begins again.
+
+        The piece continues, since a border adds uncertainty.
+        """
         assert self._begin
         before, begin_steps = self._begin
-        self._begin = None
         seconds = (reading.at_ns - before.at_ns) * NANOSECOND
         if steps <= begin_steps or seconds <= 0:
-            return
+            return self._pieces
         used = energy_of_window(before, reading, self._meter, seconds).term
-        self._pieces = Measured(
+        if self._has_energy and "energy_j" not in used:
+            self._pieces, self._begin = Measured(), None
+            return self._pieces
+        return Measured(
             self._pieces.steps + steps - begin_steps,
             self._pieces.seconds + seconds,
-            self._pieces.energy_j + used.get("energy_j", math.nan if self._has_energy else seconds),
-            self._pieces.uncertainty_j + used.get("energy_uncertainty_j", 0.0),
+            self._pieces.energy_j + used.get("energy_j", seconds),
+            math.hypot(self._pieces.uncertainty_j, used.get("energy_uncertainty_j", 0.0)),
         )
 
-    def _finish_probe(self, is_near_end: bool = False) -> None:
-        """Add the probe to the search and apply the next limit, unless the probe must last longer.
+    def _is_complete(self, probe: Measured) -> bool:
+        """Return whether a probe is long enough for the training and the sensor, and precise enough."""
+        is_precise = probe.uncertainty_j <= MAX_UNCERTAINTY * probe.energy_j or probe.seconds >= MAX_PROBE_S
+        is_long = probe.steps >= MIN_STEPS and probe.seconds >= self._shortest_s
+        return is_long and is_precise and probe.energy_j > 0  # a counter may not have advanced
+
+    def _finish_probe(self, probe: Measured, *, is_near_end: bool = False) -> None:
+        """Add the probe to the search and apply the next limit.
 
         Near the end of a window whose length is known, the limit is changed after the window. A change may take long
         and would delay the reading of the counters.
         """
-        probe, search = self._pieces, self._search
-        if probe.steps < MIN_STEPS or probe.seconds < self._probe_s or not search:
-            return
-        if math.isnan(probe.energy_j):
-            self._pieces = Measured()  # a reading failed
-            return
-        if probe.uncertainty_j > MAX_UNCERTAINTY * probe.energy_j and self._probe_s < MAX_PROBE_S:
-            self._probe_s = min(MAX_PROBE_S, 2 * self._probe_s)
-            self._terminal.info(f"The power sensor needs probes of {self._probe_s:.0f} s.", style="dim")
-            return
+        search = self._search
+        assert search
+        self._pieces, self._begin = Measured(), None
         search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps / self._devices))
         self._probes.append((self._targets[self._limit].setting, probe))
         self._following = search.next_limit()

@@ -27,6 +27,8 @@ from epochmeter.shared.record import CHECKPOINT, TIME_SERIES, Record
 from epochmeter.sweep.sweep_folder import reuses_none
 from epochmeter.tracking import queue
 
+KEPT_ON_RESUME = ("record_id", "started", "clock", "power_limit_search")
+
 
 @dataclass
 class Plan:
@@ -92,10 +94,10 @@ class Plan:
                 if earlier.epochs is None:
                     self.record.archive_attempt()
                     metadata = start
-                else:  # the record as it was at the checkpoint; the run keeps its ID and start time
+                else:  # the record as it was at the checkpoint; the run keeps its ID, start time and searches
                     is_other_boot = earlier.run["boot_id"] != self.run["boot_id"]
                     self.record.truncate_to_epoch(earlier.epochs, also=TIME_SERIES if is_other_boot else [])
-                    metadata = {key: earlier.run[key] for key in ("record_id", "started", "clock")}
+                    metadata = {key: earlier.run[key] for key in KEPT_ON_RESUME if key in earlier.run}
                     metadata["flags"] = collect_flags(self.record.windows())
                     metadata["resumed"] = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
                 if self.node.is_first:
