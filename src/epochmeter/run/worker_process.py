@@ -156,7 +156,6 @@ class WorkerProcess:
 
     def exit_error(self) -> WorkerError:
         """Wait a few seconds for the end of the training process, and return the error that describes it."""
-        closed = WorkerError("killed", "the training process closed its connection but did not end")
         try:
             code = self._process.wait(EXIT_WAIT_S)
             connections = list(self._connections)
@@ -164,7 +163,8 @@ class WorkerProcess:
                 for connection, message in self._receive(ready, connections):
                     self._is_of_process(message, connection)
         except subprocess.TimeoutExpired:
-            return self._peer_failure or closed
+            text = f"the training process closed its connection but did not end\n  hint: see its log, {self._log}"
+            return self._peer_failure or WorkerError("killed", text)
         except WorkerError as error:
             return error
         return self._code_error(code, "the training process" if len(self._connections) < 2 else "torchrun")
@@ -189,7 +189,7 @@ class WorkerProcess:
     def _timeout_error(self) -> WorkerError:
         if self.remaining_s() == 0:
             text = f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
-            return WorkerError("timeout", text)
+            return WorkerError("timeout", f"{text}\n  hint: raise that limit, or train fewer epochs")
         for pid in self.pids[1:]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)

@@ -86,7 +86,7 @@ def test_mode_that_needs_a_reboot_is_refused_with_the_command(board, knob_of, na
 def test_reboot_prompt_of_nvpmodel_is_not_answered(board, knob_of):
     """If the board's file lacks the masks, only nvpmodel knows that a reboot is needed."""
     knob = knob_of("agx_orin", 2)
-    with pytest.raises(RuntimeError, match=r"to MAXN \(id:0\): the device is at MODE_30W .*needs a reboot: sudo"):
+    with pytest.raises(RuntimeError, match=r"(?s)to MAXN \(id:0\): the device is at MODE_30W .*needs a reboot: sudo"):
         knob.set("MAXN (id:0)")
     assert board.mode() == 2
     assert not (board.root / "rebooted").exists()

@@ -27,7 +27,7 @@ from epochmeter.machine.jetson import (
     read_modes,
 )
 from epochmeter.machine.sysfs import match_group
-from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set
+from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, wait_until_set
 from epochmeter.power.meters.jtop import connect_client
 
 JTOP_INTERVAL_S = 0.5
@@ -87,9 +87,9 @@ class Nvpmodel(Knob):
             # Its prompt for a reboot gets no input, so it never reboots.
             lambda: privilege.run_as_root("nvpmodel", "-m", str(mode.number)),
         )
-        if re.search(r"reboot|bad input", output, re.I):
-            output = f"It needs a reboot: sudo nvpmodel -m {mode.number}"
-        wait_until_set(self, str(mode), output)
+        reboot = f"it needs a reboot: sudo nvpmodel -m {mode.number}"
+        needs_reboot = re.search(r"reboot|bad input", output, re.I)
+        wait_until_set(self, str(mode), output, reboot if needs_reboot else NO_EFFECT_HINT)
 
     def choices(self) -> str:
         """All power modes; those that need a reboot are listed separately."""

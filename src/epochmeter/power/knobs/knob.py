@@ -17,6 +17,7 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
 Notify = Callable[[str], None]
 
+NO_EFFECT_HINT = "another program may control it, such as tuned or thermald: stop it, and start the run again"
 SETTLE_LIMIT_S = 10.0  # longest time until a new setting can be read back, in seconds
 POLL_S = 0.05
 
@@ -174,12 +175,12 @@ def _undo_incomplete(knob: Knob, original: str) -> None:
             raise
 
 
-def wait_until_set(knob: Knob, setting: str, output: str) -> None:
-    """Wait until a requested setting can be read back; RuntimeError, with the program's output, if it cannot."""
+def wait_until_set(knob: Knob, setting: str, output: str, hint: str = NO_EFFECT_HINT) -> None:
+    """Wait until a requested setting can be read back; RuntimeError, with the program's output and a hint, if not."""
     knob.pending = True
     if not poll_until(lambda: knob.is_equal(knob.get(), setting)):
-        detail = f" {' '.join(output.split())}" if output else ""
-        raise RuntimeError(f"cannot set {knob.name} to {setting}: the device is at {knob.get()}.{detail}")
+        detail = " ".join([f"the device is at {knob.get()}.", *output.split()])
+        raise RuntimeError(f"cannot set {knob.name} to {setting}: {detail}\n  hint: {hint}")
     knob.pending = False
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from epochmeter.machine import nvml, privilege
 from epochmeter.machine.amd import board_card, find_cards
 from epochmeter.machine.host import long_term_limits
-from epochmeter.power.knobs.knob import Knob, SettingTarget, poll_until
+from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, poll_until
 
 TOLERANCE = 0.01  # largest relative rounding of a limit by the device
 LIMITS, ROUND_W = 8, 5.0
@@ -71,7 +71,8 @@ class WattLimit(Knob):
         if refusals:
             raise RuntimeError("\n".join(refusals))
         if not reached:
-            raise RuntimeError(f"cannot set {self.name} to {setting}: the device is at {self.get()}.")
+            state = f"cannot set {self.name} to {setting}: the device is at {self.get()}."
+            raise RuntimeError(f"{state}\n  hint: {NO_EFFECT_HINT}")
 
     def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings are equal except for rounding by the device."""
