@@ -146,15 +146,12 @@ def test_run_is_submitted_again_unless_it_is_completed_and_needs_no_check_by_its
         assert has_started(record, log[0])
 
 
-def test_active_job_is_not_submitted_again(make_task, cluster, submit_all, scripts):
-    submit_all(make_task())
-    cluster.set_job("17", "PENDING")
-    assert (submit_all(make_task()), len(scripts())) == ({0: "17"}, 1)
-
-
-def test_changed_configuration_waits_for_the_active_job(make_task, cluster, submit_all):
+def test_active_job_is_not_submitted_again_and_a_changed_configuration_waits_for_it(
+    make_task, cluster, submit_all, scripts
+):
     submit_all(make_task(digest="two epochs"))
-    cluster.set_job("17", "RUNNING")
+    cluster.set_job("17", "PENDING")
+    assert (submit_all(make_task(digest="two epochs")), len(scripts())) == ({0: "17"}, 1)
     with pytest.raises(ValueError, match="run 0 is still active as job 17"):
         submit_all(make_task(digest="three epochs"))
     cluster.set_job("17", "COMPLETED")

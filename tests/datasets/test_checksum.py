@@ -45,4 +45,4 @@ def test_only_training_files_of_a_users_folder_count(tmp_path):
     for name in ["train/a/1.JPG", "train/a/.hidden.jpg", "train/a/notes.txt", "val/a/2.png", "test/3.png", "all.tar"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert list(iter_files(tmp_path, images=True)) == ["train/a/1.JPG", "val/a/2.png"]
+    assert list(iter_files(tmp_path, samples_only=True)) == ["train/a/1.JPG", "val/a/2.png"]

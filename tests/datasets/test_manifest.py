@@ -57,7 +57,7 @@ def test_secrets_are_not_in_the_manifest_of_a_users_folder_and_may_change(tmp_pa
     ],
 )
 def test_damaged_dataset_is_an_error(folder, monkeypatch, most_checked, path, content, difference):
-    monkeypatch.setattr(manifest, "MOST_CHECKED", most_checked)
+    monkeypatch.setattr(manifest, "MAX_CHECKED", most_checked)
     describe(folder)
     (folder / path).unlink(missing_ok=True)
     if content is not None:
@@ -67,7 +67,7 @@ def test_damaged_dataset_is_an_error(folder, monkeypatch, most_checked, path, co
 
 
 def test_sample_of_the_files_is_checked_if_there_are_very_many(folder, monkeypatch):
-    monkeypatch.setattr(manifest, "MOST_CHECKED", 50)
+    monkeypatch.setattr(manifest, "MAX_CHECKED", 50)
     hashed = []
     monkeypatch.setattr(manifest, "hash_name_and_size", lambda top, path: hashed.append(path) or Checksum())
     for number in range(100, 597):

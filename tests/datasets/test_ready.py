@@ -24,7 +24,7 @@ def make_samples(folder, say, count=2, **ignored):
 
 
 def scan_samples(folder, say, held_out):
-    count = sum(1 for _ in checksum.iter_files(folder, images=True))
+    count = sum(1 for _ in checksum.iter_files(folder, samples_only=True))
     return {"splits": {"train": count, "val": 0}, "classes": 1, "channels": 3, "source": str(folder)}
 
 

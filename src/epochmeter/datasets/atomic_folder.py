@@ -16,14 +16,14 @@ DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def folder_lock(folder: Path, say: Notify) -> Iterator[None]:
-    """Lock the creation of `folder`, waiting for other processes; the kernel releases the lock if this process dies."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(_sibling(folder, "lock"), "w") as lock:
+def creation_lock(path: Path, say: Notify) -> Iterator[None]:
+    """Lock the creation of a folder or file, waiting for other processes; a process that dies releases its lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(_sibling(path, "lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another process that prepares {folder}")
+            say(f"waiting for another process that prepares {path}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -43,27 +43,27 @@ class Checksum(NamedTuple):
         return f"{self.digest:064x}"
 
 
-def iter_files(top: Path, images: bool = False) -> Iterator[str]:
-    """Yield the path of each file relative to `top`, following links; with `images` only the images to train on."""
-    splits = [split for split in ("train", "val") if images and (top / split).is_dir()]
+def iter_files(top: Path, samples_only: bool = False) -> Iterator[str]:
+    """Yield the path of each file relative to `top`, following links; with `samples_only` only those to train on."""
+    splits = [split for split in ("train", "val") if samples_only and (top / split).is_dir()]
     for split in splits if "train" in splits else [""]:  # other folders next to train/ and val/ are not used
         for folder, folders, names in os.walk(top / split, onerror=_raise, followlinks=True):
-            visible = [name for name in folders if not (images and name.startswith("."))]
+            visible = [name for name in folders if not (samples_only and name.startswith("."))]
             folders[:] = sorted(name for name in visible if not _is_loop(Path(folder, name)))
             below = folder[len(str(top)) + 1 :]
             for name in sorted(names):  # about the order on disk
-                if _is_sample(name) if images else below or name != MANIFEST_NAME:
+                if _is_sample(name) if samples_only else below or name != MANIFEST_NAME:
                     yield join(below, name)
 
 
 def sum_files(
     top: Path,
     task: Callable[[Path, str], Checksum],
-    images: bool = False,
+    samples_only: bool = False,
     report: Callable[[Checksum], object] = lambda _: None,
 ) -> Checksum:
     """Return the sum of `task(top, path)` over all files below `top`; `report` receives the totals so far."""
-    total, paths = Checksum(), iter_files(top, images)
+    total, paths = Checksum(), iter_files(top, samples_only)
     with ThreadPoolExecutor(THREADS) as pool:
         while batch := list(islice(paths, FILES_PER_BATCH)):
             total = reduce(Checksum.add, pool.map(partial(task, top), batch), total)

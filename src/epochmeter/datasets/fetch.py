@@ -10,7 +10,7 @@ from pathlib import Path
 from numpy import ndarray
 from PIL import Image
 
-from epochmeter.datasets.atomic_folder import DISK_FULL_ERRORS, folder_lock
+from epochmeter.datasets.atomic_folder import DISK_FULL_ERRORS, creation_lock
 from epochmeter.datasets.progress import MB, Notify, Progress
 
 CHUNK_BYTES = 1 << 20
@@ -20,7 +20,7 @@ TIMEOUT_S = 30
 def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") -> None:
     """Download `url` to `path` unless the file exists, and verify its checksum; RuntimeError if the network failed."""
     partial = path.with_name(f".{path.name}.partial")
-    with folder_lock(path, say):
+    with creation_lock(path, say):
         if path.exists():
             verify(path, md5, "Delete it to download it again, replace it", key)
             return

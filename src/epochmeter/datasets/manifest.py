@@ -24,7 +24,7 @@ from epochmeter.datasets.checksum import (
 )
 from epochmeter.shared.atomic_files import read_json, write_json
 
-MOST_CHECKED = 20_000  # files whose names and sizes are checked at every start; of more files, the number and a sample
+MAX_CHECKED = 20_000  # files whose names and sizes are checked at every start; of more files, the number and a sample
 CONTENTS, NAMES_AND_SIZES = "contents", "names and sizes"  # data covered by a checksum
 REMEDY = "Move that folder away to prepare it again, or set another folder: dataset.root= or storage.root=."
 
@@ -116,7 +116,7 @@ def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None
         maker = (manifest.maker or {}).get("_target_")
         if maker not in [spec["_target_"] for spec in (dataset.make, dataset.adopt) if spec]:
             raise RuntimeError(f"{folder} contains another dataset, {manifest.name}. {REMEDY}")
-        if manifest.version != dataset.version or manifest.quick is None:
+        if manifest.version != dataset.version:
             return None
         if difference := _difference(folder, manifest):
             raise RuntimeError(f"dataset folder {folder} {difference}. {REMEDY}")
@@ -133,10 +133,10 @@ def _difference(folder: Path, manifest: Manifest) -> str:
     return f"has {count} files{differs}; its manifest lists {manifest.files} files"
 
 
-def _quick_check(folder: Path, files: int, images: bool) -> tuple[int, str]:
-    """Return the number of files, and a checksum of the names and sizes of about `MOST_CHECKED` of them."""
-    step, count, total = 1 + files // MOST_CHECKED, 0, Checksum()
-    for count, path in enumerate(iter_files(folder, images), 1):
+def _quick_check(folder: Path, files: int, samples_only: bool) -> tuple[int, str]:
+    """Return the number of files, and a checksum of the names and sizes of about `MAX_CHECKED` of them."""
+    step, count, total = 1 + files // MAX_CHECKED, 0, Checksum()
+    for count, path in enumerate(iter_files(folder, samples_only), 1):
         if count % step == 0:
             total = total.add(hash_name_and_size(folder, path))
     return count, total.hexdigest

@@ -21,7 +21,7 @@ from epochmeter.config.schema import Dataset, Storage
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.validation import format_value
 from epochmeter.datasets import checksum, manifest
-from epochmeter.datasets.atomic_folder import create_atomically, explain_errors, folder_lock
+from epochmeter.datasets.atomic_folder import create_atomically, creation_lock, explain_errors
 from epochmeter.datasets.checksum import Checksum
 from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, Manifest
 from epochmeter.datasets.progress import MB, Notify, Progress
@@ -134,7 +134,7 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
         )
     if folder.is_mount():
         raise ValueError(f"dataset.root={folder} is a mount point: set a folder on it, as {folder / dataset.name}.")
-    with explain_errors(f"write dataset {dataset.name} to {folder.parent}"), folder_lock(folder, say):
+    with explain_errors(f"write dataset {dataset.name} to {folder.parent}"), creation_lock(folder, say):
         if existing := manifest.load_valid(folder, dataset):
             return existing
         say(f"preparing dataset {dataset.name} in {folder}")
@@ -192,7 +192,7 @@ def _prepare_copy(dataset: Dataset, home: Path, root: Path, folder: Path, say: N
 def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: Notify) -> None:
     """Copy the dataset to `folder`, unless another process just did; RuntimeError if the copy differs from `home`."""
     activity = f"staging dataset {dataset.name}"
-    with explain_errors(f"write dataset {dataset.name} to {folder.parent}"), folder_lock(folder, say):
+    with explain_errors(f"write dataset {dataset.name} to {folder.parent}"), creation_lock(folder, say):
         if _existing_copy(folder, dataset, home, original) is not None:
             return
         with create_atomically(folder) as copy:
