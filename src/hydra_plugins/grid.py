@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
@@ -28,7 +28,31 @@ from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points, unesc
 from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
 
 
-class GridSweeper(BasicSweeper):
+class ProjectSweeper(BasicSweeper):
+    """Hydra's sweeper, with a fast loader for many configurations; the base of the sweepers."""
+
+    config: Any  # set by `setup`, as the next ones
+    hydra_context: Any
+    launcher: Any
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        is_remote = config.hydra.runtime.choices["hydra/launcher"] == "slurm"  # each node resolves `device=auto` itself
+        assert isinstance(hydra_context.config_loader, ConfigLoaderImpl)
+        loader = SweepLoader(hydra_context.config_loader, None if is_remote else device_of)
+        context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)
+        super().setup(hydra_context=context, task_function=task_function, config=config)
+
+    def check_configurations(self, points: Sequence[Sequence[str]]) -> None:
+        """End the command with an error for each configuration that is invalid."""
+        from epochmeter.run.preflight import validate_sweep
+
+        try:
+            validate_sweep(points, partial(self.hydra_context.config_loader.load_sweep_config, self.config))
+        except ValueError as error:
+            sys.exit(errors.format_error(redact(str(error))))
+
+
+class GridSweeper(ProjectSweeper):
     """Hydra's sweeper, with samples, repeats and random order.
 
     The same grid, `sample`, `repeats`, `order` and `seed` give the same runs with the same numbers.
@@ -40,15 +64,11 @@ class GridSweeper(BasicSweeper):
         super().__init__(None, params)
         self.sample, self.repeats, self.order, self.seed = sample, repeats, order.name, seed
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        context = with_sweep_loader(hydra_context, config)
-        super().setup(hydra_context=context, task_function=task_function, config=config)
-
     def sweep(self, arguments: list[str]) -> object:
         keys = {"sample": self.sample, "repeats": self.repeats, "seed": self.seed}
         if problems := [problem for key, value in keys.items() for problem in problems_of(f"sweep.{key}", value)]:
             raise InputError(*problems)
-        if self.config is not None and self.config.sweep.prior:
+        if self.config.sweep.prior:
             raise input_error("`sweep.prior=` is for searches", "add hydra/sweeper=optuna, or leave it out")
         listed = [argument for argument in arguments if key_of(argument) == REPEAT]
         if self.repeats is None:
@@ -66,31 +86,9 @@ class GridSweeper(BasicSweeper):
         if self.order == "random":
             points = shuffle_points(points, self.seed)
         points = [list(map(unescape_colons, point)) for point in points]
-        assert self.config is not None
-        folder = Path(self.config.hydra.sweep.dir)
-        check_configurations(points, self)
-        sweep_folder.write_points(folder, points)
+        self.check_configurations(points)
+        sweep_folder.write_points(Path(self.config.hydra.sweep.dir), points)
         return [points]
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Do nothing: `split_arguments` has checked all points."""
-
-
-def with_sweep_loader(context: HydraContext, config: DictConfig) -> HydraContext:
-    """Return Hydra's context with the loader for sweeps; on a cluster, each node resolves `device=auto` itself."""
-    is_remote = config.hydra.runtime.choices["hydra/launcher"] == "slurm"
-    assert isinstance(context.config_loader, ConfigLoaderImpl)
-    loader = SweepLoader(context.config_loader, None if is_remote else device_of)
-    return HydraContext(config_loader=loader, callbacks=context.callbacks)
-
-
-def check_configurations(points: Sequence[Sequence[str]], sweeper: Sweeper) -> None:
-    """End the command with an error for each configuration that is invalid."""
-    from epochmeter.run.preflight import validate_sweep
-
-    assert sweeper.config is not None
-    assert sweeper.hydra_context is not None
-    try:
-        validate_sweep(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
-    except ValueError as error:
-        sys.exit(errors.format_error(redact(str(error))))

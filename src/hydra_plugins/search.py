@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from epochmeter.config.errors import input_error
 from epochmeter.results.reuse import record_of
 from epochmeter.results.sweep_files import SEARCH_FILE
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.sweep.grid import unescape_colons
 from epochmeter.sweep.sweep_folder import is_sweep_override, key_of
-from hydra_plugins.grid import check_configurations, with_sweep_loader
+from hydra_plugins.grid import ProjectSweeper
 
 if TYPE_CHECKING:
     from epochmeter.sweep.search import Point, SearchSpec, TrialResult
@@ -30,22 +28,15 @@ if TYPE_CHECKING:
 TOLERANCE = 0.02  # accuracy of the largest batch, as a fraction of it
 
 
-class SearchSweeper(Sweeper):
+class SearchSweeper(ProjectSweeper):
     """Run one point after another, each chosen by Optuna from the records of those before.
 
     The same command resumes the search, also with other `trials` or `objectives`.
     """
 
     def __init__(self, params: dict[str, str] | None, trials: int, objectives: list[str] | None, seed: int) -> None:
-        self.params = params or {}
+        super().__init__(None, params)
         self.trials, self.objectives, self.seed = trials, objectives, seed
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.config = config
-        self.hydra_context = with_sweep_loader(hydra_context, config)
-        self.launcher: Any = Plugins.instance().instantiate_launcher(
-            hydra_context=self.hydra_context, task_function=task_function, config=config
-        )
 
     def sweep(self, arguments: list[str]) -> None:
         if find_spec("optuna") is None:
@@ -55,16 +46,14 @@ class SearchSweeper(Sweeper):
         from epochmeter.console.console import Terminal
         from epochmeter.sweep import search, search_space
 
-        assert self.config is not None
-        assert self.hydra_context is not None
         overrides = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(overrides)
         last = {override.get_key_element(): override for override in parsed}
         swept = [override for override in last.values() if override.is_sweep_override()]
-        fixed = [f"{key}={override.get_value_element_as_str()}"
+        fixed = [unescape_colons(f"{key}={override.get_value_element_as_str()}")
                  for key, override in last.items() if not override.is_sweep_override()]  # fmt: skip
         spec = self.make_spec(self.config, [search_space.make_dimension(override) for override in swept])
-        check_configurations(search_space.probe_points(spec.dimensions, fixed), self)
+        self.check_configurations(search_space.probe_points(spec.dimensions, fixed))
         if prior := self.config.sweep.prior:
             keys = {dimension.key for dimension in spec.dimensions}
             groups = [group for group in search.PRIOR_GROUPS if group not in keys]
@@ -111,7 +100,6 @@ class BisectionSweeper(SearchSweeper):
     def sweep(self, arguments: list[str]) -> None:
         from epochmeter.console.console import Terminal
 
-        assert self.config is not None
         if listed := [text for text in arguments if is_sweep_override(text) or key_of(text) == "batch"]:
             cause = f"`{listed[0]}` is not valid: the batch size is searched, for one configuration"
             raise input_error(cause, "omit `batch=`, and give one value per key")

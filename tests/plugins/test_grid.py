@@ -13,7 +13,6 @@ from epochmeter.results.sweep_files import read_points
 from epochmeter.sweep.grid import draw_sample, shuffle_points
 
 Plugins.instance()  # reloads Hydra's own plugins: classes derived from them are imported after that
-from hydra_plugins import grid as plugin  # noqa: E402
 from hydra_plugins.grid import GridSweeper  # noqa: E402
 
 GRID = [[f"batch={batch}", f"workers={workers}"] for batch in range(8) for workers in range(6)]
@@ -23,7 +22,7 @@ REPEATED = [[f"repeat={repeat}", *point] for repeat in range(4) for point in GRI
 @pytest.fixture
 def sweeper(tmp_path, monkeypatch):
     """sweeper(sample=3) -> a sweeper in the folder of this test that composes no configuration."""
-    monkeypatch.setattr(plugin, "check_configurations", lambda points, sweeper: None)
+    monkeypatch.setattr(GridSweeper, "check_configurations", lambda sweeper, points: None)
 
     def make(sample=None, repeats=None, order="grid", seed=0, prior=None):
         sweeper = GridSweeper(None, sample, repeats, SimpleNamespace(name=order), seed)

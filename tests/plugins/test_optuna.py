@@ -21,8 +21,7 @@ from epochmeter.sweep.search import STEADY, SearchSpec, earlier_points, trial_re
 from epochmeter.sweep.search_space import list_dimension
 
 Plugins.instance()  # reloads Hydra's own plugins: classes derived from them are imported after that
-from hydra_plugins import search as plugin  # noqa: E402
-from hydra_plugins.grid import check_configurations  # noqa: E402
+from hydra_plugins.grid import ProjectSweeper  # noqa: E402
 from hydra_plugins.search import SearchSweeper  # noqa: E402
 
 ENERGY, TIME = STEADY
@@ -59,7 +58,7 @@ class Runs:
 @pytest.fixture
 def sweeper(tmp_path, monkeypatch):
     """sweeper(trials=3) -> a sweeper in the folder of this test, with the runs of `Runs`, that composes nothing."""
-    monkeypatch.setattr(plugin, "check_configurations", lambda points, sweeper: None)
+    monkeypatch.setattr(SearchSweeper, "check_configurations", lambda sweeper, points: None)
 
     def make(launcher=None, trials=20, objectives=None, params=None, sweep=(), **job):
         made = SearchSweeper(params, trials, objectives, seed=0)
@@ -76,11 +75,11 @@ def sweeper(tmp_path, monkeypatch):
 
 def test_each_run_has_one_point_and_all_fixed_overrides(sweeper, tmp_path):
     search = sweeper(params={"batch": "1,2", "epochs": "3"}, target_accuracy=0.9)
-    search.sweep(["workers=0,4", "batch=8,16,32"])
+    search.sweep(["workers=0,4", "batch=8,16,32", "power_limit=id:2"])
     assert [number for number, _ in search.launcher.launched] == list(range(6))
-    assert {tuple(overrides) for _, overrides in search.launcher.launched} == {
-        ("epochs=3", f"batch={batch}", f"workers={workers}") for batch in (8, 16, 32) for workers in (0, 4)
-    }
+    fixed = ("epochs=3", "power_limit=id:2")
+    points = {(*fixed, f"batch={batch}", f"workers={workers}") for batch in (8, 16, 32) for workers in (0, 4)}
+    assert {tuple(overrides) for _, overrides in search.launcher.launched} == points
     recorded = json.loads((tmp_path / "search.json").read_text())
     assert recorded == {"objectives": ["total/energy_to_target_j", "total/time_to_target_s"], "runs": 6}
 
@@ -98,7 +97,7 @@ def test_runs_of_earlier_sweeps_seed_a_search_but_are_not_its_trials(sweeper, tm
 
 @pytest.mark.usefixtures("composed")
 def test_invalid_values_are_refused_before_the_first_run(sweeper, monkeypatch):
-    monkeypatch.setattr(plugin, "check_configurations", check_configurations)
+    monkeypatch.setattr(SearchSweeper, "check_configurations", ProjectSweeper.check_configurations)
     search = sweeper()
     search.hydra_context.config_loader = SimpleNamespace(
         load_sweep_config=lambda config, point: compose("train", overrides=point, return_hydra_config=True)
