@@ -24,6 +24,7 @@ REFUSED = {
     "~batch": "`~batch` deletes a required key",
     "~model.name": "`~model.name` deletes a required key",
     "=5": "`=5` has no key",
+    "--batch=8": "`--batch=8` is not an option\n  hint: give `batch=8`",
     "hydra.run.dir=/tmp/x": "the name of a run's folder is its number",
     "dataset=imagefolder": "needs the folder of your data",
     "dataset=imagefolder dataset.root=/nonexistent": "`dataset.root=/nonexistent` is not a folder",

@@ -112,8 +112,13 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
     if entry != "train" and {*MULTIRUN} & {*arguments}:
         problem = "`-m` is only for `python src/train.py` and `python src/measure.py`: this command has no sweeps"
         raise input_error(problem, "leave out `-m`")
+    groups, keys = entry_keys(entry)
     for argument in arguments:
         if argument.startswith("-"):
+            key = argument.lstrip("-")
+            if argument != "--run" and key.partition("=")[0].partition(".")[0] in {*groups, *keys}:
+                hint = f"give `{key if '=' in key else key + '=VALUE'}`, without dashes"
+                raise input_error(f"`{argument}` is not an option", hint)
             continue
         key, _, value = argument.lstrip("+~").partition("=")
         group, _, name = key.partition(".")
@@ -125,7 +130,7 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
             raise input_error(f"`{argument}` is not valid: the name of a run's folder is its number", hint)
         if key in ("measure.command", "measure.digest"):
             raise input_error(f"`{key}=` is for measured scripts", "use `python src/measure.py SCRIPT ARGUMENTS`")
-        if value.startswith("[") and list_choices(key):
+        if value.startswith("[") and key in groups:
             raise input_error(f"`{key}=` takes one option, not a list", f"for a sweep: `-m {key}={value.strip('[]')}`")
         if argument.startswith("~") and not (group in INSTANTIATED_GROUPS and name not in ("", "name", "_target_")):
             raise input_error(f"`{argument}` deletes a required key", f"set the key instead: `{key}=`")
