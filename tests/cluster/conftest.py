@@ -28,7 +28,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(slurm, "array_limit", lambda: simulated.array_limit)
 
     def set_job(job_id, state, node="b1", reason="None"):
-        simulated.jobs[job_id] = SlurmJob(job_id, state, node, reason)
+        simulated.jobs[job_id] = SlurmJob(job_id, state, "" if state == "PENDING" else node, reason)
 
     def cancel(job_ids):
         simulated.canceled.extend(job_ids)

@@ -23,12 +23,12 @@ def test_node_has_features_and_a_state_and_is_in_use_if_it_accepts_jobs(program)
 
 
 def test_job_reason_may_contain_the_column_separator_and_an_unknown_state_is_not_the_end(program):
-    program("squeue", "echo '17_0|REQUEUE_FED|b1|None'; echo '17_1|PENDING||Nodes|required'; echo '9|COMPLETED|b3|'")
+    program("squeue", "echo '17_0|EXPEDITING|b1|None'; echo '17_1|PENDING||Nodes|required'; echo '9|CANCELLED||'")
     found = slurm.list_jobs("epochmeter-x")
-    assert found["17_0"] == SlurmJob("17_0", "REQUEUE_FED", "b1", "None")
+    assert found["17_0"] == SlurmJob("17_0", "EXPEDITING", "b1", "None")
     assert found["17_1"].reason == "Nodes|required"
-    assert [(job.is_waiting, job.has_ended) for job in found.values()] == [(True, False), (True, False), (False, True)]
-    active = ["RUNNING", "COMPLETING", "SUSPENDED", "EXPEDITING", "POWER_UP_NODE"]
+    assert [(job.is_waiting, job.has_ended) for job in found.values()] == [(False, False), (True, False), (False, True)]
+    active = ["RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE_FED", "POWER_UP_NODE"]
     ended = ["FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "GONE"]
     assert [state for state in active + ended if SlurmJob("9", state).has_ended] == ended
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 COMMAND_LIMIT_S = 30.0
 ARRAY_LIMIT = 1001  # largest job array if Slurm does not report its limit: its default
-PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 UNUSABLE_STATES = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
 """Beginnings of the states of a node that does not accept jobs."""
 GONE = "GONE"  # state of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm
@@ -25,12 +24,12 @@ class SlurmJob(NamedTuple):
 
     job_id: str
     state: str
-    node: str = ""
+    node: str = ""  # empty until it has one
     reason: str = ""
 
     @property
     def is_waiting(self) -> bool:
-        return self.state in PENDING_STATES
+        return not self.node and not self.has_ended
 
     @property
     def has_ended(self) -> bool:
