@@ -38,8 +38,9 @@ def test_peaks_are_summed_over_all_devices_and_found_by_name_and_precision():
     ranks = [({}, 1), ({"ranks": 2}, 2), ({"ranks": 4, "gpus": ["a", "b", "a", "b"]}, 2), ({"gpus": [None, None]}, 2)]
     for training, count in ranks:
         assert total_peak({**TRAINING, **training}, "flop_per_s") == count * 1e12
-    peaks = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H100 PCIe": 756e12, "NVIDIA H200 NVL": 835.5e12,
-             **dict.fromkeys(("unknown", "NVIDIA T400", "AMD Instinct MI250X / MI250"))}  # fmt: skip
+    peaks = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H100 PCIe": 756e12, "NVIDIA H200 NVL": 835.5e12}
+    unknown = "other", "NVIDIA T400", "AMD Instinct MI250X / MI250", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    peaks |= dict.fromkeys(unknown)
     assert {name: datasheet_flop_per_s({"gpu": {"name": name}}, "bf16") for name in peaks} == peaks
     assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA H100 NVL"}, "gpus": ["a", "b"]}, "fp32") == 2 * 60e12
     assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA L40"}}, "fp32") is datasheet_flop_per_s({}, "fp32") is None

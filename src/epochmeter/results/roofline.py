@@ -25,7 +25,9 @@ DATASHEETS: Mapping[str, Mapping[str, float]] = {
     "T4": {"fp32": 8.1, "fp16": 65},
     "MI300X": {"fp32": 163.4, "bf16": 1307.4, "fp16": 1307.4},
 }
-"""Part of a GPU's name -> dense peak in TFLOP/s by precision, from datasheets (docs/utilization.md); first match."""
+"""Part of a GPU's name -> dense peak in TFLOP/s by precision, from datasheets (docs/utilization.md); first match.
+
+A MIG slice, with a name such as `NVIDIA A100-SXM4-40GB MIG 1g.5gb`, has no datasheet."""
 TIMES = {"compute_s": "compute-bound", "memory_s": "memory-bound", "launch_s": "launch-bound", "data_s": "data-bound"}
 """Lower bound of an epoch's time -> the verdict if it is the largest one."""
 MIN_EXPLAINED = 0.5
@@ -116,7 +118,7 @@ def datasheet_flop_per_s(training: Mapping[str, Any], precision: str) -> float |
     """Return the dense peak of all GPUs by their datasheet; None if it is not known."""
     name = training.get("gpu", {}).get("name", "")
     sheet: Mapping[str, float] = next(
-        (sheet for product, sheet in DATASHEETS.items() if re.search(rf"\b({product})\b", name)), {}
+        (sheet for product, sheet in DATASHEETS.items() if re.search(rf"\b({product})\b(?!.* MIG )", name)), {}
     )
     return sheet[precision] * TERA * _device_count(training) if precision in sheet else None
 
