@@ -20,7 +20,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from epochmeter.worker.loop import EpochStats, train
-from epochmeter.worker.memory import MARK, mark, peak_by_kind, train_marked
+from epochmeter.worker.memory import MARK, ON_CPU, mark, peak_by_kind, train_marked
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.transformer import Transformer
@@ -83,7 +83,7 @@ def measure(name: str, samples: int = 4) -> tuple[dict[str, int], int]:
     since = next(event["ts"] for event in events if event.get("name") == f"{MARK}step 0")
     step = [event for event in events if event.get("ts", 0) >= since and event["name"] != f"{MARK}step 0"]
     totals = [event["args"]["Total Allocated"] for event in step if event["name"] == "[memory]"]
-    return peak_by_kind(step, before, 0)["kinds"], max(totals)
+    return peak_by_kind(step, before, ON_CPU)["kinds"], max(totals)
 
 
 def main() -> int:

@@ -22,7 +22,10 @@ KINDS = (*KEPT, "activations", "temporary")
 MARK = "epochmeter "  # prefix of the name of a range; a kind and an address follow
 MAX_MODULES = 50
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # in the profiler's events; ROCm's is that of CUDA
+ON_CPU, ON_GPU = (
+    {"Device Type": 0},
+    {"Device Type": 1},
+)  # arguments of memory events in profiles; ROCm has those of CUDA
 
 
 def record_memory(path, trainer, batch):
@@ -37,7 +40,9 @@ def record_memory(path, trainer, batch):
         profiler.export_chrome_trace(exported)
         events = read_json(exported)["traceEvents"]
     if any("Addr" in event.get("args", {}) for event in events):  # not in an older torch
-        memory = peak_by_kind(events, before, DEVICE_TYPES[trainer.device.type])
+        is_on_gpu = trainer.device.type == "cuda"  # of DataParallel, only the first GPU is analyzed
+        device = dict(ON_GPU, **{"Device Id": torch.cuda.current_device()}) if is_on_gpu else ON_CPU
+        memory = peak_by_kind(events, before, device)
         write_json(path, dict(memory, **device_memory(trainer.device, memory)))
 
 
@@ -82,11 +87,17 @@ def mark(kind, address):
         pass
 
 
-def peak_by_kind(events, before, device_type):
-    """Return the memory at the peak of a profile, from its events and the tensors that existed before, by address.
+def peak_by_kind(events, before, device):
+    """Return the memory of a device at its peak in a profile.
 
-    These are `peak_bytes`, bytes by kind in `kinds`, and the largest modules' activations in `modules`. On a GPU also
-    the allocator's `allocated_bytes` and `reserved_bytes`, and the kinds `fragmentation` and `other` (from before).
+    Args:
+        events: The events of the profile.
+        before: Kind and bytes of the tensors that existed before, by address.
+        device: Arguments of the memory events of this device.
+
+    Returns:
+        `peak_bytes`, bytes by kind in `kinds`, and the largest modules' activations in `modules`. On a GPU also the
+        allocator's `allocated_bytes` and `reserved_bytes`, and the kinds `fragmentation` and `other` (from before).
     """
     live = {address: {"kind": kind, "bytes": size, "module": None} for address, (kind, size) in before.items()}
     at_peak, details_at_peak, ranges = list(live.values()), {}, []
@@ -100,7 +111,7 @@ def peak_by_kind(events, before, device_type):
                 entry["kind"] = kind
         elif name.startswith(MODULE):
             ranges.append((event["ts"] + event.get("dur", 0), name[len(MODULE) :]))
-        elif name == "[memory]" and details.get("Device Type") == device_type:
+        elif name == "[memory]" and device.items() <= details.items():
             while ranges and ranges[-1][0] < event["ts"]:
                 ranges.pop()
             total -= live.pop(details["Addr"], {"bytes": 0})["bytes"]
