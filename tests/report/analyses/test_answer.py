@@ -63,8 +63,8 @@ NEVER = [reaching(3 + n, batch=128 << n) for n in range(4)]
                   run(7, None, workers=9)], {}),
         ("target", [*REACHED[:2], replace(REACHED[2], energy_covers="module"), *NEVER], {}),
         ("baseline", [*THREE, run(3, 30.0, batch=8)], {"baseline": {"batch": 16, "model": "resnet152"}}),
-        # Max power is 30 W: costs are 150 + 150, 135 + 162, 112.5 + 225 and 120 + 300.
-        ("four", FOUR, {"power_budget_w": 20.0, "deadline_s": 11.0}),
+        # Max power is 30 W: costs are 90 + 210, 81 + 226.8, 67.5 + 315 and 72 + 420. 10.8 s are 1.08 x 10 s, and 270 J / 25 W.
+        ("four", FOUR, {"power_budget_w": 25.0, "deadline_s": 10.8, "eta": 0.3, "max_slowdown": 1.08}),
         ("four_unmet", FOUR, {"power_budget_w": 11.0, "deadline_s": 9.0}),
         ("timed", [run(0, 10.0), run(1, 12.0, batch=128)], {"power_budget_w": 9.0, "deadline_s": 9.0}),
         ("partly_measured", [run(0, 5.0), run(1, 10.0, 300.0, batch=128), run(2, 12.0, 200.0, batch=256)], {}),
@@ -142,6 +142,8 @@ def test_ties_samples_and_keys_that_affect_convergence_limit_the_answer():
     near = [run(n, 10.0 + n / 10, 100.0 + 30 * n, repeat=n) for n in range(3)]
     less = [run(3 + n, 12.0 + n / 10, 135.0 + 30 * n, batch=32, repeat=n) for n in range(3)]
     assert not answer(*near, *less).is_best_by_all
+    equal = answer(run(0, 12.0, 200.0), run(1, 10.0, 300.0, batch=32), run(2, 10.0, 200.0, batch=16)).choices
+    assert [best.configuration.numbers for best in equal[:2]] == [[2], [2]], "by the other quantity"
     few = run(1, 10.0, batch=32)
     many = replace(few, number=2, job={**few.job, "batch": 8}, metrics={**few.metrics, "steady/samples": 50000.0})
     assert (answer(few).samples, answer(few, many).samples) == (None, (1000.0, 50000.0))
