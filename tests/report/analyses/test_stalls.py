@@ -59,6 +59,7 @@ HOSTS = {
     "two parts, 0.6 +- 0.73 s different": rows(spread(4.6, 0.3), spread(5.6, 0.3), spread(10.8, 0.3)),
     "two equal parts": rows([1.00, 1.01, 0.99], [0.997, 1.003, 0.993], [2.0, 2.01, 1.99]),
     "copy": rows(spread(5.0), spread(6.0), spread(7.0), steady=DEVICE),
+    "copy, no stalls": rows(*[spread(5.0)] * 3, steady=DEVICE),
     "two configurations": [*rows(T1, T3, T2, typed={"workers": "4"}),
                            *rows(*[spread(5.6)] * 3, job_keys=EIGHT, typed={key: str(EIGHT[key]) for key in EIGHT})],
     "other samples": [*rows(T1, T3, T2), row(20, "storage", T2[0], samples=999.0)],
