@@ -93,15 +93,18 @@ class Answer:
         return sum(len(entry.runs) == 1 for entry in self.configurations) if len(self.configurations) > 1 else 0
 
     @cached_property
+    def time_ratios(self) -> Ratios:
+        return Ratios({cost.configuration: cost.times_s for cost in self.costs})
+
+    @cached_property
     def unresolved(self) -> tuple[float, int | None] | None:
         """The largest relative difference from the fastest that is not significant, and the repeats to show it."""
         large = [(excess, tie) for tie, excess in self.choices[0].ties if len(tie.times_s) > 1 and excess >= LARGE]
         if not large:
             return None
         excess, tie = max(large, key=lambda entry: entry[0])
-        ratios = Ratios({cost.configuration: cost.times_s for cost in self.costs}, in_rounds=False)
-        ends = ratios.places[tie.configuration], ratios.places[self.choices[0].configuration]
-        return excess, ratios.fits[0].repeats(*ends, lambda dof: tukey_critical_value(len(self.costs), dof))
+        ratios, ends = self.time_ratios, (tie.configuration, self.choices[0].configuration)
+        return excess, ratios.repeats(*ends, lambda dof: tukey_critical_value(len(self.costs), dof))
 
     @cached_property
     def noisy(self) -> list[tuple[Run, float]]:
@@ -118,8 +121,7 @@ class Answer:
         if base := self.baseline:
             named.append(("baseline", base))
             comparable = [cost for cost in self.costs if cost.covers == base.covers]
-            ratios.append(Ratios({cost.configuration: cost.times_s for cost in self.costs}))
-            ratios.append(Ratios({cost.configuration: cost.joules for cost in comparable}))
+            ratios += [self.time_ratios, Ratios({cost.configuration: cost.joules for cost in comparable})]
         for name, cost in named:
             key, factors = cost.configuration, list[Estimate | None]()
             if base and key is not base.configuration:

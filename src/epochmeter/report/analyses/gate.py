@@ -90,6 +90,5 @@ def _tests(metric: str, bound: float, pairs: Pairs, interleaved: bool) -> Iterat
         ends, limit = (ratios.places[after], ratios.places[before]), math.log(bound)
         above = [fit.difference(*ends).p_value(limit) if fit.dof else 1.0 for fit in ratios.fits]
         within = 1 - min(above) if ratios.fits[0].dof else 1.0
-        repeats = [fit.repeats(*ends, lambda dof: student(dof, 1 - ALPHA), limit) for fit in ratios.fits]
-        most = None if None in repeats else max(filter(None, repeats))
-        yield replace(check, ratio=ratio_in_fits(ratios.fits, *ends), repeats=most), max(above), within
+        repeats = ratios.repeats(after, before, lambda dof: student(dof, 1 - ALPHA), bound)
+        yield replace(check, ratio=ratio_in_fits(ratios.fits, *ends), repeats=repeats), max(above), within

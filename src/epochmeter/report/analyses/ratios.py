@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.statistics import Estimate, fits, ratio_in_fits
@@ -34,3 +34,11 @@ class Ratios:
             return None
         ratio = ratio_in_fits(self.fits, self.places[above], self.places[below])
         return Estimate(ratio.value) if 1 in (len(above.runs), len(below.runs)) else ratio
+
+    def repeats(
+        self, above: Configuration, below: Configuration, critical_value: Callable[[float], float], bound: float = 1.0
+    ) -> int | None:
+        """Return the runs of each that probably show that their ratio is not `bound`; None if not known or too many."""
+        ends = self.places[above], self.places[below]
+        counts = [fit.repeats(*ends, critical_value, math.log(bound)) for fit in self.fits]
+        return None if None in counts else max(filter(None, counts))
