@@ -107,15 +107,6 @@ def test_invalid_values_are_refused_before_the_first_run(sweeper, monkeypatch):
     assert search.launcher.launched == []
 
 
-def test_same_command_resumes_from_the_records_with_more_trials(sweeper):
-    first, second = sweeper(trials=2), sweeper(trials=5)
-    first.sweep(["batch=int(interval(1,64))"])
-    second.sweep(["batch=int(interval(1,64))"])
-    assert second.launcher.launched[:2] == first.launcher.launched
-    assert [number for number, _ in second.launcher.launched] == list(range(5))
-    assert len({tuple(overrides) for _, overrides in second.launcher.launched}) == 5
-
-
 def test_failed_runs_and_damaged_records_keep_their_numbers_and_other_folders_are_used_again(sweeper, tmp_path):
     for fails, count in (((16,), 2), ((), 3)):
         sweeper(Runs(tmp_path, fails)).sweep(["batch=8,16,32"])

@@ -127,7 +127,7 @@ def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult])
 def next_point(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
     """Return the next point to measure, random if the sampler repeats itself; None if all are measured.
 
-    Points of earlier sweeps come last. If the sampler proposes one, it receives its result.
+    Points of earlier sweeps come last.
     """
     if len(results) >= spec.size:
         return None
@@ -137,22 +137,20 @@ def next_point(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Point 
     study = _study(spec, results, names, seed)
     suggested: list[Point] = []
     for _ in range(MAX_REPEATED_ASKS):
-        trial, point = _ask(study, spec)
+        point = _ask(study, spec)
         if point not in measured:
             return point
         suggested.append(point)
-        losses = to_losses(measured[point], names)
-        study.tell(trial, losses, TrialState.COMPLETE if losses else TrialState.FAIL)
     study.sampler = RandomSampler(seed=seed)
-    drawn = (_ask(study, spec)[1] for _ in range(MAX_DRAWS))
+    drawn = (_ask(study, spec) for _ in range(MAX_DRAWS))
     if len(measured) < spec.size:
         return next((point for point in drawn if point not in measured), None)
     return next((point for point in itertools.chain(suggested, drawn) if point not in results), None)
 
 
-def _ask(study: optuna.Study, spec: SearchSpec) -> tuple[optuna.Trial, Point]:
+def _ask(study: optuna.Study, spec: SearchSpec) -> Point:
     trial = study.ask({dimension.key: dimension.distribution for dimension in spec.dimensions})
-    return trial, tuple(dimension.to_override(trial.params[dimension.key]) for dimension in spec.dimensions)
+    return tuple(dimension.to_override(trial.params[dimension.key]) for dimension in spec.dimensions)
 
 
 def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequence[str], seed: int) -> optuna.Study:
