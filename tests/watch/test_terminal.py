@@ -135,6 +135,16 @@ def test_an_ended_sweep_of_rehearsals_is_marked_and_its_numbers_are_aligned_to_t
     assert_screen("ended_sweep", picture(tmp_path))
 
 
+def test_estimated_energy_of_a_sweep_is_marked(tmp_path):
+    for number, name in enumerate(("energy_j", "estimated_energy_j")):
+        summary = {"state": "completed", "metrics": {"steady/e2e_s": 1.0, f"steady/{name}": 5.0}}
+        write_run(tmp_path / str(number), number=number, summary=summary)
+    rows = Watcher(tmp_path).read().runs
+    assert [(row.energy_j, row.is_estimate) for row in rows] == [(5.0, False), (5.0, True)]
+    (header,) = [line for line in picture(tmp_path) if line.startswith("run ")]
+    assert "estimated J" in header
+
+
 def test_long_keys_of_a_sweep_are_shortened_so_that_its_numbers_fit(tmp_path):
     keys = ("batch", "dataset.preprocess", "optimizer.weight_decay")
     texts = ["run", "batch", "dataset.p…", "optimizer…", "state", "time s", "stall", "energy J", "elapsed"]

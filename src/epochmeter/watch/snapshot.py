@@ -119,6 +119,7 @@ class SweepRow:
         epoch_s: Time of the mean steady epoch; None before the first, like its energy and its fraction in data stalls.
         duration_s: Time from the start to the end, or to now; None if it has not started.
         progress: None unless the run is active.
+        is_estimate: Whether the energy is an estimate, not measured.
         is_reused: Whether another sweep measured it.
     """
 
@@ -130,6 +131,7 @@ class SweepRow:
     slurm_job: str = ""
     epoch_s: float | None = None
     energy_j: float | None = None
+    is_estimate: bool = False
     stall_fraction: float | None = None
     duration_s: float | None = None
     progress: Progress | None = None

@@ -53,6 +53,7 @@ OTHER_COLUMNS = 60  # columns of a progress bar's line that are not the bar
 CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 MIN_KEY_WIDTH, MAX_KEY_WIDTH, GAP = 6, 20, "  "
 """Widths of a column of the user's values in the table of a sweep, and the space between columns."""
+ENERGY_TITLE, ESTIMATE_TITLE = "energy J", "estimated J"
 MAX_WARNINGS, MAX_REASONS = 5, 4
 GAUGES: Mapping[str, Callable[[float], str]] = {
     "utilization": lambda fraction: f"{percent(fraction)} busy",
@@ -208,7 +209,7 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
 
 def _split_lines(view: RunView) -> Iterator[Line]:
     is_estimate = view.energy_source == "estimated"
-    energy_j, title = ("estimated_energy_j", "estimated J") if is_estimate else ("energy_j", "energy J")
+    energy_j, title = ("estimated_energy_j", ESTIMATE_TITLE) if is_estimate else ("energy_j", ENERGY_TITLE)
     lines = [("dim", ["epoch", "time s", "data stall", "copy", "compute", "overhead", title, "power W"])]
     for split in view.splits.values():
         metrics, e2e_s = split.metrics, split.metrics.get("e2e_s")
@@ -297,8 +298,9 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow], width: int)
     keys = list(dict.fromkeys(key for row in runs for key in row.overrides))
     places = {row.number: row.host or (f"job {row.slurm_job}" if row.slurm_job else "") for row in runs}
     has_places, has_energy = len({*places.values()} - {""}) > 1, any(row.energy_j is not None for row in runs)
+    energy_title = ESTIMATE_TITLE if any(row.is_estimate for row in runs) else ENERGY_TITLE
     names = ["run", *keys, "state", *(["host"] if has_places else [])]
-    lines = [("dim", [*names, "time s", "stall", *(["energy J"] if has_energy else []), "elapsed"])]
+    lines = [("dim", [*names, "time s", "stall", *([energy_title] if has_energy else []), "elapsed"])]
     for row in rows:
         epoch = f" {row.progress.epoch}/{row.progress.epochs or '?'}" if row.progress else ""
         cells = [

@@ -202,7 +202,9 @@ def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
 def _with_means(row: SweepRow, metrics: Mapping[str, float]) -> SweepRow:
     e2e_s, stall_s = metrics.get("steady/e2e_s"), metrics.get("steady/data_stall_s")
     stall_fraction = stall_s / e2e_s if e2e_s and stall_s is not None else None
-    return replace(row, epoch_s=e2e_s, energy_j=metrics.get("steady/energy_j"), stall_fraction=stall_fraction)
+    energy_j, estimate_j = metrics.get("steady/energy_j"), metrics.get("steady/estimated_energy_j")
+    row = replace(row, epoch_s=e2e_s, energy_j=energy_j, stall_fraction=stall_fraction)
+    return row if energy_j is not None or estimate_j is None else replace(row, energy_j=estimate_j, is_estimate=True)
 
 
 def _remaining(

@@ -371,6 +371,10 @@ function stateOf(run) {
   return run.progress ? `${run.state} ${run.progress.epoch}${run.progress.epochs === null ? "" : `/${run.progress.epochs}`}` : run.state;
 }
 
+function energyTitle(entries) {
+  return entries.some((entry) => entry.is_estimate) ? "Estimated energy per epoch" : "Energy per epoch";
+}
+
 function sweepTable() {
   const { runs } = snapshot;
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.overrides)))];
@@ -380,7 +384,7 @@ function sweepTable() {
     { title: "State", text: stateOf, attributes: (run) => ({ class: `state ${run.state}` }) },
     ...keys.map((key) => ({ title: key, text: (run) => run.overrides[key] ?? "" })),
     metric("Epoch", "epoch_s", "s"),
-    metric("Energy per epoch", "energy_j", "J"),
+    metric(energyTitle(runs), "energy_j", "J"),
     { title: "Data stall", isNumber: true, text: (run) => (run.stall_fraction === null ? "" : percent(run.stall_fraction)) },
     { title: "Duration", isNumber: true, text: (run) => (run.duration_s === null ? "" : duration(run.duration_s)) },
     { title: "Host", text: (run) => [run.host, run.slurm_job && `job ${run.slurm_job}`].filter(Boolean).join(", ") },
@@ -395,7 +399,6 @@ function front() {
   const measured = snapshot.runs.filter((run) => run.epoch_s !== null && run.energy_j !== null);
   const heading = make("h2", {}, snapshot.active.length || snapshot.counts.planned ? "Pareto front so far" : "Pareto front");
   if (!snapshot.front.length) return make("section", {}, heading, make("p", { class: "note" }, `None: ${snapshot.no_front}`));
-  const kind = snapshot.front.some((point) => point.is_estimate) ? "estimated energy" : "energy";
   const right = scale([...measured.map((run) => run.epoch_s), ...snapshot.front.map((point) => point.time_s)], "s")[1];
   const top = scale([...measured.map((run) => run.energy_j), ...snapshot.front.map((point) => point.energy_j)], "J")[1];
   const place = (timeS, energyJ) => `${((100 * timeS) / right).toFixed(2)} ${(100 - (100 * energyJ) / top).toFixed(2)}`;
@@ -414,11 +417,11 @@ function front() {
       { title: "Configuration", text: (point) => point.title },
       { title: "Run numbers", text: (point) => point.numbers.join(", ") },
       { title: "Epoch", isNumber: true, text: (point) => quantity(point.time_s, "s") },
-      { title: "Energy per epoch", isNumber: true, text: (point) => quantity(point.energy_j, "J") },
+      { title: energyTitle(snapshot.front), isNumber: true, text: (point) => quantity(point.energy_j, "J") },
     ],
     snapshot.front,
   );
-  const axis = axisLabels(["0", `time per epoch: ${bound(right, "s")}`]);
+  const axis = axisLabels(["0", `Time per epoch: ${bound(right, "s")}`]);
   return make(
     "section",
     {},
@@ -426,7 +429,7 @@ function front() {
     make(
       "div",
       { class: "front" },
-      make("figure", {}, axisLabels([`${kind} per epoch: ${bound(top, "J")}`]), make("div", { class: "plot" }, drawing), axis),
+      make("figure", {}, axisLabels([`${energyTitle(snapshot.front)}: ${bound(top, "J")}`]), make("div", { class: "plot" }, drawing), axis),
       points,
     ),
   );
