@@ -1,5 +1,7 @@
 """Reading published runs back from MLflow."""
 
+import socket
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,7 +10,7 @@ import epochmeter
 from epochmeter.report.runs.load import read_sweep
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import load
-from epochmeter.tracking.client import EXPERIMENT
+from epochmeter.tracking.client import EXPERIMENT, REQUEST_TIMEOUT
 from epochmeter.tracking.load import download_records, run_links
 from epochmeter.tracking.publish import include_reused, publish
 from epochmeter.tracking.report_artifacts import log_report
@@ -97,3 +99,15 @@ def test_missing_database_or_experiment_is_an_error_and_not_created(store, tmp_p
     assert not list(tmp_path.iterdir())
     with pytest.raises(LookupError, match=r"set tracking.experiment= to one of Default, epochmeter\."):
         download_records(tmp_path, list, "mine", store.uri)
+
+
+def test_links_are_not_waited_for_as_long_as_records(monkeypatch):
+    from mlflow.exceptions import MlflowException
+
+    monkeypatch.setenv(REQUEST_TIMEOUT, "30")  # of an earlier call
+    monkeypatch.setattr(load, "LINKS_TIMEOUT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri, started_s = f"http://127.0.0.1:{silent.getsockname()[1]}", time.monotonic()
+        with pytest.raises(MlflowException):
+            run_links(["sweep"], uri=uri)
+        assert 0.9 < time.monotonic() - started_s < 10

@@ -31,6 +31,8 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # publishing again later is the retry
 }
 TIMEOUT_S, LONG_TIMEOUT_S = 2, 30  # timeout of a call to a server, in seconds: during a run, and while a person waits
+REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # MLflow's variable for it
+USERS_TIMEOUT_S = os.environ.get(REQUEST_TIMEOUT)
 
 
 class Store(NamedTuple):
@@ -80,10 +82,15 @@ def check(tracking: Mapping[str, Any]) -> None:
         )
 
 
-def load_mlflow(timeout_s: int = TIMEOUT_S) -> ModuleType:
-    """Import MLflow, which takes a second, without its telemetry and log messages; the first timeout is kept."""
-    for name, value in {**ENVIRONMENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": str(timeout_s)}.items():
+def load_mlflow(timeout_s: int | None = None) -> ModuleType:
+    """Import MLflow, which takes a second, without its telemetry and log messages.
+
+    Args:
+        timeout_s: Timeout of calls to a server from now on; None: as before. The user's environment has precedence.
+    """
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    os.environ[REQUEST_TIMEOUT] = str(USERS_TIMEOUT_S or timeout_s or os.environ.get(REQUEST_TIMEOUT) or TIMEOUT_S)
     import mlflow
 
     for name in ("mlflow.store.db.utils", "alembic"):
@@ -91,7 +98,7 @@ def load_mlflow(timeout_s: int = TIMEOUT_S) -> ModuleType:
     return mlflow
 
 
-def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int = TIMEOUT_S) -> Store:
+def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int | None = None) -> Store:
     """Open or create an experiment; RuntimeError if it was deleted, and errors of MLflow.
 
     A local experiment keeps its artifacts in `mlruns/` next to its database; a server has its own location.
@@ -107,14 +114,14 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: 
     return Store(client, uri, _experiment_id(client, experiment, artifacts))
 
 
-def open_existing_store(experiment: str, uri: str | None) -> Store:
+def open_existing_store(experiment: str, uri: str | None, timeout_s: int = LONG_TIMEOUT_S) -> Store:
     """Open an existing experiment for reading; LookupError if the database or the experiment does not exist."""
     uri = uri or tracking_uri()
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
         raise LookupError(
             f"no database at {redact(uri)}: publish the runs first (python src/publish.py), or set {URI_VARIABLE}."
         )
-    client = load_mlflow(LONG_TIMEOUT_S).MlflowClient(uri)
+    client = load_mlflow(timeout_s).MlflowClient(uri)
     match = client.get_experiment_by_name(experiment)
     if match is None or match.lifecycle_stage == "deleted":
         names = ", ".join(sorted(other.name for other in client.search_experiments()))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 PAGE_SIZE = 200  # runs per request; a server takes well below a second for this many
+LINKS_TIMEOUT_S = 5  # timeout of a call for links, without which a report is complete
 REPORTED_FILES = {"job.json", "host.json", "epochs.jsonl", "summary.json", "completed.json"}
 
 
@@ -46,7 +47,7 @@ def download_records(
 
 def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | None = None) -> dict[str, str]:
     """Return the page address of each published run of these sweeps, by `sweep/number`."""
-    store = open_existing_store(experiment, uri)
+    store = open_existing_store(experiment, uri, LINKS_TIMEOUT_S)
     queries = (f"{MEASURED} and tags.`epochmeter.sweep_id` = '{sweep}'" for sweep in sweeps if "'" not in sweep)
     return {
         f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}": run_link(
