@@ -157,7 +157,7 @@ def error_text(error: Exception) -> str:
 def _matching_folders(sweep: str | Path, multirun: Path) -> list[Path]:
     """Return the folders with runs of a sweep's name, of a path, or of a pattern of either, the newest last."""
     for root in (multirun, Path()):
-        if matching := _with_runs(root / name for name in glob(str(sweep), root_dir=root) or [sweep]):
+        if matching := _with_runs(root / name for name in glob(str(sweep), root_dir=root) or [str(sweep)]):
             return [folder.absolute() for folder in matching]
     last = sweep_folders(multirun)[-1:]
     raise ValueError(
