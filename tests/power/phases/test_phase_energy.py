@@ -158,5 +158,6 @@ def test_contradictory_or_incomplete_measurements_are_refused_with_the_reason():
         "longer than the window": {"closed_ns": known.closed_ns - 5_000_000_000},
         "power samples in half": {"times_ns": known.times_ns[:900], "watts": known.watts[:900]},
         "no steps": {"rows": array("f")},
+        "window has no steps": {"rows": array("f", [0.0] * 8)},  # as long as the resolution of their clock
     }
     assert [why for why, changes in refused.items() if why not in estimated(known._replace(**changes)).reason] == []

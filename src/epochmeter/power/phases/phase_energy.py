@@ -61,7 +61,7 @@ def phase_energy(
         gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
     """
     window_s = (closed_ns - opened_ns) * NANOSECOND
-    if not len(rows):
+    if not any(rows):  # none, or none that took time
         return PhaseEnergy(reason="the window has no steps.")
     timeline = StepTimeline(rows, window_s)
     if timeline.steps_s > window_s * (1 + MAX_MISFIT):
