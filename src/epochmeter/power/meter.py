@@ -89,6 +89,7 @@ class Meter:
         self._total = tuple(total)
         self._in_part = sampled_in_part
         self._close = close
+        self._reported: set[str] = set()  # counters that cannot be read
         self.domains = dict(powers.domains) if powers else {}
         self.domains |= {name: counter.domain for name, counter in self._counters.items()}
         # A sensor that only checks a counter must not delay a border when it hangs.
@@ -103,8 +104,11 @@ class Meter:
             joules.pop(name, None)  # integrated samples start at another moment, so they cannot replace a counter
             try:
                 joules[name] = counter.read()
+                self._reported.discard(name)
             except (OSError, ValueError) as error:
-                log.warning("cannot read the energy of %s: %s", name, error)
+                if name not in self._reported:  # at the borders of each window
+                    log.warning("cannot read the energy of %s: %s", name, error)
+                self._reported.add(name)
         return joules
 
     def total(self, values: Mapping[str, float]) -> float | None:
