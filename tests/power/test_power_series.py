@@ -7,7 +7,7 @@ import pytest
 
 from epochmeter.power.meter import Domain
 from epochmeter.power.power_series import PowerSeries, Sampling
-from epochmeter.power.uncertainty import Response
+from epochmeter.power.uncertainty import UNKNOWN, Response
 from epochmeter.power.uncertainty import renewal_s as estimated_s
 
 S = 1_000_000_000
@@ -130,6 +130,14 @@ def test_unknown_renewal_period_is_estimated_from_identical_readings():
         estimate_s = estimated_s(times, np.array([levels[int(at_s / renewal_s)] for at_s in times]))
         assert renewal_s <= estimate_s < renewal_s + 2 * period_s
     assert estimated_s(np.array([0.0, 0.1, 0.2]), np.array([1.0, 1.0, 2.0])) is None
+    changes_first = sampled(
+        lambda at_s: at_s // 0.02 % 7 if at_s < 2 else 5.0, [0.005 * number for number in range(3000)], VDD_IN=UNKNOWN
+    )
+    settled_s = [changes_first.settled_s]
+    for opened_s in (0, 13):  # later than the context of the first window
+        changes_first.sampling(opened_s * S, (opened_s + 2) * S)
+        settled_s.append(changes_first.settled_s)
+    assert settled_s == [0.2, pytest.approx(0.05, abs=0.01), settled_s[1]], "it is kept for windows without changes"
 
 
 def test_spikes_in_samples_before_the_window_are_in_its_uncertainty():
