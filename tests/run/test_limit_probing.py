@@ -209,6 +209,15 @@ def test_limit_with_the_least_energy_is_found_while_training(run, epochs, steps,
     assert gpu.get() == "250 W", "the limit is restored"
 
 
+def test_limit_in_use_is_one_of_the_limits_although_the_device_rounds_it(run):
+    gpu = SimulatedGpu()
+    gpu.limit_w = 249.9
+    gpu.is_equal = lambda *settings: len({round(float(setting.removesuffix(" W"))) for setting in settings}) == 1
+    simulated = run(gpu)
+    simulated.train(2000)
+    assert (simulated.search["chosen"], gpu.get()) == ("150 W", "249.9 W")
+
+
 @pytest.mark.parametrize("auto", [{"objective": "eta", "eta": 0.97}, {"objective": "time", "power_budget": 170.0}])
 def test_limits_of_several_devices_are_chosen_by_the_power_of_each(run, auto):
     one, two = run(SimulatedGpu(), **auto), run(SimulatedGpu(devices=2), **auto)

@@ -53,7 +53,8 @@ class LimitProbing:
         self._has_energy = meter.energy["source"] in ("counter", "sampled")
         self._knob, in_use = plan.targets["power_limit"]
         self._targets = self._knob.limits()
-        self._default = next(n for n, target in enumerate(self._targets) if target.setting == in_use.setting)
+        is_in_use = [self._knob.is_equal(target.setting, in_use.setting) for target in self._targets]
+        self._default = is_in_use.index(True)
         self._devices = max(1, len(self._knob.devices))  # each has the limit; the energy is that of all
         self._limit = self._default
         self._begin: tuple[Reading, int] | None = None
