@@ -37,6 +37,7 @@ def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys():
 def test_unknown_option_has_a_hint_with_similar_options_and_all_options():
     hint = unknown_choice_problem("device", "orin").hint
     assert hint.startswith("did you mean `device=orin_nx` or `device=agx_orin` or `device=orin_nano`? options: agx, ")
+    assert unknown_choice_problem("model", "ResNet50").hint.startswith("did you mean `model=resnet50`")
     assert "_study" not in unknown_choice_problem("experiment", "zeus").hint
 
 

@@ -99,7 +99,8 @@ def merged_defaults(group: str, option: str) -> dict[str, object]:
 
 
 def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:
-    similar = [f"`{form.format(other)}`" for other in get_close_matches(name, names)]
+    matches = get_close_matches(name, names) or get_close_matches(name.lower(), names)
+    similar = [f"`{form.format(other)}`" for other in matches]
     return f"did you mean {' or '.join(similar)}? " if similar else ""
 
 
