@@ -148,13 +148,10 @@ stack = $(if $(call board_python,$(1)),$(MAKE) --no-print-directory .py$(subst .
 	echo 'No Python $(1) on this machine: tests that need it are skipped.')
 
 py36: ## create the environment of JetPack 4 if Python 3.6 is installed
-	@$(call stack,3.6)
-
 py38: ## create the environment of JetPack 5 if Python 3.8 is installed (4 GB)
-	@$(call stack,3.8)
-
 py310: ## create the environment of JetPack 6 if Python 3.10 is installed (5 GB)
-	@$(call stack,3.10)
+py36 py38 py310: py3%:
+	@$(call stack,3.$*)
 
 # By pip, because uv does not support Python 3.6.
 .py36/.synced: tests/system/python36.txt
