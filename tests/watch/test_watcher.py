@@ -93,13 +93,14 @@ def test_the_first_epoch_has_progress_a_forecast_and_a_bottleneck_from_its_steps
 
 
 @pytest.mark.parametrize(
-    ("steps", "step_s", "state"), [(45, 0.1, "stalled"), (45, 15.0, "training"), (90, 0.1, "training")]
+    ("steps", "step_s", "silent_s", "state"),
+    [(45, 0.1, 40, "stalled"), (45, 15.0, 40, "training"), (90, 0.1, 40, "training"), (45, 0.1, 20, "training")],
 )
-def test_a_run_stalls_within_its_first_epoch_after_three_steps_of_silence(tmp_path, steps, step_s, state):
+def test_a_run_stalls_within_its_first_epoch_after_three_steps_of_silence(tmp_path, steps, step_s, silent_s, state):
     folder = write_run(tmp_path / "0")
     write_progress(folder, 0, steps, {"compute_s": steps * step_s})
     for path in folder.iterdir():
-        os.utime(path, (NOW_S - 40, NOW_S - 40))
+        os.utime(path, (NOW_S - silent_s, NOW_S - silent_s))
     assert look(folder).state == state
 
 
