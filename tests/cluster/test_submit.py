@@ -249,6 +249,9 @@ def test_options_and_python_are_those_of_launcher_and_device(task_of):
     for keys in ({"slurm": {"nodelist": ["b1", "b2"]}}, {"options": {"gres": {"gpu": 2}}}):
         with pytest.raises(ValueError, match=r"the option `(nodelist|gres)` of sbatch is a list or"):
             task_of(**keys)
+    for key in ("options", "setup"):
+        with pytest.raises(ValueError, match=rf"`hydra\.launcher\.{key}=text` is not valid"):
+            task_of(**{key: "text"})
 
 
 def test_digest_covers_what_affects_the_measurement(task_of, monkeypatch):

@@ -28,6 +28,8 @@ CANCEL_LIMIT_S = 60.0  # for the end of canceled jobs; Slurm's KillWait is 30 s 
 FILE_VISIBILITY_S = 10.0  # until files written on a node are visible on other hosts (NFS caches)
 NORMAL_PENDING_REASONS = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
 """Slurm's reasons of jobs that only wait for their turn."""
+SEVERAL_VALUES = {"options": (dict, "{reservation: ours}"), "setup": (list, '["module load rocm"]')}
+"""Key of the launcher that has several values -> its type and an example."""
 NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")  # keys of the launcher that are not options of sbatch
 Notify = Callable[[str], None]
 
@@ -48,6 +50,10 @@ class RunTask(NamedTuple):
 def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     """Return the job of a run; the device's `slurm` keys take precedence over the launcher's."""
     job = request.job
+    for key, (kind, example) in SEVERAL_VALUES.items():
+        if not isinstance(launcher[key] or kind(), kind):
+            hint = f"give it as in `'hydra.launcher.{key}={example}'`"
+            raise ValueError(f"`hydra.launcher.{key}={launcher[key]}` is not valid\n  hint: {hint}")
     device_keys = {key: value for key, value in (job.device.slurm or {}).items() if value is not None}
     launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
     keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys, "python": None}
