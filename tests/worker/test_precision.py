@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from epochmeter.worker.precision import autocast_and_scaler, supported_dtypes
+from epochmeter.worker.precision import NullScaler, autocast_and_scaler, supported_dtypes
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SWITCHES = (torch.backends.cuda.matmul, torch.backends.cudnn)
@@ -47,9 +47,10 @@ def test_cpus_gpus_before_ampere_and_amd_gpus_reject_unsupported_precisions(gpu,
     assert supported_dtypes(gpu((9, 4))) == ["fp32", "bf16", "fp16"]
 
 
-@pytest.mark.filterwarnings("ignore:CUDA is not available")
-def test_tf32_is_off_in_convolutions_unless_configured(gpu):
-    for name, tf32 in (("fp32", False), ("tf32", True), ("bf16", False)):
+@pytest.mark.filterwarnings("error", "ignore:.*CUDA is not available")
+def test_tf32_is_off_unless_configured_and_only_fp16_scales_gradients(gpu):
+    for name, tf32, scaler in (("fp32", False, NullScaler), ("tf32", True, NullScaler), ("bf16", False, NullScaler),
+                               ("fp16", False, torch.amp.GradScaler)):  # fmt: skip
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not tf32
-        autocast_and_scaler(name, gpu((8, 0)))
+        assert type(autocast_and_scaler(name, gpu((8, 0)))[1]) is scaler
         assert [switches.allow_tf32 for switches in SWITCHES] == [tf32, tf32]

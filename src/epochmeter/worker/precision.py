@@ -46,8 +46,11 @@ def autocast_and_scaler(name, device):
     if name in ("fp32", "tf32"):
         return NullContext(), NullScaler()
     autocast = torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[name])
+    if name == "bf16":
+        return autocast, NullScaler()
     # Small gradients underflow in fp16, so they are scaled; bfloat16 has the range of fp32.
-    return autocast, torch.cuda.amp.GradScaler() if name == "fp16" else NullScaler()
+    amp = torch.amp if hasattr(getattr(torch, "amp", None), "GradScaler") else torch.cuda.amp  # new in torch 2.3
+    return autocast, amp.GradScaler()
 
 
 def supported_dtypes(device):
