@@ -72,14 +72,15 @@ def test_a_backward_pass_includes_its_start_and_its_end(kineto, tmp_path):
 
 def test_operators_have_their_own_time_in_steps_and_within_their_caller_and_threads_a_fraction(kineto, tmp_path):
     step(kineto, 300)
-    kineto.host("aten::late", 395, 20)
+    kineto.host("aten::late", 395, 20, **{"Input Dims": [[[2, 3], [4, 3]], [5], []]})
     kineto.host("aten::mm", 20, 60, tid=2)
     result = attribute(kineto.load(tmp_path))
     operators = {row.name: row for row in result.operators}
     names = ("aten::late", "aten::mkldnn_convolution", "aten::conv2d")
     assert [operators[name].total_s / US for name in names] == pytest.approx([5, 30, 15])
     assert [operators[name].calls for name in names] == [1, 3, 3]
-    assert operators["aten::conv2d"].inputs == "2x3x8x8, 4x3x3x3"
+    inputs = operators["aten::conv2d"].inputs, operators["aten::late"].inputs
+    assert inputs == ("2x3x8x8, 4x3x3x3", "[2 tensors], 5")
     assert sum(row.total_s for row in result.operators) == pytest.approx(result.total_s) == pytest.approx(300 * US)
     assert result.threads["2"] == pytest.approx(0.2)
 

@@ -167,13 +167,17 @@ def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> 
 
 
 def _shapes(trace: Trace, inputs: Ints) -> str | None:
-    """Return the most frequent shapes of inputs, as `16x3x224x224, 64x3x7x7`."""
+    """Return the most frequent shapes of inputs, as `16x3x224x224, 64x3x7x7`; of a list, the number of tensors."""
     given = inputs[inputs != NONE].tolist()
     if not given:
         return None
     ((common, _),) = Counter(given).most_common(1)
     sizes = trace.shapes[common] if isinstance(trace.shapes[common], list) else []
-    shapes = ["x".join(map(str, shape)) for shape in sizes if isinstance(shape, list) and shape]
+    shapes = [
+        f"[{len(shape)} tensors]" if isinstance(shape[0], list) else "x".join(map(str, shape))
+        for shape in sizes
+        if isinstance(shape, list) and shape
+    ]
     return ", ".join(shapes) or None
 
 
