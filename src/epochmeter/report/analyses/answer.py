@@ -144,9 +144,8 @@ class Answer:
     @property
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
         """One bottleneck of each kind, and the number of configurations with it; the most frequent first."""
-        examples = {(bottleneck.parts, bottleneck.equal): bottleneck for bottleneck in self.bottlenecks.values()}
-        counts = Counter((bottleneck.parts, bottleneck.equal) for bottleneck in self.bottlenecks.values())
-        return [(examples[kind], count) for kind, count in counts.most_common()]
+        kinds = grouped(self.bottlenecks.values(), lambda bottleneck: (bottleneck.parts, bottleneck.equal)).values()
+        return sorted([(alike[0], len(alike)) for alike in kinds], key=lambda entry: -entry[1])
 
     @property
     def no_energy(self) -> NoEnergy | None:

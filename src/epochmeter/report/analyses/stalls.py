@@ -115,7 +115,7 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
     every = [run for runs in rows.values() for run in runs]
     times = {name: [run.metrics["steady/e2e_s"] for run in runs] for name, runs in rows.items()}
     rounds = {name: [run.round for run in runs] for name, runs in rows.items()}
-    in_memory = every[0].job["dataset"]["layout"] != "files"
+    in_memory = not _reads_files(rows)
     warm = _verdict(rows, times, rounds, in_memory=True)
     bottleneck = warm if in_memory else _verdict(rows, times, rounds, in_memory=False)
     energy, pipeline = _energy(rows, times, rounds), pipeline_of(rows)
@@ -167,12 +167,15 @@ def _verdict(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds], *
     e2e_s = statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE])
     bottleneck = decide(parts, e2e_s, rounds) or Bottleneck((), {}, why="unmeasured")
     was_warm, was_cold = (data_source.kept_state(rows, name) for name in (FROM_CACHE, FROM_STORAGE))
-    is_valid = was_warm and was_cold
     if in_memory:
-        is_valid = was_warm or PREP_STALL not in bottleneck.parts
-    if is_valid or bottleneck.parts == (FETCH_STALL,) or rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files":
-        return bottleneck
-    return Bottleneck((), {}, why="not cold" if was_warm else "not warm")
+        is_valid = was_warm or PREP_STALL not in bottleneck.parts or not _reads_files(rows)
+    else:
+        is_valid = (was_warm and was_cold) or bottleneck.parts == (FETCH_STALL,)
+    return bottleneck if is_valid else Bottleneck((), {}, why="not cold" if was_warm else "not warm")
+
+
+def _reads_files(rows: RunsBySource) -> bool:
+    return bool(rows[FROM_STORAGE][0].job["dataset"]["layout"] == "files")
 
 
 def _best_change(changes: Sequence[Change], epoch_s: float) -> Change | None:
