@@ -145,7 +145,7 @@ class Answer:
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
         """One bottleneck of each kind, and the number of configurations with it; the most frequent first."""
         kinds = grouped(self.bottlenecks.values(), lambda bottleneck: (bottleneck.parts, bottleneck.equal)).values()
-        return sorted([(alike[0], len(alike)) for alike in kinds], key=lambda entry: -entry[1])
+        return sorted([(group[0], len(group)) for group in kinds], key=lambda entry: -entry[1])
 
     @property
     def no_energy(self) -> NoEnergy | None:
