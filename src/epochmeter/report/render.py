@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from html import escape
 from itertools import chain, groupby
@@ -53,13 +53,8 @@ class Page:
 
     @property
     def values(self) -> Any:
-        """All numbers, for the JSON file; None if there is no such file."""
-        if isinstance(self.results, list) and is_dataclass(self.results[0]):
-            return [Page(self.name, result).values for result in self.results]
-        if hasattr(self.results, "values"):
-            return self.results.values
-        is_result = is_dataclass(self.results) and not isinstance(self.results, type)
-        return asdict(self.results) if is_result else None  # type: ignore[call-overload]
+        """All numbers of its results, one dataclass or a list of them, for the JSON file."""
+        return list(map(_values, self.results)) if isinstance(self.results, list) else _values(self.results)
 
 
 def phrase(name: str, **values: object) -> str:
@@ -170,6 +165,10 @@ def code(text: str) -> str:
     text = with_own_commands(text)
     fence = "``" if "`" in text else "`"
     return Markup(f"{fence}{' '.join(text.split())}{fence}")
+
+
+def _values(result: Any) -> Any:
+    return result.values if hasattr(result, "values") else asdict(result)
 
 
 @cache

@@ -163,11 +163,9 @@ def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., No
 
 def write_page(folder: Path, page: Page, markdown: str) -> list[Path]:
     """Write the text and the numbers of an analysis, each completely or not at all."""
-    paths = [_write_text(folder / f"{page.name}.md", markdown)]
-    if (values := page.values) is not None:
-        write_json(folder / f"{page.name}.json", _finite(values))
-        paths.insert(0, folder / f"{page.name}.json")
-    return paths
+    numbers = folder / f"{page.name}.json"
+    write_json(numbers, _finite(page.values))
+    return [numbers, _write_text(folder / f"{page.name}.md", markdown)]
 
 
 def report_html(report: Report, table_html: str = "") -> str:
