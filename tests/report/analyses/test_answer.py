@@ -161,3 +161,8 @@ def test_ties_samples_and_keys_that_affect_convergence_limit_the_answer():
         repeats.append(answer(*(run(n, drift[n], **own) for n, own in enumerate(keys))).unresolved[1])
     assert repeats == [4, 47]
     assert [answer(*some) for some in ([], [run(0, None)], [run(0, float("nan"))])] == [None] * 3
+
+
+def test_equal_bottlenecks_are_of_one_kind_in_either_order():
+    result = answer(*(run(n, 10.0, stall=stall, batch=8 + n) for n, stall in enumerate((0.445, 0.455))))
+    assert [count for _, count in result.bottleneck_counts] == [2]

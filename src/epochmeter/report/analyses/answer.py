@@ -144,7 +144,7 @@ class Answer:
     @property
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
         """One bottleneck of each kind, and the number of configurations with it; the most frequent first."""
-        kinds = grouped(self.bottlenecks.values(), lambda bottleneck: (bottleneck.parts, bottleneck.equal)).values()
+        kinds = grouped(self.bottlenecks.values(), lambda one: (frozenset(one.parts), one.equal)).values()
         return sorted([(group[0], len(group)) for group in kinds], key=lambda entry: -entry[1])
 
     @property
