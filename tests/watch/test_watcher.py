@@ -28,13 +28,25 @@ def look(folder):
 
 
 def test_remaining_time_and_energy_follow_from_the_median_epoch(tmp_path):
-    progress = look(write_run(tmp_path / "0", epochs(3))).active[0].progress
+    lines = epochs(3)
+    lines[0]["opened_ns"] -= 20 * SECOND  # the first interval includes the start of the workers
+    progress = look(write_run(tmp_path / "0", lines)).active[0].progress
     # 3 epochs of 10 s and 90 J remain, of which the first has trained for 4 s.
     remaining = {"fraction": 3.4 / 6, "remaining_s": 26, "remaining_j": 2.6 * 90}
     counts = {"epoch": 4, "recorded": 3, "epochs": 6, "steps": 270, "is_maximum": False}
     assert vars(progress) == pytest.approx({**counts, "elapsed_s": 100, "silent_s": 0, **remaining})
     progress = look(write_run(tmp_path / "1", epochs(3)[:-1])).active[0].progress
     assert progress.fraction == pytest.approx(3 / 6), "an evaluation that is not recorded belongs to its epoch"
+
+
+def test_a_resumed_run_is_timed_by_its_epochs_and_its_clock_since_then(tmp_path):
+    times_s = {"epoch": (5, 13), "val": (13, 14)}
+    new = [{**window(name, 2, 0.0, 0.0), "opened_ns": opened_s * SECOND, "closed_ns": closed_s * SECOND}
+           for name, (opened_s, closed_s) in times_s.items()]  # fmt: skip
+    resumed = [{"epoch": 2, "clock": {"wall_s": NOW_S - 18, "monotonic_ns": 0}}]
+    progress = look(write_run(tmp_path / "0", [*epochs(2), *new], resumed=resumed)).active[0].progress
+    # 3 epochs of 9 s remain, of which the first has trained for 4 s.
+    assert progress.remaining_s == pytest.approx(23)
 
 
 def test_a_run_without_a_number_of_epochs_or_with_all_trained_has_no_time_to_go(tmp_path):
@@ -129,7 +141,7 @@ def test_metrics_of_a_long_run_are_computed_from_time_to_time_and_at_its_end(tmp
         ({"model": {"parameters": 1}}, "training", ""),
         ({"lines": epochs(3)}, "training", ""),
         ({"lines": epochs(3), "silent_s": 40}, "stalled", "no new record for 40 s; its process is alive (PID)"),
-        ({"lines": [window("epoch", 0, 50, 8.0, energy_j=1.0), *epochs(3), window("epoch", 3, 14, 20.0, energy_j=1.0)],
+        ({"lines": [window("epoch", 0, 70, 20.0, energy_j=1.0), *epochs(3), window("epoch", 3, 14, 8.0, energy_j=1.0)],
           "silent_s": 40}, "training", ""),
         ({"lines": epochs(3), "silent_s": 40, "host": "node7"}, "stalled", "no new record for 40 s; its host is node7"),
         ({"lines": epochs(3), "silent_s": 40, **GONE}, "interrupted",
@@ -247,10 +259,11 @@ def test_a_folder_without_runs_is_refused(tmp_path, make):
 
 def test_without_a_completed_run_the_active_one_is_typical(tmp_path):
     write_points(tmp_path, ["batch=8"], ["batch=16"], ["batch=32"])
-    write_run(tmp_path / "0", epochs(3))
+    for number in range(2):
+        write_run(tmp_path / str(number), epochs(3), number=number)
     snapshot = look(tmp_path)
-    assert snapshot.remaining_s == pytest.approx(26 + 2 * (100 + 26))
-    assert snapshot.remaining_j == pytest.approx(2.6 * 90 + 2 * (270 + 2.6 * 90))
+    assert snapshot.remaining_s == pytest.approx((2 * 26 + 100 + 26) / 2), "two runs at a time"
+    assert snapshot.remaining_j == pytest.approx(2 * 2.6 * 90 + 270 + 2.6 * 90)
 
 
 def test_ended_runs_are_read_once_and_again_after_a_change(tmp_path, monkeypatch):
