@@ -76,6 +76,15 @@ def test_reader_without_write_permission_evicts_files_of_unknown_residency(folde
     assert resident_fraction(["a"]) == 0
 
 
+@pytest.mark.parametrize("is_privileged", [True, False])
+def test_administrator_measures_files_of_others_on_a_read_only_mount(folder, monkeypatch, is_privileged):
+    evict([str(folder / "a")])
+    monkeypatch.setattr(os, "geteuid", lambda: 2**20)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(page_cache.privilege, "has_capability", lambda number: is_privileged and number == 3)
+    assert share(folder) == (0.9 if is_privileged else None)
+
+
 def test_unexpected_or_unknown_cache_state_has_a_note():
     assert residency_warning("cold", 0.01) + residency_warning("warm", 0.99) + residency_warning(None, 0.5) == []
     for expected, share, medium, note in (

@@ -4,7 +4,7 @@ The kernel's interfaces, as tested:
 
     posix_fadvise  evicts a file's pages if the user may read it; dirty and mapped pages stay
     drop_caches    drops all pages, inodes and directory entries; root only
-    mincore        lists the cached pages of a file; for files you may not write, Linux >= 5.2 reports all as cached
+    mincore        lists the cached pages; for files you neither own nor may write, Linux >= 5.2 reports all as cached
 """
 
 import ctypes
@@ -114,10 +114,11 @@ def read_into_cache(paths: Iterable[str]) -> None:
 def resident_fraction(paths: Iterable[str]) -> float | None:
     """The fraction of the files' pages in the page cache, 0 to 1; None if the kernel does not report it."""
     cached = pages = 0
+    is_privileged = privilege.has_capability(privilege.CAP_FOWNER)
     for path in paths:
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            if status.st_uid != os.geteuid() and not os.access(path, os.W_OK):
+            if not is_privileged and status.st_uid != os.geteuid() and not os.access(path, os.W_OK):
                 return None
             resident = _resident_pages(file.fileno(), status.st_size)
         cached += sum(resident)

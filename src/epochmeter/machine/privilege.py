@@ -17,7 +17,7 @@ from epochmeter.machine.sysfs import match_group, read_text
 LIMIT_S = 60
 SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # in which sudo searches for programs
 SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
-CAP_SYS_ADMIN = 21
+CAP_FOWNER, CAP_SYS_ADMIN = 3, 21  # as in capability.h of Linux
 TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
 KILL_WAIT_S = 1  # longest wait for a killed program, in seconds
 REFUSAL = re.compile(
@@ -120,11 +120,11 @@ def may_write(file: Path) -> bool:
     return False
 
 
-def is_administrator() -> bool:
-    """Whether this process has CAP_SYS_ADMIN on the host, which drivers require; root in a container may lack it."""
+def has_capability(number: int) -> bool:
+    """Whether this process has a capability on the host; root in a container may lack it."""
     mapped = read_text(PROCESS / "uid_map").split()
     effective = int(match_group(r"^CapEff:\s*([0-9a-f]+)", read_text(PROCESS / "status")) or "0", 16)
-    return bool(effective >> CAP_SYS_ADMIN & 1) and mapped in ([], ["0", "0", str(2**32 - 1)])
+    return bool(effective >> number & 1) and mapped in ([], ["0", "0", str(2**32 - 1)])
 
 
 def read_file(file: Path) -> str:

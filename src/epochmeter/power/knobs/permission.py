@@ -36,7 +36,7 @@ def driver_permission() -> tuple[str, str | None]:
         except OSError as error:
             return "", f"start zeusd with gpu-control on the host ({error})"
         return "by zeusd", None
-    if privilege.is_administrator():
+    if privilege.has_capability(privilege.CAP_SYS_ADMIN):
         return "as root", None
     container = f", or {FROM_CONTAINER} or with --cap-add SYS_ADMIN" if os.geteuid() == 0 else ""
     return "", f"{ZEUSD_HINT}{container}"
