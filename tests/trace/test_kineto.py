@@ -1,5 +1,6 @@
 import gzip
 import json
+import math
 
 import numpy as np
 import pytest
@@ -32,6 +33,13 @@ def test_events_have_times_steps_and_arguments(tmp_path, kineto, name):
     assert trace.threads[trace.thread[kernel]] == ("0", "7")
     assert trace.names[trace.name[trace.launch[kernel]]] == "cudaLaunchKernel"
     assert np.isnan(trace.blocks_per_sm[operator])
+
+
+def test_occupancy_of_zero_is_unknown_for_a_kernel_that_cannot_have_it(tmp_path, kineto):
+    for at, warps in ((1150, 19.0), (1160, 0.04)):
+        kineto.launch("gemm", at, 5, **{"blocks per SM": 0.5, "warps per SM": warps, "est. achieved occupancy %": 0})
+    trace = kineto.load(tmp_path)
+    assert trace.occupancy[trace.where(Category.KERNEL)] == pytest.approx([0.4, math.nan, 0], nan_ok=True)
 
 
 def test_order_layout_and_chunks_of_events_do_not_matter(tmp_path, kineto, monkeypatch):

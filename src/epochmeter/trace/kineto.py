@@ -30,6 +30,7 @@ MAX_EVENT_CHARACTERS = 1 << 24  # also of the text before the first event
 NS_PER_US = 1000
 MAX_DISTANCE_US = 3600e6  # events further from the median start, or longer, have a wrong time: the clock jumped
 MAX_NUMBER = 2**53  # larger integers are not exact in a column, and are unknown
+MIN_WARPS = 0.64  # warps per SM that are an occupancy of 1 %, as an SM has at most 64
 NONE = -1  # an unknown integer, such as the device of an event on the host
 SEPARATORS = re.compile(r"[\s,]*")
 HEADER = re.compile(r'\s*(\{.*?"traceEvents"\s*:\s*)?\[', re.DOTALL)
@@ -68,6 +69,7 @@ ARGUMENTS = {
     "correlation": NONE,
     "Sequence number": NONE,
     "blocks per SM": math.nan,
+    "warps per SM": math.nan,
     "est. achieved occupancy %": math.nan,
 }
 """Arguments of events that are columns, and the value if it is unknown."""
@@ -87,7 +89,9 @@ class Trace:
     correlation: Ints  # shared by an activity of the device and the call that launched it
     sequence: Ints  # autograd's, shared by a forward operator and its backward node
     blocks_per_sm: Floats  # thread blocks of the kernel per streaming multiprocessor (SM)
-    occupancy: Floats  # achieved occupancy as estimated by Kineto, a fraction
+    occupancy: Floats
+    """Achieved occupancy as estimated by Kineto, a fraction. It is unknown if Kineto estimates 0 for a kernel that must
+    have more, as most with tensor cores, which enlarge their shared memory."""
     left_out: dict[str, int]  # number of events by reason
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
@@ -128,12 +132,13 @@ class Trace:
         self.left_out = {reason: int(events.sum()) for reason, events in reasons.items() if events.any()}
         rows = rows[is_timed & ~is_far]
         # If two events start at the same time, the longer one is the caller.
-        start_us, duration_us, *integers, blocks_per_sm, occupancy = rows[np.lexsort((-rows[:, 1], rows[:, 0]))].T
+        start_us, duration_us, *integers, blocks, warps, occupancy = rows[np.lexsort((-rows[:, 1], rows[:, 0]))].T
         self.start_ns = np.rint((start_us - start_us[0]) * NS_PER_US).astype(np.int64)
         self.duration_ns = np.rint(duration_us * NS_PER_US).astype(np.int64)
         columns = np.array(integers).astype(np.int64)
         self.category, self.name, self.thread, self.inputs, self.device, self.correlation, self.sequence = columns
-        self.blocks_per_sm, self.occupancy = blocks_per_sm.copy(), occupancy / 100
+        self.blocks_per_sm = blocks.copy()
+        self.occupancy = np.where((occupancy == 0) & (warps >= MIN_WARPS), math.nan, occupancy / 100)
 
     @cached_property
     def end_ns(self) -> Ints:
