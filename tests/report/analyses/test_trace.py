@@ -90,6 +90,17 @@ def test_a_page_has_the_pipes_of_nsight_compute(record, tmp_path):
     assert "- no utilization of pipes: Failed to find metric" in page_of(record)
 
 
+def test_fractions_by_precision_are_of_the_time_without_communication(record):
+    trace = Kineto()
+    trace.step(0, 0, 100)
+    for start, name in ((10, "volta_sgemm"), (20, "volta_h884gemm"), (30, "ncclDevKernel_AllReduce")):
+        trace.launch(name, start, 10, launched=1)
+    trace.write(record.folder / "trace.json.gz")
+    text = page_of(record)
+    cells = [f"| time {what} | 50.0 % |" for what in ("with tensor cores", "in fp32", "in fp16")]
+    assert [cell for cell in cells if cell not in text] == []
+
+
 def test_a_page_has_the_five_longest_kernels_on_each_side_of_the_mean_occupancy(record):
     trace = Kineto()
     trace.step(0, 0, 1000)
