@@ -111,6 +111,16 @@ def test_few_rounds_are_fitted_with_their_effects_and_with_a_trend():
     assert ratio_in_fits(fits([[1.0], [2.0]]), 1, 0) == Estimate(math.e)
 
 
+def test_trend_within_a_sweep_is_not_continued_in_the_next():
+    """Of two equal configurations per sweep, the second of each round is slower by 0.1."""
+    rounds = [[(sweep, turn) for turn in range(3)] for sweep in ("one", "two") for _ in range(2)]
+    started = [["00", "03", "04"], ["01", "02", "05"], ["06", "09", "10"], ["07", "08", "11"]]
+    (fitted,) = fits([[0.0, 0.1, 0.0], [0.1, 0.0, 0.1]] * 2, rounds, started)
+    assert fitted.means == pytest.approx([0.05] * 4)
+    (trend,) = fits([[0.0, 0.1, 0.21]] * 2, rounds[1:3], [["0", "1", "2"], ["3", "4", "5"]])
+    assert trend.means[0] == pytest.approx(trend.means[1]), "with one configuration per sweep, there are no rounds"
+
+
 def test_best_of_two_is_compared_as_by_a_t_test_and_the_best_of_many_is_corrected():
     for values, best, is_tie in (
         ([10.0], [10.0], True),

@@ -22,7 +22,7 @@ Values = Sequence[Sequence[float]]
 Samples = Mapping[str, Sequence[float]]
 """A value per run of each configuration, or by condition."""
 Rounds = Sequence[Hashable | None]
-"""The round of each run; None if its repeats are not rounds."""
+"""The round of each run, of several sweeps with the sweep as first item; None if its repeats are not rounds."""
 MIN_EFFECT = 0.02
 """Smallest relative difference of a time, an energy or a size that matters."""
 ALPHA = 0.05
@@ -120,9 +120,9 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
     """Estimate means and variances of several configurations together, with the covariates that the runs allow.
 
     If every run is part of a round, the effects of rounds are removed (randomized complete blocks; R. A. Fisher, The
-    Design of Experiments, 1935), and with them a linear trend over the order of the runs (analysis of covariance). If
-    too few degrees of freedom remain, rounds and trend are fitted separately. A difference must then be significant in
-    both fits, as few runs do not show whether the machine changed steadily or between rounds.
+    Design of Experiments, 1935), and with them a linear trend over the order of a sweep's runs (analysis of
+    covariance). If too few degrees of freedom remain, rounds and trend are fitted separately. A difference must then be
+    significant in both fits, as few runs do not show whether the machine changed steadily or between rounds.
     """
     labels, times = list(chain.from_iterable(rounds)), list(chain.from_iterable(started))
     if not labels or None in labels:
@@ -132,6 +132,8 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
     if not all(times) or len({*times}) < 2:
         return [blocked if blocked.dof else _fit(samples)]
     order = np.unique(times, return_inverse=True)[1][:, None].astype(float)
+    sweeps = indicators([label[0] if isinstance(label, tuple) else None for label in labels])
+    order -= sweeps @ (sweeps.T @ order / sweeps.sum(axis=0)[:, None])  # a trend does not continue in another sweep
     both = _fit(samples, np.hstack([blocks, order]))
     if MIN_DOF_OF_TREND <= both.dof < blocked.dof:  # else a trend is not distinguished from rounds, or too few are left
         return [both]
