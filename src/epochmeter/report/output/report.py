@@ -81,7 +81,7 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
             write_page(folder, page, page_file(page, folder.name, banner, notes))
             print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
         except OSError as error:
-            print_text(console, f"warning: cannot write {page.name}.md to {folder}: {error.strerror}", style="yellow")
+            print_text(console, *render_notes("unwritten", page.name, folder, error.strerror), style="yellow")
     print_text(console, *notes, style="yellow")
 
 
