@@ -79,10 +79,10 @@ def test_arguments_of_other_types_and_numbers_that_json_does_not_have_are_unknow
     assert (row.calls, row.inputs) == (2, None)
 
 
-def broken(kineto):
+def test_bad_files_are_errors_with_a_hint(tmp_path, kineto):
     text = kineto.text().encode()
     compressed = gzip.compress(text)
-    return [
+    for data, cause in (
         (None, "cannot read .*No such file"),
         (b" \n", "is empty"),
         (text[:-60], "is not a complete trace"),
@@ -95,11 +95,7 @@ def broken(kineto):
         (b'{"traceEvents": []}', "no events"),
         (b"[1, 2]", "no events"),
         (b'[{"ph": "X", "cat": "cpu_op"}]', "no events"),
-    ]
-
-
-def test_bad_files_are_errors_with_a_hint(tmp_path, kineto):
-    for data, cause in broken(kineto):
+    ):
         if data is not None:
             (tmp_path / "trace.json").write_bytes(data)
         with pytest.raises(TraceError, match=f"{cause}(?s:.)*hint: "):
