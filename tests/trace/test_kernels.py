@@ -21,6 +21,7 @@ KERNELS = [  # as in traces of V100, A100, H100 and MI250
     ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::half_t>>()", "fp16", True),
     ("void flash_bwd_dq_dk_dv_loop_seqk_kernel<Flash_bwd_kernel_traits<64, cutlass::bfloat16_t>>", "bf16", True),
     ("fmha_cutlassF_f16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", "fp16", True),
+    ("_ZN19cutlass_cudnn_train6KernelINS_4conv12tfloat32_tENS_40ColumnMajorTensorOpMultiplicandE", "tf32", True),
     ("triton_tem_fused_addmm_native_layer_norm_bf16_1", "unknown", None),
     ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>", "bf16", False),
     ("void at::native::elementwise_kernel<128, 2, at::native::CUDAFunctor_add<double>>", "fp64", False),

@@ -17,14 +17,14 @@ PRECISIONS = {
     "int8": r"(?<![a-z0-9])i8i8|i8816|i16832|int8|imma",
     "bf16": r"bf16|bfloat16|nvjet_(sm\d+_)?t|_BBS_|_BSS_",
     "fp16": r"fp16|f16|half\b|half_t|half2|[h](884|1688|16816)|hgemm|hcudnn|nvjet_(sm\d+_)?h|_HHS_|_HSS_|_HB_",
-    "tf32": r"tf32|s1688|nvjet_(sm\d+_)?s|_XSS_",
+    "tf32": r"tf32|tfloat32|s1688|nvjet_(sm\d+_)?s|_XSS_",
     "fp32": r"\bfloat[24]?\b|sgemm|gcgemm|scudnn|f32|fp32|_SB_",
     "fp64": r"\bdouble\b|dgemm|d884|f64|_DB_",
 }
 """Precision -> names of kernels that compute with it; the first match counts, so accumulation in fp32 does not."""
 TENSOR_CORES = re.compile(
     r"[hsdci](884|1688|8816|16816|16832|161616)"  # shapes of matrix instructions in names of cuBLAS and cuDNN
-    r"|tensorop|wmma|[hid]mma_|gmma|tcgen05|nvjet_"
+    r"|[tT]ensor[oO]p|wmma|[hid]mma_|gmma|tcgen05|nvjet_"
     r"|xmma(?!.*(ffma|simt))"
     r"|flash_(fwd|bwd)|FlashAttn|flash::|fmha_cutlass[FB]_(f16|bf16)|cudnn.*sdpa.*(f16|bf16)"
     r"|_MI\d+x\d+x|_gtcx?\d?_|mfma",  # matrix cores of AMD: Tensile, MIOpen
