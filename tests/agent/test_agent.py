@@ -1,5 +1,6 @@
 import functools
 import importlib
+import queue
 import signal
 import threading
 import time
@@ -248,6 +249,39 @@ def test_pass_whose_batches_another_thread_requests_is_discarded_and_later_steps
     assert script.connection.of(NotMeasured) == [NotMeasured(READ_AHEAD), partless]
 
 
+def test_pass_that_a_thread_makes_ahead_of_training_is_discarded_and_later_steps_are_counted(script, loader):
+    script.agent.counts_steps = True
+
+    def put_all():
+        for batch in script.batches(loader):
+            batches.put(batch)
+        batches.put(None)
+
+    for _ in range(2):
+        batches = queue.Queue(2)
+        thread = threading.Thread(target=put_all)
+        thread.start()
+        for _ in iter(batches.get, None):
+            pause(0.001)
+            script.optimizer.step()
+        thread.join()
+        script.evaluate(loader)
+    script.agent.end()
+    partless = NotMeasured(recorder.NO_PARTS.format(5, "optimizer steps"))
+    assert script.connection.of(NotMeasured) == [NotMeasured(READ_AHEAD), partless]
+    assert [window[0] for window in script.windows] == ["epoch"] * 3
+    assert sum(window[2] for window in script.windows) == pytest.approx(15, abs=1)
+    assert script.connection.parts[-1].keys() == {"learning_rate", "e2e_s", "steps", "clock_residual_s"}
+
+
+def test_steps_of_a_thread_that_trains_while_the_loop_waits_belong_to_the_pass(script, loader):
+    for _ in script.batches(loader):
+        thread = threading.Thread(target=script.optimizer.step)
+        thread.start()
+        thread.join()
+    assert script.windows == [("epoch", 0, 8)]
+
+
 def test_training_ends_an_evaluation_that_the_script_left_but_holds(script, loader):
     with torch.no_grad():
         held = script.batches(DataLoader(DATA))
@@ -261,11 +295,48 @@ def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(sc
     held = []
     for _ in range(2):
         held.append(script.batches(loader))
-        next(held[-1])
-        script.optimizer.step()
+        for _ in range(3):
+            next(held[-1])
+            script.optimizer.step()
     script.agent.end()
-    assert script.windows == [("epoch", 0, 1), ("epoch", 1, 1)]
-    assert [len(list(batches)) for batches in held] == [STEPS - 1] * 2
+    assert script.windows == [("epoch", 0, 3), ("epoch", 1, 2)], "only training shows that the first one was left"
+    assert [len(list(batches)) for batches in held] == [STEPS - 3] * 2
+
+
+def test_pass_over_the_loader_of_the_pass_that_it_is_in_does_not_end_that_one(script, loader):
+    for _ in range(2):
+        for number, (inputs, _) in enumerate(script.batches(loader)):
+            next(iter(script.batches(loader)))
+            script.model(inputs)
+            if number == 2:
+                script.evaluate(loader)
+            script.optimizer.step()
+            if number < STEPS - 1:
+                next(iter(script.batches(loader)))
+    assert script.windows == [("epoch", 0, 8), ("epoch", 1, 8)]
+
+
+def test_pass_whose_predecessor_was_left_and_is_released_is_complete(script, loader):
+    for _ in range(2):
+        batches = script.batches(loader)  # the earlier one is released afterwards
+        for _ in range(3):
+            script.model(next(batches)[0])
+            script.optimizer.step()
+    script.agent.end()
+    assert script.windows == [("epoch", 0, 3), ("epoch", 1, 3)]
+
+
+def test_training_ends_a_pass_over_the_same_loader_that_was_left_without_training(script, loader):
+    held = script.batches(loader)
+    script.model(next(held)[0])
+    for _ in range(2):
+        script.train(loader)
+    assert len(list(held)) == STEPS - 1
+    held = script.batches(loader)
+    script.model(next(held)[0])
+    script.evaluate(loader)
+    assert script.windows[:2] == [("epoch", 0, 7), ("epoch", 1, 8)], "without the first batch, as a pass was held"
+    assert script.windows[-1] == ("val", 1, 8)
 
 
 def test_iterator_of_a_complete_pass_ends_also_after_an_evaluation(script, loader):
@@ -376,11 +447,20 @@ def test_error_of_the_agent_is_reported_once_and_loses_no_batch(script, loader, 
     assert isinstance(script.batches(loader), type(iter(DataLoader(DATA))))
 
 
-@pytest.mark.parametrize("interrupted_in", ["agent._open", "agent.recorder.clock._mark_at"])
-def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, monkeypatch, interrupted_in):
-    def handle(number, frame):
-        raise TimeoutError("own")
+def handle(number, frame):
+    raise TimeoutError("own")
 
+
+class Handler:
+    def __call__(self, number, frame):
+        handle(number, frame)
+
+    method = __call__
+
+
+@pytest.mark.parametrize("interrupted_in", ["agent._open", "agent.recorder.clock._mark_at"])
+@pytest.mark.parametrize("handle", [handle, Handler(), Handler().method, functools.partial(Handler())])
+def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, monkeypatch, interrupted_in, handle):
     def interrupted(*arguments):
         signal.raise_signal(signal.SIGUSR1)
 
@@ -409,6 +489,38 @@ def test_error_of_the_dataset_reaches_the_script(script, loader):
         script.train(DataLoader({1, 2}))
     script.train(loader)
     assert script.windows == [("epoch", 0, 8)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_pass_continues_after_errors_that_the_script_ignores_and_waits_for_them_are_overhead(script, workers):
+    class Damaged(list):
+        def __getitem__(self, index):
+            if index in (0, 9):
+                raise OSError("damaged")
+            return super().__getitem__(index)
+
+    loader = DataLoader(Damaged(DATA), batch_size=2, num_workers=workers)
+    for _ in range(2):
+        batches, errors = script.batches(loader), []
+        while len(errors) < 3:
+            try:
+                script.model(next(batches)[0])
+                script.optimizer.step()
+            except (OSError, StopIteration) as error:
+                errors.append(type(error))
+        assert errors == [OSError, OSError, StopIteration]
+    assert script.windows == [("epoch", 0, 6), ("epoch", 1, 6)]
+
+
+def test_error_of_the_dataset_ends_the_pass_also_while_the_script_handles_it(script, loader):
+    batches = script.batches(DataLoader([*DATA[:8], None], batch_size=2))
+    try:
+        for inputs, _ in batches:
+            script.model(inputs)
+            script.optimizer.step()
+    except TypeError:
+        script.train(loader)
+    assert script.windows == [("epoch", 0, 4), ("epoch", 1, 8)]
 
 
 def test_reason_is_sent_if_nothing_was_measured(script, loader):

@@ -99,6 +99,22 @@ def test_windows_within_a_window_are_parts_of_it(loop):
     assert loop.windows == [("all", 0, 0)]
 
 
+def test_window_within_a_step_leaves_its_time_in_the_compute_of_the_step(loop):
+    for _ in range(2):
+        for inputs, targets in loop.meter.batches(BATCHES):
+            with loop.meter.window("forward"):
+                loss = torch.nn.functional.cross_entropy(loop.model(inputs), targets)
+                time.sleep(0.01)
+            loss.backward()
+            loop.optimizer.step()
+        with torch.no_grad():
+            for inputs, _ in loop.meter.batches(BATCHES):
+                with loop.meter.window("forward"):
+                    loop.model(inputs)
+    assert loop.windows == [("epoch", 0, 6), ("val", 0, 6), ("epoch", 1, 6), ("val", 1, 6)]
+    assert loop.meter.last.compute_s >= 0.06
+
+
 def test_passes_that_a_loader_makes_itself_are_its_own(loop):
     class OneAhead(DataLoader):
         def __iter__(self):

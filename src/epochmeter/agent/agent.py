@@ -11,7 +11,7 @@ import threading
 
 import torch
 
-from epochmeter.agent.iterators import InnerIterator, MeasuredIterator, is_from_signal_handler
+from epochmeter.agent.iterators import READ_AHEAD, InnerIterator, MeasuredIterator, is_from_signal_handler
 from epochmeter.agent.recorder import NO_PARTS, WindowRecorder, used_device
 from epochmeter.agent.tracing import ScriptTrace
 from epochmeter.agent.windows import OpenWindow, PassKinds, weak_getter
@@ -51,7 +51,9 @@ class Agent:
             return make_iterator(loader)
         window = self.guarded(self._begin_pass, loader, name, is_explicit)
         if window is None:
-            return InnerIterator(self, make_iterator(loader))
+            outer = self.window
+            is_again = outer is not None and outer.loader() is loader and outer.name == name
+            return InnerIterator(self, make_iterator(loader), outer if is_again else None)
         called_ns = perf_counter_ns()
         try:
             self.is_fetching = True
@@ -78,8 +80,7 @@ class Agent:
         if not self.is_ready():
             return None
         self._discard_counted()
-        if self.window is not None and not self.window.is_complete():
-            self.recorder.clock.end_step()
+        if self.window is not None and not self.window.has_trained_last():
             return None
         self.close()
         return self._open(0, name=name)
@@ -96,7 +97,9 @@ class Agent:
                 return
             window.training_steps += 1
             window.learning_rate = optimizer.param_groups[0].get("lr")
-            if window.batches == window.length:  # the script may have done the last step of a pass
+            if threading.get_ident() != self.thread and window.batches > window.training_steps:
+                self._discard_read_ahead()
+            elif window.batches == window.length:  # the script may have done the last step of a pass
                 if window.is_exhausted:
                     self.close(window)
                 elif window.may_be_complete():
@@ -126,9 +129,9 @@ class Agent:
         if self.is_ready() and self.window is not None and window in (None, self.window):
             self.guarded(self._close)
 
-    def end_pass(self, window, error):
-        """Close a window after the loader's error or end, or later if batches were fetched ahead."""
-        if isinstance(error, StopIteration) and window.training_steps and self._kinds.is_fetched_ahead(window):
+    def end_pass(self, window):
+        """Close a window at the loader's end, or later if batches were fetched ahead."""
+        if window.training_steps and self._kinds.is_fetched_ahead(window):
             window.is_exhausted, window.length = True, window.batches
         else:
             self.close(window)
@@ -148,6 +151,14 @@ class Agent:
         self.close(window)
         self.expect_epochs(None)  # an epoch of the script has several windows
         return self.guarded(self._open, window.limit, window.loader, window.limit, is_partial=True)
+
+    def replace_pass(self, outer, trained):
+        """Return a window for a pass over the loader of a pass that the script left, with `trained` training steps."""
+        if outer is self.window:
+            outer.training_steps = trained
+            self.close(outer)
+        steps = outer.limit or outer.length or 0
+        return self.guarded(self._open, steps, outer.loader, outer.limit, outer.length, outer.name, outer.is_explicit)
 
     def end(self, error=None):
         """Close the last window at the script's end, unless an exception ended it, and measure no more."""
@@ -217,10 +228,12 @@ class Agent:
                 return None
         self._discard_counted()
         if self.window is not None:
-            # Lightning leaves an evaluation before training, and keeps its iterator.
-            is_over = self.window.is_complete() or torch.is_grad_enabled() > self.window.has_gradients
-            if self.window.loader() is not loader and not is_over:
-                if not torch.is_grad_enabled():
+            # Lightning keeps the iterator of an evaluation before training, other scripts that of a first batch.
+            window, has_gradients = self.window, torch.is_grad_enabled()
+            is_evaluation = window.loader() is loader and not (window.training_steps or has_gradients)
+            is_over = window.is_complete() and not (has_gradients and window.is_before_last_step())
+            if not (is_over or has_gradients > window.has_gradients or is_evaluation):
+                if not has_gradients:
                     self.recorder.clock.end_step()
                 return None
             self._close()  # the script requests no more batches of this pass, and still holds its iterator
@@ -243,6 +256,12 @@ class Agent:
             self.trace_step(window)
         self.recorder.clock.receive(self.recorder.clock.request())
         window.batches += 1
+
+    def _discard_read_ahead(self):
+        """Discard a pass whose batches another thread requests; this one, which trains, is measured from now on."""
+        self.window.flaw, self.thread = READ_AHEAD, threading.get_ident()
+        self.close()
+        self.recorder.clock = self.recorder.device = None  # the other thread may still use this clock
 
     def _is_outside_passes(self):
         return (self.window is None or self.window.is_counted) and self.is_ready()

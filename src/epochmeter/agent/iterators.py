@@ -1,5 +1,6 @@
 """Iterators over a script's data that deliver the same batches and errors as without the agent."""
 
+import functools
 import signal
 from threading import get_ident
 
@@ -42,16 +43,6 @@ class LoaderIterator(Wrapper):
             self._agent.is_fetching = was_fetching
 
 
-class InnerIterator(LoaderIterator):
-    """Iterator over a loader within a pass over another one, which it notifies of requests."""
-
-    _step = None
-
-    def __next__(self):
-        self._step = self._agent.inner_step(self._step)
-        return self._fetch()
-
-
 class MeasuredIterator(LoaderIterator):
     """Iterator over a loader that times its batches."""
 
@@ -83,6 +74,7 @@ class MeasuredIterator(LoaderIterator):
         except BaseException as error:
             if is_fetching:
                 self._end(error, requested_ns)
+                del self  # the error's traceback must not keep the iterator alive: the window ends with it
                 raise
             if agent.is_of_script(error):
                 raise
@@ -104,12 +96,14 @@ class MeasuredIterator(LoaderIterator):
         return self._fetch()
 
     def _end(self, error, requested_ns):
-        """End the measured pass after an error of the loader, or its end."""
+        """End the measured pass at the loader's end; after another error, the script may request the next batch."""
         self._agent.is_fetching = False
-        window, self._window = self._window, None
         if isinstance(error, StopIteration):
+            window, self._window = self._window, None
             self._clock.end(requested_ns)
-        self._agent.end_pass(window, error)
+            self._agent.end_pass(window)
+        else:
+            self._window.failed_at = self._window.batches
 
     def __del__(self):
         window = self.__dict__.get("_window")
@@ -125,12 +119,45 @@ class MeasuredIterator(LoaderIterator):
         self._clock.end(requested_ns)
 
 
+class InnerIterator(MeasuredIterator):
+    """Iterator over a loader within a pass over another one, which it notifies of requests.
+
+    `outer` is the window of an earlier pass over the same loader, else None. This pass is measured instead of that one
+    as soon as that one has ended, or the script has trained on a batch of this one and requests the next.
+    """
+
+    _step = None  # that of the other pass at the last request
+    _trained = None  # number of its training steps then; None before the first request
+
+    def __init__(self, agent, iterator, outer):
+        super().__init__(agent, None, iterator)
+        self._outer = outer
+
+    def _fetch_rarely(self):
+        if self._window is not None:
+            return super()._fetch_rarely()
+        agent, outer, earlier = self._agent, self._outer, self._step
+        self._step = agent.inner_step(earlier)
+        if outer is not None and agent.is_ready():
+            is_first = self._trained is None
+            has_trained = not is_first and self._step == earlier and outer.training_steps > self._trained
+            if has_trained or (is_first and agent.window is None):
+                self._window, self._outer = agent.replace_pass(outer, self._trained), None
+                self._clock = agent.recorder.clock
+                return next(self)
+            self._trained = outer.training_steps
+        return self._fetch()
+
+
 def is_from_signal_handler(error):
     """Return whether an exception comes from the script's own handler of a signal that arrived in the agent's code."""
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in range(1, signal.NSIG)}
+    handlers = list(filter(callable, map(signal.getsignal, range(1, signal.NSIG))))
+    handlers += [handler.func for handler in handlers if isinstance(handler, functools.partial)]
+    functions = [*handlers, *(type(handler).__call__ for handler in handlers)]
+    codes = {getattr(function, "__code__", None) for function in functions}
     traceback = error.__traceback__
     while traceback is not None:
-        if traceback.tb_frame.f_code in handlers:
+        if traceback.tb_frame.f_code in codes:
             return True
         traceback = traceback.tb_next
     return False

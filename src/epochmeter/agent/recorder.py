@@ -89,7 +89,7 @@ class WindowRecorder:
         self.expected_epochs = None  # number of epochs at the script's end; None: not known
         self.recorded = {}  # the controller's reply to the last window of each name, after `read_replies`
         self._socket, self._record, self._observe = socket, Record(folder), observe
-        self.connection = self._device = None  # before the first window
+        self.connection = self.device = None  # before the first window
         self._reads_counters = self._awaits_next = True
         self._awaited_ns = 0
         self._unread = collections.deque()  # names of windows, and functions that wait for the replies to them
@@ -108,8 +108,8 @@ class WindowRecorder:
 
     def open(self, window, steps):
         """Open a window of `steps` steps (0: not known): the controller reads its counters, then the clock starts."""
-        if window.device != self._device:
-            self._device = window.device
+        if window.device != self.device:
+            self.device = window.device
             self.clock = Clock(
                 make_timeline(window.device), observe=self._observe, collect_interval_ns=COLLECT_INTERVAL_NS,
                 copies=False,

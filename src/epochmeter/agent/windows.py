@@ -33,12 +33,22 @@ class OpenWindow:
         self.flaw = None  # why the window has to be discarded; None if it need not
         self.has_forward = False
         self.is_exhausted = False  # whether the pass has ended, but the script still trains on batches fetched ahead
+        self.failed_at = None  # number of batches before the loader's last error
         self.has_gradients = torch.is_grad_enabled()
         self._steps_before_last = None  # before those on the last batch
 
     def is_complete(self):
-        """Return whether the loader has delivered its last batch."""
-        return self.is_exhausted or (self.length is not None and self.batches >= self.length)
+        """Return whether the loader has delivered its last batch, or has failed since its last batch."""
+        is_last = self.length is not None and self.batches >= self.length
+        return self.is_exhausted or is_last or self.batches == self.failed_at
+
+    def has_trained_last(self):
+        """Return whether there was an optimizer step on the last batch."""
+        return self._steps_before_last is not None
+
+    def is_before_last_step(self):
+        """Return whether a pass with optimizer steps has delivered its last batch, but had no step on it."""
+        return self.batches == self.length and self.learning_rate is not None and not self.has_trained_last()
 
     def add(self, batch):
         self.batches += 1
