@@ -93,6 +93,8 @@ def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_else
     monkeypatch.setattr(privilege, "SYSFS", Path("/proc"))
     assert permission(limits)[0] == ""
     assert not (board.root / "asked").exists()
+    monkeypatch.setattr(privilege, "can_open_for_writing", lambda file: file == limits.files[0])
+    assert permission(limits)[0] == ""
     monkeypatch.setattr(privilege, "can_open_for_writing", lambda file: True)
     assert permission(limits) == ("directly", None)
 
