@@ -104,7 +104,7 @@ class PowerSeries:
         self._readings: list[tuple[int, int]] = []  # times of energy readings, and of the last sample in each of them
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._integrators}
-        self._popped_count = 0  # samples at the start that were drained and are kept as context
+        self._drained_count = 0  # samples at the start that were drained and are kept as context
         self._lock = threading.Lock()
 
     @property
@@ -217,12 +217,12 @@ class PowerSeries:
     def drain(self, before_ns: int) -> PowerSamples:
         """Return the samples before a moment, each once; the last of them are kept as context of the next window."""
         with self._lock:
-            new = slice(self._popped_count, max(self._popped_count, bisect_left(self._times_ns, before_ns)))
-            self._popped_count = new.stop
+            new = slice(self._drained_count, max(self._drained_count, bisect_left(self._times_ns, before_ns)))
+            self._drained_count = new.stop
             times_ns = self._times_ns[new]
             watts = {name: values[new] for name, values in self._watts.items()}
-            old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._popped_count)
-            self._times_ns, self._popped_count = self._times_ns[old:], self._popped_count - old
+            old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._drained_count)
+            self._times_ns, self._drained_count = self._times_ns[old:], self._drained_count - old
             self._watts = {name: values[old:] for name, values in self._watts.items()}
             self._readings = [reading for reading in self._readings if reading[0] >= before_ns]
             for integrator in self._integrators.values():

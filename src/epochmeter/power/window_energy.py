@@ -75,8 +75,10 @@ def energy_of_window(
     available = {name: used[name] for name in sorted(used) if name not in failed}
     joules = {name: value for name, value in available.items() if name not in short}
     # A counter may not advance in a short window; it then counts that energy in the next one.
-    idle = {name: 0.0 for name in short.keys() - failed if before.joules.get(name, -1.0) == after.joules.get(name)}
-    summable = {**idle, **available}
+    not_advanced = {
+        name: 0.0 for name in short.keys() - failed if before.joules.get(name, -1.0) == after.joules.get(name)
+    }
+    summable = {**not_advanced, **available}
     total = _total_metrics(summable, seconds, window_s, meter, sampling, idle_w)
     has_total = meter.total(joules) is not None
     metrics = (total if has_total else {}) | _machine_metrics(meter, joules)

@@ -90,10 +90,14 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
     """
     failed = list(tried)
     messages = [] if tried else [f"warning: {text}" for text in journal.damaged()]
-    if any(entry not in failed for entry in journal.unrestored()):
+
+    def pending() -> list[SavedSetting]:
+        return [entry for entry in journal.unrestored() if entry not in failed]
+
+    if pending():
         try:
             with journal.locked():
-                for entry in (entry for entry in journal.unrestored() if entry not in failed):
+                for entry in pending():  # another start may have restored some meanwhile
                     with uninterruptible():
                         try:
                             messages.append(restore_one(entry, journal))
@@ -102,7 +106,7 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
                             failed.append(entry)
         except RuntimeError as error:
             messages.append(f"warning: settings that an earlier run changed are not restored: {error}")
-            failed += [entry for entry in journal.unrestored() if entry not in failed]
+            failed += pending()
     for text in messages:
         with suppress(Exception, SystemExit):  # the terminal may be gone
             say(text)
