@@ -26,6 +26,7 @@ from epochmeter.shared.protocol import (
     TraceFailed,
     WindowClosed,
     WindowMeasured,
+    WindowOpening,
 )
 
 SECOND = 10**9
@@ -71,6 +72,7 @@ class Ranks:
 @pytest.fixture
 def ranks(monkeypatch):
     monkeypatch.setattr(script, "RANK_WAIT_S", 0.2)
+    monkeypatch.setattr(script, "has_exited", lambda pid: True)
     with launch.listening_socket() as listener:
         ranks = Ranks(listener)
         yield ranks
@@ -133,6 +135,8 @@ def test_rank_that_ended_is_not_waited_for_and_a_second_first_rank_is_refused(ra
 
 def test_process_that_measured_nothing_is_replaced_and_reasons_are_noted_once(ranks):
     reader = ranks.join(0, is_first=True)
+    reader.send(WindowOpening("epoch", 0, 8))
+    ranks.controller._receive_any(1.0)
     for reason in ("read ahead", "read ahead", "no step"):
         reader.send(NotMeasured(reason))
         ranks.controller._receive_any(1.0)
@@ -141,6 +145,8 @@ def test_process_that_measured_nothing_is_replaced_and_reasons_are_noted_once(ra
     ranks.controller._receive_any(1.0)
     ranks.send(ranks.join(0, is_first=True), window(10, 14))
     assert len(ranks.merged()) == 1
+    ranks.end()
+    list(ranks.messages)
     assert ranks.controller.remarks == []
 
 
@@ -169,19 +175,29 @@ def test_failed_trace_is_noted_and_messages_end_with_the_script_although_a_child
     assert list(ranks.messages) == []
 
 
-@pytest.mark.parametrize(("last", "remarks"), [
-    (None, [script.LOST.format("the script"), script.LOST.format("rank 1")]),
-    (Finished(), []),
-    (NotMeasured("why"), ["why", "rank 1: why"]),
-])  # fmt: skip
-def test_lost_connection_is_noted_unless_its_process_has_finished_or_given_a_reason(ranks, last, remarks):
-    for connection in (ranks.join(0, is_first=True), ranks.join(1)):
+@pytest.mark.parametrize(
+    ("last", "has_exited", "is_closed", "is_noted"),
+    [
+        (None, False, True, True),
+        (None, True, True, False),
+        (WindowOpening("epoch", 0, 8), True, True, True),
+        (WindowOpening("epoch", 0, 8), True, False, True),
+        (WindowClosed(1, 2), True, False, False),
+        (Finished(), False, True, False),
+    ],
+    ids=["closed", "ended", "ended in a window", "ended in a window, but not its child", "child", "finished"],
+)
+def test_connection_that_was_lost_during_training_is_noted(ranks, monkeypatch, last, has_exited, is_closed, is_noted):
+    monkeypatch.setattr(script, "has_exited", lambda pid: has_exited)
+    connections = ranks.join(0, is_first=True), ranks.join(1)
+    for connection in connections:
         if last is not None:
             connection.send(last)
-        connection.close()
+        if is_closed:
+            connection.close()
     ranks.end()
-    assert list(ranks.messages) == []
-    assert ranks.controller.remarks == remarks
+    list(ranks.messages)
+    assert ranks.controller.remarks == [script.LOST.format(name) for name in ("the script", "rank 1") if is_noted]
 
 
 def test_script_that_the_kernel_killed_ran_out_of_memory(ranks, monkeypatch):

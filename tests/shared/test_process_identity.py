@@ -1,10 +1,12 @@
 import os
 import shutil
+import socket
 import subprocess
+import sys
 
 import pytest
 
-from epochmeter.shared.process_identity import is_alive, start_ticks, this_process
+from epochmeter.shared.process_identity import has_exited, is_alive, start_ticks, this_process
 
 
 def test_zombie_process_is_not_running_and_a_name_may_have_parentheses(tmp_path):
@@ -24,3 +26,18 @@ def test_zombie_process_is_not_running_and_a_name_may_have_parentheses(tmp_path)
 def test_reused_pid_is_another_process_and_those_of_another_host_are_assumed_running(changed):
     assert not is_alive(this_process()._replace(**changed))
     assert is_alive(this_process()._replace(**changed, host="board-7"))
+
+
+@pytest.mark.parametrize(
+    ("program", "is_end"), [("", True), ("import os, sys; os.close(int(sys.argv[1])); input()", False)]
+)
+def test_process_has_exited_when_its_end_closes_a_connection_and_not_when_it_does_so_itself(program, is_end):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-c", program, str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.PIPE)
+        theirs.close()
+        assert ours.recv(1) == b""
+        assert has_exited(process.pid) == is_end
+        process.communicate(b"\n")
+        assert has_exited(process.pid)

@@ -31,6 +31,7 @@ from epochmeter.run.worker_process import (
     oom_kill_count,
 )
 from epochmeter.shared import protocol
+from epochmeter.shared.process_identity import has_exited
 from epochmeter.shared.record import TRACE
 from epochmeter.shared.units import NANOSECOND
 
@@ -46,7 +47,7 @@ NOT_METERED = (
 )
 NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
 LAST_MESSAGES = (protocol.Finished, protocol.RankFailed, protocol.NotMeasured)
-"""One of these precedes the end of a connection, unless its process was killed or has closed all files."""
+"""One of these precedes the end of a connection, unless its process was killed, forked or has closed all files."""
 RANK_WAIT_S = 1.0  # how long the first rank waits, between windows, for the measurements of another rank
 NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists the loops that are measured"
 
@@ -71,6 +72,7 @@ class ScriptProcess(WorkerProcess):
         self._is_recorded = False  # whether a window of the first rank was measured
         self._from_first_rank: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
         self._kinds: dict[Connection, str | None] = {}  # of the window that a rank closed last
+        self._is_window_open: dict[Connection, bool] = {}
         self._windows: list[tuple[int, str | None, protocol.RankWindow]] = []  # of other ranks, with rank and kind
         self._silent: set[tuple[int, str | None]] = set()  # ranks, and kinds of window, that are not waited for
 
@@ -91,10 +93,9 @@ class ScriptProcess(WorkerProcess):
             raise self._code_error(code, "the script")
         if self._attached and self._error:
             raise WorkerError("exception", self.remarks[-1]) if self.remarks else self._error
-        names = {self._first: "the script"} | {connection: f"rank {rank}" for connection, rank in self.others.items()}
-        for connection, name in names.items():
-            if connection and not connection.finished:
-                self._remark(LOST.format(name))
+        for connection, is_open in self._is_window_open.items():
+            if is_open and not connection.finished:
+                self._note_loss(connection)
 
     def _receive_any(self, limit_s: float | None) -> bool:
         """Wait for messages of any process, and sort them; False after this time, and if the script has ended."""
@@ -106,6 +107,10 @@ class ScriptProcess(WorkerProcess):
             self._open.append(self._connections[-1])
         for connection, message in self._receive(readable, self._open):
             self._sort(connection, message)
+        for connection in (item for item in readable if item not in self._open):
+            is_measured = connection is self._first or connection in self.others
+            if is_measured and not connection.finished and not has_exited(connection.pid):
+                self._note_loss(connection)
         if self._attached and self._connections and not self._open:
             self._attached.ended.set()
         return bool(readable) or self._listener in ready
@@ -113,6 +118,8 @@ class ScriptProcess(WorkerProcess):
     def _sort(self, connection: Connection, message: protocol.Message) -> None:
         rank = self.others.get(connection)
         connection.finished = isinstance(message, LAST_MESSAGES)
+        if isinstance(message, (protocol.WindowOpening, protocol.WindowClosed)):
+            self._is_window_open[connection] = isinstance(message, protocol.WindowOpening)
         match message:
             case protocol.Joined(sends_requests=False, rank=int(rank)):
                 self.others[connection] = rank
@@ -124,6 +131,7 @@ class ScriptProcess(WorkerProcess):
                 else:
                     self._first = connection
                     self.remarks.clear()  # reasons why an earlier process was not measured
+                    self._is_window_open.clear()
             case protocol.TraceFailed():
                 self.trace_error = message.reason
                 self._from_first_rank.append(message)
@@ -143,6 +151,10 @@ class ScriptProcess(WorkerProcess):
                 kind = self._kinds[connection]
                 self._windows.append((rank, kind, message.ranks[0]))
                 self._silent.discard((rank, kind))  # it was late
+
+    def _note_loss(self, connection: Connection) -> None:
+        rank = self.others.get(connection)
+        self._remark(LOST.format("the script" if rank is None else f"rank {rank}"))
 
     def _remark(self, remark: str) -> None:
         if remark not in self.remarks:

@@ -54,6 +54,8 @@ class Connection:
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self.pid: int = struct.unpack("3i", credentials)[0]  # 0 if it is in another PID namespace
         self.finished = False
         self._unread = b""
 
@@ -112,8 +114,7 @@ class WorkerProcess:
     def _accept(self, listener: socket.socket) -> None:
         accepted, _ = listener.accept()
         self._connections.append(Connection(accepted))
-        credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self.pids.append(struct.unpack("3i", credentials)[0])
+        self.pids.append(self._connections[-1].pid)
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages until the first rank has finished; WorkerError if one failed, ended or is hung."""

@@ -6,6 +6,7 @@ import platform
 from typing import Any, List, Mapping, NamedTuple, Optional
 
 ENDED_STATES = ("Z", "X")  # states of a process that has ended but has not been waited for by its parent
+EXITING = 0x4  # flag of the kernel (PF_EXITING) for a process that is closing its files and connections
 
 
 class Process(NamedTuple):
@@ -64,6 +65,15 @@ def is_alive(process: Process) -> bool:
     except OSError:
         return False
     return stat[0] not in ENDED_STATES and process.start_ticks in (None, stat[19])
+
+
+def has_exited(pid: int) -> bool:
+    """Whether a process of this PID namespace has ended, or is about to: a connection that it closes is its last."""
+    try:
+        stat = _stat(pid)
+    except OSError:
+        return True
+    return stat[0] in ENDED_STATES or bool(int(stat[6]) & EXITING)
 
 
 def _stat(pid: int) -> List[str]:
