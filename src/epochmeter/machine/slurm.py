@@ -77,8 +77,7 @@ def array_limit() -> int:
 
 def cancel(job_ids: Collection[str]) -> None:
     """Cancel jobs, which get SIGTERM first; RuntimeError if Slurm does not respond."""
-    if job_ids:
-        run_command("scancel", *job_ids)
+    run_command("scancel", *job_ids)
 
 
 def run_command(program: str, *arguments: str) -> str:
