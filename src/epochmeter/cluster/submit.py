@@ -48,20 +48,10 @@ class RunTask(NamedTuple):
 
 
 def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
-    """Return the job of a run; the device's `slurm` keys take precedence over the launcher's."""
+    """Return the job of a run; ValueError for invalid keys of the launcher or the device."""
     job = request.job
-    for key, (kind, example) in SEVERAL_VALUES.items():
-        if not isinstance(launcher[key] or kind(), kind):
-            hint = f"give it as in `'hydra.launcher.{key}={example}'`"
-            raise ValueError(f"`hydra.launcher.{key}={launcher[key]}` is not valid\n  hint: {hint}")
     device_keys = {key: value for key, value in (job.device.slurm or {}).items() if value is not None}
-    launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
-    keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys, "python": None}
-    options = {key: value for key, value in keys.items() if value is not None and value is not False}
-    for key, value in options.items():
-        if isinstance(value, (list, dict)):
-            hint = f"give one text, as for sbatch: `{key}='\"A,B\"'`"
-            raise ValueError(f"the option `{key}` of sbatch is a list or has keys of its own\n  hint: {hint}")
+    options = sbatch_options(device_keys, launcher)
     measured_on = {key: value for key, value in options.items() if affects_measurement(f"hydra.launcher.{key}")}
     # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
     overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]
@@ -81,6 +71,22 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     dataset = dataset_checksum(job.dataset, job.storage, ROOT)
     device = request.choices["device"]
     return RunTask(request.number, request.folder, tuple(arguments), device, options, python, digest, dataset)
+
+
+def sbatch_options(device_keys: Mapping[str, Any], launcher: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of sbatch, of which a device's take precedence; ValueError if one has several values."""
+    for key, (kind, example) in SEVERAL_VALUES.items():
+        if not isinstance(launcher[key] or kind(), kind):
+            hint = f"give it as in `'hydra.launcher.{key}={example}'`"
+            raise ValueError(f"`hydra.launcher.{key}={launcher[key]}` is not valid\n  hint: {hint}")
+    launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
+    keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys, "python": None}
+    options = {key: value for key, value in keys.items() if value is not None and value is not False}
+    for key, value in options.items():
+        if isinstance(value, (list, dict)):
+            hint = f"give one text, as for sbatch: `{key}='\"A,B\"'`"
+            raise ValueError(f"the option `{key}` of sbatch is a list or has keys of its own\n  hint: {hint}")
+    return options
 
 
 def run_on_cluster(
