@@ -116,6 +116,9 @@ def test_interrupted_reading_is_repeated(package):
         watts()
     package.wait(0.01)
     assert watts() == pytest.approx(50.0)
+    package.wait(0.01)
+    package.held_up_s = [0.0008]  # so short that the middle is taken
+    assert watts() == pytest.approx(50 * 0.0108 / 0.0104)
 
 
 def test_readings_too_close_together_have_no_power(package):
