@@ -59,6 +59,7 @@ RESUBMITTED = {"job": "18", "before": "r0.0"}
         ("FAILED", {"started": False}, None, ("failed", "job", False),
          "it ended without a log (Slurm job 17_0: FAILED)\n  hint: "),
         ("CANCELLED", {"started": False}, None, ("killed", "stopped", False), "before the run began, it was canceled"),
+        ("BOOT_FAIL", {"started": False}, None, ("failed", "node", False), "before the run began, its node b1 did not"),
     ],
 )  # fmt: skip
 def test_result_is_that_of_the_record_or_else_of_slurm(

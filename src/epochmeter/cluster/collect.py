@@ -22,6 +22,7 @@ from epochmeter.tracking.publisher import make_tracker
 PUBLISH_LIMIT_S = 300.0  # for one run: a server is slow while many clients publish
 FAILURES_BY_STATE = {
     "NODE_FAIL": ("node", "its node {node} failed"),
+    "BOOT_FAIL": ("node", "its node {node} did not start"),
     "TIMEOUT": ("timeout", "it exceeded its time limit on {node}; raise `hydra.launcher.time`"),
     "OUT_OF_MEMORY": ("oom", "it exceeded its memory limit on {node}; raise `hydra.launcher.mem`"),
     "CANCELLED": ("stopped", "it was canceled"),
