@@ -34,7 +34,7 @@ def run_of(store, published):
 
 @pytest.mark.parametrize(("state", "count"), [("failed", 1), (None, 1), ("completed", 2)])
 def test_later_attempt_replaces_an_incomplete_one(store, make_record, state, count):
-    record = make_record(state=state)
+    record = make_record(sweep="anne's", state=state)
     publish(record, store)
     record.archive_attempt()
     for path in make_record(99).folder.iterdir():

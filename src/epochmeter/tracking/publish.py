@@ -128,9 +128,10 @@ def _find_or_create_run(record: Record, store: Store) -> Run:
 def _delete_replaced(folder: Path, record: Record, store: Store) -> None:
     """Delete the runs in MLflow of incomplete attempts in a run's folder, which the record replaces."""
     path = str(folder.resolve())
-    if "'" in path:  # MLflow's query language cannot express it
+    mark = '"' if "'" in path else "'"
+    if mark in path:  # MLflow's query language cannot express both
         return
-    query = f"tags.`epochmeter.folder` = '{path}' and attributes.status != 'FINISHED'"
+    query = f"tags.`epochmeter.folder` = {mark}{path}{mark} and attributes.status != 'FINISHED'"
     for run in store.client.search_runs([store.experiment_id], query):
         if run.data.tags[RECORD_ID] != record.run()["record_id"]:
             store.client.delete_run(run.info.run_id)
