@@ -72,6 +72,14 @@ def test_time_power_and_energy_of_all_other_configurations_of_the_grid_are_predi
     assert error.within >= 19
 
 
+def test_configuration_that_failed_is_not_predicted(result):
+    failed = run(99, *map(int, place(result.points[0])))
+    with_other_key = replace(failed, job={**failed.job, "precision": "bf16"})
+    kept, others = (predict(grid(20), failed=group_repeats([one])).points for one in (with_other_key, failed))
+    assert [point.title for point in kept] == [point.title for point in result.points]
+    assert [point.title for point in others] == [point.title for point in result.points[1:]]
+
+
 def test_next_runs_are_uncertain_may_be_on_the_front_and_do_not_repeat_each_other():
     """Of three unknown configurations, the second certainly is not on the front, and the third hardly known."""
     means = np.array([[0.0, 3.0, 0.0, -1.0], [0.0, 3.0, 0.5, 1.2]])

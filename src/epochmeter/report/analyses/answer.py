@@ -177,7 +177,7 @@ def analyze(
     """Return the answer; None if no configuration has a time; ValueError unless one has the baseline's values.
 
     Args:
-        failed: Configurations that did not complete, which are not suggested.
+        failed: Configurations that did not complete, which are neither predicted nor suggested.
     """
     ranked = ranked_costs(configurations)
     if not ranked:
@@ -192,7 +192,7 @@ def analyze(
         bottlenecks,
         key_shares(ranked),
         suggest_runs([*configurations, *failed], choices, bottlenecks),
-        predict(configurations, prior, criteria.next_runs) if criteria.predict else None,
+        predict(configurations, prior, criteria.next_runs, failed) if criteria.predict else None,
         None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
     )
 

@@ -34,7 +34,7 @@ from epochmeter.report.analyses.next_runs import command_line
 from epochmeter.report.analyses.prior import POWER_LIMIT, Column, Prior, mode_clocks, physical_keys, setting, to_grid
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
-from epochmeter.report.runs.run import NON_CONFIG_KEYS
+from epochmeter.report.runs.run import NON_CONFIG_KEYS, fingerprint
 from epochmeter.report.statistics import Estimate
 
 MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 6, 100
@@ -111,9 +111,14 @@ class NoPrediction:
 
 
 def predict(
-    configurations: Sequence[Configuration], prior: Prior | None = None, count_next: int = 3
-) -> Prediction | NoPrediction:
-    """Predict the configurations of the grid of varying keys that were not run, and suggest `count_next` of them."""
+    configurations: Sequence[Configuration], prior: Prior | None = None, count_next: int = 3,
+    failed: Sequence[Configuration] = (),
+) -> Prediction | NoPrediction:  # fmt: skip
+    """Predict the configurations of the grid of varying keys that were not run, and suggest `count_next` of them.
+
+    Args:
+        failed: Configurations that did not complete, which are not predicted.
+    """
     measured = costs(configurations)
     hosts = list(dict.fromkeys(cost.configuration.host or "unknown" for cost in measured))
     if len(hosts) > 1:
@@ -121,7 +126,7 @@ def predict(
     if len(measured) < MIN_CONFIGURATIONS:
         return NoPrediction("few", count=len(measured), needed=MIN_CONFIGURATIONS)
     columns, followers = _columns(measured)
-    missing = _not_run(measured, columns, followers)
+    missing = _not_run(measured, columns, followers, failed)
     if isinstance(missing, NoPrediction):
         return missing
     rows = [*zip(*columns.values(), strict=True), *missing]
@@ -150,7 +155,7 @@ def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:
     """
     overridden = dict.fromkeys(key for cost in measured for run in cost.configuration.runs for key in run.keys)
     others = varied([cost.configuration for cost in measured])
-    every = {key: tuple(setting(cost, key) for cost in measured) for key in (*overridden, *others)}
+    every = {key: tuple(setting(cost.configuration, key) for cost in measured) for key in (*overridden, *others)}
     varying = [key for key in overridden if key.partition(".")[0] not in IGNORED_KEYS and len(set(every[key])) > 1]
     groups = {key.partition(".")[0] for key in varying}
     keys = list(varying)
@@ -174,7 +179,7 @@ def _determine(leaders: Sequence[Column], column: Column) -> bool:
 
 
 def _not_run(
-    measured: Sequence[Cost], columns: Mapping[str, Column], followers: Followers
+    measured: Sequence[Cost], columns: Mapping[str, Column], followers: Followers, failed: Sequence[Configuration]
 ) -> list[tuple[str, ...]] | NoPrediction:
     """Return the points of the grid that were not run, with all power modes, or why nothing can be predicted."""
     keys, run = list(columns), set(zip(*columns.values(), strict=True))
@@ -192,6 +197,10 @@ def _not_run(
         ]
         room = (MOST_GRID - size) * len(choices[POWER_LIMIT]) // size
         choices[POWER_LIMIT] += random.Random(0).sample(others, min(room, len(others)))
+    groups = [key.partition(".")[0] for key in (*columns, *followers)]
+    fixed = {fingerprint(cost.configuration.job, groups) for cost in measured}
+    same = [entry for entry in failed if fingerprint(entry.job, groups) in fixed]
+    run |= {tuple(setting(entry, key) for key in keys) for entry in same}
     missing = [point for point in itertools.product(*choices.values()) if point not in run]
     return missing or NoPrediction("complete", keys)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from epochmeter.report.analyses.gaussian import Grid, encode
-from epochmeter.report.runs.configuration import group_repeats, groups, without_synthetic
+from epochmeter.report.runs.configuration import Configuration, group_repeats, groups, without_synthetic
 from epochmeter.report.runs.costs import HIGHEST, LIMIT, Cost, costs, positive_values
 from epochmeter.report.runs.filter import select
 from epochmeter.report.runs.run import Sweep
@@ -124,12 +124,12 @@ def mode_clocks(measured: Sequence[Cost]) -> dict[str, Sequence[float]]:
     modes = runs[0].mode_clocks
     if not modes or any(run.mode_clocks.keys() != modes.keys() for run in runs):
         return {}
-    return {**modes, **{setting(cost, POWER_LIMIT): _clocks(cost) for cost in measured}}
+    return {**modes, **{setting(cost.configuration, POWER_LIMIT): _clocks(cost) for cost in measured}}
 
 
-def setting(cost: Cost, key: str) -> str:
+def setting(configuration: Configuration, key: str) -> str:
     """Return a key's value as overridden, or else as configured."""
-    return cost.configuration.runs[0].keys.get(key) or cost.configuration.value(key)
+    return configuration.runs[0].keys.get(key) or configuration.value(key)
 
 
 def physical_keys(columns: Mapping[str, Column], has_modes: bool) -> list[str]:
