@@ -89,6 +89,14 @@ def test_unknown_metrics_are_absent_with_the_reason(analyzed, kineto):
     assert result["metrics"]["host_busy_fraction"] == pytest.approx(0.2)
 
 
+def test_occupancy_may_be_unknown_alone(analyzed, kineto):
+    for event in kineto.events:
+        event["args"].update({"blocks per SM": 0.5, "warps per SM": 4, "est. achieved occupancy %": 0})
+    result = analyzed(1.0)
+    assert (result["metrics"]["sm_efficiency"], "achieved_occupancy" in result["metrics"]) == (0.5, False)
+    assert result["missing"] == ["no occupancy: the trace of this device does not contain them"]
+
+
 def test_trace_without_steps_has_the_time_of_the_device_only(analyzed):
     result = analyzed(keeps=lambda event: not event["name"].startswith("ProfilerStep"))
     assert (result["attribution"], "kernels_per_step" in result["metrics"]) == (None, False)

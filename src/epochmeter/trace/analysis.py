@@ -41,7 +41,8 @@ RATIOS = {
     "untraced_step_s": ("untraced_s", "steps"),
 }
 """Metric -> its numerator and denominator."""
-MEANS = ("sm_efficiency", "achieved_occupancy", "launch_latency_s")
+ESTIMATES = {"sm_efficiency": "SM efficiency", "achieved_occupancy": "occupancy"}
+MEANS = (*ESTIMATES, "launch_latency_s")
 
 
 def analyze_run(folder: Path) -> dict[str, Any]:
@@ -114,8 +115,8 @@ def _missing(
     if not device:
         cause = f", although some were launched: {RESTRICTED}" if len(trace.where(Category.RUNTIME)) else ""
         yield f"no metrics of a GPU: the trace has no kernels{cause}"
-    elif "achieved_occupancy" not in device:
-        yield "no SM efficiency and occupancy: the trace of this device does not contain them"
+    elif unknown := [label for name, label in ESTIMATES.items() if name not in device]:
+        yield f"no {' and '.join(unknown)}: the trace of this device does not contain them"
     if attribution is None:
         yield "no metrics per step, and no time by module and operator: the trace has no ProfilerStep"
         return
