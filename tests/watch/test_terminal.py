@@ -146,8 +146,8 @@ def test_estimated_energy_of_a_sweep_is_marked(tmp_path):
 
 
 def test_long_keys_of_a_sweep_are_shortened_so_that_its_numbers_fit(tmp_path):
-    keys = ("batch", "dataset.preprocess", "optimizer.weight_decay")
-    texts = ["run", "batch", "dataset.p…", "optimizer…", "state", "time s", "stall", "energy J", "elapsed"]
+    keys = ("epochs", "dataset.preprocess", "optimizer.weight_decay")
+    texts = ["run", "epochs", "dataset.p…", "optimizer…", "state", "time s", "stall", "energy J", "elapsed"]
     for number in range(2):
         write_ended(tmp_path, number, 4.0, 10.0, **dict.fromkeys(keys, number))
     (header,) = [line for line in picture(tmp_path) if line.startswith("run ")]

@@ -200,6 +200,8 @@ def test_a_search_has_the_runs_that_it_plans_and_the_keys_that_differ_so_far(tmp
     assert (snapshot.counts, snapshot.fraction) == ({"completed": 1, "planned": 2}, 1 / 3)
     write_ended(tmp_path, 1, 5.0, 9.0, batch=16, epochs=6)
     assert [row.overrides for row in look(tmp_path).runs] == [{"batch": "8"}, {"batch": "16"}, {}]
+    write_run(tmp_path / "2", number=2)
+    assert look(tmp_path).remaining_s == 0, "it has taken longer than the completed runs"
 
 
 def test_a_sweep_that_no_process_continues_is_stalled_or_interrupted(tmp_path):
