@@ -45,6 +45,7 @@ def test_override_that_would_mislabel_the_run_is_refused():
     for choice, override, hint in (
         ("model=lenet", "model.name=resnet18", "use `model=resnet18`"),
         ("model=resnet18", "model.name=resnet34", "use `model=` with one of "),
+        ("model=resnet50", "model.architecture=resnet34", "use `model=` with one of "),  # by a file in its defaults
         ("model=torchvision", "model.architecture=resnet34", "use `model=` with one of "),
         ("dataset=jpeg", "++dataset.name=pets", "use `dataset=` with one of "),
     ):
