@@ -135,12 +135,12 @@ def test_rank_that_ended_is_not_waited_for_and_a_second_first_rank_is_refused(ra
 
 def test_process_that_measured_nothing_is_replaced_and_reasons_are_noted_once(ranks):
     reader = ranks.join(0, is_first=True)
-    reader.send(WindowOpening("epoch", 0, 8))
-    ranks.controller._receive_any(1.0)
     for reason in ("read ahead", "read ahead", "no step"):
         reader.send(NotMeasured(reason))
         ranks.controller._receive_any(1.0)
     assert ranks.controller.remarks == ["read ahead", "no step"]
+    reader.send(WindowOpening("epoch", 0, 8))
+    ranks.controller._receive_any(1.0)
     reader.close()
     ranks.controller._receive_any(1.0)
     ranks.send(ranks.join(0, is_first=True), window(10, 14))
