@@ -49,8 +49,8 @@ def finalizing(plan: Plan, outcome: RunResult, tracker: Tracker, terminal: Termi
         outcome.set_failed("exception", f"{type(error).__name__}: {error}")
     except (KeyboardInterrupt, SystemExit) as stop:
         outcome.set_stopped(stop)
-    terminal.window_closed()
     with deferred_signals() as signals:
+        terminal.window_closed()
         write_summary(plan, outcome)
         outcome.recorded = True
     if signals and outcome.stop is None:

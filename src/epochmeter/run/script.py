@@ -72,7 +72,6 @@ class ScriptProcess(WorkerProcess):
         self._is_recorded = False  # whether a window of the first rank was measured
         self._from_first_rank: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
         self._kinds: dict[Connection, str | None] = {}  # of the window that a rank closed last
-        self._is_window_open: dict[Connection, bool] = {}
         self._windows: list[tuple[int, str | None, protocol.RankWindow]] = []  # of other ranks, with rank and kind
         self._silent: set[tuple[int, str | None]] = set()  # ranks, and kinds of window, that are not waited for
 
@@ -93,8 +92,8 @@ class ScriptProcess(WorkerProcess):
             raise self._code_error(code, "the script")
         if self._attached and self._error:
             raise WorkerError("exception", self.remarks[-1]) if self.remarks else self._error
-        for connection, is_open in self._is_window_open.items():
-            if is_open and not connection.finished:
+        for connection in filter(None, (self._first, *self.others)):
+            if connection.is_in_window and not connection.finished:
                 self._note_loss(connection)
 
     def _receive_any(self, limit_s: float | None) -> bool:
@@ -119,7 +118,7 @@ class ScriptProcess(WorkerProcess):
         rank = self.others.get(connection)
         connection.finished = isinstance(message, LAST_MESSAGES)
         if isinstance(message, (protocol.WindowOpening, protocol.WindowClosed)):
-            self._is_window_open[connection] = isinstance(message, protocol.WindowOpening)
+            connection.is_in_window = isinstance(message, protocol.WindowOpening)
         match message:
             case protocol.Joined(sends_requests=False, rank=int(rank)):
                 self.others[connection] = rank
@@ -131,7 +130,6 @@ class ScriptProcess(WorkerProcess):
                 else:
                     self._first = connection
                     self.remarks.clear()  # reasons why an earlier process was not measured
-                    self._is_window_open.clear()
             case protocol.TraceFailed():
                 self.trace_error = message.reason
                 self._from_first_rank.append(message)
@@ -211,7 +209,10 @@ def clipped(window: protocol.RankWindow, first: protocol.RankWindow) -> protocol
 
 @contextmanager
 def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
-    """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the outcome."""
+    """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the outcome.
+
+    RuntimeError at the end of the block if nothing was measured, or not all of its GPUs.
+    """
     with passed_signals(repeated=plan.of_sweep) as pass_to, launch.listening_socket() as listener:
         agent = {
             "socket": listener.getsockname(),
