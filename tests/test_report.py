@@ -20,6 +20,7 @@ from epochmeter.report.charts import vega
 from epochmeter.report.output.report import print_analyses
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.process_identity import this_process
 
 ROOT = Path(__file__).parents[1]
 SWEEP = "2026-11-20_12-00-00-1a2b3c4d"
@@ -137,6 +138,13 @@ def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report
     assert "| 1 | - | its record cannot be read: JSONDecodeError" in output
     assert 'id="failures"' in (folder / "report.html").read_text()
     assert report("include=[failures]")[0] == 0
+
+
+def test_sweep_whose_first_run_is_running_is_reported_later(report, texts_only, tmp_path):
+    record = write(tmp_path / "multirun" / SWEEP, trained(0, 100.0))
+    (record.folder / "summary.json").unlink()
+    record.describe(record.job(), {**record.run(), **this_process()._asdict()})
+    assert report()[0].startswith("error: no run has completed yet\n  hint: ")
 
 
 def test_trace_of_a_run_is_printed_and_written_as_a_page_and_for_perfetto(report, tmp_path, monkeypatch):

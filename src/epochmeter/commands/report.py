@@ -78,6 +78,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.report.build import build_report
     from epochmeter.report.output.footprint_files import write_footprint_files
     from epochmeter.report.output.report import print_report, print_text, write_errors, write_report
+    from epochmeter.report.runs.run import RUNNING
 
     warn = partial(print_text, console, style="yellow")
     options = report_options(keys)
@@ -92,6 +93,8 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         written = write_report(content, folder, warn, artist)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
         show_files(written, folder, content.title, keys["tracking"], console)
+    if not content.runs and any(run.state == RUNNING for run in sweep.runs):
+        raise ValueError("no run has completed yet\n  hint: report later, or see the running one: python src/watch.py")
     if not content.runs:
         raise ValueError("no run is left to report. Correct the causes above, and run the sweep's command again.")
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
