@@ -157,24 +157,3 @@ def test_a_closed_reader_of_the_output_is_no_error(sources, arguments):
     shown = subprocess.run(command, cwd=sources, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(output)
     assert (shown.returncode, shown.stderr) == (128 + signal.SIGPIPE, "")
-
-
-@pytest.mark.system
-def test_the_controller_runs_without_torch(sources):
-    """Import all of the controller where torch cannot be imported; integrations are for a script's process."""
-    modules = [
-        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for name in sorted(CONTROLLER - ENTRIES)
-        if not name.endswith("__main__.py") and not name.startswith("epochmeter/integrations/")
-    ]
-    program = """
-import importlib, sys
-class Absent:
-    def find_spec(name, path, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Absent)
-[*map(importlib.import_module, sys.argv[1:])]
-"""
-    environment = {**os.environ, "PYTHONPATH": str(sources / "src")}
-    subprocess.run([sys.executable, "-c", program, *modules], env=environment, check=True, timeout=60)
