@@ -282,6 +282,20 @@ def test_steps_of_a_thread_that_trains_while_the_loop_waits_belong_to_the_pass(s
     assert script.windows == [("epoch", 0, 8)]
 
 
+def test_steps_of_a_thread_in_a_forked_process_leave_the_pass_of_its_parent(script, loader, monkeypatch):
+    for number, (inputs, _) in enumerate(script.batches(loader)):
+        script.model(inputs)
+        if number == 3:
+            with monkeypatch.context() as forked:
+                forked.setattr(module.os, "getpid", lambda: 0)
+                thread = threading.Thread(target=script.optimizer.step)
+                thread.start()
+                thread.join()
+        if number > 3:
+            script.optimizer.step()
+    assert (script.windows, script.connection.of(NotMeasured)) == ([("epoch", 0, 8)], [])
+
+
 def test_training_ends_an_evaluation_that_the_script_left_but_holds(script, loader):
     with torch.no_grad():
         held = script.batches(DataLoader(DATA))

@@ -259,6 +259,8 @@ class Agent:
 
     def _discard_read_ahead(self):
         """Discard a pass whose batches another thread requests; this one, which trains, is measured from now on."""
+        if self._pid != os.getpid():
+            return
         self.window.flaw, self.thread = READ_AHEAD, threading.get_ident()
         self.close()
         self.recorder.clock = self.recorder.device = None  # the other thread may still use this clock
