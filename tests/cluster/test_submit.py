@@ -64,10 +64,15 @@ def submit_all(cluster, log, launcher, scripts):
     return call
 
 
+def write_start(folder, **run):
+    """Write the record of a run that started."""
+    folder.mkdir(parents=True, exist_ok=True)
+    Record(folder).describe({}, {**RUN, **run})
+
+
 def write_end(task, state, **run):
     """Write the record of a run that ended."""
-    task.folder.mkdir(parents=True, exist_ok=True)
-    Record(task.folder).describe({}, {**RUN, **run})
+    write_start(task.folder, **run)
     Record(task.folder).write_summary({"state": state}, "of the node")
 
 
@@ -338,24 +343,31 @@ def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypa
         raise KeyboardInterrupt
 
     monkeypatch.setattr(submit, "submit_missing", interrupt)
+    monkeypatch.setattr(submit, "iter_ended", lambda *_: pytest.fail("waits for the jobs"))
     with pytest.raises(KeyboardInterrupt):
         run_on_cluster(tasks(1), log.sweep, WAITING, pytest.fail)
     assert "jobs may continue" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
-    ("stop", "canceled"), [(KeyboardInterrupt(), ["17_1"]), (SystemExit(1), ["17_1"]), (SystemExit(128 + 15), [])]
+    ("stop", "canceled", "later"),
+    [(KeyboardInterrupt(), ["17_1", "17_2"], [1]), (SystemExit(1), ["17_1", "17_2"], []), (SystemExit(143), [], [])],
 )
-def test_ctrl_c_and_errors_cancel_the_other_runs_and_signals_do_not(cluster, log, monkeypatch, stop, canceled):
+def test_ctrl_c_and_errors_cancel_the_other_runs_and_signals_do_not(cluster, log, monkeypatch, stop, canceled, later):
+    """After Ctrl-C, a run that has started is reported when it has ended."""
+    awaited = submitted(log, "17_0", "17_1", "17_2")
+    write_start(log.sweep / "1")
     cluster.set_job("17_0", "COMPLETED")
     cluster.set_job("17_1", "RUNNING")
-    monkeypatch.setattr(submit, "submit_missing", lambda *_: {0: "17_0", 1: "17_1"})
+    cluster.set_job("17_2", "PENDING")
+    monkeypatch.setattr(submit, "submit_missing", lambda *_: awaited)
     reported = []
 
     def report(number):
         reported.append(number)
-        raise stop
+        if number == 0:
+            raise stop
 
     with pytest.raises(type(stop)):
-        run_on_cluster(tasks(2), log.sweep, WAITING, report)
-    assert (reported, cluster.canceled) == ([0], canceled)
+        run_on_cluster(tasks(3), log.sweep, WAITING, report)
+    assert (reported, cluster.canceled) == ([0, *later], canceled)
