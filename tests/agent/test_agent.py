@@ -330,6 +330,14 @@ def test_pass_over_the_loader_of_the_pass_that_it_is_in_does_not_end_that_one(sc
     assert script.windows == [("epoch", 0, 8), ("epoch", 1, 8)]
 
 
+def test_second_pass_over_a_loader_does_not_replace_the_first_one_in_the_same_loop(script, loader):
+    for _ in range(2):
+        for (inputs, _), _ in zip(script.batches(loader), script.batches(loader), strict=True):
+            script.model(inputs)
+            script.optimizer.step()
+    assert script.windows == [("epoch", 0, 8), ("epoch", 1, 8)]
+
+
 def test_pass_whose_predecessor_was_left_and_is_released_is_complete(script, loader):
     for _ in range(2):
         batches = script.batches(loader)  # the earlier one is released afterwards
@@ -527,14 +535,19 @@ def test_pass_continues_after_errors_that_the_script_ignores_and_waits_for_them_
 
 
 def test_error_of_the_dataset_ends_the_pass_also_while_the_script_handles_it(script, loader):
-    batches = script.batches(DataLoader([*DATA[:8], None], batch_size=2))
+    damaged = DataLoader([*DATA[:8], None], batch_size=2)
     try:
-        for inputs, _ in batches:
-            script.model(inputs)
-            script.optimizer.step()
+        script.train(damaged)
     except TypeError:
-        script.train(loader)
-    assert script.windows == [("epoch", 0, 4), ("epoch", 1, 8)]
+        assert script.windows == [("epoch", 0, 4)], "although the error's traceback exists"
+        held = script.batches(damaged)
+    for _ in range(4):
+        script.model(next(held)[0])
+        script.optimizer.step()
+    with pytest.raises(TypeError):
+        next(held)
+    script.train(loader)
+    assert script.windows == [("epoch", 0, 4), ("epoch", 1, 4), ("epoch", 2, 8)]
 
 
 def test_reason_is_sent_if_nothing_was_measured(script, loader):
