@@ -373,6 +373,16 @@ def test_iterator_of_a_complete_pass_ends_also_after_an_evaluation(script, loade
     assert script.windows == [("epoch", 0, 8), ("val", 0, 8), ("epoch", 1, 8), ("val", 1, 8)]
 
 
+def test_evaluation_ends_a_held_pass_without_a_step_on_its_last_batch(script, loader):
+    held = script.batches(loader)
+    for number in range(STEPS):
+        script.model(next(held)[0])
+        if number == 3:
+            script.optimizer.step()
+    script.evaluate(DataLoader(DATA))
+    assert script.windows == [("epoch", 0, 8), ("val", 0, 16)]
+
+
 @pytest.mark.parametrize("steps_per_batch", [1, 2])
 def test_time_after_the_last_optimizer_step_of_a_held_pass_is_overhead(script, loader, steps_per_batch):
     held, computed_s = script.batches(loader), 0.0
