@@ -197,7 +197,10 @@ MUTANTS = [
     ),
     Mutant("report/runs/filter.py", "reasons.keys() - set(include) or", "False or"),
     Mutant(
-        "report/analyses/best.py", "criteria.max_slowdown * fastest.time_s", "criteria.max_slowdown * group[0].time_s"
+        "report/analyses/best.py",
+        "criteria.max_slowdown * fastest.time_s",
+        "criteria.max_slowdown * group[0].time_s",
+        "report/analyses/test_answer.py",
     ),
     Mutant("report/analyses/stalls.py", "stall.value < -neglected_s and", "False and"),
     Mutant("report/analyses/gate.py", "elif within <= ALPHA:", "elif violation > ALPHA:"),
