@@ -153,7 +153,7 @@ class Agent:
         return self.guarded(self._open, window.limit, window.loader, window.limit, is_partial=True)
 
     def replace_pass(self, outer, trained):
-        """Return a window for a pass over the loader of a pass that the script left, with `trained` training steps."""
+        """Close `outer`, which the script left after `trained` training steps; return the window of a new pass."""
         if outer is self.window:
             outer.training_steps = trained
             self.close(outer)
@@ -228,7 +228,7 @@ class Agent:
                 return None
         self._discard_counted()
         if self.window is not None:
-            # Lightning keeps the iterator of an evaluation before training, other scripts that of a first batch.
+            # Lightning keeps the iterator of an evaluation before training; some scripts keep the one of a first batch.
             window, has_gradients = self.window, torch.is_grad_enabled()
             is_evaluation = window.loader() is loader and not (window.training_steps or has_gradients)
             is_over = window.is_complete() and not (has_gradients and window.is_before_last_step())
@@ -258,7 +258,7 @@ class Agent:
         window.batches += 1
 
     def _discard_read_ahead(self):
-        """Discard a pass whose batches another thread requests; this one, which trains, is measured from now on."""
+        """Discard a pass whose batches another thread requests; measure this training thread from now on."""
         if self._pid != os.getpid():
             return
         self.window.flaw, self.thread = READ_AHEAD, threading.get_ident()

@@ -122,12 +122,12 @@ class MeasuredIterator(LoaderIterator):
 class InnerIterator(MeasuredIterator):
     """Iterator over a loader within a pass over another one, which it notifies of requests.
 
-    `outer` is the window of an earlier pass over the same loader, else None. This pass is measured instead of that one
-    as soon as that one has ended, or the script has trained on a batch of this one and requests the next.
+    `outer` is the window of an earlier pass over the same loader, else None. It is replaced by a window of this pass if
+    the earlier pass has ended, or if the script has trained on a batch of this pass and requests the next batch.
     """
 
-    _step = None  # that of the other pass at the last request
-    _trained = None  # number of its training steps then; None before the first request
+    _step = None  # step of the outer pass at the last request
+    _trained = None  # training steps of the outer pass at the last request; None before the first request
 
     def __init__(self, agent, iterator, outer):
         super().__init__(agent, None, iterator)

@@ -33,7 +33,7 @@ class SubmissionLog:
         self.sweep = sweep
         self.folder = (sweep / SUBMISSIONS_FILE).parent  # also has the output of the jobs
         plain = re.sub(r"[^\w.-]", "_", sweep.name)
-        # Of the jobs in Slurm, which separates names by commas. Another project may have a sweep of the same name.
+        # Name of the jobs in Slurm, without commas, which separate names. Other projects may have a sweep of this name.
         self.name = f"epochmeter-{plain}-{hash_value(str(sweep.resolve()))[:8]}"
 
     def __getitem__(self, number: int) -> Submission:

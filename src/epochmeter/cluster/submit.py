@@ -74,7 +74,7 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
 
 
 def sbatch_options(device_keys: Mapping[str, Any], launcher: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of sbatch, of which a device's take precedence; ValueError if one has several values."""
+    """Return the options of sbatch; the device's take precedence. ValueError if an option has several values."""
     for key, (kind, example) in SEVERAL_VALUES.items():
         if not isinstance(launcher[key] or kind(), kind):
             hint = f"give it as in `'hydra.launcher.{key}={example}'`"

@@ -101,6 +101,7 @@ def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Call
 
 
 def is_override(argument: str) -> bool:
+    """Return whether a command-line argument is an override, such as `key=value` or `~key`."""
     return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
 
 

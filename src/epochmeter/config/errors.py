@@ -35,7 +35,7 @@ def input_error(what: str, hint: str) -> InputError:
 
 
 def yaml_problem(error: MarkedYAMLError) -> Problem:
-    """Return the problem of a file that is not valid YAML, with its place."""
+    """Return the problem of a file that is not valid YAML, with the position of the error."""
     mark = error.problem_mark or error.context_mark
     where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else "a YAML file"
     hint = "fix the YAML; indent with spaces, not tabs"

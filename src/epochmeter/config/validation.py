@@ -68,7 +68,7 @@ def is_finite(value: object) -> bool:
 
 
 def is_patterns(value: object) -> bool:
-    """Return whether a value is a mapping to valid regular expressions."""
+    """Return whether a value is a mapping whose values are valid regular expressions."""
     try:
         return isinstance(value, Mapping) and all(map(re.compile, value.values()))
     except (re.error, TypeError):

@@ -36,7 +36,7 @@ def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: C
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, which all users share; not by a link, which would let another user truncate any file."""
+    """Open the lock file, which all users share; links are refused, as a link may point to any file of this user."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:  # with fs.protected_regular, sticky folders refuse O_CREAT for another user's file
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)

@@ -16,7 +16,7 @@ ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT", GONE,
 )  # fmt: skip
-"""A job in any other state, also in one of a newer Slurm, may still run or start."""
+"""A job in any other state, including states of newer versions of Slurm, may still run or start."""
 
 
 class SlurmJob(NamedTuple):
@@ -24,7 +24,7 @@ class SlurmJob(NamedTuple):
 
     job_id: str
     state: str
-    node: str = ""  # empty until it has one
+    node: str = ""  # empty until Slurm assigns one
     reason: str = ""
 
     @property

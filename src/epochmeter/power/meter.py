@@ -106,7 +106,7 @@ class Meter:
                 joules[name] = counter.read()
                 self._reported.discard(name)
             except (OSError, ValueError) as error:
-                if name not in self._reported:  # at the borders of each window
+                if name not in self._reported:  # once, not at each border of a window
                     log.warning("cannot read the energy of %s: %s", name, error)
                 self._reported.add(name)
         return joules

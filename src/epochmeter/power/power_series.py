@@ -101,7 +101,7 @@ class PowerSeries:
         self._total = tuple(total)
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
-        self._readings: list[tuple[int, int]] = []  # times of energy readings, and of the last sample in each of them
+        self._readings: list[tuple[int, int]] = []  # time of each energy reading, and of the last sample in it
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._integrators}
         self._drained_count = 0  # samples at the start that were drained and are kept as context
@@ -208,7 +208,7 @@ class PowerSeries:
         return random_j + step_w / 2 * (closed_s - opened_s), structure_j
 
     def _correction_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, reading_ns: tuple[int, int]) -> float:
-        """What to add to the joules of a reading: correction of the sensor's delay and of the extrapolation."""
+        """Return the joules to add to a reading: corrections of the sensor's delay and of the extrapolation."""
         good = np.isfinite(watts)
         delay_s = self.domains[name].response.resolved(self._renewal_s).delay_s
         read_s, last_s = (moment_ns * NANOSECOND for moment_ns in reading_ns)

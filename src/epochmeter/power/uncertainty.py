@@ -124,8 +124,8 @@ def interior_j(
 ) -> tuple[float, float]:
     """Return the half-width of the 95 % interval of a window's energy from all causes, and from missed power.
 
-    Structure that samples before the window show may be in the window too. The readings of the window are those between
-    `opened_s` and `closed_s`, later by the mean delay.
+    Structure that samples before the window show may be in the window too. Readings belong to the window if they are
+    between its borders, both moved by the mean delay of the sensor.
     """
     if len(times_s) < 3:
         return 0.0, 0.0
@@ -225,9 +225,9 @@ def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: 
 
 
 def correction_j(times_s: np.ndarray, watts: np.ndarray, read_s: float, last_s: float, delay_s: float) -> float:
-    """Correct a reading of the energy: it ends `delay_s` later, and power is not that of the last sample before it.
+    """Return the joules to add to an energy reading: corrections of the sensor's delay and of the extrapolation.
 
-    `last_s` is the time of that sample. Another sample may have been taken before `read_s` but added after the reading.
+    Power was extrapolated from the sample at `last_s`. A later sample may have been added after the reading.
     """
     last = int(np.searchsorted(times_s, last_s, side="right")) - 1
     if last < 0:

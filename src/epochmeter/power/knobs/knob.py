@@ -38,7 +38,7 @@ class Knob(Protocol):
     devices: Sequence[str] = ()  # identifiers, if a machine may have several
     files: Sequence[Path] = ()  # the kernel's files that a change writes
     commands: Sequence[Sequence[str]] = ()  # those that sudo runs; none if a rule for them would grant all rights
-    query: Sequence[str] = ()  # a harmless command of the program that sets it; none if only files are written
+    query: Sequence[str] = ()  # a command that only reads the setting; none if there is no program for it
     by_jtop: bool = False  # whether jtop's service changes it for the members of its group
     pending: bool = False  # whether a change was requested that cannot be read back yet, and may still take effect
 

@@ -51,7 +51,7 @@ def root_permission(knob: Knob) -> tuple[str, str | None]:
 
 
 def sudo_permission(knob: Knob) -> bool:
-    """Whether sudo runs the commands that change a setting without a password; its own list includes others as well."""
+    """Whether sudo runs the commands that change a setting without a password; `sudo -l` also lists others."""
     if not knob.query:
         return all(map(privilege.may_write, knob.files))
     try:

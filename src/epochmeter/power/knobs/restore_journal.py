@@ -93,7 +93,7 @@ class RestoreJournal:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the journal: no two processes change or restore a setting at once. RuntimeError without its folder."""
+        """Lock the journal, so that one process at a time changes or restores settings; RuntimeError if that fails."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             descriptor = lock_folder(self.folder)

@@ -240,10 +240,10 @@ def ask_zeusd(index: int = 0, watts: float | None = None) -> None:
         names = [gpu.get("model") for gpu in nvml.list_gpus()]
         if {gpu.id: gpu.name for gpu in client.gpus} != dict(enumerate(names)):
             raise OSError(
-                f"zeusd has {len(client.gpus)} GPUs, but this process has access to {len(names)} or to others: give it "
-                "access to all GPUs of the host, and select some with CUDA_VISIBLE_DEVICES"
+                f"zeusd has {len(client.gpus)} GPUs, but this process has access to {len(names)} or to others: "
+                "give the process access to all GPUs of the host, and select GPUs with CUDA_VISIBLE_DEVICES"
             )
         if watts is not None:
             client.set_power_limit([index], round(watts * 1000))
-    except (ZeusBaseError, HTTPError, ValueError, LookupError, TypeError) as error:  # another version may send anything
+    except (ZeusBaseError, HTTPError, ValueError, LookupError, TypeError) as error:  # of another version of zeusd
         raise OSError(f"zeusd: {error}") from error

@@ -19,8 +19,8 @@ from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.001  # update period of a counter
 MAX_INTERVAL_S = 20.0
-"""Longest mean interval of readings; single ones last up to 1.5 times that. The smallest counters overflow at 65 kJ, so
-no overflow is missed below 2 kW."""
+"""Longest mean interval of readings; single intervals are up to 1.5 times as long. The smallest counters overflow at
+65 kJ, so no overflow is missed below 2 kW."""
 MIN_INTERVAL_S = 0.005
 """Shortest time between readings that give power: over less, one counter update is more than a fifth of the power."""
 MAX_READ_S = 0.001  # longest duration of a reading; a longer one means that the thread was interrupted
