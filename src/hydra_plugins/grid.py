@@ -31,7 +31,7 @@ from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
 class ProjectSweeper(BasicSweeper):
     """Hydra's sweeper, with a fast loader for many configurations; the base of the sweepers."""
 
-    config: Any  # set by `setup`, as the next ones
+    config: Any  # set by `setup`, like the next two attributes
     hydra_context: Any
     launcher: Any
 

@@ -249,7 +249,7 @@ def test_pass_whose_batches_another_thread_requests_is_discarded_and_later_steps
     assert script.connection.of(NotMeasured) == [NotMeasured(READ_AHEAD), partless]
 
 
-def test_pass_that_a_thread_makes_ahead_of_training_is_discarded_and_later_steps_are_counted(script, loader):
+def test_pass_that_a_thread_reads_ahead_is_discarded_and_later_steps_are_counted(script, loader):
     script.agent.counts_steps = True
 
     def put_all():
@@ -317,7 +317,7 @@ def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(sc
     assert [len(list(batches)) for batches in held] == [STEPS - 3] * 2
 
 
-def test_pass_over_the_loader_of_the_pass_that_it_is_in_does_not_end_that_one(script, loader):
+def test_pass_within_a_pass_over_the_same_loader_does_not_end_the_outer_pass(script, loader):
     for _ in range(2):
         for number, (inputs, _) in enumerate(script.batches(loader)):
             next(iter(script.batches(loader)))

@@ -53,7 +53,7 @@ class Page:
 
     @property
     def values(self) -> Any:
-        """All numbers of its results, one dataclass or a list of them, for the JSON file."""
+        """All numbers of `results`, which is one dataclass or a list of them, for the JSON file."""
         return list(map(_values, self.results)) if isinstance(self.results, list) else _values(self.results)
 
 

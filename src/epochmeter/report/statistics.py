@@ -22,7 +22,7 @@ Values = Sequence[Sequence[float]]
 Samples = Mapping[str, Sequence[float]]
 """A value per run of each configuration, or by condition."""
 Rounds = Sequence[Hashable | None]
-"""The round of each run, of several sweeps with the sweep as first item; None if its repeats are not rounds."""
+"""The round of each run, as a tuple (sweep, number) to distinguish sweeps; None if the repeats are not rounds."""
 MIN_EFFECT = 0.02
 """Smallest relative difference of a time, an energy or a size that matters."""
 ALPHA = 0.05

@@ -32,10 +32,10 @@ mean must be more than this fraction, and more than this number of standard devi
 
 
 class Measured(NamedTuple):
-    """Steps, time and energy of a probe: the sums over its pieces, which lie in one or several windows.
+    """Steps, time and energy of a probe: the sums over its pieces, which are in one or several windows.
 
-    The uncertainty is the root of the sum of the squares. That of a piece is due to its borders and to power between
-    the samples, and is therefore independent from piece to piece.
+    The uncertainties of pieces are independent, as their causes are the borders of a piece and power between samples.
+    The uncertainty of a probe is therefore the square root of the sum of their squares.
     """
 
     steps: int = 0
@@ -179,9 +179,9 @@ class LimitProbing:
         return (at_ns - self._changed_ns) * NANOSECOND >= SETTLE_S
 
     def _probe_until(self, reading: Reading, steps: int) -> Measured:
-        """Return the probe with the piece from its beginning to a reading; empty if a reading failed: it begins again.
+        """Return the probe with its current piece up to a reading; empty if a reading failed: the probe then restarts.
 
-        The piece continues, since a border adds uncertainty.
+        The current piece is not closed, as each border adds uncertainty.
         """
         assert self._begin
         before, begin_steps = self._begin

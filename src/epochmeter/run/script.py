@@ -211,7 +211,7 @@ def clipped(window: protocol.RankWindow, first: protocol.RankWindow) -> protocol
 def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
     """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the outcome.
 
-    RuntimeError at the end of the block if nothing was measured, or not all of its GPUs.
+    RuntimeError at the end of the block if nothing was measured, or if a GPU of the script is not metered.
     """
     with passed_signals(repeated=plan.of_sweep) as pass_to, launch.listening_socket() as listener:
         agent = {

@@ -57,7 +57,7 @@ class Connection:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid: int = struct.unpack("3i", credentials)[0]  # 0 if it is in another PID namespace
         self.finished = False
-        self.is_in_window = False  # of a script's process
+        self.is_in_window = False  # whether a script's process has an open window
         self._unread = b""
 
     def messages(self) -> list[Message]:

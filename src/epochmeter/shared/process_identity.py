@@ -68,7 +68,7 @@ def is_alive(process: Process) -> bool:
 
 
 def has_exited(pid: int) -> bool:
-    """Whether a process of this PID namespace has ended, or is about to: a connection that it closes is its last."""
+    """Whether a process of this PID namespace has ended or is ending; the kernel then closes its connections."""
     try:
         stat = _stat(pid)
     except OSError:

@@ -243,7 +243,7 @@ def earlier_points(folder: Path, spec: SearchSpec) -> dict[int, Point | None]:
 
 
 def planned_runs(spec: SearchSpec, earlier: Mapping[int, Point | None]) -> int:
-    """Return the number of runs of a search with all trials, including those outside the space."""
+    """Return the number of runs of a search after all trials, including earlier runs outside the search space."""
     points = {point for point in earlier.values() if point}
     return max(earlier, default=-1) + 1 + int(max(0, min(spec.trials, spec.size) - len(points)))
 

@@ -24,8 +24,8 @@ def stretches(trace: Trace, groups: Sequence[Ints], times_ns: Sequence[int] = ()
     """Divide the time at the starts and ends of all events in groups of events, and at further times.
 
     Returns:
-        Starts and lengths of the stretches of time in ns, of which the last has no length; and for each group, in
-        which stretches one of its events runs.
+        Starts and lengths of the stretches of time, in ns; the length of the last stretch is 0. For each group, a mask
+        of the stretches in which an event of the group runs.
     """
     edges_ns = [times_ns[group] for group in groups for times_ns in (trace.start_ns, trace.end_ns)]
     start_ns = np.unique(np.concatenate([*edges_ns, np.array(times_ns, np.int64)]))

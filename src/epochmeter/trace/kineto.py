@@ -90,8 +90,8 @@ class Trace:
     sequence: Ints  # autograd's, shared by a forward operator and its backward node
     blocks_per_sm: Floats  # thread blocks of the kernel per streaming multiprocessor (SM)
     occupancy: Floats
-    """Achieved occupancy as estimated by Kineto, a fraction. It is unknown if Kineto estimates 0 for a kernel that must
-    have more, as most with tensor cores, which enlarge their shared memory."""
+    """Achieved occupancy as estimated by Kineto, a fraction. NaN if Kineto reports 0 although the number of warps
+    excludes it, as for kernels that enlarge their shared memory (most kernels with tensor cores)."""
     left_out: dict[str, int]  # number of events by reason
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:

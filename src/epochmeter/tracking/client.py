@@ -31,8 +31,8 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # publishing again later is the retry
 }
 TIMEOUT_S, LONG_TIMEOUT_S = 2, 30  # timeout of a call to a server, in seconds: during a run, and while a person waits
-REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # MLflow's variable for it
-USERS_TIMEOUT_S = os.environ.get(REQUEST_TIMEOUT)
+REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # MLflow's environment variable for this timeout
+USERS_TIMEOUT_S = os.environ.get(REQUEST_TIMEOUT)  # as set by the user; None: not set
 
 
 class Store(NamedTuple):

@@ -52,7 +52,7 @@ OTHER_LINES = 17  # lines of a sweep's picture that are not in its table
 OTHER_COLUMNS = 60  # columns of a progress bar's line that are not the bar
 CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 MIN_KEY_WIDTH, MAX_KEY_WIDTH, GAP = 6, 20, "  "
-"""Widths of a column of the user's values in the table of a sweep, and the space between columns."""
+"""Widths in characters of a column of the user's values in the table of a sweep, and the space between columns."""
 ENERGY_TITLE, ESTIMATE_TITLE = "energy J", "estimated J"
 MAX_WARNINGS, MAX_REASONS = 5, 4
 GAUGES: Mapping[str, Callable[[float], str]] = {

@@ -81,7 +81,7 @@ class Answer:
     def by_workload(self) -> dict[str, list[Best]]:
         """The fastest and the least energy of each model and dataset; empty if all configurations have the same.
 
-        Costs are up to the target if all configurations of a model and dataset have the same.
+        Costs are up to the quality target if all configurations of a model and dataset have the same target.
         """
         ranked = [cost.configuration for cost in self.costs]
         groups = grouped(ranked, lambda configuration: configuration.named(("model", "dataset")))
@@ -94,6 +94,7 @@ class Answer:
 
     @cached_property
     def time_ratios(self) -> Ratios:
+        """Ratios of the times of the ranked configurations."""
         return Ratios({cost.configuration: cost.times_s for cost in self.costs})
 
     @cached_property

@@ -39,7 +39,7 @@ def suggest_runs(
     """Suggest runs that may be faster, then some that may need less energy; none for scripts of unknown keys.
 
     Args:
-        configurations: All that were tried, also those that failed.
+        configurations: All configurations that were started, including those that failed.
     """
     if any(map(_script, configurations)):
         return []
@@ -59,7 +59,7 @@ def suggest_runs(
 
 
 def command_line(configuration: Configuration, changed: Mapping[str, str]) -> str:
-    """Return the shell command of a configuration with some keys changed, also of a measured script."""
+    """Return the shell command of a configuration, or of a measured script, with some keys changed."""
     added = {key.lstrip("+"): key for key in configuration.runs[0].added}
     overrides = configuration.runs[0].keys.items()
     keys = {**{key: value for key, value in overrides if key.partition(".")[0] not in OWN}, **changed}

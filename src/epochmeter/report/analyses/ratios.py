@@ -38,7 +38,7 @@ class Ratios:
     def repeats(
         self, above: Configuration, below: Configuration, critical_value: Callable[[float], float], bound: float = 1.0
     ) -> int | None:
-        """Return the runs of each that probably show that their ratio is not `bound`; None if not known or too many."""
+        """Return the runs per configuration that probably show a ratio other than `bound`; None: unknown, too many."""
         ends = self.places[above], self.places[below]
         counts = [fit.repeats(*ends, critical_value, math.log(bound)) for fit in self.fits]
         return None if None in counts else max(filter(None, counts))

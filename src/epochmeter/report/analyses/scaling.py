@@ -74,7 +74,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A configuration without a run on one device of its host with any of the `batches`; `devices` None: not known."""
+    """A configuration that has no run on one device of its host with any of `batches`; `devices` None: not known."""
 
     title: str
     strategy: str

@@ -14,7 +14,7 @@ from epochmeter.results.sweep_files import SEARCH_FILE
 from epochmeter.shared.atomic_files import read_json
 
 OF_ENERGY = re.compile("_js?$|power_(mean|peak)_w$|co2e|cost")
-"""Names of metrics that depend on the parts of the machine that are measured."""
+"""Pattern of the names of metrics of energy, power, carbon and cost; they must cover the same parts."""
 
 
 @dataclass(frozen=True)
