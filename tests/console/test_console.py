@@ -129,7 +129,7 @@ def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_com
     assert printed[-1].startswith("REHEARSAL")
 
 
-def test_text_is_printed_as_it_is(capsys):
+def test_emoji_codes_and_markup_in_a_text_are_printed_unchanged(capsys):
     Terminal().info("train.py:100: no key [red]")
     assert capsys.readouterr().out == "train.py:100: no key [red]\n"
 

@@ -60,7 +60,7 @@ class SimulatedGpu:
 
 
 class FailingGpu(SimulatedGpu):
-    """Every third reading of its energy fails, beginning with the first one."""
+    """A GPU of which every third energy reading fails, beginning with the first one."""
 
     def __init__(self):
         super().__init__()
@@ -72,7 +72,7 @@ class FailingGpu(SimulatedGpu):
 
 
 class StuckGpu(SimulatedGpu):
-    """Its counter does not advance."""
+    """A GPU whose energy counter does not advance."""
 
     def read(self):
         return super().read()._replace(joules={"gpu": 7.0})

@@ -24,7 +24,7 @@ NSYS_REPORT = "nsight"  # report of Nsight Systems, without the suffix, which de
 
 
 def finish_trace(messages: Iterator[Message], plan: Plan, meter: Meter) -> list[str]:
-    """Record the power of the profiler's trace; return why there is no trace, which does not fail the run."""
+    """Record the power of the profiler's trace; return notes on failures, which do not fail the run."""
     notes = []
     try:
         for message in messages:
