@@ -34,7 +34,8 @@ def driver_permission() -> tuple[str, str | None]:
         try:
             ask_zeusd()
         except OSError as error:
-            return "", f"start zeusd with gpu-control on the host ({error})"
+            cause, _, remedy = str(error).partition("\nhint: ")
+            return "", f"{remedy} ({cause})"
         return "by zeusd", None
     if privilege.has_capability(privilege.CAP_SYS_ADMIN):
         return "as root", None

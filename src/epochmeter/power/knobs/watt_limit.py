@@ -21,6 +21,7 @@ LIMITS, ROUND_W = 8, 5.0
 """Steps between the lowest and the highest limit of a search, and the watts of which each step is a multiple."""
 LOWEST_FRACTION = 0.4  # lowest limit of a search, as a fraction of the highest, if the device does not report it
 ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")  # the environment variables that name zeus's service
+START_ZEUSD = "\nhint: start zeusd with gpu-control on the host"
 ZEUSD_HINT = f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD_VARIABLES)}"
 
 
@@ -224,7 +225,8 @@ def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
 def ask_zeusd(index: int = 0, watts: float | None = None) -> None:
     """Set the limit of a GPU, by its index in PCI order, through zeusd. Without `watts`, only check the permission.
 
-    Raises OSError if zeusd does not answer, refuses, or has other GPUs: an index would then select another GPU.
+    Raises OSError with a hint if zeusd does not answer, refuses, or has other GPUs: an index would then select another
+    GPU.
     """
     try:
         from httpx import HTTPError
@@ -236,14 +238,14 @@ def ask_zeusd(index: int = 0, watts: float | None = None) -> None:
         # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
         client = ZeusdClient(ZeusdConfig.from_env())
         if not client.can_control_gpu:
-            raise OSError(f"zeusd: {client.auth_error or 'it was started without gpu-control'}")
+            raise OSError(f"zeusd: {client.auth_error or 'it was started without gpu-control'}{START_ZEUSD}")
         names = [gpu.get("model") for gpu in nvml.list_gpus()]
         if {gpu.id: gpu.name for gpu in client.gpus} != dict(enumerate(names)):
             raise OSError(
-                f"zeusd has {len(client.gpus)} GPUs, but this process has access to {len(names)} or to others: "
-                "give the process access to all GPUs of the host, and select GPUs with CUDA_VISIBLE_DEVICES"
+                f"zeusd has {len(client.gpus)} GPUs, but this process has access to {len(names)} or to others\n"
+                "hint: give the process access to all GPUs of the host, and select GPUs with CUDA_VISIBLE_DEVICES"
             )
         if watts is not None:
             client.set_power_limit([index], round(watts * 1000))
     except (ZeusBaseError, HTTPError, ValueError, LookupError, TypeError) as error:  # of another version of zeusd
-        raise OSError(f"zeusd: {error}") from error
+        raise OSError(f"zeusd: {error}{START_ZEUSD}") from error
