@@ -96,7 +96,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
         raise ValueError("no run has completed yet\n  hint: report later, or see the running one: python src/watch.py")
     if not content.runs:
-        raise ValueError("no run is left to report\n  hint: correct the causes above, then run the sweep's command again")
+        raise ValueError("no run is left to report\n  hint: correct the causes above, then run the sweep again")
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
 
 
