@@ -133,6 +133,16 @@ def test_rank_that_ended_is_not_waited_for_and_a_second_first_rank_is_refused(ra
     assert ranks.controller.remarks == [script.ANOTHER_PROCESS]
 
 
+def test_messages_that_arrive_with_the_first_one_of_a_refused_process_are_dropped(ranks):
+    first = ranks.join(0, is_first=True)
+    with closing(UnansweredConnection(ranks.listener.getsockname(), 0, True)) as second:
+        second.send(Built({}, {}))
+        for _ in ("accept", "Joined and Built"):
+            ranks.controller._receive_any(1.0)
+        ranks.send(first, window(10, 14))
+        assert isinstance(next(ranks.messages), WindowClosed)
+
+
 def test_process_that_measured_nothing_is_replaced_and_reasons_are_noted_once(ranks):
     reader = ranks.join(0, is_first=True)
     for reason in ("read ahead", "read ahead", "no step"):

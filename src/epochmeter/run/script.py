@@ -105,7 +105,8 @@ class ScriptProcess(WorkerProcess):
             self._accept(self._listener)
             self._open.append(self._connections[-1])
         for connection, message in self._receive(readable, self._open):
-            self._sort(connection, message)
+            if connection in self._open:  # it was not refused by an earlier one of these messages
+                self._sort(connection, message)
         for connection in (item for item in readable if item not in self._open):
             is_measured = connection is self._first or connection in self.others
             if is_measured and not connection.finished and not has_exited(connection.pid):
