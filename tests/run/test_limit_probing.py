@@ -128,7 +128,7 @@ class SimulatedRun:
                         probing.progress(step)
                 probing.close_window(self.gpu.read(), announced)
                 metrics = {"epoch/e2e_s": self.gpu.now_s - opened_s, "epoch/steps": steps}
-                marks.append(probing.measured({"window": "epoch", "metrics": metrics}))
+                marks.append(probing.measured({"window": "epoch", "epoch": epoch, "metrics": metrics}))
                 # A script's evaluation is known at its end only.
                 probing.open_window(WindowOpening("epoch", epoch, 3), self.gpu.read())
                 self.gpu.now_s += 30.0
@@ -255,6 +255,13 @@ def test_limits_are_probed_again_when_due_or_when_the_step_time_shifts(run, auto
     assert marks[0]
     assert any(not before and after for before, after in itertools.pairwise(marks))
     assert simulated.search["chosen"]
+
+
+def test_limits_are_not_probed_again_if_only_the_last_epoch_follows(run):
+    simulated = run(SimulatedGpu(), epochs=3, recheck_epochs=1)
+    assert simulated.train(2000) == [{"warmup": True}, {}, {}]
+    assert len(simulated.run["power_limit_search"]) == 1
+    assert simulated.limits_at_start == ["250 W", "150 W", "150 W"]
 
 
 def test_energy_that_is_not_measured_is_refused_unless_time_is_minimized(run):

@@ -110,7 +110,10 @@ class LimitProbing:
             self._keep_last_epoch(closed.epoch + 1)
 
     def measured(self, window: Mapping[str, Any]) -> dict[str, bool]:
-        """Return the mark of an epoch in which limits were probed; search again if a measured one has shifted."""
+        """Return the mark of an epoch in which limits were probed; search again if a measured one has shifted.
+
+        Before and after the last epoch, which keeps the chosen limit, there is no further search.
+        """
         if window["window"] != "epoch":
             return {}
         if self._is_probing_epoch:
@@ -118,7 +121,8 @@ class LimitProbing:
         metrics = window["metrics"]
         self._epochs_step_s.append(metrics["epoch/e2e_s"] / max(1, metrics["epoch/steps"]))
         is_due = self._auto.recheck_epochs is not None and len(self._epochs_step_s) >= self._auto.recheck_epochs
-        if is_due or is_shifted(self._epochs_step_s):
+        is_ending = not self._plan.job.measure.command and window["epoch"] >= self._plan.job.epochs - 2
+        if not is_ending and (is_due or is_shifted(self._epochs_step_s)):
             reason = "`auto.recheck_epochs`" if is_due else "the time per step shifted"
             self._terminal.info(f"Searching for the best power limit again: {reason}.", style="dim")
             self._start_search(self._limit)
