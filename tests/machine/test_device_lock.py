@@ -81,6 +81,12 @@ def test_lock_file_is_writable_by_all_users_and_its_folder_is_the_same_for_all_u
         os.umask(umask)
 
 
+def test_closed_terminal_while_waiting_is_no_error_of_the_lock(tmp_path):
+    with another_process_holds(tmp_path, "gpu"), pytest.raises(BrokenPipeError):  # noqa: SIM117
+        with device_lock.lock_devices(["gpu"], str(tmp_path), "me", Mock(side_effect=BrokenPipeError)):
+            pass
+
+
 def test_refused_lock_is_an_error_with_a_hint_and_a_link_is_not_followed(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("another user's")
     (tmp_path / "epochmeter-cpu.lock").symlink_to("file")

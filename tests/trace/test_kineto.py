@@ -94,6 +94,7 @@ def test_bad_files_are_errors_with_a_hint(tmp_path, kineto):
         (b"\x89PNG\r\n\x1a\n\xff\xfe", "is not a complete trace"),
         (b'{"traceEvents": []}', "no events"),
         (b"[1, 2]", "no events"),
+        (json.dumps([{"ph": "X", "cat": "cpu_op", "ts": ts} for ts in (0, 4e10)]).encode(), "events are hours apart"),
         (b'[{"ph": "X", "cat": "cpu_op"}]', "no events"),
     ):
         if data is not None:

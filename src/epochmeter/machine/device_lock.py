@@ -29,6 +29,8 @@ def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: C
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 os.truncate(descriptor, 0)
                 os.pwrite(descriptor, holder.encode()[:1000], 0)
+            except BrokenPipeError:  # of `say`: the terminal is gone
+                raise
             except OSError as error:
                 hint = "name a folder on a local disk that you may write to: machine.lock_dir="
                 raise RuntimeError(f"cannot lock {device}: {error}\nhint: {hint}") from error

@@ -131,6 +131,8 @@ class Trace:
         }
         self.left_out = {reason: int(events.sum()) for reason, events in reasons.items() if events.any()}
         rows = rows[is_timed & ~is_far]
+        if not len(rows):
+            raise ValueError("its events are hours apart")
         # If two events start at the same time, the longer one is the caller.
         start_us, duration_us, *integers, blocks, warps, occupancy = rows[np.lexsort((-rows[:, 1], rows[:, 0]))].T
         self.start_ns = np.rint((start_us - start_us[0]) * NS_PER_US).astype(np.int64)
