@@ -52,8 +52,8 @@ class Agent:
         window = self.guarded(self._begin_pass, loader, name, is_explicit)
         if window is None:
             outer = self.window
-            is_again = outer is not None and outer.loader() is loader and outer.name == name
-            return InnerIterator(self, make_iterator(loader), outer if is_again else None)
+            is_same_loader = outer is not None and outer.loader() is loader and outer.name == name
+            return InnerIterator(self, make_iterator(loader), outer if is_same_loader else None)
         called_ns = perf_counter_ns()
         try:
             self.is_fetching = True

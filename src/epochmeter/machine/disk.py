@@ -32,7 +32,7 @@ class Mount(NamedTuple):
     """A line of the mount table."""
 
     number: str  # of the device, `major:minor`
-    within: str  # folder of the file system that is mounted: `/`, or another for a bind mount
+    subfolder: str  # folder of the file system that is mounted: `/`, or another for a bind mount
     point: str
     filesystem: str
     source: str
@@ -126,7 +126,7 @@ def _overlay_disk(mount: Mount, folder: Path, root: Path) -> Disk:
     upper = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     lower = [option.partition("=")[2] for option in mount.options if option.startswith("lowerdir")]
     for layer in (*upper, *(path for paths in lower for path in re.split(r"(?<!\\):", paths))):
-        candidate = Path(layer.replace("\\:", ":") + mount.within, folder.relative_to(mount.point))
+        candidate = Path(layer.replace("\\:", ":") + mount.subfolder, folder.relative_to(mount.point))
         if layer and os.path.isdir(candidate):
             return disk_of(candidate, root)
     return Disk((), "unknown", "overlay", "the layers of the overlay are not visible here")
@@ -183,9 +183,9 @@ def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
         entry, _, system = line.partition(" - ")
         mount_number, *paths = entry.split(" ")[2:5]
         filesystem, source, options = [*system.split(" "), "", ""][:3]
-        within, point, source = map(_unescape, (*paths, source))
+        subfolder, point, source = map(_unescape, (*paths, source))
         decoded = [_unescape(option) for option in options.split(",")]
-        mounts.append(Mount(mount_number, within, point, filesystem, source, decoded))
+        mounts.append(Mount(mount_number, subfolder, point, filesystem, source, decoded))
     parents = [mount for mount in reversed(mounts) if folder.is_relative_to(mount.point)]
     candidates = [mount for mount in parents if mount.number == number] or parents
     return max(candidates, key=lambda mount: len(mount.point), default=None)  # the last mount at a point comes first

@@ -32,7 +32,7 @@ ENVIRONMENT = {
 }
 TIMEOUT_S, LONG_TIMEOUT_S = 2, 30  # timeout of a call to a server, in seconds: during a run, and while a person waits
 REQUEST_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # MLflow's environment variable for this timeout
-USERS_TIMEOUT_S = os.environ.get(REQUEST_TIMEOUT)  # as set by the user; None: not set
+USERS_TIMEOUT = os.environ.get(REQUEST_TIMEOUT)  # text that the user has set; None: not set
 
 
 class Store(NamedTuple):
@@ -90,7 +90,7 @@ def load_mlflow(timeout_s: int | None = None) -> ModuleType:
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    os.environ[REQUEST_TIMEOUT] = str(USERS_TIMEOUT_S or timeout_s or os.environ.get(REQUEST_TIMEOUT) or TIMEOUT_S)
+    os.environ[REQUEST_TIMEOUT] = str(USERS_TIMEOUT or timeout_s or os.environ.get(REQUEST_TIMEOUT) or TIMEOUT_S)
     import mlflow
 
     for name in ("mlflow.store.db.utils", "alembic"):

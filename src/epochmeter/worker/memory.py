@@ -22,10 +22,8 @@ KINDS = (*KEPT, "activations", "temporary")
 MARK = "epochmeter "  # prefix of the name of a range; a kind and an address follow
 MAX_MODULES = 50
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-ON_CPU, ON_GPU = (
-    {"Device Type": 0},
-    {"Device Type": 1},
-)  # arguments of memory events in profiles; ROCm has those of CUDA
+ON_CPU, ON_GPU = {"Device Type": 0}, {"Device Type": 1}
+"""Arguments of a device's memory events in profiles; ROCm has those of CUDA."""
 
 
 def record_memory(path, trainer, batch):

@@ -52,7 +52,7 @@ class StallAnalysis:
         definitions_s: Condition -> the data stall per epoch: as measured, by the stall model, and as the difference
             from T1; None if not recorded. The model sums max(read + preprocess - compute, 0) over the steps.
         best_change: The smallest change of those predicted to help most; None if none helps.
-        full_cache_share: Fraction of the dataset in memory above which no fetch stall remains; None if all of it is.
+        full_cache_fraction: Fraction of the dataset in memory above which no fetch stall remains; None if all of it is.
     """
 
     title: str
@@ -69,7 +69,7 @@ class StallAnalysis:
     pipeline: Pipeline
     predictions: Sequence[Change]
     best_change: Change | None
-    full_cache_share: float | None
+    full_cache_fraction: float | None
     samples_differ: bool
 
     @property
@@ -142,7 +142,7 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
         pipeline=pipeline,
         predictions=changes,
         best_change=_best_change(changes, statistics.fmean(times[FROM_STORAGE])) if bottleneck.parts else None,
-        full_cache_share=None if in_memory else fraction_without_stall(pipeline),
+        full_cache_fraction=None if in_memory else fraction_without_stall(pipeline),
         samples_differ=len({run.steady("samples") for run in every}) > 1,
     )
 
