@@ -1,10 +1,14 @@
-"""Utilization of a GPU's pipes, from the CSV of Nsight Compute: a column per metric, and a first row with the units."""
+"""Utilization of a GPU's pipes, from the CSV of Nsight Compute.
+
+The CSV has one of two layouts: a column per metric and a row of units, or a row per kernel and metric.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +38,10 @@ def analyze_pipes(path: Path) -> dict[str, Any]:
 
     These are `metrics`, `missing` (why some are absent), and `total_s`; `kernels` has the same per kernel.
     """
-    rows = _csv_rows(path)
-    units = next((row for row in rows if not row["ID"]), {})
-    launches = [row for row in rows if row["ID"]]
+    launches = list(_launches(path))
     if not launches:
         raise NsightError(f"{path.name} has no kernels: none ran in the profiled steps")
-    names = np.array([row["Kernel Name"] for row in launches], object)
-    unit_s = SECONDS.get(units.get(DURATION, "")[:1], math.nan)
-    values = np.array(
-        [[_number(row, DURATION) * unit_s, *(_number(row, pipe) / 100 for pipe in PIPES.values())] for row in launches]
-    )
+    names, values = np.array([name for name, _ in launches], object), np.array([row for _, row in launches])
     if not (values[:, 0] > 0).all():  # also NaN
         raise NsightError(f"{path.name} has a kernel without `{DURATION}`")
     kernels = [
@@ -71,7 +69,25 @@ def error_in(output: str) -> str | None:
     return errors[-1].removeprefix("==ERROR==").strip() if errors else None
 
 
-def _csv_rows(path: Path) -> list[dict[str, str]]:
+def _launches(path: Path) -> Iterator[tuple[str, list[float]]]:
+    """Yield the name of each launched kernel, its duration in s, and the utilization of its pipes as fractions."""
+    records = _csv_records(path)
+    row_of_units = next((record for record in records if not record["ID"]), {})
+    launches: dict[tuple[str, ...], dict[str, tuple[str, str]]] = {}
+    for record in filter(lambda record: record["ID"], records):
+        kernel = (record.get("Process ID", ""), record["ID"])  # each process counts its kernels from 0
+        values = launches.setdefault((*kernel, record["Kernel Name"]), {})
+        values.update({metric: (text, row_of_units.get(metric, "")) for metric, text in record.items()})
+        if "Metric Name" in record:
+            values[record["Metric Name"]] = record.get("Metric Value", ""), record.get("Metric Unit", "")
+    for (*_, name), values in launches.items():
+        texts = [values.get(metric, ("", ""))[0] for metric in PIPE_METRICS]
+        numbers = [float(text.replace(",", "")) if NUMBER.fullmatch(text) else math.nan for text in texts]
+        unit_s = SECONDS.get(values.get(DURATION, ("", ""))[1][:1], math.nan)
+        yield name, [numbers[0] * unit_s, *(percent / 100 for percent in numbers[1:])]
+
+
+def _csv_records(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file by column, without the other output of Nsight Compute."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = text.splitlines()
@@ -85,12 +101,6 @@ def _csv_rows(path: Path) -> list[dict[str, str]]:
     if "Kernel Name" not in header:
         raise NsightError(f"{path.name} has an unknown layout: it has no column `Kernel Name`")
     return [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header) and row != header]
-
-
-def _number(row: dict[str, str], metric: str) -> float:
-    """Return a metric of a kernel; NaN if it is unknown."""
-    text = row.get(metric, "")
-    return float(text.replace(",", "")) if NUMBER.fullmatch(text) else math.nan
 
 
 def _summary(launches: Floats) -> dict[str, Any]:
