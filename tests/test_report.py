@@ -1,6 +1,8 @@
 """The command `report.py`."""
 
+import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,7 +59,8 @@ def test_report_is_of_the_newest_sweep_and_an_error_without_runs(tmp_path, sourc
         shutil.copytree(sources / folder, tmp_path / folder)
 
     def command(*arguments):
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"COLUMNS": "80"}
+        own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment = {**own, "COLUMNS": "80", "PYTHONIOENCODING": "ascii"}
         line = [sys.executable, "src/report.py", *arguments]
         ended = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         return ended.returncode, ended.stdout, ended.stderr
@@ -79,7 +82,8 @@ def test_report_is_of_the_newest_sweep_and_an_error_without_runs(tmp_path, sourc
     print_analyses(folder, Console(file=(end_of_sweep := StringIO()), highlight=False), of_sources=True)
     stalls, _, _ = end_of_sweep.getvalue().strip().partition("\nWritten: ")
     assert "fetch-bound" in stalls
-    assert stalls.rstrip() in printed, "the report has the stall analysis of the sweep"
+    in_ascii = stalls.rstrip().encode("ascii", "replace").decode()
+    assert in_ascii in printed, "the report has the stall analysis of the sweep"
 
 
 def test_exit_code_is_that_of_the_gate(report, texts_only, tmp_path):
@@ -125,6 +129,15 @@ def test_invalid_option_is_an_error(report, texts_only, tmp_path, override, mess
     write(tmp_path / "multirun" / SWEEP, trained(0, 100.0))
     error, _ = report(override)
     assert message in error
+
+
+@pytest.mark.parametrize("path", ["multirun/of-another-user", None])
+def test_file_that_cannot_be_read_or_printed_to_is_an_error(report, monkeypatch, path):
+    def refuse(*_):
+        raise OSError(errno.EACCES, "the cause", path)
+
+    monkeypatch.setattr("epochmeter.report.runs.load.load_sweep", refuse)
+    assert re.fullmatch(rf"error: cannot .*{path or 'print'}.*: the cause\n  hint: .*", report()[0])
 
 
 def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report, tmp_path):

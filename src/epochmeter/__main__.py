@@ -3,6 +3,7 @@
 This module must be readable by Python 3.6, the default `python3` of older Jetsons.
 """
 
+import io
 import os
 import signal
 import sys
@@ -43,10 +44,12 @@ def start(module: str) -> None:
         sys.exit(interpreter.missing_requirements())
     from epochmeter.machine import signals
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
+        sys.stdout.reconfigure(errors="replace")  # the locale may lack letters
     signals.Stop().install()
     try:
         code = import_module("epochmeter.commands." + module).main()
-        sys.stdout.flush()
+        print(end="", flush=True)
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)

@@ -63,6 +63,13 @@ def task(config: DictConfig) -> None:
     try:
         validation.check_all_values(keys)
         code = (report if keys["view"] is None else view_trace)(keys, Console(highlight=False, emoji=False))
+    except BrokenPipeError:  # the reader of the output has ended
+        raise
+    except OSError as error:
+        what, hint = "cannot print the report", "print it to another file or disk"
+        if error.filename:
+            what, hint = f"cannot read `{error.filename}`", "let its owner run `chmod -R a+rX FOLDER`, or give another"
+        sys.exit(errors.format_error(errors.input_error(f"{what}: {error.strerror or error}", hint)))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.format_error(error))
     if code:

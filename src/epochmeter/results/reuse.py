@@ -116,8 +116,11 @@ def measured_commit(record: Record) -> str | None:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder has a record or a reference to one."""
-    return (folder / "job.json").exists() or (folder / REFERENCE).exists()
+    """Return whether a folder has a record or a reference to one, or may not be read."""
+    try:
+        return (folder / "job.json").exists() or (folder / REFERENCE).exists()
+    except PermissionError:
+        return True
 
 
 def record_of(folder: Path) -> Record:

@@ -1,5 +1,10 @@
 """Run folders as runs: what was measured, which runs are excluded and why, and sweeps by name."""
 
+import os
+import subprocess
+import sys
+from shutil import which
+
 import pytest
 from sweeps import row, trained, write
 
@@ -189,3 +194,28 @@ def test_missing_sweep_lists_an_existing_one_and_damaged_records_have_the_name_o
             load_sweep(sweeps, multirun.parent / folder)
     (multirun / FIRST / "1" / "job.json").write_text("{")
     assert list(load_sweep([FIRST, SECOND], multirun).unreadable) == [f"{FIRST}/1"]
+
+
+READ_AS_ANOTHER_USER = """
+import sys
+from pathlib import Path
+from epochmeter.report.runs.load import load_sweep, sweep_folders
+
+newest = sweep_folders(Path(sys.argv[1]))[-1]
+print(newest.name, *load_sweep([newest], newest.parent).unreadable)
+load_sweep(sys.argv[2:], newest.parent)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not which("setpriv"), reason="root may read all files")
+def test_sweep_of_another_user_is_an_error_if_it_is_named_and_a_private_run_is_reported(multirun):
+    for folder in (private := multirun / THIRD, multirun / SECOND / "0"):
+        folder.chmod(0)
+        if os.geteuid() == 0:
+            os.chown(folder, 65534, 65534)
+    as_user = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    command = [*as_user, sys.executable, "-c", READ_AS_ANOTHER_USER, multirun, THIRD]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == [SECOND, "0"]
+    assert done.stderr.endswith(f"PermissionError: [Errno 13] Permission denied: '{private}'\n")

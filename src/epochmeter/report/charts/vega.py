@@ -228,12 +228,13 @@ class Artist:
             self._pipe.send(charts)
 
     def write(self, folder: Path) -> list[Path]:
-        """Write the images of the charts, and return their paths; OSError if that fails."""
+        """Write the images of the charts, if any, into a new folder; return their paths; OSError if that fails."""
         try:
             images: dict[str, bytes] = self._pipe.recv()
         except EOFError as error:
             raise OSError("the charts could not be drawn") from error
         for name, content in images.items():
+            folder.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)
         return [folder / name for name in images]
 

@@ -118,7 +118,7 @@ def write_errors(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error
         raise ValueError(
             f"cannot write the report to {folder}: {what}\n  hint: name another folder: `out=...`"
         ) from error
@@ -144,7 +144,6 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
             xml = render_html("gate.xml.j2", title=report.title, checks=page.results)
             written.append(_write_text(folder / "gate.xml", xml))
     if artist:
-        (folder / CHARTS).mkdir(exist_ok=True)
         written += artist.write(folder / CHARTS)  # drawn while the texts were written
     for path in earlier - {*written}:
         path.unlink(missing_ok=True)

@@ -106,8 +106,9 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def sweep_folders(multirun: Path) -> list[Path]:
-    """Return the folders with runs, the newest last."""
-    return _with_runs(multirun.iterdir()) if multirun.is_dir() else []
+    """Return the folders with runs, the newest last, without those that may not be read."""
+    folders = multirun.iterdir() if multirun.is_dir() else []
+    return _with_runs(folder for folder in folders if os.access(folder, os.R_OK | os.X_OK))
 
 
 def has_runs(folder: Path) -> bool:
@@ -149,7 +150,9 @@ def typed_keys(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def error_text(error: Exception) -> str:
-    """Return the first line of an error, with its type unless it is a ValueError."""
+    """Return the cause and the path of an error of a file, or the first line of another one with its type."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
     text = (str(error).splitlines() or [""])[0]
     return text if type(error) is ValueError else f"{type(error).__name__}: {text}"
 
