@@ -1,8 +1,14 @@
+from collections import defaultdict
+from pathlib import Path
+
 import pytest
 from kineto import Kineto
 
 from epochmeter.trace.attribution import attribute
+from epochmeter.trace.kineto import load
+from epochmeter.trace.owners import find_owners
 
+DATA = Path(__file__).parents[1] / "data/traces"
 US = 1e-6
 NODE = "autograd::engine::evaluate_function: "
 
@@ -125,3 +131,31 @@ def test_kernels_have_the_flops_of_their_operator_if_its_shapes_determine_them(k
     assert kernels.pop("forward") == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
     assert kernels.pop("one of two") is None
     assert {f"{name.split()[0]} {flops and round(flops)}" for name, flops in kernels.items()} == set(kernels)
+
+
+def test_backward_nodes_belong_to_the_modules_of_their_forward_operators_in_other_threads():
+    trace = load(DATA / "cpu/threads.json.gz")
+    owners = find_owners(trace)
+    nodes = defaultdict(list)
+    for event, name in enumerate(trace.name):
+        if trace.names[name].startswith(NODE) and trace.sequence[event] >= 0:
+            nodes[owners.modules[owners.module[event]][0]].append(trace.names[name].removeprefix(NODE))
+    linear = ["AddmmBackward0", "TBackward0"]
+    branch = {"0": linear, "1": ["CheckpointFunctionBackward"], "1.0": linear, "1.1": ["TanhBackward0"], "2": linear}
+    assert nodes == {
+        "(model)": ["CatBackward0"],
+        "(outside modules)": ["MeanBackward0", "PowBackward0"],
+        "head": linear,
+        **{f"{name}.{part}": nodes for name in ("left", "right.1") for part, nodes in branch.items()},
+    }
+
+
+def test_a_node_of_a_thread_that_is_not_traced_belongs_to_no_module(kineto, tmp_path):
+    kineto.host(NODE + "TanhBackward0", 75, 2, **{"Sequence number": 1, "Fwd thread id": 2})  # the convolution's number
+    for phase, number, at in (("f", 1, 52), ("s", 1, 15), ("f", 2, 75)):  # ends of links; the last has no other end
+        kineto.events.append({"ph": phase, "cat": "fwdbwd", "id": number, "pid": 1, "tid": 1, "ts": at})
+    modules = by_module(attribute(kineto.load(tmp_path)))
+    assert (modules["conv"], modules["(outside modules)"]) == (
+        {"forward": 20, "backward": 25},
+        {"forward": 4, "backward": 6},
+    )

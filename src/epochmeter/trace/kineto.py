@@ -52,6 +52,8 @@ class Category(IntEnum):
     RUNTIME = 2
     KERNEL = 3
     COPY = 4  # of memory, or a setting of it
+    LINK_START = 5  # of an arrow from a forward operator to its backward node: at the start of the operator
+    LINK_END = 6  # at the start of the node
 
 
 HOST = (Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME)
@@ -64,10 +66,12 @@ CATEGORIES = {
     **dict.fromkeys(("memcpy", "gpu_memcpy", "memset", "gpu_memset"), Category.COPY),
 }
 """Kineto's categories, in lower case; older versions of torch write the shorter names. Other events are skipped."""
+LINKS = {"s": Category.LINK_START, "f": Category.LINK_END}
 ARGUMENTS = {
     "device": NONE,
     "correlation": NONE,
     "Sequence number": NONE,
+    "Fwd thread id": NONE,
     "blocks per SM": math.nan,
     "warps per SM": math.nan,
     "est. achieved occupancy %": math.nan,
@@ -86,8 +90,9 @@ class Trace:
     thread: Ints  # index in `threads`: process and thread; for an event of a device, device and stream
     inputs: Ints  # index in `shapes`: the sizes of an operator's inputs, one list per input
     device: Ints
-    correlation: Ints  # shared by an activity of the device and the call that launched it
-    sequence: Ints  # autograd's, shared by a forward operator and its backward node
+    correlation: Ints  # shared by an activity of the device and the call that launched it, or by both ends of a link
+    sequence: Ints  # autograd's, shared by a forward operator and its backward node; each thread counts from 0
+    forward_thread: Ints  # of a backward node: number of the thread of its forward operator, which is not in `threads`
     blocks_per_sm: Floats  # thread blocks of the kernel per streaming multiprocessor (SM)
     occupancy: Floats
     """Achieved occupancy as estimated by Kineto, a fraction. NaN if Kineto reports 0 although the number of warps
@@ -100,10 +105,11 @@ class Trace:
         shapes: dict[str, tuple[int, Any]] = {}
         rows = array("d")
         for event in events:
-            category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
+            kind, phase = str(event.get("cat")).lower(), str(event.get("ph"))
+            category = CATEGORIES.get(kind) if phase == "X" else LINKS.get(phase) if kind == "fwdbwd" else None
             if category is None:
                 continue
-            arguments = event["args"] if isinstance(event.get("args"), dict) else {}
+            arguments = event["args"] if isinstance(event.get("args"), dict) else {"correlation": event.get("id")}
             sizes, thread = arguments.get("Input Dims"), (str(event.get("pid")), str(event.get("tid")))
             rows.extend((_number(event.get("ts")), _number(event.get("dur", 0)), category))
             rows.append(names.setdefault(str(event.get("name")), len(names)))
@@ -138,7 +144,8 @@ class Trace:
         self.start_ns = np.rint((start_us - start_us[0]) * NS_PER_US).astype(np.int64)
         self.duration_ns = np.rint(duration_us * NS_PER_US).astype(np.int64)
         columns = np.array(integers).astype(np.int64)
-        self.category, self.name, self.thread, self.inputs, self.device, self.correlation, self.sequence = columns
+        self.category, self.name, self.thread, self.inputs, self.device, self.correlation, *autograd = columns
+        self.sequence, self.forward_thread = autograd
         self.blocks_per_sm = blocks.copy()
         self.occupancy = np.where((occupancy == 0) & (warps >= MIN_WARPS), math.nan, occupancy / 100)
 

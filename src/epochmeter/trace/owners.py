@@ -75,18 +75,22 @@ def find_owners(trace: Trace) -> Owners:
     module, phase, operator = [TRAINING_LOOP] * count, [LOOP] * count, [NONE] * count
     modules, ranges = _name_ranges(trace.names)
     threads: defaultdict[int, ThreadEvents] = defaultdict(ThreadEvents)
-    forward_module: dict[int, int] = {}  # by sequence number
+    forward_module: dict[tuple[int, int], int] = {}  # by thread and sequence number
+    forward_threads = _forward_threads(trace)
     is_node = np.array([name.startswith(NODE) for name in trace.names])[trace.name]
-    columns = (trace.start_ns, trace.end_ns, trace.category, trace.name, trace.thread, trace.sequence, is_node)
+    times, kinds = (trace.start_ns, trace.end_ns), (trace.category, trace.name, is_node)
     host = trace.where(*HOST)
+    columns = (*times, *kinds, trace.thread, trace.sequence, trace.forward_thread)
     rows = zip(host.tolist(), *(column[host].tolist() for column in columns), strict=True)
-    for event, start_ns, end_ns, category, name, thread, sequence, node in rows:
+    for event, start_ns, end_ns, category, name, node, thread, sequence, forward_thread in rows:
         caller = threads[thread].begin(event, start_ns, end_ns, node)
         module[event], phase[event], operator[event] = module[caller], phase[caller], operator[caller]
         is_operator = category == Category.OPERATOR
-        if node:  # of the backward pass: as the forward operator with the same sequence number
-            module[event], phase[event] = forward_module.get(sequence, threads[thread].node_module), BACKWARD
-            threads[thread].node_module = module[event]
+        if node:  # of the backward pass: as the forward operator with the same sequence number in its thread
+            if sequence != NONE:
+                forward = forward_threads[forward_thread], sequence
+                threads[thread].node_module = forward_module.get(forward, OUTSIDE)
+            module[event], phase[event] = threads[thread].node_module, BACKWARD
         elif name in ranges:
             module[event], phase[event] = ranges[name]
         elif phase[event] == LOOP and is_operator:
@@ -94,10 +98,26 @@ def find_owners(trace: Trace) -> Owners:
         if is_operator and name not in ranges:
             operator[event] = event
             if sequence != NONE:
-                forward_module[sequence] = module[event]
+                forward_module[thread, sequence] = module[event]
     for events in threads.values():
         events.end_until(sys.maxsize - 1)
     return Owners(np.array(module), np.array(phase), np.array(operator), modules, threads)
+
+
+def _forward_threads(trace: Trace) -> defaultdict[int, int]:
+    """Return the thread of forward operators by its number in backward nodes, from the links between both.
+
+    Traces of older versions of torch have no links: all forward operators are taken to be those of the steps' thread.
+    """
+    starts = trace.where(Category.LINK_START)
+    origins = dict(zip(trace.correlation[starts].tolist(), trace.thread[starts].tolist(), strict=True))
+    by_thread = np.argsort(trace.thread, kind="stable")  # a link's end follows its node, which starts at the same time
+    ends = np.flatnonzero(trace.category[by_thread] == Category.LINK_END)
+    pairs = zip(
+        trace.correlation[by_thread[ends]].tolist(), trace.forward_thread[by_thread[ends - 1]].tolist(), strict=True
+    )
+    threads = {number: origins[link] for link, number in pairs if link in origins}
+    return defaultdict(lambda: NONE if origins else int(trace.steps[0, 3]), threads)
 
 
 def _name_ranges(names: list[str]) -> tuple[list[tuple[str, str]], dict[int, tuple[int, int]]]:
