@@ -14,6 +14,8 @@ from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.utils import JobReturn
+from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
@@ -28,6 +30,13 @@ from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points, unesc
 from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
 
 
+class ConfigDropper(Callback):
+    """Drops a run's configuration at its end: Hydra would keep it until the end of the sweep, 0.2 MB per run."""
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **keys: Any) -> None:
+        job_return.cfg = job_return.hydra_cfg = None
+
+
 class ProjectSweeper(BasicSweeper):
     """Hydra's sweeper, with a fast loader for many configurations; the base of the sweepers."""
 
@@ -40,6 +49,7 @@ class ProjectSweeper(BasicSweeper):
         assert isinstance(hydra_context.config_loader, ConfigLoaderImpl)
         loader = SweepLoader(hydra_context.config_loader, None if is_remote else device_of)
         context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)
+        context.callbacks.callbacks.insert(0, ConfigDropper())  # called after those of the user
         super().setup(hydra_context=context, task_function=task_function, config=config)
 
     def check_configurations(self, points: Sequence[Sequence[str]]) -> None:

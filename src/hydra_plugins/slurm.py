@@ -34,33 +34,27 @@ class SlurmLauncher(Launcher):
         # Hydra's summary of the sweep may contain secrets, and the first task, which removes it, is called hours later.
         (sweep / "multirun.yaml").unlink(missing_ok=True)
         setup_globals()
-        configs = {
-            number: self._compose(number, overrides) for number, overrides in enumerate(job_overrides, initial_job_idx)
-        }
+        points, tasks = dict(enumerate(job_overrides, initial_job_idx)), []
         returns: dict[int, JobReturn] = {}
 
         def report(number: int) -> None:
-            returns[number] = self._run(configs[number], self.task)
+            returns[number] = self._run(number, points[number], self.task)
 
         try:
-            requests = {
-                number: self._run(config, job.current_request).return_value for number, config in configs.items()
-            }
-            for request in requests.values():
+            for number, overrides in points.items():
+                request = self._run(number, overrides, job.current_request).return_value
                 check(request.job.tracking.to_dict())  # nodes do not receive the tracking keys
-            tasks = [make_run_task(request, self.keys) for request in requests.values()]
+                tasks.append(make_run_task(request, self.keys))
             run_on_cluster(tasks, sweep, self.keys, report)
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error
-        return [returns[number] for number in configs]
+        return [returns[number] for number in points]
 
-    def _compose(self, number: int, overrides: Sequence[str]) -> DictConfig:
+    def _run(self, number: int, overrides: Sequence[str], task: TaskFunction) -> JobReturn:
+        """Call a task with the configuration of a run. It is not kept, since thousands would take a gigabyte."""
         config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = number
-        return config
-
-    def _run(self, config: DictConfig, task: TaskFunction) -> JobReturn:
         return run_job(
             hydra_context=self.context,
             task_function=task,

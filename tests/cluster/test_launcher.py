@@ -38,8 +38,7 @@ def test_tracking_is_checked_before_submission(plugin, log, monkeypatch):
     job = job_of(tracking={"name": "server", "uri": "http://ann:hunter2@board"})
     request = RunRequest(job, {}, [], log.sweep / "0", of_sweep=True)
     result = JobReturn(status=JobStatus.COMPLETED, _return_value=request)
-    monkeypatch.setattr(plugin, "_compose", lambda number, overrides: number)
-    monkeypatch.setattr(plugin, "_run", lambda number, task: result)
+    monkeypatch.setattr(plugin, "_run", lambda number, overrides, task: result)
     monkeypatch.setattr(submit, "run_on_cluster", lambda *_: pytest.fail("submitted"))
     with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board`: the password"):
         plugin.launch([[]], 0)

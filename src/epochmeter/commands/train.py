@@ -48,15 +48,15 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
     job.register(create_folder, nodes.device_of, command)
     try:
         app.run("train", runs.run, doc)
-        if runs.requests:
-            include_reused(runs.requests[-1], runs.outcomes)
+        if runs.request:
+            include_reused(runs.request, runs.outcomes)
     except KeyboardInterrupt:
         return runs.outcomes, 128 + signal.SIGINT
     finally:
         sweep_folder.remove_empty()
         print_sweep(runs.outcomes, command)
-    if runs.requests and all(outcome.earlier for outcome in runs.outcomes):
-        publish_pending(runs.requests[-1])  # any other run has published queued runs too
+    if runs.request and all(outcome.earlier for outcome in runs.outcomes):
+        publish_pending(runs.request)  # any other run has published queued runs too
     return runs.outcomes, int(any(outcome.state != "completed" for outcome in runs.outcomes))
 
 
@@ -64,7 +64,7 @@ class Runs:
     """The runs of a command so far."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self.requests: list[job.RunRequest] = []
+        self.request: job.RunRequest | None = None  # of the last run
         self.outcomes: list[RunResult] = []
         self._command = command
 
@@ -87,17 +87,17 @@ class Runs:
         """Return the request of the next run; before the first run, close the records of killed runs."""
         from epochmeter.run.finish import close_orphans
 
-        if self._command and not self.requests:
+        if self._command and not self.request:
             sys.argv += ["--", *self._command]  # for the record of the command line; Hydra has read it
         try:
             request = job.current_request(config)
         except ValueError as error:
             sys.exit(errors.format_error(redact(str(error))))
-        if not self.requests:
+        if not self.request:
             close_orphans(request.folder.parents[1], terminal.warn)
             # Hydra's description of the sweep may contain secrets; the records have the same without them.
             (request.folder.parent / "multirun.yaml").unlink(missing_ok=True)
-        self.requests.append(request)
+        self.request = request
         return request
 
 
