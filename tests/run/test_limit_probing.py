@@ -87,7 +87,7 @@ def counter(period_s=0.001):
 class SimulatedRun:
     """A run of `epochs` epochs on a simulated GPU, with the probing under test."""
 
-    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, **auto):
+    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, command=None, **auto):
         self.monkeypatch, self.gpu, self.epochs = monkeypatch, gpu, epochs
         self.run, self.texts, self.limits_at_start = {}, [], []
         journal = RestoreJournal(str(folder), root="/", command="train")
@@ -95,7 +95,7 @@ class SimulatedRun:
         self.settings = AppliedSettings([(gpu, target)], journal, self.texts.append)
         plan = SimpleNamespace(
             targets={"power_limit": (gpu, target)},
-            job=job_of(epochs=epochs, power_limit="auto", auto=auto),
+            job=job_of(epochs=1 if command else epochs, measure={"command": command}, power_limit="auto", auto=auto),
             node=SimpleNamespace(nodes=1),
             applied=lambda applied: self.run.update(applied=dict(applied)),
             run=self.run,
@@ -105,10 +105,10 @@ class SimulatedRun:
         terminal = SimpleNamespace(info=lambda text, style="": self.texts.append(text), warn=self.texts.append)
         self.make = lambda: LimitProbing(plan, self.meter, self.settings, terminal)
 
-    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True, first=0):
+    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True, first=0, known_epochs=None):
         """Train all epochs from `first` on with progress messages as in a run; return the marks of the epochs.
 
-        A script's number of steps may not be announced.
+        A script's number of steps may not be announced; `known_epochs` is the number of epochs that it announces.
         """
         marks = []
         self.monkeypatch.setattr(limit_probing, "take_reading", lambda meter: self.gpu.read())
@@ -117,7 +117,7 @@ class SimulatedRun:
             probing = self.make()
             for epoch in range(first, self.epochs):
                 self.gpu.slower = slower(epoch)
-                announced = WindowOpening("epoch", epoch, steps if is_announced else 0)
+                announced = WindowOpening("epoch", epoch, steps if is_announced else 0, epochs=known_epochs)
                 self.limits_at_start.append(self.gpu.get())
                 probing.open_window(announced, self.gpu.read())
                 opened_s = reported_s = self.gpu.now_s
@@ -130,7 +130,7 @@ class SimulatedRun:
                 metrics = {"epoch/e2e_s": self.gpu.now_s - opened_s, "epoch/steps": steps}
                 marks.append(probing.measured({"window": "epoch", "epoch": epoch, "metrics": metrics}))
                 # A script's evaluation is known at its end only.
-                probing.open_window(WindowOpening("epoch", epoch, 3), self.gpu.read())
+                probing.open_window(WindowOpening("epoch", epoch, 3, epochs=known_epochs), self.gpu.read())
                 self.gpu.now_s += 30.0
                 probing.close_window(self.gpu.read(), WindowOpening("val", epoch, 3))
                 assert probing.measured({"window": "val", "metrics": {}}) == {}
@@ -169,9 +169,10 @@ def test_probe_begins_again_after_a_failed_reading_and_never_ends_on_a_stuck_cou
     simulated.train(3000)
     assert simulated.search["chosen"] == "150 W"
     check_probes(simulated)
-    simulated = run(StuckGpu(), epochs=30, meter=counter(0.1))
+    simulated = run(StuckGpu(), epochs=300, meter=counter(0.1))
     simulated.train(15)
     assert (simulated.search["chosen"], simulated.search["probes"]) == ("250 W", [])
+    assert len({*simulated.texts}) == len(simulated.texts), "a message is repeated"
 
 
 def test_slow_change_of_the_limit_waits_for_the_end_of_the_epoch(run):
@@ -257,9 +258,16 @@ def test_limits_are_probed_again_when_due_or_when_the_step_time_shifts(run, auto
     assert simulated.search["chosen"]
 
 
-def test_limits_are_not_probed_again_if_only_the_last_epoch_follows(run):
-    simulated = run(SimulatedGpu(), epochs=3, recheck_epochs=1)
-    assert simulated.train(2000) == [{"warmup": True}, {}, {}]
+@pytest.mark.parametrize(("epochs", "marks"), [(2, [{"warmup": True}, {}]), (None, 2 * [{"warmup": True}])])
+def test_last_epoch_of_a_script_is_not_probed_if_the_script_announces_the_number_of_epochs(run, epochs, marks):
+    simulated = run(SimulatedGpu(), epochs=2, command=["train.py"])
+    assert simulated.train(200, known_epochs=epochs) == marks
+
+
+@pytest.mark.parametrize("command", [None, ["train.py"]])
+def test_limits_are_not_probed_again_if_only_the_last_epoch_follows(run, command):
+    simulated = run(SimulatedGpu(), epochs=3, command=command, recheck_epochs=1)
+    assert simulated.train(2000, known_epochs=3) == [{"warmup": True}, {}, {}]
     assert len(simulated.run["power_limit_search"]) == 1
     assert simulated.limits_at_start == ["250 W", "150 W", "150 W"]
 

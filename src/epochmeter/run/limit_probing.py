@@ -69,6 +69,8 @@ class LimitProbing:
     def open_window(self, opened: WindowOpening, reading: Reading) -> None:
         """Note the start of a window."""
         self._is_training = opened.window == "epoch"
+        job = self._plan.job
+        self._epochs = opened.epochs if job.measure.command else job.epochs  # None: not known
         self._keep_last_epoch(opened.epoch)
         self._is_probing_epoch = self._is_training and self._search is not None
         self._window_steps, self._begin = opened.steps, None
@@ -92,7 +94,7 @@ class LimitProbing:
             remaining_s = (self._window_steps - steps) * probe.seconds / probe.steps
             is_near_end = self._window_steps > 0 and remaining_s < max(SETTLE_S, 3 * self._change_s)
             self._finish_probe(probe, is_near_end=is_near_end)
-        elif probe.steps:
+        elif probe.steps and self._read_after_s < MAX_PROBE_S:
             self._read_after_s = min(MAX_PROBE_S, 2 * self._read_after_s)
             self._terminal.info(f"The power sensor needs probes of {self._read_after_s:.0f} s.", style="dim")
 
@@ -121,7 +123,7 @@ class LimitProbing:
         metrics = window["metrics"]
         self._epochs_step_s.append(metrics["epoch/e2e_s"] / max(1, metrics["epoch/steps"]))
         is_due = self._auto.recheck_epochs is not None and len(self._epochs_step_s) >= self._auto.recheck_epochs
-        is_ending = not self._plan.job.measure.command and window["epoch"] >= self._plan.job.epochs - 2
+        is_ending = self._epochs is not None and window["epoch"] >= self._epochs - 2
         if not is_ending and (is_due or is_shifted(self._epochs_step_s)):
             reason = "`auto.recheck_epochs`" if is_due else "the time per step shifted"
             self._terminal.info(f"Searching for the best power limit again: {reason}.", style="dim")
@@ -134,12 +136,8 @@ class LimitProbing:
             self._choose("training ended before the search", is_applied=False)
 
     def _keep_last_epoch(self, next_epoch: int) -> None:
-        """End the search before the last epoch, which is measured at the chosen limit, unless it is the only one.
-
-        The number of a script's epochs is not known in advance.
-        """
-        is_last = next_epoch == self._plan.job.epochs - 1 and not self._plan.job.measure.command
-        if self._search and is_last and next_epoch:
+        """End the search before the last epoch, which is measured at the chosen limit, unless it is the only one."""
+        if self._search and self._epochs == next_epoch + 1 > 1:
             self._choose("the search ended before the last epoch")
 
     def _check(self) -> None:
