@@ -114,6 +114,22 @@ def test_other_arguments_are_rejected_with_both_values_unless_the_version_change
     assert (facts["version"], facts["files"]) == (2, 3), "created and staged again"
 
 
+def test_interrupted_replacement_leaves_the_earlier_version(prepare, tmp_path, monkeypatch):
+    """The earlier folder is renamed, then the new one: the interruption is between the two."""
+    prepare(tiny())
+    rename = Path.rename
+
+    def interrupted_rename(path, target):
+        if path.name == ".tiny.partial":
+            raise KeyboardInterrupt
+        rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted_rename)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(changed(tiny(), version=2))
+    assert prepare(tiny(), say=pytest.fail)["version"] == 1
+
+
 def test_home_can_be_a_link_and_source_arguments_and_unknown_arguments_are_ignored(prepare, tmp_path):
     (target := tmp_path / "large" / "tiny").mkdir(parents=True)
     (tmp_path / "data").mkdir()

@@ -30,7 +30,7 @@ def creation_lock(path: Path, say: Notify) -> Iterator[None]:
 
 @contextmanager
 def create_atomically(folder: Path) -> Iterator[Path]:
-    """Yield a new folder to fill. It becomes `folder` on success, flushed to disk, and is deleted on failure."""
+    """Yield a new folder to fill. It replaces `folder` on success, flushed to disk, and is deleted on failure."""
     _remove_leftovers(folder)
     partial = _sibling(folder, "partial")
     partial.mkdir()
@@ -73,7 +73,9 @@ def explain_errors(action: str) -> Iterator[None]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Delete the leftovers of a killed process next to a folder; requires the lock."""
+    """Delete the leftovers of a killed process next to a folder, which it may not have replaced; requires the lock."""
+    if not folder.exists() and (old := _sibling(folder, "old")).exists():
+        old.rename(folder)
     for kind in ("partial", "old"):
         shutil.rmtree(_sibling(folder, kind), ignore_errors=True)
 

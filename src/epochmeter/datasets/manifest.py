@@ -55,7 +55,7 @@ class Manifest:
     bytes: int  # their size
     digest: str  # their checksum, see `checksum`
     digest_of: str  # data covered by it: contents, names and sizes, or the specification of generated data
-    quick: str | None = None  # checksum of the names and sizes of the files, or of a sample of them
+    quick: str | None = None  # checksum of the names and sizes of the files, or of a sample of them; None: no files
     staged_from: str | None = None  # home of a staged copy
 
     def to_dict(self) -> dict[str, object]:
