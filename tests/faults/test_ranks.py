@@ -38,7 +38,8 @@ def test_killed_process_ends_the_run_and_is_named(project, begun, name):
     assert project.at_work_in(record.folder) == []
     assert command.returncode == 1
     assert f"error: {name} was killed by SIGKILL" in " ".join(out.split())
-    assert record.summary()["failure"] == {"kind": "killed", "message": f"{name} was killed by SIGKILL"}
+    failure = record.summary()["failure"]
+    assert (failure["kind"], failure["message"].partition("\n")[0]) == ("killed", f"{name} was killed by SIGKILL")
     assert record.summary()["metrics"]["total/epochs"] >= 1
 
 

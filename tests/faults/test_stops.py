@@ -68,7 +68,9 @@ def test_killed_training_process_fails_its_run_only_and_measured_epochs_are_kept
     out, _ = command.communicate(timeout=120)
     assert command.returncode == 1
     assert re.search(r"^error: run 0 failed: the training process was killed by SIGKILL$", out, re.MULTILINE)
-    assert record.summary()["failure"] == {"kind": "killed", "message": "the training process was killed by SIGKILL"}
+    failure = record.summary()["failure"]
+    message = "the training process was killed by SIGKILL"
+    assert (failure["kind"], failure["message"].partition("\n")[0]) == ("killed", message)
     assert record.summary()["state"] == "failed"
     assert record.summary()["metrics"]["total/epochs"] >= measured >= 1
     assert [record.summary()["state"] for record in project.records()] == ["failed", "completed"]

@@ -20,6 +20,7 @@ from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, Ra
 STACKS_S = 0.5  # how long hung processes have to write their stacks to the log, on SIGUSR1
 EXIT_WAIT_S = 5.0  # maximum wait for the reason, and for the end of all processes, after one of them has ended
 PARENT_CHECK_S = 0.5  # how often it is checked whether the script that started this process still exists
+KILL_HINT = "a memory watchdog, a job scheduler or a person may have killed it; for less memory, reduce the batch size"
 PEER_RANK_FAILED = "rank"  # kind of failure of a rank whose only error is that another rank ended
 
 
@@ -228,7 +229,8 @@ class WorkerProcess:
             text = f"the kernel killed {process}, because the machine ran out of memory (SIGKILL)"
             return WorkerError("oom", f"{text}\n  hint: reduce the batch size")
         if code < 0:
-            return WorkerError("killed", f"{process} was killed by {signal.Signals(-code).name}")
+            text = f"{process} was killed by {signal.Signals(-code).name}"
+            return WorkerError("killed", f"{text}\n  hint: {KILL_HINT}" if code == -signal.SIGKILL else text)
         lines = self._log.read_text(errors="replace").strip().splitlines()
         if any("ChildFailedError" in line for line in lines):  # torchrun reports a failed rank
             error_line = re.compile(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b")
