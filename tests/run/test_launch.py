@@ -110,7 +110,8 @@ def die():
 """torchrun and two ranks, for the controller; each rank runs the lines that follow."""
 
 
-KILLED, ENDED = f"the training process was killed by SIGKILL\n  hint: {worker_process.KILL_HINT}", "the training process ended with exit code"
+KILLED = f"the training process was killed by SIGKILL\n  hint: {worker_process.KILL_HINT}"
+ENDED = "the training process ended with exit code"
 BY_KERNEL = "the kernel killed {}, because the machine ran out of memory"
 LOG = "\n  hint: see its log, {log}"
 DIE = "os.kill(os.getpid(), signal.SIGKILL)"
