@@ -77,7 +77,7 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
 
     def messages():
         for epoch in range(4):
-            yield WindowOpening("epoch", epoch, 9, epochs=4)
+            yield WindowOpening("epoch", epoch, 9, epochs=4 if command else None)
             yield WindowClosed(1, 2)
             if epoch == 1:
                 yield protocol.TraceFailed("slow")

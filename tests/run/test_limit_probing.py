@@ -87,7 +87,7 @@ def counter(period_s=0.001):
 class SimulatedRun:
     """A run of `epochs` epochs on a simulated GPU, with the probing under test."""
 
-    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, command=None, **auto):
+    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, **auto):
         self.monkeypatch, self.gpu, self.epochs = monkeypatch, gpu, epochs
         self.run, self.texts, self.limits_at_start = {}, [], []
         journal = RestoreJournal(str(folder), root="/", command="train")
@@ -95,7 +95,7 @@ class SimulatedRun:
         self.settings = AppliedSettings([(gpu, target)], journal, self.texts.append)
         plan = SimpleNamespace(
             targets={"power_limit": (gpu, target)},
-            job=job_of(epochs=1 if command else epochs, measure={"command": command}, power_limit="auto", auto=auto),
+            job=job_of(power_limit="auto", auto=auto),
             node=SimpleNamespace(nodes=1),
             applied=lambda applied: self.run.update(applied=dict(applied)),
             run=self.run,
@@ -105,10 +105,10 @@ class SimulatedRun:
         terminal = SimpleNamespace(info=lambda text, style="": self.texts.append(text), warn=self.texts.append)
         self.make = lambda: LimitProbing(plan, self.meter, self.settings, terminal)
 
-    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True, first=0, known_epochs=None):
+    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True, first=0):
         """Train all epochs from `first` on with progress messages as in a run; return the marks of the epochs.
 
-        A script's number of steps may not be announced; `known_epochs` is the number of epochs that it announces.
+        A script's numbers of steps and epochs may not be announced.
         """
         marks = []
         self.monkeypatch.setattr(limit_probing, "take_reading", lambda meter: self.gpu.read())
@@ -117,7 +117,9 @@ class SimulatedRun:
             probing = self.make()
             for epoch in range(first, self.epochs):
                 self.gpu.slower = slower(epoch)
-                announced = WindowOpening("epoch", epoch, steps if is_announced else 0, epochs=known_epochs)
+                announced = WindowOpening("epoch", epoch, steps, epochs=self.epochs)
+                if not is_announced:
+                    announced = announced._replace(steps=0, epochs=None)
                 self.limits_at_start.append(self.gpu.get())
                 probing.open_window(announced, self.gpu.read())
                 opened_s = reported_s = self.gpu.now_s
@@ -130,7 +132,7 @@ class SimulatedRun:
                 metrics = {"epoch/e2e_s": self.gpu.now_s - opened_s, "epoch/steps": steps}
                 marks.append(probing.measured({"window": "epoch", "epoch": epoch, "metrics": metrics}))
                 # A script's evaluation is known at its end only.
-                probing.open_window(WindowOpening("epoch", epoch, 3, epochs=known_epochs), self.gpu.read())
+                probing.open_window(announced._replace(steps=3), self.gpu.read())
                 self.gpu.now_s += 30.0
                 probing.close_window(self.gpu.read(), WindowOpening("val", epoch, 3))
                 assert probing.measured({"window": "val", "metrics": {}}) == {}
@@ -258,16 +260,13 @@ def test_limits_are_probed_again_when_due_or_when_the_step_time_shifts(run, auto
     assert simulated.search["chosen"]
 
 
-@pytest.mark.parametrize(("epochs", "marks"), [(2, [{"warmup": True}, {}]), (None, 2 * [{"warmup": True}])])
-def test_last_epoch_of_a_script_is_not_probed_if_the_script_announces_the_number_of_epochs(run, epochs, marks):
-    simulated = run(SimulatedGpu(), epochs=2, command=["train.py"])
-    assert simulated.train(200, known_epochs=epochs) == marks
+def test_last_epoch_is_probed_if_the_number_of_epochs_is_not_known(run):
+    assert run(SimulatedGpu(), epochs=2).train(200, is_announced=False) == 2 * [{"warmup": True}]
 
 
-@pytest.mark.parametrize("command", [None, ["train.py"]])
-def test_limits_are_not_probed_again_if_only_the_last_epoch_follows(run, command):
-    simulated = run(SimulatedGpu(), epochs=3, command=command, recheck_epochs=1)
-    assert simulated.train(2000, known_epochs=3) == [{"warmup": True}, {}, {}]
+def test_limits_are_not_probed_again_if_only_the_last_epoch_follows(run):
+    simulated = run(SimulatedGpu(), epochs=3, recheck_epochs=1)
+    assert simulated.train(2000) == [{"warmup": True}, {}, {}]
     assert len(simulated.run["power_limit_search"]) == 1
     assert simulated.limits_at_start == ["250 W", "150 W", "150 W"]
 

@@ -102,7 +102,7 @@ class EventLoop:
 
     def _open_window(self, opened: WindowOpening) -> None:
         job, is_epoch = self._plan.job, opened.window == "epoch"
-        self._opened = opened
+        self._opened = opened = opened if job.measure.command else opened._replace(epochs=job.epochs)
         self._terminal.stage("Preparing the page cache")
         self._cache_notes = self._instruments.data_source.prepare(opened.epoch) if is_epoch else []
         self._terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
@@ -118,8 +118,7 @@ class EventLoop:
 
     def _make_forecast(self, opened: WindowOpening) -> dict[str, float]:
         """Return the forecast of a run's totals before an epoch; if there is none, the reason is recorded."""
-        plan = self._plan
-        epochs = opened.epochs if plan.job.measure.command else plan.job.epochs
+        plan, epochs = self._plan, opened.epochs
         reason = no_forecast_reason(plan.job, epochs)
         if reason and opened.epoch and "forecast" not in plan.run:
             plan.describe(forecast={"reason": reason})

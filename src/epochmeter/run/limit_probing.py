@@ -69,8 +69,7 @@ class LimitProbing:
     def open_window(self, opened: WindowOpening, reading: Reading) -> None:
         """Note the start of a window."""
         self._is_training = opened.window == "epoch"
-        job = self._plan.job
-        self._epochs = opened.epochs if job.measure.command else job.epochs  # None: not known
+        self._epochs = opened.epochs
         self._keep_last_epoch(opened.epoch)
         self._is_probing_epoch = self._is_training and self._search is not None
         self._window_steps, self._begin = opened.steps, None
