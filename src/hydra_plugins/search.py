@@ -91,11 +91,11 @@ class SearchSweeper(ProjectSweeper):
         return SearchSpec(dimensions, resolve_objectives(self.objectives, to_target), self.trials, self.seed)
 
 
-class BisectionSweeper(SearchSweeper):
+class BisectionSweeper(ProjectSweeper):
     """Double the batch until a run is out of memory, then bisect; the same command skips completed runs."""
 
     def __init__(self, **keys: Any) -> None:
-        super().__init__(params=None, trials=1, objectives=None, seed=0)
+        super().__init__(None)
 
     def sweep(self, arguments: list[str]) -> None:
         from epochmeter.console.console import Terminal

@@ -10,7 +10,7 @@ from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import Reading, WindowEnergy, energy_of_window
 from epochmeter.results.rank_merge import MergedWindow, merge_ranks
-from epochmeter.results.summary import ENERGIES, step_percentiles
+from epochmeter.results.summary import ENERGIES, RATIOS, step_percentiles
 from epochmeter.run.instruments import WindowInstruments, write_powers
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
@@ -21,7 +21,6 @@ MAX_EXCESS_S, MAX_EXCESS_FRACTION = 0.02, 0.01
 MAX_TERM_EXCESS_S = 0.5
 """The same for a term of a total, whose uncertainty includes that time: reading eight GPUs takes long."""
 SUM_KEYS = (*ENERGIES, "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
-RATES = {"samples": "samples_per_s", "images": "images_per_s", "tokens": "tokens_per_s"}
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
 FLAG_CONSEQUENCES = {
     "diverged": "; its mean loss is omitted",
@@ -187,9 +186,8 @@ def _epoch_metrics(
 ) -> dict[str, float]:
     metrics = {**measured.parts, **used.metrics}
     metrics |= {f"train_{name}": score for name, score in _scores(measured).items()}
-    metrics |= {rate: metrics[count] / metrics["e2e_s"] for count, rate in RATES.items() if count in metrics}
-    if "energy_j" in metrics and "samples" in metrics:
-        metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
+    ratios = ((name, metrics.get(above), metrics.get(below)) for name, (above, below) in RATIOS.items())
+    metrics |= {name: above / below for name, above, below in ratios if above is not None and below}
     by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
     return {**metrics, **step_percentiles(steps), **by_phase}
 
