@@ -294,3 +294,13 @@ def test_hanging_process_is_ended_and_its_location_is_in_the_log(receive, tmp_pa
         receive(HANGS, silence_s=3)
     assert raised.value.failure == "hung"
     assert " in wait_for_ever\n" in (tmp_path / "worker.log").read_text()
+
+
+def test_hanging_process_of_another_pid_namespace_gets_no_signal(receive, monkeypatch):
+    """Its process ID is 0 here, which as the target of a signal is the controller's own process group."""
+    signaled = []
+    monkeypatch.setattr(worker_process.struct, "unpack", lambda *_: (0, 0, 0))
+    monkeypatch.setattr(os, "kill", lambda pid, number: signaled.append(pid))
+    with pytest.raises(WorkerError, match="made no progress"):
+        receive("time.sleep(60)", silence_s=0.5)
+    assert signaled == []

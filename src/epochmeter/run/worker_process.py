@@ -193,7 +193,7 @@ class WorkerProcess:
         if self.remaining_s() == 0:
             text = f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
             return WorkerError("timeout", f"{text}\n  hint: raise that limit, or train fewer epochs")
-        for pid in self.pids[1:]:
+        for pid in filter(None, self.pids[1:]):  # the signal to 0 would end the controller
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(STACKS_S)
