@@ -3,6 +3,7 @@
 import socket
 import time
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 
@@ -12,7 +13,7 @@ from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import load
 from epochmeter.tracking.client import EXPERIMENT, REQUEST_TIMEOUT
 from epochmeter.tracking.load import download_records, run_links
-from epochmeter.tracking.publish import include_reused, publish
+from epochmeter.tracking.publish import SWEEPS, include_reused, publish
 from epochmeter.tracking.report_artifacts import log_report
 
 KINDS = (
@@ -68,6 +69,14 @@ def test_reused_run_is_downloaded_once_and_referenced_by_other_sweeps(store, mak
     assert [*downloaded.glob("*/*/job.json")] == [downloaded / "sweep/0/job.json"]
     (run,) = read_sweep(downloaded / NEW).runs
     assert (run.number, run.sweep, run.reused, run.keys) == (3, NEW, "sweep/0", {"batch": "8"})
+
+
+def test_nothing_is_written_outside_of_the_folder_whatever_the_tags(store, make_record, download, tmp_path):
+    run_id = publish(make_record(), store).run_id
+    store.client.set_tag(run_id, "epochmeter.sweep_id", str(tmp_path / "elsewhere"))
+    store.client.set_tag(run_id, SWEEPS, f"own new/3 {quote(str(tmp_path / 'there'), safe='')}/4")
+    assert {path.relative_to(download()).parts[0] for path in download().glob("*/*/*")} == {"elsewhere", "new"}
+    assert not {path.name for path in tmp_path.iterdir()} & {"elsewhere", "there"}
 
 
 def test_run_that_was_reused_in_place_of_another_is_downloaded(store, make_record, download, tmp_path):

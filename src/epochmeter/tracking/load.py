@@ -34,7 +34,8 @@ def download_records(
         reusing = map(unquote, run.data.tags.get(SWEEPS, "").split())
         names = (f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}", *reusing)
         for sweep, _, number in (name.rpartition("/") for name in names):
-            if sweep and number.isdecimal():  # not the folder of an archived attempt
+            # Not the folder of an archived attempt, nor a path elsewhere: anyone may set a tag on a shared server.
+            if sweep and "/" not in sweep and number.isdecimal():
                 by_sweep.setdefault(sweep, []).append((number, run))
     for sweep in choose(by_sweep):
         for number, run in by_sweep[sweep]:
@@ -61,7 +62,7 @@ def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | No
 def _download(run: Run, folder: Path, store: Store) -> Record:
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    record = Record(folder / run.data.tags["epochmeter.sweep_id"] / _number(run))
+    record = Record(folder / Path(run.data.tags["epochmeter.sweep_id"]).name / _number(run))
     if not record.folder.exists():
         record.folder.mkdir(parents=True)
         # The client would look up the run for each file.
