@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 from omegaconf import OmegaConf
+from stub import executable
 
 from epochmeter.config.job import GROUPS
 from epochmeter.run import preflight
@@ -79,3 +80,11 @@ def test_check_of_specifications_that_fails_refuses_nothing():
     check_specs("/bin/false", "{}")
     check_specs(sys.executable, "no JSON")
     check_specs(sys.executable, '{"scheduler": {"_target_": "torch.optim.lr_scheduler.StepLR", "step_size": 1}}')
+
+
+def test_invalid_argument_is_found_by_one_process_for_all_values_of_a_sweep(sweep, tmp_path):
+    python = executable(tmp_path / "python", f'#!/bin/sh\necho >> {tmp_path}/starts\nexec {sys.executable} "$@"\n')
+    common = [f"device.python={python}", "+optimizer.nestrov=true"]
+    with pytest.raises(ValueError, match=r"2 of 2 configurations are refused\n.*\(and 1 more\): .* 'nestrov'"):
+        sweep([[*common, f"optimizer.lr={lr}"] for lr in (0.1, 0.2)])
+    assert (tmp_path / "starts").read_text() == "\n\n", "for the interpreter and for the arguments"

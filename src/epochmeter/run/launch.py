@@ -94,14 +94,12 @@ def find_interpreter(python: str | None) -> str:
     raise input_error(f"`device.python={python}`: there is no such program", INSTALL)
 
 
-@cache
 def check_interpreter(python: str | None) -> None:
     """Refuse an interpreter (`device.python`) that is no Python 3.6 or newer with torch, which is not imported."""
     if _ask_interpreter(python, "-c", PROBE).returncode:
         raise input_error(f"{find_interpreter(python)} is no Python 3.6 or newer with torch", INSTALL)
 
 
-@cache
 def check_specs(python: str | None, specs: str) -> None:
     """Refuse specifications (JSON) that an interpreter cannot construct; ValueError. Other failures are ignored."""
     done = None
@@ -111,6 +109,7 @@ def check_specs(python: str | None, specs: str) -> None:
         raise ValueError(done.stdout.strip())
 
 
+@cache  # also of a failure, which all configurations of a sweep may have
 def _ask_interpreter(python: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
     interpreter, environment = find_interpreter(python), {**os.environ, "PYTHONPATH": python_path()}
     try:

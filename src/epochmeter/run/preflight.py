@@ -99,7 +99,12 @@ def check_constructible(job: Job, python: str | None, overrides: Sequence[str]) 
     """Refuse classes, added keys and torchvision's models that the training process cannot construct; ValueError."""
     keys = {override.partition("=")[0] for override in overrides}
     changed = {key.lstrip("+~").partition(".")[0] for key in keys if key[0] in "+~" or key.endswith("._target_")}
-    specs = {group: getattr(job, group).to_dict() for group in INSTANTIATED_GROUPS if group in changed}
+    # Only the names of arguments are checked, so that configurations with other values need no further check.
+    specs = {
+        group: {key: value if key == "_target_" else None for key, value in getattr(job, group).to_dict().items()}
+        for group in INSTANTIATED_GROUPS
+        if group in changed
+    }
     if keys & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
         specs.setdefault("model", {"architecture": job.model.spec["architecture"]})
     if specs:
