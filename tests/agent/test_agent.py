@@ -466,7 +466,9 @@ def test_data_stall_is_the_known_wait(script, workers, every):
     assert abs(parts["clock_residual_s"]) <= 0.001 * parts["e2e_s"]
 
 
-@pytest.mark.parametrize("fails_in", ["connection.error", "agent.recorder.clock._mark_at"])
+@pytest.mark.parametrize(
+    "fails_in", ["connection.error", "agent.recorder.clock._mark_at", "agent.recorder.clock._waits"]
+)
 def test_error_of_the_agent_is_reported_once_and_loses_no_batch(script, loader, monkeypatch, capsys, fails_in):
     script.train(loader)
     batches = script.batches(loader)

@@ -1,5 +1,6 @@
 """The clock with scripted time: every expected value is exact, to the nanosecond."""
 
+import contextlib
 import time
 
 import pytest
@@ -161,33 +162,33 @@ def test_time_after_the_last_step_is_overhead_unless_the_step_goes_on(world, tim
 
 @timelines
 @pytest.mark.parametrize(
-    ("script", "expected", "rows"),
+    ("waits", "script", "expected", "rows"),
     [
         (
-            "request 3 receive 10 request 4 receive 20 end_step 7 request 1 end 0",
+            [3, 4], "fetch 10 fetch 20 end_step 7 fetch 0",
             {"e2e": 47, "data_stall": 9, "host_wait": 9, "compute": 30, "overhead": 8, "loader_start": 5,
              "loader_stop": 1},
             [(5, 5, 0, 10), (4, 4, 0, 20)],
         ),
-        ("end_step 7 request 1 end 0", {"e2e": 10, "overhead": 10, "loader_stop": 3}, []),
+        ([], "end_step 7 fetch 0", {"e2e": 10, "overhead": 10, "loader_stop": 3}, []),
         (
-            "request 0 receive 10 end_last_step 5 end_step 3 request 2 receive 4",
+            [0, 2], "fetch 10 end_last_step 5 end_step 3 fetch 4",
             {"e2e": 26, "data_stall": 4, "host_wait": 4, "compute": 14, "overhead": 8, "loader_start": 2},
             [(2, 2, 0, 10), (10, 2, 0, 4)],
         ),
     ],
     ids=["two batches", "no batch", "an ended step is not extended by another batch"],
 )  # fmt: skip
-def test_consumer_that_requests_batches_itself_has_no_copies(world, timeline, script, expected, rows):
+def test_consumer_that_requests_batches_itself_has_no_copies(world, timeline, waits, script, expected, rows):
     """`script` lists calls of the clock, each with the milliseconds until the next call."""
     clock = timeline(world, copies=False)
     clock.open()
-    world.host(2)
+    batches = iter(Loader(world, waits, start=2, stop=1))
     clock.add_early_wait(2 * MS)
-    words, requested = script.split(), 0
+    words = script.split()
     for call, ms in zip(words[::2], words[1::2], strict=True):
-        arguments = [requested] if call in ("receive", "end") else []
-        requested = getattr(clock, call)(*arguments)
+        with contextlib.suppress(StopIteration):
+            getattr(clock, call)(*[batches] if call == "fetch" else [])
         world.host(int(ms))
     clock.close()
     assert (times(clock), rows_ms(clock), "copy_s" in clock.parts()) == (expected, rows, False)

@@ -5,6 +5,7 @@ windows only, and changes no batch. If it fails, it reports that once and stops 
 """
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from epochmeter.worker.timeline import perf_counter_ns
 
 NO_LOADER = "training steps were seen, but no pass over a torch DataLoader: only these are measured"
 NO_STEP = "no optimizer step and no backward pass was seen"
+NO_BATCHES = itertools.repeat(None)
 LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
 
 
@@ -47,7 +49,7 @@ class Agent:
 
     def iterate(self, loader, make_iterator, name=None, is_explicit=False):
         """Return an iterator over a loader, which is measured unless another pass is being measured."""
-        if not self.is_ready() or self.is_fetching:
+        if not self.is_ready() or self.is_fetching or getattr(self.recorder.clock, "is_fetching", False):
             return make_iterator(loader)
         window = self.guarded(self._begin_pass, loader, name, is_explicit)
         if window is None:
@@ -254,7 +256,7 @@ class Agent:
             window = self._open(limit, limit=limit, name="epoch", is_counted=True, is_partial=True)
         if self.trace is not None:
             self.trace_step(window)
-        self.recorder.clock.receive(self.recorder.clock.request())
+        self.recorder.clock.fetch(NO_BATCHES)
         window.batches += 1
 
     def _discard_read_ahead(self):

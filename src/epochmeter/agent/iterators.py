@@ -4,6 +4,7 @@ import functools
 import signal
 from threading import get_ident
 
+from epochmeter.worker.device import sample_count
 from epochmeter.worker.timeline import perf_counter_ns
 
 READ_AHEAD = "the pass was discarded: another thread requests the batches, so that waits for data are not known"
@@ -60,25 +61,27 @@ class MeasuredIterator(LoaderIterator):
             or get_ident() != agent.thread
         ):
             return self._fetch_rarely()
-        is_fetching = is_fetched = False
+        is_fetched = False
         try:
             if agent.trace is not None:
                 agent.trace_step(window)
-            requested_ns = clock.request()
-            agent.is_fetching = is_fetching = True
-            batch = next(self._wrapped)
-            agent.is_fetching = is_fetching = False
+            batch = clock.fetch(self._wrapped)
             is_fetched = True
-            clock.receive(requested_ns)
-            window.add(batch)
+            window.batches += 1
+            if window.samples is not None:
+                try:
+                    window.samples += sample_count(batch)
+                except Exception:  # a batch may be any object
+                    window.samples = None
         except BaseException as error:
-            if is_fetching:
-                self._end(error, requested_ns)
+            if clock.is_fetching:
+                self._end(error)
                 del self  # the error's traceback must not keep the iterator alive: the window ends with it
                 raise
             if agent.is_of_script(error):
                 raise
-            return batch if is_fetched else self._fetch()
+            if not is_fetched:
+                batch = clock.untimed.pop() if clock.untimed else self._fetch()
         return batch
 
     def _fetch_rarely(self):
@@ -95,12 +98,11 @@ class MeasuredIterator(LoaderIterator):
         self._window = None
         return self._fetch()
 
-    def _end(self, error, requested_ns):
+    def _end(self, error):
         """End the measured pass at the loader's end; after another error, the script may request the next batch."""
-        self._agent.is_fetching = False
+        self._clock.is_fetching = False
         if isinstance(error, StopIteration):
             window, self._window = self._window, None
-            self._clock.end(requested_ns)
             self._agent.end_pass(window)
         else:
             self._window.failed_at = self._window.batches

@@ -8,8 +8,6 @@ import weakref
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from epochmeter.worker.device import sample_count
-
 
 class OpenWindow:
     """Counts and properties of the open window."""
@@ -49,14 +47,6 @@ class OpenWindow:
     def is_before_last_step(self):
         """Return whether a pass with optimizer steps has delivered its last batch, but had no step on it."""
         return self.batches == self.length and self.learning_rate is not None and not self.has_trained_last()
-
-    def add(self, batch):
-        self.batches += 1
-        if self.samples is not None:
-            try:
-                self.samples += sample_count(batch)
-            except Exception:  # a batch may be any object
-                self.samples = None
 
     def may_be_complete(self):
         """Return whether this optimizer step may be the last of the pass; call it after each step on the last batch."""

@@ -12,13 +12,13 @@ LOCK_NAME = ".lock"  # lock file that `lock_folder` creates in a folder on a fil
 @contextlib.contextmanager
 def append_to(path, durably=True):
     """Open a file to append bytes; if `durably`, content and the name of a new file are on disk at the end."""
-    is_new = not path.exists()
+    is_new = durably and not path.exists()
     with open(path, "ab") as file:
         yield file
         if durably:
             file.flush()
             os.fsync(file.fileno())
-    if durably and is_new:
+    if is_new:
         fsync_folder(path.parent)
 
 
