@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from kineto import Kineto
 
+from epochmeter.power.power_series import NO_POWER_SAMPLES
+from epochmeter.trace.analysis import analyze
 from epochmeter.trace.attribution import attribute
+from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.kineto import Category, TraceError, load
 
 
@@ -54,16 +57,42 @@ def test_order_layout_and_chunks_of_events_do_not_matter(tmp_path, kineto, monke
         assert found.step.tolist() == trace.step.tolist()
 
 
-def test_impossible_times_are_left_out_and_counted_and_too_many_events_are_an_error(tmp_path, kineto, monkeypatch):
+def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):
     far = ((1050 - 7200e6, 5), (1050 + 7200e6, 5), (1050, 7200e6))
     for start, duration in ((1050, -5), *far, (float("nan"), 5), (1050, 10**400)):
         kineto.host("aten::add", start, duration)
     trace = kineto.load(tmp_path)
     reasons = {"with a negative duration": 1, "more than an hour from the others": 3, "without a time": 2}
     assert (trace.left_out, trace.end_ns.max(), len(trace.end_ns)) == (reasons, 200_000, 5)
-    monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 2)
-    with pytest.raises(TraceError, match="more than 2 events; reduce"):
-        kineto.load(tmp_path)
+
+
+def steps_with_queued_kernels(count):
+    """A trace of steps of 100 us on a GPU, or of these on a CPU. Kernels run 250 us after their launch."""
+    trace = Kineto()
+    for number in range(count):
+        at = 100 * number
+        trace.step(number, at, 100)
+        trace.host("aten::mm", at + 10, 20)
+        trace.launch("sgemm", at + 270, 40, launched=at + 20)
+    return trace
+
+
+@pytest.mark.parametrize(("on_gpu", "steps"), [(True, 5), (False, 8)])
+def test_the_last_steps_of_a_large_trace_are_left_out_and_counted(tmp_path, monkeypatch, on_gpu, steps):
+    """Of 40 steps, 8 are among the first 25 events of the host, and 5 of these launched kernels that began as well."""
+    monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 50)
+    large, small = steps_with_queued_kernels(40), steps_with_queued_kernels(steps)
+    for trace in (large, small):
+        trace.events = [event for event in trace.events if on_gpu or event["cat"] != "kernel"]
+        trace.events.sort(key=lambda event: event["cat"] == "kernel")  # as Kineto writes them
+    result, expected = (analyze(trace.load(tmp_path), 1.0) for trace in (large, small))
+    assert result["left_out"] == {f"after ProfilerStep#{steps - 1}": len(large.events) - len(small.events)}
+    assert {**result, "left_out": {}} == expected
+    *_, reason = analyze(large.load(tmp_path), 1.0, TracedPower(0, 4_000_000, NO_POWER_SAMPLES, 0.0))["missing"]
+    assert reason.endswith("only the first steps of the trace are analyzed")
+    monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 3)
+    with pytest.raises(TraceError, match="more than 3 events"):
+        large.load(tmp_path)
 
 
 def test_arguments_of_other_types_and_numbers_that_json_does_not_have_are_unknown(tmp_path, kineto):

@@ -18,7 +18,7 @@ from epochmeter.shared.protocol import Message, Traced, TraceFailed
 from epochmeter.shared.record import NCU_CSV, TRACE, TRACE_ANALYSIS
 from epochmeter.trace.nsight import PIPE_METRICS, NsightError, analyze_pipes, error_in
 
-TIMEOUT_S = 60.0  # longest time of an analysis: a trace of 100 MB takes 10 s
+TIMEOUT_S = 300.0  # longest time of an analysis: a trace of 1 GB takes a minute
 RESULTS = {"ncu": "utilization of pipes", "nsys": "report of Nsight Systems"}
 NSYS_REPORT = "nsight"  # report of Nsight Systems, without the suffix, which depends on its version
 

@@ -81,6 +81,8 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         `metrics` (names without `trace/`), `missing` (why metrics are absent), `device` of `measure_device`,
         `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
     """
+    if not trace.has_all_steps and not isinstance(power, str):
+        power = "only the first steps of the trace are analyzed."
     device = measure_device(trace)
     attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None
     return {

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-MAX_EVENTS = 4_000_000  # in a trace; more are an error
+MAX_EVENTS = 3_000_000  # most events in memory, about 1 GB; the last steps of a larger trace are left out
 CHUNK_CHARACTERS = 1 << 22
 MAX_EVENT_CHARACTERS = 1 << 24  # also of the text before the first event
 NS_PER_US = 1000
@@ -78,6 +78,7 @@ ARGUMENTS = {
 }
 """Arguments of events that are columns, and the value if it is unknown."""
 COLUMNS = ("ts", "dur", "category", "name", "thread", "inputs", *ARGUMENTS)
+INTEGERS = ("category", "name", "thread", "inputs", "device", "correlation", "sequence", "forward_thread")
 
 
 class Trace:
@@ -98,28 +99,37 @@ class Trace:
     """Achieved occupancy as estimated by Kineto, a fraction. NaN if Kineto reports 0 although the number of warps
     excludes it, as for kernels that enlarge their shared memory (most kernels with tensor cores)."""
     left_out: dict[str, int]  # number of events by reason
+    has_all_steps = True  # whether the trace has no further steps, which are left out because it is too large
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
         names: dict[str, int] = {}
         threads: dict[tuple[str, str], int] = {}
         shapes: dict[str, tuple[int, Any]] = {}
-        rows = array("d")
+        rows, until_us, late = array("d"), math.inf, 0
         for event in events:
             kind, phase = str(event.get("cat")).lower(), str(event.get("ph"))
             category = CATEGORIES.get(kind) if phase == "X" else LINKS.get(phase) if kind == "fwdbwd" else None
             if category is None:
                 continue
+            if (start_us := _number(event.get("ts"))) >= until_us:
+                late += 1
+                continue
             arguments = event["args"] if isinstance(event.get("args"), dict) else {"correlation": event.get("id")}
             sizes, thread = arguments.get("Input Dims"), (str(event.get("pid")), str(event.get("tid")))
-            rows.extend((_number(event.get("ts")), _number(event.get("dur", 0)), category))
+            rows.extend((start_us, _number(event.get("dur", 0)), category))
             rows.append(names.setdefault(str(event.get("name")), len(names)))
             rows.append(threads.setdefault(thread, len(threads)))
             rows.append(NONE if sizes is None else shapes.setdefault(repr(sizes), (len(shapes), sizes))[0])
             rows.extend(_number(arguments.get(key), unknown) for key, unknown in ARGUMENTS.items())
-            if len(rows) > MAX_EVENTS * len(COLUMNS):
-                raise TraceError(f"the trace has more than {MAX_EVENTS:,} events; reduce `profiler.steps`")
+            if len(rows) > MAX_EVENTS * len(COLUMNS):  # files are not in order of time: continue with the earlier half
+                read = np.frombuffer(rows).reshape(-1, len(COLUMNS))
+                until_us = float(np.nanmedian(read[:, 0]))
+                rows = array("d", read[read[:, 0] < until_us].tobytes())
+                late += len(read) - len(rows) // len(COLUMNS)
         self.names, self.threads, self.shapes = [*names], [*threads], [sizes for _, sizes in shapes.values()]
         self._set_columns(np.frombuffer(rows).reshape(-1, len(COLUMNS)))
+        if late:
+            self._leave_out_incomplete_steps(late)
 
     def _set_columns(self, rows: Floats) -> None:
         """Leave out the events whose time is unknown or impossible, and sort the others by their start."""
@@ -136,18 +146,27 @@ class Trace:
             "more than an hour from the others": is_far,
         }
         self.left_out = {reason: int(events.sum()) for reason, events in reasons.items() if events.any()}
-        rows = rows[is_timed & ~is_far]
-        if not len(rows):
-            raise ValueError("its events are hours apart")
         # If two events start at the same time, the longer one is the caller.
-        start_us, duration_us, *integers, blocks, warps, occupancy = rows[np.lexsort((-rows[:, 1], rows[:, 0]))].T
-        self.start_ns = np.rint((start_us - start_us[0]) * NS_PER_US).astype(np.int64)
-        self.duration_ns = np.rint(duration_us * NS_PER_US).astype(np.int64)
-        columns = np.array(integers).astype(np.int64)
-        self.category, self.name, self.thread, self.inputs, self.device, self.correlation, *autograd = columns
-        self.sequence, self.forward_thread = autograd
-        self.blocks_per_sm = blocks.copy()
+        order = np.lexsort((-duration_us, start_us))
+        order = order[(is_timed & ~is_far)[order]]
+        if not len(order):
+            raise ValueError("its events are hours apart")
+        self.start_ns = np.rint((start_us - start_us[order[0]])[order] * NS_PER_US).astype(np.int64)
+        self.duration_ns = np.rint(duration_us[order] * NS_PER_US).astype(np.int64)
+        for place, name in enumerate(INTEGERS, 2):
+            setattr(self, name, rows[order, place].astype(np.int64))
+        self.blocks_per_sm, warps, occupancy = rows[order, -3:].T
         self.occupancy = np.where((occupancy == 0) & (warps >= MIN_WARPS), math.nan, occupancy / 100)
+
+    def _leave_out_incomplete_steps(self, late: int) -> None:
+        """Keep the steps before the last launch of a known activity, or on a CPU, before the last event."""
+        launches = self.launch[self.launch != NONE]
+        self.steps = self.steps[self.steps[:, 2] <= self.start_ns[launches if len(launches) else -1].max()]
+        if not len(self.steps):
+            raise TraceError(f"the trace has more than {MAX_EVENTS:,} events, and no complete step at its begin")
+        late += int(((self.start_ns >= self.steps[-1, 2]) & (self.step == NONE)).sum())
+        self.left_out[f"after ProfilerStep#{self.steps[-1, 0]}"] = late
+        self.has_all_steps = False
 
     @cached_property
     def end_ns(self) -> Ints:

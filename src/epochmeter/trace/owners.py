@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from array import array
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ FURTHER_MODULES = [("(training loop)", ""), ("(outside modules)", ""), ("(optimi
 """Python code outside operators; operators that no module calls, such as the loss; the optimizer; the wait for data."""
 TRAINING_LOOP, OUTSIDE, OPTIMIZER_STEP, DATA_LOADING = range(len(FURTHER_MODULES))
 MODEL = "(model)"
+CHUNK_EVENTS = 100_000
 MODULE = re.compile(r"module: (.*?)(?: \((\w+)\))?")
 NODE = "autograd::engine::evaluate_function"
 RANGES = (
@@ -36,8 +38,8 @@ class ThreadEvents:
     """
 
     def __init__(self) -> None:
-        self.begin_ns: list[int] = []  # of stretches; the last one has no end and no event
-        self.innermost: list[int] = []  # event of each stretch, or -1
+        self.begin_ns = array("q")  # of stretches; the last one has no end and no event
+        self.innermost = array("q")  # event of each stretch, or -1
         self.node_module = OUTSIDE  # of the last node of the backward pass, for nodes without a sequence number
         self._running = [(sys.maxsize, NONE)]  # end and event, the innermost last
 
@@ -72,7 +74,7 @@ class Owners:
 def find_owners(trace: Trace) -> Owners:
     """Return the owners of all host events. An event without owners of its own has those of its caller."""
     count = len(trace.start_ns) + 1
-    module, phase, operator = [TRAINING_LOOP] * count, [LOOP] * count, [NONE] * count
+    module, phase, operator = (array("q", [owner]) * count for owner in (TRAINING_LOOP, LOOP, NONE))
     modules, ranges = _name_ranges(trace.names)
     threads: defaultdict[int, ThreadEvents] = defaultdict(ThreadEvents)
     forward_module: dict[tuple[int, int], int] = {}  # by thread and sequence number
@@ -81,7 +83,8 @@ def find_owners(trace: Trace) -> Owners:
     times, kinds = (trace.start_ns, trace.end_ns), (trace.category, trace.name, is_node)
     host = trace.where(*HOST)
     columns = (*times, *kinds, trace.thread, trace.sequence, trace.forward_thread)
-    rows = zip(host.tolist(), *(column[host].tolist() for column in columns), strict=True)
+    parts = np.array_split(host, len(host) // CHUNK_EVENTS + 1)  # lists of Python integers need much memory
+    rows = (row for part in parts for row in zip(part.tolist(), *(c[part].tolist() for c in columns), strict=True))
     for event, start_ns, end_ns, category, name, node, thread, sequence, forward_thread in rows:
         caller = threads[thread].begin(event, start_ns, end_ns, node)
         module[event], phase[event], operator[event] = module[caller], phase[caller], operator[caller]
