@@ -39,6 +39,9 @@ REFUSED = {
     "+bach=8": "unknown key `bach`\n  hint: did you mean `batch=`",
     "modle=lenet": "unknown key `modle`\n  hint: did you mean `model=`?",
     "model=resnt18": "`model=resnt18` does not exist\n  hint: did you mean `model=resnet18`",
+    "model=": "`model=` does not exist\n  hint: options: inception_v3, lenet,",
+    "optimizer=null": "`optimizer=null` does not exist\n  hint: ",
+    "model=18": "`model=18` does not exist\n  hint: ",
     "model.name=resnet18": "hint: use `model=resnet18`",
     # references
     "batch=${nope}": "`batch` refers to a key that does not exist",
@@ -50,10 +53,10 @@ REFUSED = {
     "strategy.ranks=2": "strategy=single has one rank",
     # values
     "batch=true": "`batch=true`",
-    "batch=1.5": "`batch=1.5` is not valid: Value '1.5' of type 'float' could not be converted to Integer",
-    "target_accuracy=high": "`target_accuracy=high` is not valid: Value 'high' of type 'str'",
+    "batch=1.5": "`batch=1.5` is not valid\n  hint: give a whole number, 1 or more",
+    "target_accuracy=high": "`target_accuracy=high` is not valid\n  hint: give ",
     "evaluate=maybe": "`evaluate=maybe` is not valid\n  hint: give one of true, false",
-    "cache=hot": "expected one of [keep, cold, cold_each_epoch, warm]\n  hint: ",
+    "cache=hot": "`cache=hot` is not valid\n  hint: give one of keep, cold, cold_each_epoch, warm",
     "sweep=5": "`sweep=5` is not valid: ",
     "power_limit=[15]": "`power_limit=[15]`",
     "+optimizer.dampening=nan": "`optimizer.dampening=nan`",

@@ -28,6 +28,7 @@ from epochmeter.config.installation import CONF, with_own_commands
 from epochmeter.config.schema import INSTANTIATED_GROUPS
 from epochmeter.config.secrets import redact
 from epochmeter.config.suggestions import entry_keys, list_choices, unknown_choice_problem, unknown_key_problem
+from epochmeter.config.validation import RULES
 
 TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 """Environment variable that makes Hydra raise errors instead of printing a traceback and exiting."""
@@ -131,6 +132,8 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
             raise input_error(f"`{argument}` is not valid: the name of a run's folder is its number", hint)
         if key in ("measure.command", "measure.digest"):
             raise input_error(f"`{key}=` is for measured scripts", "use `python src/measure.py SCRIPT ARGUMENTS`")
+        if key in groups and (value in ("", "null", "true", "false") or value.isdecimal()):
+            raise InputError(unknown_choice_problem(key, value))
         if value.startswith("[") and key in groups:
             raise input_error(f"`{key}=` takes one option, not a list", f"for a sweep: `-m {key}={value.strip('[]')}`")
         if argument.startswith("~") and not (group in INSTANTIATED_GROUPS and name not in ("", "name", "_target_")):
@@ -173,6 +176,10 @@ def problem_by_text(error: BaseException, entry: str) -> Problem:
         add = f"for a sweep add `-m`: `-m {several[1]}`"
         return Problem(f"`{several[1]}` has several values: a single run takes one", add)
     if merged := re.match(r"Error merging override (.*)", text):
+        if expected := re.search(r"expected one of \[(.*)\]", reason):
+            return Problem(f"`{merged[1]}` is not valid", f"give one of {expected[1]}")
+        if rule := RULES.get(merged[1].partition("=")[0]):
+            return Problem(f"`{merged[1]}` is not valid", f"give {rule.allowed}")
         return Problem(f"`{merged[1]}` is not valid: {reason or 'the configuration does not allow it'}", hint)
     message = first_line(error)
     message += f": {reason}" if reason and reason not in message else ""
