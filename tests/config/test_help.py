@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from epochmeter.commands import measure, train
 from epochmeter.config import app
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices
 
@@ -29,6 +30,16 @@ def test_help_page_has_summary_examples_exit_codes_and_all_keys_with_comments(en
     names += [key for key, part in keys.items() if not isinstance(part, dict)]
     assert [name for name in names if not re.search(rf"\n  {name}=\S.*  \S", page)] == []
     assert [group for group in groups if not re.search(rf"\n  {group} +\w", page)] == []
+
+
+def test_help_of_train_and_measure_has_only_keys_that_they_read(monkeypatch, capsys):
+    for command, used, unused in ((train, "batch", "script"), (measure, "script", "batch")):
+        monkeypatch.setattr("sys.argv", [f"{command.__name__}.py", "--help"])
+        command.main()
+        names = re.findall(r"^  (\w+)[. =]", capsys.readouterr().out, re.MULTILINE)
+        assert {used, "meter", "sweep", "footprint"} <= {*names}
+        assert unused not in names
+    assert {*names} <= {*measure.KEYS}
 
 
 def test_docs_of_the_configuration_name_every_option_and_key_and_the_sampling_period_of_every_meter():

@@ -1,16 +1,18 @@
 """Measure your own training script, unchanged: the time of each epoch by part, and its energy.
 
-    python src/measure.py train.py --lr 0.1                             a script with its own arguments
-    python src/measure.py meter=estimate meter.tdp_w=65 train.py        keys of this command come before the script
-    python src/measure.py -- -m package.train                           a module
-    python src/measure.py torchrun --nproc_per_node=2 train.py          a launcher, with all of its ranks
-    python src/measure.py -m script.lr=0.1,0.01 train.py --lr {script.lr}    a sweep
+    python src/measure.py train.py --lr 0.1                                a script, its arguments
+    python src/measure.py meter=estimate meter.tdp_w=65 train.py           with keys of this command
+    python src/measure.py -- -m package.train                              a module
+    python src/measure.py torchrun --nproc_per_node=2 train.py             a launcher, all its ranks
+    python src/measure.py -m script.lr=0.1,0.01 train.py --lr {script.lr}  a sweep
 
-Each pass over a torch DataLoader with optimizer steps is an epoch; a pass without is an evaluation. The output of the
-script is not changed; this command prints to stderr. docs/scripts.md lists the measured quantities.
+Keys of this command come before the script, the script's own arguments after it. Each pass over a
+torch DataLoader with optimizer steps is an epoch; a pass without is an evaluation. The output of
+the script is not changed; this command prints to stderr. docs/scripts.md lists the measured
+quantities. Keys of the training configuration, such as `batch`, have no effect on a script.
 
-Exit code: that of the script, or 128 + n if signal n ended it; 1 if it could not be started. Of a sweep: 0 if every
-run was completed, 1 if one failed, 128 + n if signal n stopped it.
+Exit code: that of the script, or 128 + n if signal n ended it; 1 if it could not be started. Of a
+sweep: 0 if every run was completed, 1 if one failed, 128 + n if signal n stopped it.
 """
 
 import os
@@ -49,7 +51,7 @@ def main() -> int:
         sys.exit(errors.format_error(redact(str(error))))
     sys.argv[1:] = overrides
     with redirect_stdout(sys.stderr if command else sys.stdout):  # not that of the script's process
-        outcomes, code = run_all(__doc__, command)
+        outcomes, code = run_all(__doc__, KEYS.__contains__, command)
     exit_code = outcomes[0].exit_code if outcomes and not outcomes[0].of_sweep else None
     if exit_code is None:
         return code

@@ -30,13 +30,20 @@ if TYPE_CHECKING:
     from epochmeter.results.run_result import RunResult
 
 
+SCRIPT_KEYS = ("script", "measure")
+"""Keys that only `src/measure.py` reads."""
+
+
 def main() -> int:
-    _, code = run_all(__doc__)
+    _, code = run_all(__doc__, lambda key: key not in SCRIPT_KEYS)
     return code
 
 
-def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResult], int]":
-    """Make the runs of the command line, or of a script to measure; return how they ended, and the exit code."""
+def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()) -> "tuple[list[RunResult], int]":
+    """Make the runs of the command line, or of a script to measure; return how they ended, and the exit code.
+
+    The help has the docstring `doc`, and the groups and keys that `is_used` accepts.
+    """
     runs = Runs(command)
 
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
@@ -47,7 +54,7 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
 
     job.register(create_folder, nodes.device_of, command)
     try:
-        app.run("train", runs.run, doc)
+        app.run("train", runs.run, doc, is_used)
         if runs.request:
             include_reused(runs.request, runs.outcomes)
     except KeyboardInterrupt:

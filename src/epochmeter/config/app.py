@@ -35,17 +35,19 @@ TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 MULTIRUN = ("-m", "--multirun")
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
+KeyFilter = Callable[[str], bool]
 HELP_COLUMNS = 100
 INDENT = "  "
 
 
-def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None:
+def run(entry: str, task: Callable[[DictConfig], None], doc: str | None, is_used: KeyFilter = lambda _: True) -> None:
     """Call a task with the composed configuration, or with each one of a sweep; print help for `--help`.
 
-    `entry` is the name of the command, and of its file in conf/; `doc` is its docstring.
+    `entry` is the name of the command, and of its file in conf/; `doc` is its docstring. The help has the groups and
+    the keys, or mappings of keys, whose names `is_used` accepts.
     """
     if {"--help", "-h"} & {*sys.argv[1:]}:
-        print(help_page(entry, doc or ""))
+        print(help_page(entry, doc or "", is_used))
         return
     # Hydra's parser stops reading overrides at an option between them.
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: (argument not in MULTIRUN, not is_override(argument)))
@@ -193,12 +195,16 @@ def first_line(error: BaseException) -> str:
     return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
 
 
-def help_page(entry: str, doc: str) -> str:
+def help_page(entry: str, doc: str, is_used: KeyFilter = lambda _: True) -> str:
     """Return the help page of a command: its docstring, its groups with their options, and its keys with comments."""
     summary, _, rest = doc.partition("\n\n")
     groups, _ = entry_keys(entry)
-    choices = [(group, ", ".join(list_choices(group))) for group in sorted(groups)]
-    keys = [(f"{name}={value}", comment) for name, (value, comment) in commented_keys(entry)]
+    choices = [(group, ", ".join(list_choices(group))) for group in sorted(groups) if is_used(group)]
+    keys = [
+        (f"{name}={value}", comment)
+        for name, (value, comment) in commented_keys(entry)
+        if is_used(name.partition(".")[0])
+    ]
     titled = {"Groups (group=option)": choices, "Keys (key=value)": keys}
     parts = [summary, *(f"{title}:\n{two_columns(rows)}" for title, rows in titled.items() if rows)]
     return with_own_commands("\n\n".join([*parts, rest.rstrip()]))
