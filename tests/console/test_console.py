@@ -32,7 +32,7 @@ def epoch(number, **metrics):
 
 
 def val(number, accuracy):
-    return {"window": "val", "epoch": number, "metrics": {"val/accuracy": accuracy}}
+    return {"window": "val", "epoch": number, "metrics": {"val/e2e_s": 0.25, "val/accuracy": accuracy}}
 
 
 def steady(**metrics):
@@ -55,6 +55,7 @@ def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(term
         "mean 2-3 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2 75.0",
         "% of time 100 26 4.1 65 5.1",
         "Bottleneck: compute-bound, 65 % of epoch time. Data stalls: 26 %.",
+        "Evaluation: mean of 2: 0.250 s.",
     ]
 
 

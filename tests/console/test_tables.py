@@ -27,13 +27,14 @@ def test_sentences_have_the_available_metrics():
     ]
 
 
-def test_named_windows_have_their_mean_time_and_energy():
+def test_evaluations_and_named_windows_have_their_mean_time_and_energy():
     def window(name, **metrics):
         return {"window": name, "metrics": {f"{name}/{metric}": value for metric, value in metrics.items()}}
 
     windows = [window("load", e2e_s=2.0, energy_j=30.0), window("save", e2e_s=1.0, energy_j=3.0)]
-    windows += [window("epoch", e2e_s=9.0), window("save", e2e_s=2.0)]
-    assert tables.named_window_lines(windows) == ["load: 2.000 s, 30 J.", "save: mean of 2: 1.500 s."]
+    windows += [window("epoch", e2e_s=9.0), window("val", e2e_s=0.3, loss=0.5), window("save", e2e_s=2.0)]
+    lines = ["load: 2.000 s, 30 J.", "save: mean of 2: 1.500 s.", "Evaluation: 0.300 s."]
+    assert tables.other_window_lines(windows) == lines
 
 
 def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():

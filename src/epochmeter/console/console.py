@@ -175,7 +175,7 @@ class Terminal(logging.Handler):
                 self.info(f"Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.")
             self.info(tables.mfu_line(metrics, outcome.mfu, job.roofline.flops))
             self.info(tables.target_line(metrics), style="green")
-        self.info("\n".join(tables.named_window_lines(windows)))
+        self.info("\n".join(tables.other_window_lines(windows)))
         for note in outcome.notes:
             self.warn(with_severity(note, "note: "))
         self.failed(outcome)

@@ -131,18 +131,19 @@ def mfu_line(metrics: Mapping[str, float], by_convention: Sequence[float], conve
     return f"MFU: {mfu:.3g} % of the measured peak, {peak:.3g} TFLOP/s ({convention} FLOPs{spread}).{bound}"
 
 
-def named_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the mean time and energy of the windows that a script has named itself, one line per name."""
+def other_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the mean time and energy of evaluations and of windows that a script has named, one line per name."""
     metrics: dict[str, list[Mapping[str, float]]] = defaultdict(list)
     for window in windows:
-        if window["window"] not in ("epoch", "val"):
+        if window["window"] != "epoch":
             metrics[window["window"]].append(window["metrics"])
     lines = []
     for name, rows in metrics.items():
         energies = [row[f"{name}/energy_j"] for row in rows if f"{name}/energy_j" in row]
         energy = f", {_amount(statistics.fmean(energies))}" if len(energies) == len(rows) else ""
         mean = f"mean of {len(rows)}: " if len(rows) > 1 else ""
-        lines.append(f"{name}: {mean}{statistics.fmean(row[f'{name}/e2e_s'] for row in rows):.3f} s{energy}.")
+        title = "Evaluation" if name == "val" else name
+        lines.append(f"{title}: {mean}{statistics.fmean(row[f'{name}/e2e_s'] for row in rows):.3f} s{energy}.")
     return lines
 
 
