@@ -143,6 +143,8 @@ def test_flags_have_their_first_text_and_large_variation_of_epoch_times_is_a_war
     assert collect_flags(windows) == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_IN"}
     (warning,) = variance_warning({"steady/e2e_s": 4.07, "std/e2e_s": 3.6})
     assert "88 %" in warning
+    (warning,) = variance_warning({"steady/e2e_s": 0.8, "std/e2e_s": 0.2, "steady/steps": 36.7, "std/steps": 5.8})
+    assert "(36.7, std 5.8)" in warning
     for mean_s, std_s in ((100.0, 10.0), (0.1, 0.05)):  # as on an idle machine; very short epochs
         assert variance_warning({"steady/e2e_s": mean_s, "std/e2e_s": std_s}) == []
 

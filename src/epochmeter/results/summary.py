@@ -162,9 +162,11 @@ def variance_warning(metrics: Mapping[str, float]) -> list[str]:
     if (variation := excessive_variation(metrics)) is None:
         return []
     times = f"({metrics['steady/e2e_s']:.3g} s, std {metrics['std/e2e_s']:.2g} s)"
-    return [
-        f"warning: epoch times vary by {100 * variation:.0f} % {times}. Check for other load or thermal throttling."
-    ]
+    if step_variation := metrics.get("std/steps"):
+        cause = f"Their numbers of steps differ ({metrics['steady/steps']:.3g}, std {step_variation:.2g})."
+    else:
+        cause = "Check for other load or thermal throttling."
+    return [f"warning: epoch times vary by {100 * variation:.0f} % {times}. {cause}"]
 
 
 def excessive_variation(metrics: Mapping[str, float]) -> float | None:
