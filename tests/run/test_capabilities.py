@@ -105,9 +105,10 @@ def test_jetson_has_module_rails_and_power_modes(tmp_path, examined):
     assert found["GPU clock"]["source"] == "devfreq 17000000.gpu"
 
 
-def test_table_fits_80_columns(tmp_path, doctor):
+def test_table_fits_80_columns_also_with_options_of_the_user(tmp_path, doctor):
     tree = boards.write(tmp_path / "board", "nano")
-    shown = doctor(f"machine.root={tree.root}")
+    own = put(tmp_path / "own", {"dataset/mine.yaml": "defaults: [digits]\nname: mine\n"})
+    shown = doctor(f"machine.root={tree.root}", f"hydra.searchpath=[file://{own}]", "dataset=mine")
     assert shown.returncode == 0, shown.stderr
     lines = shown.stdout.splitlines()
     assert max(map(len, lines)) <= 80

@@ -15,12 +15,11 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
-from epochmeter.config.job import value_for_board
+from epochmeter.config.job import compose_for_device, value_for_board
 from epochmeter.run.nodes import device_of
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ def task(config: DictConfig) -> None:
         validation.check_all_values({"format": config.format, "machine": to_plain(config.machine)})
         detected, chosen = device_of(config.machine.root), HydraConfig.get()
         if chosen.runtime.choices["device"] == "auto":
-            others = [override for override in chosen.overrides.task if override.partition("=")[0] != "device"]
-            config = hydra.compose("doctor", overrides=[*others, f"device={detected}"])
+            config = compose_for_device("doctor", detected, chosen.overrides.task)
         keys = to_plain(config)
         validation.check_all_values(keys)
         rows = list(examine_machine(Examination.from_dict(keys), detected))

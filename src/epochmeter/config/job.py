@@ -68,12 +68,17 @@ class RunRequest:
 
     def with_device(self, device: str) -> RunRequest:
         """Return the request composed for another device, which may select its own meter."""
-        of_hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
-        search_path = [override for override in of_hydra if override.lstrip("+").startswith("hydra.searchpath=")]
-        others = [override for override in self.overrides if override.partition("=")[0] != "device"]
-        config = compose("train", overrides=[*search_path, *others, f"device={device}"])
+        config = compose_for_device("train", device, self.overrides)
         choices = {**self.choices, "device": device, "meter": config.meter.name}
         return replace(self, job=composed_job(config, self.overrides), choices=choices)
+
+
+def compose_for_device(entry: str, device: str, overrides: Sequence[str]) -> DictConfig:
+    """Compose a command's configuration again, with another device, and with the search path of the present command."""
+    of_hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
+    search_path = [override for override in of_hydra if override.lstrip("+").startswith("hydra.searchpath=")]
+    others = [override for override in overrides if override.partition("=")[0] != "device"]
+    return compose(entry, overrides=[*search_path, *others, f"device={device}"])
 
 
 def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
