@@ -44,7 +44,7 @@ class SlurmLauncher(Launcher):
             for number, overrides in points.items():
                 request = self._run(number, overrides, job.current_request).return_value
                 check(request.job.tracking.to_dict())  # nodes do not receive the tracking keys
-                tasks.append(make_run_task(request, self.keys))
+                tasks.append(make_run_task(request, self.keys, job.search_path(self.config.hydra)))
             run_on_cluster(tasks, sweep, self.keys, report)
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error

@@ -11,13 +11,15 @@ from epochmeter.config.job import RunRequest
 from epochmeter.machine import slurm
 from hydra_plugins.slurm import SlurmLauncher
 
+SEARCH_PATH = "hydra.searchpath=[file:///own]"
+
 
 @pytest.fixture
 def plugin(launcher, log):
     """The launcher in the folder of a sweep."""
     plugin = SlurmLauncher(**launcher)
-    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(log.sweep)}}})
-    plugin.setup(hydra_context=None, task_function=None, config=config)
+    own = {"sweep": {"dir": str(log.sweep)}, "overrides": {"hydra": ["hydra.mode=MULTIRUN", SEARCH_PATH]}}
+    plugin.setup(hydra_context=None, task_function=None, config=OmegaConf.create({"hydra": own}))
     return plugin
 
 
@@ -42,3 +44,12 @@ def test_tracking_is_checked_before_submission(plugin, log, monkeypatch):
     monkeypatch.setattr(submit, "run_on_cluster", lambda *_: pytest.fail("submitted"))
     with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board`: the password"):
         plugin.launch([[]], 0)
+
+
+def test_nodes_get_the_search_path_with_options_of_the_user(plugin, log, monkeypatch):
+    request, tasks = RunRequest(job_of(), {"device": "cpu"}, ["batch=8"], log.sweep / "0", of_sweep=True), []
+    result = JobReturn(status=JobStatus.COMPLETED, _return_value=request)
+    monkeypatch.setattr(plugin, "_run", lambda number, overrides, task: result)
+    monkeypatch.setattr(submit, "run_on_cluster", lambda found, sweep, keys, report: [tasks.extend(found), report(0)])
+    assert plugin.launch([[]], 0) == [result]
+    assert [task.arguments[:2] for task in tasks] == [(SEARCH_PATH, "batch=8")]

@@ -203,7 +203,7 @@ def task_of(launcher):
         job = job_of(device=device_keys, batch=batch, tracking={"tensorboard": True}, dataset=dataset, **others)
         usual = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
         request = RunRequest(job, {"device": device}, [*usual, *overrides], Path(folder), of_sweep=True)
-        return make_run_task(request, {**launcher, **keys})
+        return make_run_task(request, {**launcher, **keys}, search_path=[])
 
     return make
 

@@ -47,8 +47,8 @@ class RunTask(NamedTuple):
     dataset: str | None = None  # checksum of the dataset; None if it is not available on this host
 
 
-def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
-    """Return the job of a run; ValueError for invalid keys of the launcher or the device."""
+def make_run_task(request: RunRequest, launcher: Mapping[str, Any], search_path: Sequence[str]) -> RunTask:
+    """Return the job of a run, with these overrides of Hydra's search path; ValueError for invalid options of Slurm."""
     job = request.job
     device_keys = {key: value for key, value in (job.device.slurm or {}).items() if value is not None}
     options = sbatch_options(device_keys, launcher)
@@ -56,6 +56,7 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
     overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]
     arguments = [
+        *search_path,
         *redact_tree(overrides),
         "tracking=none",
         f"tracking.tensorboard={str(job.tracking.tensorboard).lower()}",

@@ -75,10 +75,14 @@ class RunRequest:
 
 def compose_for_device(entry: str, device: str, overrides: Sequence[str]) -> DictConfig:
     """Compose a command's configuration again, with another device, and with the search path of the present command."""
-    of_hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
-    search_path = [override for override in of_hydra if override.lstrip("+").startswith("hydra.searchpath=")]
+    own = search_path(HydraConfig.get()) if HydraConfig.initialized() else []
     others = [override for override in overrides if override.partition("=")[0] != "device"]
-    return compose(entry, overrides=[*search_path, *others, f"device={device}"])
+    return compose(entry, overrides=[*own, *others, f"device={device}"])
+
+
+def search_path(hydra: Any) -> list[str]:
+    """Return the overrides of the search path in a configuration of Hydra itself."""
+    return [override for override in hydra.overrides.hydra if override.lstrip("+").startswith("hydra.searchpath=")]
 
 
 def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
