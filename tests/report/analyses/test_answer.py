@@ -57,7 +57,8 @@ NEVER = [reaching(3 + n, batch=128 << n) for n in range(4)]
     [
         ("", THREE, {"power_budget_w": 20.0, "deadline_s": 11.0, "suggestions": [SUGGESTION], "prediction": FEW}),
         ("unmet", THREE, {"power_budget_w": 5.0, "deadline_s": 3.0}),
-        ("best_by_all", [run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32, ranks=2, strategy="dp")], {}),
+        ("best_by_all", [*(run(n, 10.0, 100.0, repeat=n) for n in range(2)),
+                         run(2, 12.0, 200.0, batch=32, ranks=2, strategy="dp")], {}),
         ("single", [run(0, 10.0)], {}),
         ("ties", [*(run(n, 10.0, workers=n) for n in range(6)), run(6, 10.0, workers=0, repeat=1),
                   run(7, None, workers=9)], {}),
@@ -90,7 +91,7 @@ def test_each_model_and_dataset_has_its_best():
     assert [len(best) for best in result.by_workload.values()] == [2, 2], "by time and energy"
     assert_golden("answer", result, "workloads")
     targeted = [reaching(n, 60.0, steady={"e2e_s": 9.0}, dataset={"name": f"d{n}"}) for n in range(2)]
-    assert "| resnet152 on d1, to accuracy of at least 0.9 | on d1 | 60.0 s |" in body(answer(*targeted))
+    assert "| resnet152 on d1, to an accuracy of at least 0.9 | on d1 | 60.0 s |" in body(answer(*targeted))
 
 
 def test_text_of_a_grid_with_repeats_and_noisy_runs():
@@ -128,10 +129,12 @@ def test_baseline_is_one_configuration_and_is_compared_by_its_repeats():
 
 def test_missing_energy_or_time_limits_what_is_the_best():
     measured = [run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)]
-    assert (answer(*measured).is_best_by_all, answer(*measured).no_energy) == (True, None)
+    assert (answer(*measured).is_best_by_all, answer(*measured).no_energy) == (False, None), "without repeats"
+    measured.append(run(3, 10.0, 100.0, repeat=1))
+    assert answer(*measured).is_best_by_all
     partly = [*measured, run(2, 15.0, batch=16)]
     assert not answer(*partly).is_best_by_all, "the third may need less energy"
-    assert "Least energy (GPUs used): batch 64" in summary(*partly)
+    assert "Least energy (of 2 configurations: GPUs used): batch 64" in summary(*partly)
     short = replace(run(2, 15.0, batch=16), energy_covers="GPUs used")  # the meter resolves the run, not its epochs
     assert answer(*measured, short).no_energy.without == 1
     assert answer(*REACHED[:2], replace(reaching(2, 9.0, batch=9), energy_covers="GPUs used")).no_energy.without == 1
@@ -167,3 +170,14 @@ def test_ties_samples_and_keys_that_affect_convergence_limit_the_answer():
 def test_equal_bottlenecks_are_of_one_kind_in_either_order():
     result = answer(*(run(n, 10.0, stall=stall, batch=8 + n) for n, stall in enumerate((0.445, 0.455))))
     assert [count for _, count in result.bottleneck_counts] == [2]
+
+
+@pytest.mark.parametrize(("noise", "time_s", "far"), [(0.01, 17.6, True), (0.01, 12.0, False), (0.15, 17.6, False)])
+def test_run_far_from_its_repeats_is_an_outlier_unless_all_runs_are(noise, time_s, far):
+    """Medians of 10, 11 and 12 s. Without the outlier, the usual distance from them is the noise."""
+    times = [time_s * factor for time_s in (10.0, 11.0, 12.0) for factor in (1 - noise, 1.0, 1 + noise)]
+    times[4] = time_s
+    runs = [run(n, time_s, batch=64 >> n // 3, repeat=n % 3) for n, time_s in enumerate(times)]
+    found = [(one.number, distance) for one, distance in answer(*runs).outliers]
+    assert found == ([(4, pytest.approx(time_s / 11.11 - 1))] if far else [])
+    assert answer(*(one for one in runs if one.number not in (0, 3, 6))).outliers == [], "two repeats have no median"

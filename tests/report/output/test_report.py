@@ -166,7 +166,7 @@ def test_runs_with_a_target_have_time_and_energy_to_it_and_rehearsals_a_banner(t
     runs = [reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128)]
     text, written = printed(tmp_path, [replace(run, rehearsal=[why]) for run in runs])
     assert text.startswith(f"REHEARSAL, not a result of the requested configuration: {why}.")
-    assert "jpeg, accuracy of at least 0.9: Fastest: batch 128: 60.0 s, 1.00 kJ" in text
+    assert "jpeg, to an accuracy of at least 0.9: Fastest: batch 128: 60.0 s, 1.00 kJ" in text
     assert (tmp_path / "targets.md").read_text().splitlines()[2].startswith("**REHEARSAL, not a result")
     assert written == ["targets.json", "targets.md"]
     (values,) = json.loads((tmp_path / "targets.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +20,15 @@ from epochmeter.report.analyses.prior import Prior
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.formatting import join_or_more
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, quality_target, varied
-from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, TIME_TO_TARGET, Cost, positive_values, ranked_costs
+from epochmeter.report.runs.costs import (
+    ENERGY,
+    ENERGY_TO_TARGET,
+    TIME,
+    TIME_TO_TARGET,
+    Cost,
+    positive_values,
+    ranked_costs,
+)
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run, grouped
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, tukey_critical_value
@@ -27,7 +36,9 @@ from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
 
 LARGE = 0.1
-"""Relative difference, as a fraction, from which on too few repeats are reported."""
+"""Relative difference, as a fraction, from which on too few repeats, and a run far from its repeats, are reported."""
+FAR, MIN_REPEATS = 8.0, 3
+"""Multiple of the usual distance from the median of repeats from which on a run is far, and repeats for a median."""
 CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys that may change the number of epochs to a given accuracy."""
 
@@ -45,7 +56,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """The best of all ranked configurations (`costs`), and the limits of their comparison."""
+    """The best of all ranked configurations (`costs`), and the limits of their comparison.
+
+    Attributes:
+        shares: Empty if no configuration differs significantly from the best.
+    """
 
     configurations: Sequence[Configuration]
     costs: Sequence[Cost]
@@ -115,6 +130,18 @@ class Answer:
         return sorted(noisy, key=lambda entry: -entry[1])
 
     @cached_property
+    def outliers(self) -> list[tuple[Run, float]]:
+        """Runs whose time per epoch is far from the median of their repeats, by the relative difference."""
+        distances: list[tuple[Run, float]] = []
+        for entry in self.configurations:
+            if len(times_s := positive_values(entry, TIME)) >= MIN_REPEATS:
+                median_s = statistics.median(times_s)
+                distances += zip(entry.runs, (time_s / median_s - 1 for time_s in times_s), strict=True)
+        usual = statistics.median([abs(distance) for _, distance in distances if distance] or [0.0])
+        far = [(run, distance) for run, distance in distances if abs(distance) > max(LARGE, FAR * usual)]
+        return sorted(far, key=lambda entry: -abs(entry[1]))
+
+    @cached_property
     def rows(self) -> list[Row]:
         """The configurations that are the best by any criterion, and the baseline."""
         rows, ratios = dict[Configuration, Row](), list[Ratios]()
@@ -139,7 +166,8 @@ class Answer:
     @property
     def is_best_by_all(self) -> bool:
         """Whether one configuration is significantly the best of all by all criteria."""
-        is_certain = not self.unmet and not any(choice.ties or choice.scope for choice in self.choices)
+        has_repeats = self.single_runs < len(self.configurations)
+        is_certain = has_repeats and not self.unmet and not any(best.ties or best.scope for best in self.choices)
         return is_certain and len(self.choices) > 1 and len({choice.cost.title for choice in self.choices}) == 1
 
     @property
@@ -165,6 +193,7 @@ class Answer:
             "explained_variance": [asdict(share) for share in self.shares],
             "unresolved": self.unresolved,
             "noisy_runs": {run.number: variation for run, variation in self.noisy},
+            "outliers": {run.number: distance for run, distance in self.outliers},
             "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in self.suggestions],
             "prediction": self.prediction.values if self.prediction else None,
             "unmet": {unmet.name: unmet.bound for unmet in self.unmet},
@@ -185,13 +214,14 @@ def analyze(
         return None
     every, bottlenecks = find_best(ranked, criteria), epoch_bottlenecks(configurations)
     choices = [choice for choice in every if choice.is_met]
+    differs = any(len(best.ties) < best.count - 1 for best in choices[:2])  # else the variance may be noise
     return Answer(
         configurations,
         ranked,
         choices,
         every[len(choices) :],
         bottlenecks,
-        key_shares(ranked),
+        key_shares(ranked) if differs else [],
         suggest_runs([*configurations, *failed], choices, bottlenecks),
         predict(configurations, prior, criteria.next_runs, failed) if criteria.predict else None,
         None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),

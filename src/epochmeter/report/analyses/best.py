@@ -50,6 +50,7 @@ class Best:
         cost: Its time and energy. Their intervals allow for the choice of the best among its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
         ties: Configurations that are not significantly different, and the relative increase of their value.
+        count: Number of configurations that are compared.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
         max_power: Maximum power of the trade-off in watts, and its source.
@@ -60,7 +61,8 @@ class Best:
     cost: Cost
     value: float
     ties: Sequence[tuple[Cost, float]]
-    scope: str | None
+    count: int
+    scope: str | None = None
     bound: float | None = None
     fastest: Cost | None = None
     max_power: tuple[float, str] | None = None
@@ -81,7 +83,7 @@ def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
         result += [
             _best("least_energy", group, JOULES, scope),
             _best("tradeoff", group, _weighted(criteria.eta, limit[0]), scope, bound=criteria.eta, max_power=limit),
-            _best("within_slowdown", near, JOULES, scope, bound=criteria.max_slowdown, fastest=fastest),
+            _best("within_slowdown", group, JOULES, scope, near, bound=criteria.max_slowdown, fastest=fastest),
         ]
         constraints: list[tuple[Name, float | None, Callable[[Cost], float], Values]] = [
             ("power_budget", criteria.power_budget_w, lambda cost: cost.power_w or math.inf, TIMES),
@@ -90,15 +92,19 @@ def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
         for name, bound, limited, values in constraints:
             allowed = [cost for cost in group if bound and limited(cost) <= bound]
             if allowed:
-                result.append(_best(name, allowed, values, scope, bound=bound))
+                result.append(_best(name, group, values, scope, allowed, bound=bound))
             elif bound:
                 nearest = min(group, key=limited)
-                unmet.append(Best(name, nearest, limited(nearest), (), scope, bound, is_met=False))
+                unmet.append(Best(name, nearest, limited(nearest), (), len(group), scope, bound, is_met=False))
     return [*_widened(result, ranked), *unmet]
 
 
-def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | None = None, **more: Any) -> Best:
-    """Return the configuration with the least mean, and those that are not significantly different from it."""
+def _best(
+    name: Name, group: Sequence[Cost], values: Values, scope: str | None = None, allowed: Sequence[Cost] = (),
+    **more: Any,
+) -> Best:  # fmt: skip
+    """Return the (allowed) configuration with the least mean, and those that are not significantly different."""
+    candidates = allowed or group
 
     def order(cost: Cost) -> tuple[float, ...]:
         return statistics.fmean(values(cost)), cost.time_s, math.inf if cost.energy_j is None else cost.energy_j
@@ -112,7 +118,7 @@ def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | N
         [[run.started for run in cost.configuration.runs] for cost in candidates],
     )
     tied = [cost for cost, tie in zip(candidates, is_tie, strict=True) if tie and cost is not best]
-    return Best(name, best, value, [(cost, order(cost)[0] / value - 1) for cost in tied], scope, **more)
+    return Best(name, best, value, [(cost, order(cost)[0] / value - 1) for cost in tied], len(group), scope, **more)
 
 
 def _widened(choices: list[Best], ranked: Sequence[Cost]) -> list[Best]:
