@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from project import ENVIRONMENT
+from project import ENVIRONMENT, put
 
 from epochmeter.commands import measure
 from epochmeter.config.errors import InputError
@@ -171,13 +171,15 @@ def test_signal_is_passed_to_the_script_whose_handler_decides(project):
     assert code == 7
 
 
-def test_keys_come_before_the_script_and_its_arguments_after_it():
+def test_keys_come_before_the_script_and_its_arguments_after_it(tmp_path):
+    script = put(tmp_path, {"lr=0.1/train.py": ""}) / "lr=0.1/train.py"
     for arguments, overrides, command in (
         ("train.py --lr 0.1 a=b", [], ["train.py", "--lr", "0.1", "a=b"]),
         ("meter=none train.py meter=2", ["meter=none"], ["train.py", "meter=2"]),
         ("meter=none -- -m package.train", ["meter=none"], ["-m", "package.train"]),
         ("--cfg job meter=none", ["--cfg", "job", "meter=none"], []),
         ("train.py -c", [], ["train.py", "-c"]),
+        (f"meter=none {script} a=b", ["meter=none"], [str(script), "a=b"]),
         ("~fan meter=none train.py -- a", ["~fan", "meter=none"], ["train.py", "--", "a"]),
         ("--config-dir keys -- torchrun", ["--config-dir", "keys"], ["torchrun"]),
     ):

@@ -63,7 +63,8 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for end, argument in enumerate(arguments):
         if argument == "--":
             return [*arguments[:end]], [*arguments[end + 1 :]]
-        is_option = "=" in argument or argument.startswith(("-", "~"))
+        is_override = "=" in argument and not os.path.isfile(argument)
+        is_option = is_override or argument.startswith(("-", "~"))
         is_value = end > 0 and arguments[end - 1] in VALUED_OPTIONS
         if not (is_option or is_value):
             return [*arguments[:end]], [*arguments[end:]]
