@@ -186,7 +186,8 @@ def test_output_that_is_no_terminal_gets_the_state_once_and_may_be_closed(tmp_pa
 def test_an_argument_that_is_a_folder_needs_no_key(folder):
     (override,) = OverridesParser.create().parse_overrides([entry.with_key(folder)])
     assert (override.key_or_group, override.value()) == ("folder", folder)
-    assert [entry.with_key(argument) for argument in ("once=true", "--cfg")] == ["once=true", "--cfg"]
+    others = ["once=true", "--cfg", "k" * 5000 + "=1"]
+    assert [*map(entry.with_key, others)] == others
 
 
 def test_a_folder_is_a_path_or_the_name_of_a_sweep_and_else_the_newest(tmp_path):

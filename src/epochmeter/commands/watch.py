@@ -12,6 +12,7 @@ view, and the run continues. docs/watching.md explains the view.
 Exit code: 0, or 1 if there is no such run.
 """
 
+import os
 import re
 import sys
 from functools import partial
@@ -32,7 +33,7 @@ def main() -> None:
 
 def with_key(argument: str) -> str:
     """Return an argument that is a folder as an override of `folder`."""
-    if argument.startswith("-") or ("=" in argument and not Path(argument).exists()):
+    if argument.startswith("-") or ("=" in argument and not os.path.exists(argument)):
         return argument
     # Of backslashes, Hydra reads only those before a quote as escapes.
     quoted = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + match[2].replace("'", "\\'"), argument)
