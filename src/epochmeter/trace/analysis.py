@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from epochmeter.machine.gpu_counters import RESTRICTED
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.trace.attribution import Attribution, attribute
+from epochmeter.trace.attribution import attribute
 from epochmeter.trace.device import IDLE_CAUSES, measure_device
 from epochmeter.trace.energy import TracedPower, read_power
 from epochmeter.trace.kernels import PRECISIONS
@@ -83,50 +82,38 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     """
     if not trace.has_all_steps and not isinstance(power, str):
         power = "only the first steps of the trace are analyzed."
-    device = measure_device(trace)
-    attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None
-    return {
-        "metrics": _metrics(trace, device, attribution, untraced_s),
-        "missing": [*_missing(trace, device, attribution, untraced_s, power if isinstance(power, str) else "")],
-        "device": device or None,
-        "attribution": asdict(attribution) if attribution else None,
-        "left_out": trace.left_out,
-    }
-
-
-def _metrics(
-    trace: Trace, device: Mapping[str, float], attribution: Attribution | None, untraced_s: float | None
-) -> dict[str, float]:
+    missing, attribution, device = list[str](), None, measure_device(trace)
     times, metrics = {**device}, {name: device[name] for name in MEANS if name in device}
-    if attribution:
+    if not device:
+        cause = f", although some were launched: {RESTRICTED}" if len(trace.where(Category.RUNTIME)) else ""
+        missing.append(f"no metrics of a GPU: the trace has no kernels{cause}")
+    elif unknown := [label for name, label in ESTIMATES.items() if name not in device]:
+        missing.append(f"no {' and '.join(unknown)}: the trace of this device does not contain them")
+    if len(trace.steps):
+        attribution = attribute(trace, None if isinstance(power, str) else power)
         times |= {"steps": len(trace.steps), "operators": len(trace.in_steps(Category.OPERATOR))}
         times["traced_s"] = float((trace.steps[:, 2] - trace.steps[:, 1]).sum()) * NANOSECOND
         metrics |= {"explained_fraction": attribution.explained_fraction, "steps": times["steps"]}
         metrics |= {"host_busy_fraction": max(attribution.threads.values())} if attribution.threads else {}
-    if untraced_s:
-        times |= {"untraced_s": untraced_s, "untraced_device_s": untraced_s * device.get("devices", 0)}
-    return metrics | {
+        if untraced_s:
+            times |= {"untraced_s": untraced_s, "untraced_device_s": untraced_s * device.get("devices", 0)}
+        else:
+            missing.append("no untraced time of the traced steps: no epoch is steady")
+        if isinstance(power, str) and power:
+            missing.append(f"no energy of modules and operators: {power.rstrip('.')}")
+        missing += attribution.energy_reasons
+    else:
+        missing.append("no metrics per step, and no time by module and operator: the trace has no ProfilerStep")
+    metrics |= {
         name: times[part] / times[total] for name, (part, total) in RATIOS.items() if part in times and times.get(total)
     }
-
-
-def _missing(
-    trace: Trace, device: Mapping[str, float], attribution: Attribution | None, untraced_s: float | None, no_power: str
-) -> Iterator[str]:
-    """Yield why metrics are absent."""
-    if not device:
-        cause = f", although some were launched: {RESTRICTED}" if len(trace.where(Category.RUNTIME)) else ""
-        yield f"no metrics of a GPU: the trace has no kernels{cause}"
-    elif unknown := [label for name, label in ESTIMATES.items() if name not in device]:
-        yield f"no {' and '.join(unknown)}: the trace of this device does not contain them"
-    if attribution is None:
-        yield "no metrics per step, and no time by module and operator: the trace has no ProfilerStep"
-        return
-    if untraced_s is None:
-        yield "no untraced time of the traced steps: no epoch is steady"
-    if no_power:
-        yield f"no energy of modules and operators: {no_power.rstrip('.')}"
-    yield from attribution.energy_reasons
+    return {
+        "metrics": metrics,
+        "missing": missing,
+        "device": device or None,
+        "attribution": asdict(attribution) if attribution else None,
+        "left_out": trace.left_out,
+    }
 
 
 if __name__ == "__main__":

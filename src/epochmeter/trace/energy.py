@@ -41,8 +41,7 @@ class TracedPower:
         borders = np.array([self.opened_ns, self.closed_ns]) + delay_ns
         if not len(sampled_ns) or not sampled_ns[0] <= borders[0] < borders[1] <= sampled_ns[-1]:
             raise UnresolvedError("no power was sampled at the start or the end of the traced steps.")
-        inside = sampled_ns[(sampled_ns > borders[0]) & (sampled_ns < borders[1])]
-        times_ns = np.concatenate([borders[:1], inside, borders[1:]])
+        times_ns = np.unique(np.clip(sampled_ns, *borders))
         watts = np.interp(times_ns, sampled_ns, self.samples.total_w)
         return float((np.diff(times_ns) * (watts[1:] + watts[:-1])).sum()) / 2 * NANOSECOND
 

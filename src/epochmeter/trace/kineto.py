@@ -11,9 +11,11 @@ import math
 import re
 import zlib
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -102,9 +104,7 @@ class Trace:
     has_all_steps = True  # whether the trace has no further steps, which are left out because it is too large
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
-        names: dict[str, int] = {}
-        threads: dict[tuple[str, str], int] = {}
-        shapes: dict[str, tuple[int, Any]] = {}
+        names, threads, shapes = (defaultdict[Any, int](count().__next__) for _ in range(3))
         rows, until_us, late = array("d"), math.inf, 0
         for event in events:
             kind, phase = str(event.get("cat")).lower(), str(event.get("ph"))
@@ -117,16 +117,15 @@ class Trace:
             arguments = event["args"] if isinstance(event.get("args"), dict) else {"correlation": event.get("id")}
             sizes, thread = arguments.get("Input Dims"), (str(event.get("pid")), str(event.get("tid")))
             rows.extend((start_us, _number(event.get("dur", 0)), category))
-            rows.append(names.setdefault(str(event.get("name")), len(names)))
-            rows.append(threads.setdefault(thread, len(threads)))
-            rows.append(NONE if sizes is None else shapes.setdefault(repr(sizes), (len(shapes), sizes))[0])
+            rows.extend((names[str(event.get("name"))], threads[thread]))
+            rows.append(NONE if sizes is None else shapes[json.dumps(sizes)])
             rows.extend(_number(arguments.get(key), unknown) for key, unknown in ARGUMENTS.items())
             if len(rows) > MAX_EVENTS * len(COLUMNS):  # files are not in order of time: continue with the earlier half
                 read = np.frombuffer(rows).reshape(-1, len(COLUMNS))
                 until_us = float(np.nanmedian(read[:, 0]))
                 rows = array("d", read[read[:, 0] < until_us].tobytes())
                 late += len(read) - len(rows) // len(COLUMNS)
-        self.names, self.threads, self.shapes = [*names], [*threads], [sizes for _, sizes in shapes.values()]
+        self.names, self.threads, self.shapes = [*names], [*threads], [*map(json.loads, shapes)]
         self._set_columns(np.frombuffer(rows).reshape(-1, len(COLUMNS)))
         if late:
             self._leave_out_incomplete_steps(late)

@@ -10,8 +10,8 @@ from epochmeter.report.charts import vega
 from epochmeter.report.charts.vega import channel, layer
 from epochmeter.report.render import phrase
 from epochmeter.shared.record import Record
+from epochmeter.trace.owners import PHASES
 
-PHASES = ("forward", "backward", "optimizer", "data", "loop")
 COLORS = dict(zip(PHASES, (vega.BLUE, vega.ORANGE, vega.PURPLE, vega.VERMILION, vega.GRAY), strict=True))
 GIGA = 1e9
 ROOM = 3.0  # factor between the outermost points and the ends of an axis
