@@ -68,45 +68,37 @@ class Attribution:
     explained_fraction: float  # part of it that belongs to a module, an operator, the optimizer or data loading
     modules: list[ModuleTime]
     operators: list[Activity]
-    kernels: list[Activity] = field(default_factory=list)
-    threads: dict[str, float] = field(default_factory=dict)
+    kernels: list[Activity]
+    threads: dict[str, float]
     """Fraction of the steps' time in which each thread of the host ran operators."""
     energy_reasons: list[str] = field(default_factory=list)  # why modules or operators have no energy
 
 
 def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     """Divide the time of the kernels, or of the steps on a CPU. With the power, divide the energy as well."""
-    owners = find_owners(trace)
-    kernels = trace.in_steps(Category.KERNEL)
-    return _attribute_kernels(trace, owners, kernels, power) if len(kernels) else _attribute_host(trace, owners, power)
-
-
-def _attribute_host(trace: Trace, owners: Owners, power: TracedPower | None) -> Attribution:
-    thread = owners.threads[int(trace.steps[0, 3])]
-    begin_ns, events = np.array(thread.begin_ns), np.array(thread.innermost)
-    counted = (events != NONE) & (trace.step[events] != NONE)
-    lengths_ns = np.diff(begin_ns, append=begin_ns[-1])
-    result = _divide(trace, owners, events[counted], lengths_ns[counted], "host")
-    if power:
-        _add_energy(result, trace, owners, begin_ns, events, np.zeros(len(events), bool), power)
-    return result
-
-
-def _attribute_kernels(trace: Trace, owners: Owners, kernels: Ints, power: TracedPower | None) -> Attribution:
-    start_ns, end_ns, launch = trace.start_ns[kernels], trace.end_ns[kernels], trace.launch[kernels]
-    result = _divide(trace, owners, launch, trace.duration_ns[kernels], "device")
-    operator = owners.operator[launch]
-    result.kernels = _activities(trace, kernels, trace.duration_ns[kernels], operator)
-    sums = np.bincount(trace.name[kernels], _kernel_flops(trace, operator), len(trace.names)).tolist()
-    flops = dict(zip(trace.names, sums, strict=True))
-    for row in result.kernels:
-        _, row.precision, row.tensor_cores = classify(row.name)
-        row.flops = flops[row.name] if flops[row.name] > 0 else None  # NaN: unknown for any of the kernels
-    if power and (end_ns[:-1] > start_ns[1:]).any():
+    owners, kernels = find_owners(trace), trace.in_steps(Category.KERNEL)
+    if len(kernels):
+        begin_ns = np.stack([trace.start_ns[kernels], trace.end_ns[kernels]], axis=1).ravel()
+        events, is_counted = np.repeat(trace.launch[kernels], 2), np.tile([True, False], len(kernels))
+    else:
+        thread = owners.threads[int(trace.steps[0, 3])]
+        begin_ns, events = np.array(thread.begin_ns), np.array(thread.innermost)
+        is_counted = (events != NONE) & (trace.step[events] != NONE)
+    counted, times_ns = events[is_counted], np.diff(begin_ns, append=begin_ns[-1])[is_counted]
+    total_ns, explained_ns = (float(part.sum()) for part in (times_ns, times_ns[owners.phase[counted] != LOOP]))
+    result = Attribution(
+        basis="device" if len(kernels) else "host",
+        total_s=total_ns * NANOSECOND,
+        explained_fraction=explained_ns / total_ns if total_ns else 0.0,
+        modules=_modules(owners, counted, times_ns),
+        operators=_activities(trace, owners.operator[counted], times_ns, owners.operator[counted]),
+        kernels=_kernels(trace, kernels, owners.operator[trace.launch[kernels]]),
+        threads=_thread_fractions(trace),
+    )
+    if power and (np.diff(begin_ns) < 0).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
     elif power:
-        begin_ns, is_idle = np.stack([start_ns, end_ns], axis=1).ravel(), np.tile([False, True], len(kernels))
-        _add_energy(result, trace, owners, begin_ns, np.repeat(launch, 2), is_idle, power)
+        _add_energy(result, trace, owners, begin_ns, events, ~is_counted & (len(kernels) > 0), power)
     return result
 
 
@@ -131,19 +123,26 @@ def _add_energy(
             result.energy_reasons.append(f"no energy of {some}{what}: {energy.reason.rstrip('.')}")
 
 
-def _divide(trace: Trace, owners: Owners, events: Ints, times_ns: Ints, basis: str) -> Attribution:
-    """Sum times by the module and the operator of events."""
-    phase, operator, modules = owners.phase[events], owners.operator[events], len(owners.modules)
-    cells = np.bincount(owners.module[events] * len(PHASES) + phase, times_ns, modules * len(PHASES)) * NANOSECOND
-    by_module = []
-    for (name, kind), times_s in zip(owners.modules, cells.reshape(modules, -1).tolist(), strict=True):
+def _modules(owners: Owners, events: Ints, times_ns: Ints) -> list[ModuleTime]:
+    """Sum times by the module and phase of events."""
+    cells, shape = owners.module[events] * len(PHASES) + owners.phase[events], (len(owners.modules), len(PHASES))
+    table_s = np.bincount(cells, times_ns, math.prod(shape)).reshape(shape) * NANOSECOND
+    rows = []
+    for (name, kind), times_s in zip(owners.modules, table_s.tolist(), strict=True):
         if phases_s := {phase: time_s for phase, time_s in zip(PHASES, times_s, strict=True) if time_s}:
-            by_module.append(ModuleTime(name=name, kind=kind, total_s=sum(times_s), phases_s=phases_s))
-    by_module.sort(key=lambda row: -row.total_s)
-    total_ns = int(times_ns.sum())
-    explained = float(times_ns[phase != LOOP].sum()) / total_ns if total_ns else 0.0
-    operators = _activities(trace, operator, times_ns, operator)
-    return Attribution(basis, total_ns * NANOSECOND, explained, by_module, operators, threads=_thread_fractions(trace))
+            rows.append(ModuleTime(name=name, kind=kind, total_s=sum(times_s), phases_s=phases_s))
+    return sorted(rows, key=lambda row: -row.total_s)
+
+
+def _kernels(trace: Trace, kernels: Ints, operators: Ints) -> list[Activity]:
+    """Sum the times of kernels by name, with their FLOPs."""
+    rows = _activities(trace, kernels, trace.duration_ns[kernels], operators)
+    sums = np.bincount(trace.name[kernels], _kernel_flops(trace, operators), len(trace.names)).tolist()
+    flops = dict(zip(trace.names, sums, strict=True))
+    for row in rows:
+        _, row.precision, row.tensor_cores = classify(row.name)
+        row.flops = flops[row.name] if flops[row.name] > 0 else None  # NaN: unknown for any of the kernels
+    return rows
 
 
 def _name_indices(trace: Trace, events: Ints) -> Ints:
