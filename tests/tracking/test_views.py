@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 from urllib.parse import parse_qs, urlsplit
 
@@ -44,6 +45,7 @@ def test_newest_sweeps_have_their_own_views(store, monkeypatch):
 def test_views_show_existing_metrics_and_are_saved_once_without_an_error(store, monkeypatch):
     views.save_views(store)
     tags = tags_of(store)
+    assert set(re.findall("`(\\w+/\\w+)`", tags[views.NOTE_TAG])) <= set(METRICS)
     for key, view in views.views().items():
         assert tags[views.VIEW_TAG_PREFIX + key] == view
         assert {metric.replace("steady/", "epoch/") for metric in metrics_of(unpack(view))} <= set(METRICS)
@@ -51,6 +53,9 @@ def test_views_show_existing_metrics_and_are_saved_once_without_an_error(store, 
     views.save_views(store)
     assert tags_of(store) == tags
     monkeypatch.undo()
+    store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "mine")
+    views.save_views(store)
+    assert tags_of(store)[views.NOTE_TAG] == "mine"
     store.client.delete_experiment(store.experiment_id)
     views.save_views(store, "new")
 

@@ -25,7 +25,21 @@ SWEEPS_KEPT = 20  # number of newest sweeps with a view of their own: the menu l
 REPORT_TAG = "epochmeter.report"  # tag with the sweep whose report a run contains, which has no measurements
 RUN_FILTER = f"attributes.status = 'FINISHED' and {MEASURED}"  # failed runs stopped early: no comparable totals
 REPORT_FILTER = f"tags.`{REPORT_TAG}` != ''"
-NOTE_TAG = "mlflow.note.content"  # tag with the description of a run
+NOTE_TAG = "mlflow.note.content"  # tag with the description of a run or an experiment
+DESCRIPTION = """\
+Time and energy of training runs, per epoch: choose "Energy and time" or a sweep in the menu "Views".
+
+Each run is one measured training. Its metrics:
+
+- `epoch/`: each epoch, at its number, such as `epoch/e2e_s`, `epoch/data_stall_s`, `epoch/compute_s`, `epoch/energy_j`
+- `steady/`: means without warm-up epochs, for comparisons; `std/`: their standard deviations
+- `total/`: sums over all epochs
+- `val/`: evaluations
+
+`python src/report.py` compares the runs with 95 % confidence intervals.
+Tags: `epochmeter.energy_covers` is the hardware whose energy was measured, `epochmeter.rehearsal` marks runs on other
+hardware than `device` names.
+"""
 ENERGY, ESTIMATE = "total/energy_j", "total/estimated_energy_j"
 COLUMNS = [
     *(f"params.`{name}`" for name in ("device", "model", "dataset", "batch", "workers", "power_limit")),
@@ -60,9 +74,14 @@ def artifact_link(published: Published, name: str, *, is_relative: bool = False)
 
 
 def save_views(store: Store, sweep: str | None = None) -> None:
-    """Save the views that are missing or outdated; a sweep gets one of its own, and those of old sweeps are deleted."""
+    """Save the views that are missing or outdated, and the experiment's description.
+
+    A sweep gets a view of its own, and those of old sweeps are deleted.
+    """
     try:
         tags = store.client.get_experiment(store.experiment_id).tags
+        if NOTE_TAG not in tags:  # a person may have changed it
+            store.client.set_experiment_tag(store.experiment_id, NOTE_TAG, DESCRIPTION)
         for key, view in views(sweep).items():
             if tags.get(VIEW_TAG_PREFIX + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, VIEW_TAG_PREFIX + key, view)
