@@ -181,7 +181,7 @@ MUTANTS = [
     Mutant("datasets/fetch.py", "if actual != md5:", "if False:"),
     Mutant("trace/device.py", "LAST_NS)[begun]", "LAST_NS)[begun - 1]", "trace/test_hta.py"),
     Mutant("trace/device.py", "(launched_ns > idle_since_ns)", "(launched_ns > 0)"),
-    Mutant("trace/kineto.py", "np.lexsort((-rows", "np.lexsort((rows", "trace/test_attribution.py"),
+    Mutant("trace/kineto.py", "np.lexsort((-duration_us", "np.lexsort((duration_us", "trace/test_attribution.py"),
     Mutant("trace/owners.py", "self.innermost[-1] = event", "pass", "trace/test_attribution.py"),
     Mutant("trace/device.py", "trace.thread[activities])", "trace.category[activities])"),
     Mutant("trace/energy.py", "self.opened_ns, self.closed_ns]) + delay_ns", "self.opened_ns, self.closed_ns])"),
