@@ -52,12 +52,13 @@ def wait_for(folder, *devices):
 
 
 @pytest.mark.parametrize("end", [lambda holder: holder.stdin.close(), subprocess.Popen.kill], ids=["ends", "killed"])
-def test_second_run_names_the_holder_and_waits_for_it_with_devices_in_sorted_order(tmp_path, end):
+def test_second_run_names_the_holder_and_waits_for_it_with_devices_in_sorted_order(tmp_path, monkeypatch, end):
+    monkeypatch.setenv("HOME", str(tmp_path))
     with another_process_holds(tmp_path, "a") as holder:
         messages, waits, locked = wait_for(tmp_path, "b", "a")
         assert waits.wait(10)
         assert messages == ["Waiting for a, in use by pid 7 since noon: python train.py."]
-        assert wait_for(tmp_path, "b")[2].wait(10), "b is still free, so that there is no deadlock"
+        assert wait_for("~", "b")[2].wait(10), "b is still free, so that there is no deadlock"
         assert not locked.is_set()
         end(holder)
         assert locked.wait(10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -86,6 +87,10 @@ COUNT, POSITIVE_COUNT = whole_number(0), whole_number(1)
 NOT_NEGATIVE = finite_number(0)
 FLAG = Rule("one of true, false", lambda value: isinstance(value, bool))
 TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
+LOCATION = Rule(
+    "the path of a folder, in which ~ is the home of an existing user",
+    lambda value: TEXT.is_allowed(value) and not os.path.expanduser(str(value)).startswith("~"),
+)
 FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Path(value).is_dir())
 PRIOR = Rule(
     "folders of sweeps, such as multirun/SWEEP or [multirun/A,multirun/B]",
@@ -132,8 +137,10 @@ RULE_TABLE = (
     ("report.predict footprint.export once page metrics", FLAG),
     ("compile evaluate deterministic cudnn_benchmark channels_last persistent_workers synthetic_batches", FLAG),
     ("drop_caches drop_last log_loss save_model throughput.exit sweep.again sweep.resume measure.lock", FLAG),
-    ("storage.root model.name profiler.program tracking.experiment", TEXT),
-    ("dataset.root tracking.uri out machine.lock_dir machine.state_dir", or_null(TEXT)),
+    ("model.name profiler.program tracking.experiment", TEXT),
+    ("storage.root", LOCATION),
+    ("dataset.root machine.lock_dir machine.state_dir", or_null(LOCATION)),
+    ("tracking.uri out", or_null(TEXT)),
     ("footprint.currency host token device.python device.slurm.python", or_null(TEXT)),
     ("device.accelerator", one_of("auto", "cpu", "cuda")),
     ("dataset.on_bad", one_of("error", "skip")),

@@ -16,7 +16,7 @@ def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: C
 
     `holder` describes this process to processes that wait. Without `folder`, all users share the lock files.
     """
-    lock_dir = Path(folder) if folder else _default_lock_dir()
+    lock_dir = Path(folder).expanduser() if folder else _default_lock_dir()
     with ExitStack() as locks:
         for device in sorted(devices):
             try:

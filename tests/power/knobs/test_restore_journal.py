@@ -12,7 +12,9 @@ from epochmeter.shared.process_identity import start_ticks
 def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path):
     journal.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
-    assert RestoreJournal(str(tmp_path / "state"), root="/", command="").unrestored() == []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    another = RestoreJournal("~/state", root="/", command="")
+    assert (another.folder, another.unrestored()) == (tmp_path / "state/another", [])
 
 
 @pytest.mark.parametrize("changes", [{"start_ticks": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])

@@ -40,8 +40,8 @@ class RestoreJournal:
     """The journal of one user on one machine, in `state_dir` or else in the user's XDG state folder."""
 
     def __init__(self, state_dir: str | None, *, root: str, command: str) -> None:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-        self.folder = (Path(state_dir) if state_dir else Path(home, "epochmeter")) / platform.node()
+        default = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state", "epochmeter")
+        self.folder = Path(state_dir or default).expanduser() / platform.node()
         self.root, self.command = root, command
 
     def note(self, knob: str, devices: Sequence[str], original: str, by_hand: str) -> SavedSetting:
