@@ -55,6 +55,11 @@ class Estimate:
         """Whether the interval is known and contains a value."""
         return self.low is not None and self.high is not None and self.low <= value <= self.high
 
+    @property
+    def is_positive(self) -> bool:
+        """Whether the value is significantly above zero, as far as its interval is known."""
+        return self.low is None or self.low > 0
+
     def map(self, function: Callable[[float], float]) -> Estimate:
         """Return an increasing function of the estimate, such as its value in another unit."""
         low, high = (None if bound is None else function(bound) for bound in (self.low, self.high))

@@ -35,8 +35,7 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
 
     def significant(part: str, other: str | None) -> bool:
         difference = _difference(parts[part], parts[other] if other else {})
-        estimate = contrast(dict.fromkeys(difference, 1.0), difference, rounds)
-        return estimate.low is None or estimate.low > 0
+        return contrast(dict.fromkeys(difference, 1.0), difference, rounds).is_positive
 
     means = {part: math.fsum(map(statistics.fmean, runs.values())) for part, runs in parts.items()}
     bottleneck = find_bottleneck(means, e2e_s, significant)

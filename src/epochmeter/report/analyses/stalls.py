@@ -51,7 +51,7 @@ class StallAnalysis:
         conditions: Assumptions of the verdict; empty if the page cache was in the requested states.
         definitions_s: Condition -> the data stall per epoch: as measured, by the stall model, and as the difference
             from T1; None if not recorded. The model sums max(read + preprocess - compute, 0) over the steps.
-        best_change: The smallest change of those predicted to help most; None if none helps.
+        best_change: The smallest change of those predicted to help most; None if none does, or no stall is significant.
         full_cache_fraction: Fraction of the dataset in memory above which no fetch stall remains; None if all of it is.
     """
 
@@ -120,12 +120,14 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
     bottleneck = warm if in_memory else _verdict(rows, times, rounds, in_memory=False)
     energy, pipeline = _energy(rows, times, rounds), pipeline_of(rows)
     changes = predictions(pipeline, not in_memory, energy.epochs_j.get(FROM_STORAGE), energy.wait_w)
+    stall, fetch = (contrast(weights, times, rounds) for weights in (STALLED, FETCH))
+    useful = [change for change in changes if (stall if change.change == "workers" else fetch).is_positive]
     return StallAnalysis(
         title=title,
         numbers={name: [run.number for run in runs] for name, runs in rows.items()},
         times_s=positive_means(times),
         preprocessing=contrast(PREPROCESSED, times, rounds),
-        fetch=contrast(FETCH, times, rounds),
+        fetch=fetch,
         verdict=bottleneck,
         in_memory=warm,
         conditions=[] if in_memory else data_source.cache_violations(rows),
@@ -141,7 +143,7 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
         energy=energy,
         pipeline=pipeline,
         predictions=changes,
-        best_change=_best_change(changes, statistics.fmean(times[FROM_STORAGE])) if bottleneck.parts else None,
+        best_change=_best_change(useful, statistics.fmean(times[FROM_STORAGE])) if bottleneck.parts else None,
         full_cache_fraction=None if in_memory else fraction_without_stall(pipeline),
         samples_differ=len({run.steady("samples") for run in every}) > 1,
     )
@@ -180,7 +182,7 @@ def _reads_files(rows: RunsBySource) -> bool:
 
 def _best_change(changes: Sequence[Change], epoch_s: float) -> Change | None:
     """Return the first and smallest of the changes that help most; more workers by their time on saturated storage."""
-    least_s = min(change.worst_s for change in changes)
+    least_s = min((change.worst_s for change in changes), default=epoch_s)
     if least_s > (1 - MIN_EFFECT) * epoch_s:
         return None
     return next(change for change in changes if change.worst_s <= (1 + MIN_EFFECT) * least_s)
