@@ -1,15 +1,12 @@
 """Checks of a job and of a sweep's configurations before anything waits for a device."""
 
-import sys
 from functools import partial
 
 import pytest
 from omegaconf import OmegaConf
-from stub import executable
 
 from epochmeter.config.job import GROUPS
 from epochmeter.run import preflight
-from epochmeter.run.launch import check_specs
 from epochmeter.run.preflight import validate_sweep
 from epochmeter.shared.atomic_files import write_json
 
@@ -60,9 +57,6 @@ def test_invalid_configurations_are_named_by_their_varied_keys(sweep, monkeypatc
         ("dataset=jpeg dataset.count=999_000_000", r"`dataset=jpeg` needs 109,890\.0 GB"),
         ("drop_last=true batch=51 strategy=ddp strategy.ranks=2", "an epoch has no step\n  hint: set batch=50 or less"),
         ("throughput.start=1 throughput.stop=101 batch=1 epochs=1", r"`throughput\.stop=101` exceeds the run's 100 st"),
-        ("model=torchvision model.architecture=resnet81", "`model.name=resnet81` is not a classifier .* resnet18"),
-        ("+optimizer.nestrov=true", "SGD does not accept these arguments: .* 'nestrov'"),
-        ("model._target_=torch.nn.Lineal", r"cannot import _target_ 'torch\.nn\.Lineal'"),
         ("device.python=/nowhere/python", r"`device\.python=/nowhere/python`: there is no such program\n  hint: "),
     ],
 )
@@ -74,17 +68,3 @@ def test_job_that_cannot_run_here_is_refused_before_training(sweep, tmp_path, mo
     sweep([["device=nano", "device.match={board: none}"]])  # the interpreter of another board is not used
     with pytest.raises(ValueError, match=message):
         sweep([overrides.split()])
-
-
-def test_check_of_specifications_that_fails_refuses_nothing():
-    check_specs("/bin/false", "{}")
-    check_specs(sys.executable, "no JSON")
-    check_specs(sys.executable, '{"scheduler": {"_target_": "torch.optim.lr_scheduler.StepLR", "step_size": 1}}')
-
-
-def test_invalid_argument_is_found_by_one_process_for_all_values_of_a_sweep(sweep, tmp_path):
-    python = executable(tmp_path / "python", f'#!/bin/sh\necho >> {tmp_path}/starts\nexec {sys.executable} "$@"\n')
-    common = [f"device.python={python}", "+optimizer.nestrov=true"]
-    with pytest.raises(ValueError, match=r"2 of 2 configurations are refused\n.*\(and 1 more\): .* 'nestrov'"):
-        sweep([[*common, f"optimizer.lr={lr}"] for lr in (0.1, 0.2)])
-    assert (tmp_path / "starts").read_text() == "\n\n", "for the interpreter and for the arguments"

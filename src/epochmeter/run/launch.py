@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from epochmeter.config.errors import InputError, input_error
+from epochmeter.config.errors import input_error
 from epochmeter.config.installation import python_path
 from epochmeter.run import worker_process
 from epochmeter.run.nodes import Node
@@ -96,31 +96,22 @@ def find_interpreter(python: str | None) -> str:
 
 def check_interpreter(python: str | None) -> None:
     """Refuse an interpreter (`device.python`) that is no Python 3.6 or newer with torch, which is not imported."""
-    if _ask_interpreter(python, "-c", PROBE).returncode:
-        raise input_error(f"{find_interpreter(python)} is no Python 3.6 or newer with torch", INSTALL)
+    interpreter = find_interpreter(python)
+    if not _has_torch(interpreter):
+        raise input_error(f"{interpreter} is no Python 3.6 or newer with torch", INSTALL)
 
 
-def check_specs(python: str | None, specs: str) -> None:
-    """Refuse specifications (JSON) that an interpreter cannot construct; ValueError. Other failures are ignored."""
-    done = None
-    with suppress(InputError):  # importing torchvision may take long
-        done = _ask_interpreter(python, "-m", "epochmeter.worker.check_spec", specs)
-    if done and done.returncode == 0 and done.stdout:
-        raise ValueError(done.stdout.strip())
-
-
-@cache  # also of a failure, which all configurations of a sweep may have
-def _ask_interpreter(python: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
-    interpreter, environment = find_interpreter(python), {**os.environ, "PYTHONPATH": python_path()}
+@cache  # the configurations of a sweep use the same interpreter
+def _has_torch(interpreter: str) -> bool:
     try:
-        return subprocess.run(
-            [interpreter, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment,
-            timeout=PROBE_LIMIT_S,
-        )  # fmt: skip
+        probe = subprocess.run(
+            [interpreter, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_LIMIT_S
+        )
     except subprocess.TimeoutExpired as error:
         raise input_error(f"{interpreter} did not answer within {PROBE_LIMIT_S:g} s", INSTALL) from error
     except OSError as error:
         raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
+    return probe.returncode == 0
 
 
 def _command(arguments: Sequence[str], python: str | None, ranks: int | None, node: Node) -> list[str]:

@@ -1,6 +1,5 @@
 """Checks of a job before it waits for a device."""
 
-import json
 import os
 import shutil
 import sys
@@ -13,7 +12,7 @@ from rich.progress import track
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
-from epochmeter.config.schema import INSTANTIATED_GROUPS, Device, Job
+from epochmeter.config.schema import Device, Job
 from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.suggestions import check_overrides
@@ -81,7 +80,6 @@ def check_machine(job: Job, overrides: Sequence[str]) -> None:
         check_length(job, manifest.splits["train"], job.strategy.ranks or 1 if job.strategy.has_processes else 1)
     if not is_program(job.measure.command):
         launch.check_interpreter(device.python)
-        check_constructible(job, device.python, overrides)
 
 
 def check_accelerator(job: Job, *, is_gpu: bool) -> None:
@@ -93,22 +91,6 @@ def check_accelerator(job: Job, *, is_gpu: bool) -> None:
     if not is_gpu and job.strategy.name == "dp" and ranks:
         hint = f"give `strategy=ddp strategy.ranks={ranks}` for processes on the CPU"
         raise input_error(f"`strategy=dp strategy.ranks={ranks}` needs GPUs, and this machine has none", hint)
-
-
-def check_constructible(job: Job, python: str | None, overrides: Sequence[str]) -> None:
-    """Refuse classes, added keys and torchvision's models that the training process cannot construct; ValueError."""
-    keys = {override.partition("=")[0] for override in overrides}
-    changed = {key.lstrip("+~").partition(".")[0] for key in keys if key[0] in "+~" or key.endswith("._target_")}
-    # Only the names of arguments are checked, so that configurations with other values need no further check.
-    specs = {
-        group: {key: value if key == "_target_" else None for key, value in getattr(job, group).to_dict().items()}
-        for group in INSTANTIATED_GROUPS
-        if group in changed
-    }
-    if keys & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
-        specs.setdefault("model", {"architecture": job.model.spec["architecture"]})
-    if specs:
-        launch.check_specs(python, json.dumps(specs, sort_keys=True))
 
 
 def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
