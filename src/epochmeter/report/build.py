@@ -128,7 +128,7 @@ def all_charts(ended: Sequence[Run], best: Sequence[Best] = ()) -> list[Chart]:
     """Return the charts of the page in order, with labels at the best; to a target, costs per epoch are folded."""
     runs, ranked, palette = _with_time(ended), ranked_configurations(ended), Palette.of(group_repeats(ended))
     configurations, real = group_repeats(runs), group_repeats(without_synthetic(runs))
-    scaled, is_to_target = scaling.analyze(runs), bool(costs_to_target(ranked))
+    is_to_target = bool(costs_to_target(ranked))
     targeted = to_target(group_repeats(without_synthetic(ended)), palette, best if is_to_target else ())
     # A chart of one point shows no comparison.
     per_epoch = energy_by_time(real, palette, () if is_to_target else best) if len(real) > 1 else []
@@ -137,7 +137,7 @@ def all_charts(ended: Sequence[Run], best: Sequence[Best] = ()) -> list[Chart]:
         *([*targeted, *grids, *parts] if targeted else [*per_epoch, *parts, *grids]),
         *epochs(configurations, palette),
         *power_over_time([choice.configuration for choice in best], palette),
-        *efficiency(scaled.compared if scaled else [], configurations),
+        *efficiency(scaling.analyze(runs), configurations),
         *[replace(chart, is_folded=True) for chart in per_epoch if targeted],
     ]
 

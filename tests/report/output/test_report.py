@@ -156,7 +156,7 @@ def test_runs_on_several_devices_have_scaling_and_questions_without_failed_ones(
         assert "Left out: 1 of 3 runs: not completed (failed)." in content
     assert [part for part in ("999", "experiment=stalls") if part in text] == []
     assert written == ["questions.json", "questions.md", "scaling.json", "scaling.md"]
-    (values,) = json.loads((tmp_path / "scaling.json").read_text())["compared"]
+    (values,) = json.loads((tmp_path / "scaling.json").read_text())
     assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
     assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on")
 

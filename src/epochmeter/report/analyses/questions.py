@@ -111,8 +111,7 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
     is_study = any(row.keys.get("experiment", "").startswith("lumi/") for row in rows)
     if not is_study and all(configuration.strategy in (SINGLE, SCRIPT) for configuration in every):
         return None
-    scaled = scaling.analyze(rows)
-    ranks = [result for result in scaled.compared if result.strategy == DISTRIBUTED] if scaled else []
+    ranks = [result for result in scaling.analyze(rows) if result.strategy == DISTRIBUTED]
     names, several_hosts = dict.fromkeys(["model", *varied(every)]), on_several_hosts(every)
     speeds = Ratios({configuration: configuration.values(SPEED) for configuration in every})
     singles = [configuration for configuration in every if configuration.strategy == SINGLE]

@@ -24,7 +24,7 @@ from epochmeter.report.runs.configuration import (
 )
 from epochmeter.report.runs.costs import positive_values
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, contrast, mean, positive_means
+from epochmeter.report.statistics import Estimate, contrast, mean, positive_means
 
 WEAK, STRONG = "weak", "strong"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
@@ -60,56 +60,21 @@ class Scaling:
     step_s: float | None
     memory_bytes: float | None
 
-    @property
-    def is_superlinear(self) -> bool:
-        return self.efficiency.value > 1 + MIN_EFFECT and not self.efficiency.contains(1)
 
-    @property
-    def has_overhead(self) -> bool:
-        """Whether the compute time per step significantly differs from that on one device."""
-        if self.overhead_s is None or self.step_s is None or self.overhead_s.contains(0):
-            return False
-        return self.overhead_s.low is not None or abs(self.overhead_s.value) > MIN_EFFECT * self.step_s
-
-
-@dataclass(frozen=True)
-class Unpaired:
-    """A configuration that has no run on one device of its host with any of `batches`; `devices` None: not known."""
-
-    title: str
-    strategy: str
-    devices: int | None
-    numbers: Sequence[int]
-    batches: Sequence[float]
-
-
-@dataclass(frozen=True)
-class ScalingAnalysis:
-    """All configurations on several devices; those compared in two ways come twice, weak scaling first."""
-
-    compared: Sequence[Scaling]
-    unpaired: Sequence[Unpaired]
-
-    @property
-    def described(self) -> list[Scaling]:
-        """One comparison per configuration, by weak scaling if possible."""
-        return [*{tuple(result.numbers): result for result in reversed(self.compared)}.values()][::-1]
-
-
-def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
-    """Compare configurations on several devices with one device, by weak and strong scaling; None without any.
+def analyze(runs: Sequence[Run]) -> list[Scaling]:
+    """Compare configurations on several devices with one device; those compared in two ways come twice, weak first.
 
     Measured scripts, whose batch size is not known, are not compared.
     """
     configurations = [entry for entry in group_repeats(runs) if entry.strategy != SCRIPT]
     if all(entry.strategy == SINGLE for entry in configurations):
-        return None
+        return []
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
     several_hosts = on_several_hosts(configurations)
     measured = [entry for entry in configurations if positive_values(entry, SPEED)]
     means = positive_means({entry: entry.values(SPEED) for entry in measured})
     speedups, energies = (Ratios({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
-    compared, unpaired = list[Scaling](), list[Unpaired]()
+    compared = list[Scaling]()
     for group in groups(measured, VARIED):
         ones = sorted((entry for entry in group if entry.devices == 1), key=lambda one: one.strategy == SINGLE)
         for entry in (entry for entry in group if entry.devices != 1):
@@ -123,10 +88,7 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
                     energy = None if gap else energies.between(entry, one)
                     more = {"title": title, "samples_per_s": means[entry], "energy": energy, "no_energy": gap}
                     compared.append(_compare(kind, entry, one, speedup, **more))
-            if not pairs:
-                sizes = [*filter(None, batches.values())]
-                unpaired.append(Unpaired(title, entry.strategy, entry.devices, entry.numbers, sizes))
-    return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
+    return compared
 
 
 def _compare(kind: str, entry: Configuration, one: Configuration, speedup: Estimate, **more: Any) -> Scaling:
@@ -139,7 +101,7 @@ def _compare(kind: str, entry: Configuration, one: Configuration, speedup: Estim
         strategy=entry.strategy,
         devices=devices,
         device_batch=entry.device_batch or 0.0,
-        numbers=entry.numbers,
+        numbers=tuple(entry.numbers),
         one_numbers=one.numbers,
         speedup=speedup,
         efficiency=speedup.map(lambda ratio: ratio / devices),
