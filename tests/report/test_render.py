@@ -79,6 +79,11 @@ def test_words_of_a_table_are_wrapped_in_a_narrow_terminal_but_never_divided():
         )
 
 
+@pytest.mark.parametrize(("most", "widths"), [(30, [13, 7]), (20, [13, 7]), (12, [7, 5]), (3, [7, 4])])
+def test_widest_columns_are_narrowed_to_their_longest_word_or_number_with_its_unit(most, widths):
+    assert render.column_widths([["time", "1.5 s ± 2.0 %"], ["bbbb cc", "d"]], most) == widths
+
+
 def test_templates_are_rendered_without_a_cache(rendered, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     for cache in ("file", "folder"):

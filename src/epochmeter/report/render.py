@@ -7,7 +7,7 @@ Lines of a paragraph are joined. Values are escaped, except in plain text, for f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
@@ -27,7 +27,9 @@ from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
 if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.bccache import Bucket
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
+    from rich.markdown import Markdown
+    from rich.segment import Segment
 
 SWEEP_PAGES = (
     "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "footprint", "failures",
@@ -120,25 +122,41 @@ def print_markdown(markdown: str, console: Console) -> None:
     if not console.is_terminal:
         console.print(markdown, markup=False, highlight=False, soft_wrap=True)
         return
-    from rich.markdown import Markdown
-
-    width = console.width
-    for block in markdown.strip().split("\n\n"):
-        if block.startswith("|"):
-            console.width = max(width, _table_width(block))
-        console.print(Markdown(block), crop=False)
-        console.print()
-        console.width = width
+    console.print(_terminal_markdown()(markdown), crop=False)
+    console.print()
 
 
-def _table_width(block: str) -> int:
-    """Return the least width of a Markdown table that divides no word, as the widest columns are narrowed alike."""
-    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in block.splitlines()]
-    columns = [
-        [cell.strip() for cell in column if not re.fullmatch("[-: ]+", cell)] for column in zip(*rows, strict=False)
-    ]
-    widest = max((len(word) for column in columns for cell in column for word in cell.split()), default=0)
-    return sum(min(widest, max(map(len, column), default=0)) + len("  ") for column in columns)
+@cache  # imported late, as it takes a while
+def _terminal_markdown() -> type[Markdown]:
+    """Return the class of Markdown for a terminal, with tables that divide no word."""
+    from rich.markdown import Markdown, TableElement
+
+    class Table(TableElement):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+            table: Any
+            (table,) = super().__rich_console__(console, options)
+            cells = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
+            edges = 2 * len(cells)
+            widths = column_widths(cells, options.max_width - edges)
+            for column, width in zip(table.columns, widths, strict=True):
+                column.width = width
+            yield from console.render(table, options.update(width=sum(widths) + edges))
+
+    return type("TerminalMarkdown", (Markdown,), {"elements": {**Markdown.elements, "table_open": Table}})
+
+
+def column_widths(columns: Sequence[Sequence[str]], most: int) -> list[int]:
+    """Return the widths of columns: in total at most a number of characters, unless that would divide a word.
+
+    The widest columns are narrowed first. A number and its unit are one word, as is a relative error.
+    """
+    words = [[BEFORE_UNIT.sub("_", cell).replace("± ", "±_").split() for cell in column] for column in columns]
+    least = [max((len(word) for cell in column for word in cell), default=0) for column in words]
+    widths = [max(map(len, column)) for column in columns]
+    while sum(widths) > most and widths != least:
+        _, widest = max((width, place) for place, width in enumerate(widths) if width > least[place])
+        widths[widest] -= 1
+    return widths
 
 
 def one_line(value: object, to_markup: Callable[[str], str] = str) -> str:
