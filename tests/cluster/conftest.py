@@ -7,7 +7,7 @@ import pytest
 from epochmeter.cluster import submit
 from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import SlurmJob, SlurmNode
+from epochmeter.machine.slurm import SlurmJob
 
 
 @pytest.fixture
@@ -19,11 +19,9 @@ def launcher():
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Slurm's nodes, jobs and array limit; `set_job` sets a job's state. Files of nodes are visible at once."""
-    nodes = [SlurmNode("b1", frozenset({"nano"}), "idle")]
-    simulated = SimpleNamespace(nodes=nodes, partitions={None: nodes}, jobs={}, canceled=[], array_limit=1001)
+    """Slurm's jobs and array limit; `set_job` sets a job's state. Files of nodes are visible at once."""
+    simulated = SimpleNamespace(jobs={}, canceled=[], array_limit=1001)
     monkeypatch.setattr(submit, "FILE_VISIBILITY_S", 0.0)
-    monkeypatch.setattr(slurm, "list_nodes", simulated.partitions.__getitem__)
     monkeypatch.setattr(slurm, "list_jobs", lambda name: dict(simulated.jobs))
     monkeypatch.setattr(slurm, "array_limit", lambda: simulated.array_limit)
 

@@ -15,7 +15,6 @@ from epochmeter.cluster import submit
 from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
 from epochmeter.cluster.submit import RunTask, iter_ended, make_run_task, run_on_cluster, submit_missing
 from epochmeter.config.job import ROOT, RunRequest
-from epochmeter.machine.slurm import SlurmNode
 from epochmeter.shared.record import Record
 
 DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device").glob("*.yaml")}
@@ -80,23 +79,14 @@ def options(script):
     return dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", script, re.MULTILINE))
 
 
-def test_each_kind_of_node_has_an_array_with_one_job_per_node_at_a_time(make_task, cluster, submit_all, scripts):
-    cluster.nodes += [SlurmNode("b2", frozenset({"nano"}), "down*"), SlurmNode("b3", frozenset({"agx"}), "idle")]
+def test_each_kind_of_node_has_an_array(make_task, cluster, submit_all, scripts):
     jobs = submit_all(*(make_task(number=number) for number in range(5)), make_task("agx", number=5))
     assert jobs == {**{number: f"17_{number}" for number in range(5)}, 5: "18"}
     nano, agx = map(options, scripts())
-    assert (nano["array"], nano["constraint"], "exclusive" in nano, agx["constraint"]) == ("0-4%2", "nano", True, "agx")
-    of_nano, of_agx, *_ = submit_all.lines
-    assert of_nano == "Runs for device=nano: 5 in job 17; usable nodes: 1."
-    assert of_agx == "Runs for device=agx: 1 in job 18; usable nodes: 1."
+    assert (nano["array"], nano["constraint"], "exclusive" in nano, agx["constraint"]) == ("0-4%5", "nano", True, "agx")
+    assert submit_all.lines[:2] == ["Runs for device=nano: 5 in job 17.", "Runs for device=agx: 1 in job 18."]
     cluster.array_limit = 2
     assert submit_all(*(make_task(number=number) for number in range(6, 9))) == {6: "19_0", 7: "19_1", 8: "20"}
-    cluster.partitions["small"] = [SlurmNode("s1", frozenset({"nano"}), "idle")]
-    in_partition = [make_task(number=number) for number in (9, 10)]
-    for task in in_partition:
-        task.options["partition"] = "small"
-    submit_all(*in_partition)
-    assert (options(scripts()[-1])["array"], submit_all.lines[0][-16:]) == ("0-1%1", "usable nodes: 1.")
 
 
 def test_job_name_has_no_comma_and_depends_on_the_path_of_the_sweep(tmp_path):
@@ -179,7 +169,6 @@ def test_refused_array_cancels_the_submitted_ones(make_task, cluster, submit_all
     refuse = 'case "$(cat $1)" in *constraint=agx*) echo "sbatch: error: no" >&2; exit 1;; esac'
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.write_text(sbatch.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{refuse}\n"))
-    cluster.nodes.append(SlurmNode("b2", frozenset({"agx"}), "idle"))
     with pytest.raises(RuntimeError, match=r"(?s)Slurm refuses the runs for device=agx: .*sbatch: error: no"):
         submit_all(make_task(), make_task("agx", number=1))
     assert cluster.canceled == ["17"]

@@ -1,10 +1,10 @@
-"""Slurm's nodes and jobs, parsed from the output of its programs."""
+"""Slurm's jobs, parsed from the output of its programs."""
 
 import pytest
 from stub import executable
 
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import SlurmJob, SlurmNode, list_nodes, sharing_reason
+from epochmeter.machine.slurm import SlurmJob, sharing_reason
 
 
 @pytest.fixture
@@ -12,14 +12,6 @@ def program(tmp_path, monkeypatch):
     """Function of (name, shell): write one of Slurm's programs; no others are on PATH."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return lambda name, shell: executable(tmp_path / name, f"#!/bin/sh\n{shell}\n")
-
-
-def test_node_has_features_and_a_state_and_is_in_use_if_it_accepts_jobs(program):
-    program("sinfo", "echo 'b1|nano,sd|idle'; echo 'b1|nano,sd|idle'; echo 'n1|(null)|MIXED'")
-    assert list_nodes() == [SlurmNode("b1", frozenset({"nano", "sd"}), "idle"), SlurmNode("n1", frozenset(), "mixed")]
-    used = ["idle", "mixed", "allocated", "completing"]
-    unused = ["down", "down*", "idle*", "drained", "draining", "fail", "maint", "powered_down"]
-    assert [state for state in used + unused if SlurmNode("n1", frozenset(), state).accepts_jobs] == used
 
 
 def test_job_reason_may_contain_the_column_separator_and_an_unknown_state_is_not_the_end(program):

@@ -225,20 +225,16 @@ def submit_tasks(tasks: Sequence[RunTask], log: SubmissionLog, setup: Sequence[s
     jobs: dict[int, str] = {}
     try:
         for array in arrays:
-            options = array[0].options
-            nodes = slurm.list_nodes(options.get("partition"))
-            matching = slurm.matching_nodes(options.get("constraint"), nodes)
             previous = [attempt_id(Record(task.folder)) for task in array]  # which its node resumes or archives
-            ids = submit_array(array, setup, max(1, len(matching)), log)
+            ids = submit_array(array, setup, log)
             submitted = {
                 task.number: Submission(job, task.digest, attempt)
                 for task, job, attempt in zip(array, ids, previous, strict=True)
             }
             jobs |= {number: entry.job for number, entry in submitted.items()}
             log.write(submitted)
-            devices, usable = dict.fromkeys(task.device for task in array), sum(node.accepts_jobs for node in matching)
-            job = ids[0].partition("_")[0]
-            notify(f"Runs for device={', '.join(devices)}: {len(array)} in job {job}; usable nodes: {usable}.")
+            devices = ", ".join(dict.fromkeys(task.device for task in array))
+            notify(f"Runs for device={devices}: {len(array)} in job {ids[0].partition('_')[0]}.")
     except BaseException:
         cancel_jobs(jobs.values(), log, notify)
         raise
@@ -246,7 +242,7 @@ def submit_tasks(tasks: Sequence[RunTask], log: SubmissionLog, setup: Sequence[s
     return jobs
 
 
-def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, log: SubmissionLog) -> list[str]:
+def submit_array(array: Sequence[RunTask], setup: Sequence[str], log: SubmissionLog) -> list[str]:
     """Submit tasks of one kind as a job array; return their job IDs."""
     try:
         from submitit import SlurmExecutor
@@ -264,7 +260,6 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, l
         setup=list(setup),
         use_srun=False,
         stderr_to_stdout=True,
-        array_parallelism=at_once,
         additional_parameters={"signal": f"B:TERM@{NOTICE_S}", "no-requeue": True, **array[0].options},
     )
     try:

@@ -1,16 +1,14 @@
-"""Slurm's nodes and jobs, through its command-line programs."""
+"""Slurm's jobs, through its command-line programs."""
 
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 COMMAND_LIMIT_S = 30.0
 ARRAY_LIMIT = 1001  # largest job array if Slurm does not report its limit: its default
-UNUSABLE_STATES = ("down", "drain", "fail", "unk", "maint", "reboot", "power")
-"""Beginnings of the states of a node that does not accept jobs."""
 GONE = "GONE"  # state of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm
 ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
@@ -34,28 +32,6 @@ class SlurmJob(NamedTuple):
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED_STATES
-
-
-class SlurmNode(NamedTuple):
-    name: str
-    features: frozenset[str]
-    state: str
-
-    @property
-    def accepts_jobs(self) -> bool:
-        """Whether jobs can start on it; `*`, as in `idle*`, marks a node that does not respond."""
-        return not self.state.startswith(UNUSABLE_STATES) and not self.state.endswith("*")
-
-
-def list_nodes(partition: str | None = None) -> list[SlurmNode]:
-    """List the nodes of a partition, or of all partitions; RuntimeError without Slurm."""
-    options = [f"--partition={partition}"] if partition else []
-    rows = run_command("sinfo", "--noheader", "--Node", "--format=%N|%f|%T", *options).splitlines()
-    unique = (row.split("|") for row in dict.fromkeys(rows))  # a node is listed once per partition
-    return [
-        SlurmNode(name, frozenset(re.findall(r"[^,\s]+", features)) - {"(null)"}, state.lower())
-        for name, features, state in unique
-    ]
 
 
 def list_jobs(name: str) -> dict[str, SlurmJob]:
@@ -96,13 +72,6 @@ def run_command(program: str, *arguments: str) -> str:
         raise RuntimeError(f"{program} failed: {message}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RuntimeError(f"{program} did not respond: {error}") from error
-
-
-def matching_nodes(constraint: str | int | None, nodes: Sequence[SlurmNode]) -> list[SlurmNode]:
-    """The nodes with any feature of a constraint in Slurm's syntax; at least those that Slurm would select."""
-    # A feature such as `3090` is a number to Hydra.
-    features = re.findall(r"[^\s&|,()\[\]]+", re.sub(r"\*\d+", "", str(constraint or "")))
-    return [node for node in nodes if not features or node.features.intersection(features)]
 
 
 def sharing_reason(environment: Mapping[str, str] = os.environ) -> str | None:
