@@ -19,11 +19,10 @@ def launcher():
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Slurm's jobs and array limit; `set_job` sets a job's state. Files of nodes are visible at once."""
-    simulated = SimpleNamespace(jobs={}, canceled=[], array_limit=1001)
+    """Slurm's jobs; `set_job` sets a job's state. Files of nodes are visible at once."""
+    simulated = SimpleNamespace(jobs={}, canceled=[])
     monkeypatch.setattr(submit, "FILE_VISIBILITY_S", 0.0)
     monkeypatch.setattr(slurm, "list_jobs", lambda name: dict(simulated.jobs))
-    monkeypatch.setattr(slurm, "array_limit", lambda: simulated.array_limit)
 
     def set_job(job_id, state, node="b1", reason="None"):
         simulated.jobs[job_id] = SlurmJob(job_id, state, "" if state == "PENDING" else node, reason)

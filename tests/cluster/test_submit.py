@@ -79,14 +79,12 @@ def options(script):
     return dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", script, re.MULTILINE))
 
 
-def test_each_kind_of_node_has_an_array(make_task, cluster, submit_all, scripts):
+def test_each_kind_of_node_has_an_array(make_task, submit_all, scripts):
     jobs = submit_all(*(make_task(number=number) for number in range(5)), make_task("agx", number=5))
     assert jobs == {**{number: f"17_{number}" for number in range(5)}, 5: "18"}
     nano, agx = map(options, scripts())
     assert (nano["array"], nano["constraint"], "exclusive" in nano, agx["constraint"]) == ("0-4%5", "nano", True, "agx")
     assert submit_all.lines[:2] == ["Runs for device=nano: 5 in job 17.", "Runs for device=agx: 1 in job 18."]
-    cluster.array_limit = 2
-    assert submit_all(*(make_task(number=number) for number in range(6, 9))) == {6: "19_0", 7: "19_1", 8: "20"}
 
 
 def test_job_name_has_no_comma_and_depends_on_the_path_of_the_sweep(tmp_path):

@@ -35,11 +35,3 @@ def test_energy_of_a_node_that_may_be_shared_is_refused(program):
         assert "job 17 shares its node" in sharing_reason(job)
     program("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     assert "exclusively: scontrol failed: Unable to contact" in sharing_reason(job)
-
-
-def test_array_limit_is_that_of_the_slurm_configuration(program):
-    size = "MaxArraySize            = "
-    tasks = "SchedulerParameters     = bf_continue,max_array_tasks=500"
-    for config, limit in {f"{size}4001": 4001, f"{size}4001\n{tasks}": 500, f"{size}0": 1, "": 1001}.items():
-        program("scontrol", f"echo '{config}'")
-        assert slurm.array_limit() == limit

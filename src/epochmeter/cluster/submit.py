@@ -220,11 +220,9 @@ def submit_tasks(tasks: Sequence[RunTask], log: SubmissionLog, setup: Sequence[s
     kinds = defaultdict(list)
     for task in tasks:
         kinds[task.python, tuple(sorted(task.options.items()))].append(task)
-    most = slurm.array_limit()
-    arrays = [kind[first : first + most] for kind in kinds.values() for first in range(0, len(kind), most)]
     jobs: dict[int, str] = {}
     try:
-        for array in arrays:
+        for array in kinds.values():
             previous = [attempt_id(Record(task.folder)) for task in array]  # which its node resumes or archives
             ids = submit_array(array, setup, log)
             submitted = {

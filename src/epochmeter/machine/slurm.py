@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 COMMAND_LIMIT_S = 30.0
-ARRAY_LIMIT = 1001  # largest job array if Slurm does not report its limit: its default
 GONE = "GONE"  # state of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm
 ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
@@ -39,16 +38,6 @@ def list_jobs(name: str) -> dict[str, SlurmJob]:
     options = ("--me", "--noheader", "--array", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r")
     jobs = (SlurmJob(*row.split("|", 3)) for row in run_command("squeue", *options).splitlines())
     return {job.job_id: job for job in jobs}
-
-
-def array_limit() -> int:
-    """Largest number of jobs in an array that starts at 0; 1 if Slurm is configured without arrays."""
-    try:
-        config = run_command("scontrol", "show", "config")
-    except RuntimeError:
-        return ARRAY_LIMIT
-    limits = re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", config, re.MULTILINE)
-    return max(1, min(map(int, limits), default=ARRAY_LIMIT))
 
 
 def cancel(job_ids: Collection[str]) -> None:
