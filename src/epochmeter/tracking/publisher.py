@@ -160,9 +160,10 @@ class Tracker:
     def _publish_record(self) -> None:
         store = self._opened()
         self._outcome = publish(self._record, store, self._ended)
-        if not self._housekeeping_done:
-            run = self._record.run()
+        run = self._record.run()
+        if self._ended or not self._housekeeping_done:  # at the end too, as views depend on the metrics of all runs
             views.save_views(store, run["sweep_id"] if run.get("of_sweep") else None)
+        if not self._housekeeping_done:
             with suppress(Exception):
                 close_dead_runs(store)
             self._housekeeping_done = True

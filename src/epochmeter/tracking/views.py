@@ -49,7 +49,7 @@ COLUMNS = [
 ]
 """Columns of the run list. Energies of different hardware are not comparable, and rehearsals are no results."""
 FLAGS = {"deleted": False, "isGenerated": False}
-SCATTERS = (("total/e2e_s", ENERGY), ("total/e2e_s", ESTIMATE), ("steady/data_stall_s", "steady/e2e_s"))
+STALLS = ("steady/data_stall_s", "steady/e2e_s")
 BARS = ("steady/e2e_s", "steady/data_stall_s", "steady/compute_s")
 LINES = ("epoch/e2e_s", "epoch/data_stall_s", "epoch/energy_j", "epoch/train_loss", "val/accuracy")
 LINE_AXES = {"xAxisKey": "step", "lineSmoothness": 0, "scaleType": "linear", "range": {}}
@@ -82,7 +82,7 @@ def save_views(store: Store, sweep: str | None = None) -> None:
         tags = store.client.get_experiment(store.experiment_id).tags
         if NOTE_TAG not in tags:  # a person may have changed it
             store.client.set_experiment_tag(store.experiment_id, NOTE_TAG, DESCRIPTION)
-        for key, view in views(sweep).items():
+        for key, view in views(sweep, [name for name in (ENERGY, ESTIMATE) if _has_values(store, name)]).items():
             if tags.get(VIEW_TAG_PREFIX + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, VIEW_TAG_PREFIX + key, view)
         sweep_tags = sorted(tag for tag in tags if tag.startswith(VIEW_TAG_PREFIX + SWEEP_VIEW_PREFIX))
@@ -92,27 +92,34 @@ def save_views(store: Store, sweep: str | None = None) -> None:
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
 
 
-def views(sweep: str | None = None) -> dict[str, str]:
-    """Return the views by key, in MLflow's format: of all runs, of reports, and of a sweep."""
+def _has_values(store: Store, metric: str) -> bool:
+    return bool(store.client.search_runs([store.experiment_id], f"metrics.`{metric}` >= 0", max_results=1))
+
+
+def views(sweep: str | None = None, energies: Sequence[str] = (ENERGY, ESTIMATE)) -> dict[str, str]:
+    """Return the views by key, in MLflow's format: of all runs, of reports, and of a sweep.
+
+    `energies` are the metrics with a chart against time: MLflow shows it also if it has no point.
+    """
     saved = {
-        ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, COLUMNS, charts()),
+        ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, COLUMNS, charts(energies)),
         REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"], {}),
     }
     if sweep:
         query = f"{RUN_FILTER} and tags.`{SWEEPS}` LIKE '%{quote(sweep)}%'"
-        saved[f"{SWEEP_VIEW_PREFIX}{sweep}"] = pack_view(f"Sweep {sweep}", query, COLUMNS, charts())
+        saved[f"{SWEEP_VIEW_PREFIX}{sweep}"] = pack_view(f"Sweep {sweep}", query, COLUMNS, charts(energies))
     return saved
 
 
-def charts() -> dict[str, list[Chart]]:
-    """Return the charts by section; MLflow hides those without values, such as energy that no run has measured."""
+def charts(energies: Sequence[str]) -> dict[str, list[Chart]]:
+    """Return the charts by section; MLflow hides bars and parallel coordinates without values."""
     scatters: list[Chart] = [
         {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-        for x, y in SCATTERS
+        for x, y in (*(("total/e2e_s", energy) for energy in energies), STALLS)
     ]
     bars: dict[str, Chart] = {name: {"type": "BAR", "metricKey": name} for name in (ENERGY, ESTIMATE, *BARS)}
     # MLflow drops runs that lack an axis of parallel coordinates: further charts include energy and power limit.
-    results = ["steady/data_stall_s", "steady/e2e_s"]
+    results = [*STALLS]
     axes = [("workers", results), ("workers", [*results, ENERGY]), ("power_limit", [*results, ENERGY])]
     return {
         "Energy and time": [*scatters, bars[ENERGY], bars[ESTIMATE]],
