@@ -204,6 +204,11 @@ def test_interpreter_that_does_not_exist_or_answer_is_refused(tmp_path, monkeypa
             start("/nowhere/python")
 
 
+def test_own_interpreter_trains_even_if_the_search_for_programs_does_not_find_it(monkeypatch):
+    monkeypatch.setattr(launch.shutil, "which", lambda program: None)  # such as below a folder that denies access(2)
+    assert launch.find_interpreter(None) == sys.executable
+
+
 @pytest.mark.parametrize(
     ("gpus", "seen"),
     [

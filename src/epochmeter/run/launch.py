@@ -89,7 +89,7 @@ def listening_socket() -> Iterator[socket.socket]:
 
 def find_interpreter(python: str | None) -> str:
     """Return the path of the interpreter that trains, by `device.python`; InputError if there is no such program."""
-    if path := shutil.which(python or sys.executable):
+    if path := shutil.which(python) if python else sys.executable:
         return path
     raise input_error(f"`device.python={python}`: there is no such program", INSTALL)
 
