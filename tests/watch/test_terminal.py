@@ -65,6 +65,13 @@ def test_a_run_has_progress_split_power_cost_and_gauges_within_the_width(tmp_pat
     assert_screen(f"run_{width}", picture(folder, width), width)
 
 
+def test_a_script_that_does_not_state_its_epochs_shows_the_number_of_the_current_one_only(tmp_path):
+    job = {key: value for key, value in JOB.items() if key != "epochs"}
+    assert re.match(r"epoch 4 +─", picture(write_run(tmp_path / "0", epochs(3), job=job), 80)[1])
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    assert " training 4  " in "\n".join(picture(tmp_path, 80))
+
+
 def test_a_terminal_that_is_too_small_shows_how_many_lines_are_hidden(tmp_path):
     console = Console(width=80, height=8, force_terminal=True, color_system=None)
     snapshot = Watcher(write_run(tmp_path / "0", epochs(3))).read()

@@ -31,7 +31,7 @@ from epochmeter.report.runs.load import error_text
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
 from epochmeter.watch.run_watcher import format_span
-from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
+from epochmeter.watch.snapshot import BY_INTEREST, PARTS, Progress, RunView, Snapshot, SweepRow
 
 Line = Sequence[tuple[str, str]]
 """A line of the picture: texts without control characters, each with its style. Rich's own layout takes too much time
@@ -192,7 +192,7 @@ def _remaining(
 
 def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line]:
     progress = view.progress
-    label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {progress.epoch}/{progress.epochs or '?'}"
+    label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {_of_epochs(progress)}"
     remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
     yield _bar(label, progress.fraction, remaining or f"{format_span(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
@@ -205,6 +205,11 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
     yield ()
     yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
     yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])
+
+
+def _of_epochs(progress: Progress) -> str:
+    """Return the number of the epoch, and of all epochs unless a script does not state it: `4/6`, `4`."""
+    return f"{progress.epoch}/{progress.epochs}" if progress.epochs else f"{progress.epoch}"
 
 
 def _split_lines(view: RunView) -> Iterator[Line]:
@@ -302,7 +307,7 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow], width: int)
     names = ["run", *keys, "state", *(["host"] if has_places else [])]
     lines = [("dim", [*names, "time s", "stall", *([energy_title] if has_energy else []), "elapsed"])]
     for row in rows:
-        epoch = f" {row.progress.epoch}/{row.progress.epochs or '?'}" if row.progress else ""
+        epoch = f" {_of_epochs(row.progress)}" if row.progress else ""
         cells = [
             f"{row.number}{'*' if row.is_on_front else ''}",
             *(row.overrides.get(key, "") for key in keys),
