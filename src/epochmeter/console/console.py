@@ -161,7 +161,7 @@ class Terminal(logging.Handler):
         text = "; ".join(filter(None, (values.replace("%", " %"), remaining, forecast)))
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {text}")
 
-    def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool) -> None:
+    def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and (not of a sweep) where to see more."""
         if any(window["window"] == "epoch" for window in windows):
             self._print_wide(tables.epoch_table(windows, outcome.metrics, job.warmup_epochs))
@@ -179,7 +179,7 @@ class Terminal(logging.Handler):
         for note in outcome.notes:
             self.warn(with_severity(note, "note: "))
         self.failed(outcome)
-        if not of_sweep:
+        if not outcome.of_sweep:
             self._print_footer([outcome])
 
     def failed(self, outcome: RunResult) -> None:

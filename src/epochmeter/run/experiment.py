@@ -93,11 +93,11 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
 
 def is_measured_already(plan: Plan, outcome: RunResult, name: str, terminal: Terminal) -> bool:
     """Take the outcome from a completed run, this one or one that another command measured; False without any."""
-    if (plan.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
+    if (plan.request.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
         if plan.node.nodes > 1:
             hint = "omit `sweep.resume=true` to measure it again; `srun --kill-on-bad-exit` ends all nodes together"
             raise ValueError(f"{plan.record.folder} is completed, and other nodes measure it again\n  hint: {hint}")
-        if not plan.of_sweep:  # whose table lists it
+        if not plan.request.of_sweep:  # whose table lists it
             text = f"Already completed: {display_path(plan.record.folder)}"
             terminal.info(f"{text}\n  hint: to measure it again add `sweep.again=true`")
         outcome.was_completed(plan.record)

@@ -65,7 +65,7 @@ def finalizing(plan: Plan, outcome: RunResult, tracker: Tracker, terminal: Termi
         )
         outcome.stop = outcome.stop or stop
     terminal.stage()
-    terminal.run_finished(plan.record.windows(), plan.job, outcome, plan.of_sweep)
+    terminal.run_finished(plan.record.windows(), plan.job, outcome)
 
 
 def write_summary(plan: Plan, outcome: RunResult) -> None:
@@ -147,7 +147,7 @@ def resume_hint(plan: Plan) -> list[str]:
     checkpoint = plan.record.checkpoint()
     if checkpoint is None or checkpoint["record_id"] != plan.run["record_id"]:
         return []
-    command = "again" if plan.of_sweep or is_remote(plan.record.folder.parent) else "with `sweep.resume=true`"
+    command = "again" if plan.request.of_sweep or is_remote(plan.record.folder.parent) else "with `sweep.resume=true`"
     return [f"a checkpoint after epoch {checkpoint['epochs']} is kept: run the same command {command} to resume"]
 
 

@@ -48,10 +48,6 @@ class Plan:
     run: dict[str, Any] = field(default_factory=dict)  # the run's metadata, as in its record
 
     @property
-    def of_sweep(self) -> bool:
-        return self.request.of_sweep
-
-    @property
     def on_gpu(self) -> bool:
         return trains_on_gpu(self.job.device, self.facts)
 
@@ -78,7 +74,7 @@ class Plan:
     def completed_elsewhere(self) -> Record | None:
         """A completed run of the same identity that another command measured; None if there is none to reuse."""
         folder = self.record.folder
-        if not self.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or reuses_none(folder.parent):
+        if not self.request.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or reuses_none(folder.parent):
             return None
         return reuse.find_completed(folder, self.run["identity"])
 

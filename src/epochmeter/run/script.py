@@ -214,7 +214,7 @@ def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
 
     RuntimeError at the end of the block if nothing was measured, or if a GPU of the script is not metered.
     """
-    with passed_signals(repeated=plan.of_sweep) as pass_to, launch.listening_socket() as listener:
+    with passed_signals(repeated=plan.request.of_sweep) as pass_to, launch.listening_socket() as listener:
         agent = {
             "socket": listener.getsockname(),
             "folder": str(plan.record.folder.resolve()),
