@@ -210,12 +210,17 @@ def test_connection_that_was_lost_during_training_is_noted(ranks, monkeypatch, l
     assert ranks.controller.remarks == [script.LOST.format(name) for name in ("the script", "rank 1") if is_noted]
 
 
-def test_script_that_the_kernel_killed_ran_out_of_memory(ranks, monkeypatch):
-    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: ranks.controller._oom_kills + 1)
+@pytest.mark.parametrize(("more", "failure"), [(1, "oom"), (0, None)])
+@pytest.mark.parametrize("is_rank", [True, False])
+def test_script_of_which_the_kernel_killed_a_process_ran_out_of_memory(ranks, monkeypatch, is_rank, more, failure):
+    """A launcher ends with an exit code if one of its ranks is killed."""
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: ranks.controller._oom_kills + more)
+    if is_rank:
+        monkeypatch.setattr(ranks.controller._process, "wait", lambda: 1)
     ranks.process.kill()
     with pytest.raises(WorkerError) as raised:
         list(ranks.messages)
-    assert raised.value.failure == "oom"
+    assert raised.value.failure == (failure or ("exception" if is_rank else "killed"))
 
 
 def test_signal_that_arrives_before_the_script_starts_reaches_it():

@@ -207,7 +207,7 @@ class WorkerProcess:
                 self._first = connection if message.sends_requests else self._first
             case RankFailed():
                 # A rank detects that a DataLoader worker was killed, but not why.
-                oom = message.failure == "killed" and oom_kill_count() > self._oom_kills
+                oom = message.failure == "killed" and self._has_oom_kills()
                 if message.failure != PEER_RANK_FAILED:
                     raise WorkerError("oom" if oom else message.failure, message.message)
                 error = WorkerError("exception", f"rank {message.rank}: {message.message}")
@@ -221,11 +221,15 @@ class WorkerProcess:
                 return False
         return True
 
+    def _has_oom_kills(self) -> bool:
+        """Whether the kernel has killed a process for lack of memory, any of the machine, since this one started."""
+        return oom_kill_count() > self._oom_kills
+
     def _code_error(self, code: int, process: str) -> WorkerError:
         """Return the error of a process that ended with an exit code, or was killed by a signal."""
         if code > 0 and self._peer_failure:
             return self._peer_failure
-        if code == -signal.SIGKILL and oom_kill_count() > self._oom_kills:
+        if code == -signal.SIGKILL and self._has_oom_kills():
             text = f"the kernel killed {process}, because the machine ran out of memory (SIGKILL)"
             return WorkerError("oom", f"{text}\n  hint: reduce the batch size")
         if code < 0:
