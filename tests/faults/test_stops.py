@@ -19,21 +19,30 @@ def begun(project, *arguments):
     return command, record, worker
 
 
-def test_ctrl_c_ends_a_sweep_in_order_with_its_run_killed_and_the_table(project):
-    command, record, _ = begun(project, *project.long_stubbed("-m", repeat="0,1", tracking="mlflow"))
+def test_killed_training_process_fails_its_run_only_and_ctrl_c_kills_its_run_and_ends_the_sweep(project):
+    arguments = project.long_stubbed("-m", repeat="0,1,2", tracking="mlflow")
+    command, failed, worker = begun(project, *arguments)
+    measured = len(failed.windows())
+    worker.kill()
+    killed = project.until(lambda: next((run for run in project.records()[1:] if run.windows()), None))
     for _ in range(3):  # as a hasty person does
         os.killpg(command.pid, signal.SIGINT)
         time.sleep(0.05)
     out, err = command.communicate(timeout=60)
-    summary = record.summary()
     assert command.returncode == 130
-    assert re.search(r"^error: run 0 killed: stopped by Ctrl-C$", out, re.MULTILINE)
     assert "Traceback" not in out + err
-    assert (summary["state"], summary["failure"]["kind"]) == ("killed", "stopped")
-    assert summary["metrics"]["total/epochs"] == len(record.windows()) >= 1
-    assert project.at_work_in(record.folder) == []
-    assert project.shown("status") == ["KILLED"]
-    assert [killed.is_completed() for killed in project.records()] == [False]
+    assert re.search(r"^error: run 0 failed: the training process was killed by SIGKILL$", out, re.MULTILINE)
+    assert re.search(r"^error: run 1 killed: stopped by Ctrl-C$", out, re.MULTILINE)
+    failure, message = failed.summary()["failure"], "the training process was killed by SIGKILL"
+    assert (failure["kind"], failure["message"].partition("\n")[0]) == ("killed", message)
+    assert [record.summary()["state"] for record in project.records()] == ["failed", "killed"]
+    assert killed.summary()["failure"]["kind"] == "stopped"
+    assert failed.summary()["metrics"]["total/epochs"] >= measured >= 1
+    assert killed.summary()["metrics"]["total/epochs"] == len(killed.windows()) >= 1
+    assert project.at_work_in(killed.folder) == []
+    assert project.shown("status") == ["FAILED", "KILLED"]
+    tags = project.rows("select value from tags where key = 'epochmeter.failure' order by value")
+    assert tags == [("killed",), ("stopped",)]
 
 
 @pytest.mark.system
@@ -59,24 +68,6 @@ def test_ctrl_z_neither_stops_training_nor_excludes_an_epoch_but_a_suspension_is
     flag = project.until(suspend_and_read_flag)
     first = next(window["epoch"] for window in record.windows() if window.get("paused"))
     assert flag.startswith(f"epoch {first + 1}: the training process was suspended")
-
-
-def test_killed_training_process_fails_its_run_only_and_measured_epochs_are_kept(project):
-    command, record, worker = begun(project, *project.long_stubbed("-m", epochs="1000,1", tracking="mlflow"))
-    measured = len(record.windows())
-    worker.kill()
-    out, _ = command.communicate(timeout=120)
-    assert command.returncode == 1
-    assert re.search(r"^error: run 0 failed: the training process was killed by SIGKILL$", out, re.MULTILINE)
-    failure = record.summary()["failure"]
-    message = "the training process was killed by SIGKILL"
-    assert (failure["kind"], failure["message"].partition("\n")[0]) == ("killed", message)
-    assert record.summary()["state"] == "failed"
-    assert record.summary()["metrics"]["total/epochs"] >= measured >= 1
-    assert [record.summary()["state"] for record in project.records()] == ["failed", "completed"]
-    assert project.shown("status") == ["FAILED", "FINISHED"]
-    tags = project.rows("select value from tags where key = 'epochmeter.failure'")
-    assert tags == [("killed",)]
 
 
 @pytest.mark.system
