@@ -56,10 +56,11 @@ def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project
     assert not [name for name in first if "loader_read" in name or "read_bytes" in name or "cached" in name]
     assert first["epoch/samples"] == project.records()[0].run()["dataset"]["splits"]["train"]
     (sweep,) = project.sweeps()
+    assert project.run("report", "tracking=none").returncode == 0
     (analysis,) = json.loads((sweep / "stalls.json").read_text())
     t1, t3, t2 = (analysis["times_s"][name]["value"] for name in ("synthetic", "cached", "storage"))
     assert t1 < t3  # the same process preprocesses and trains
     assert analysis["fetch"]["value"] == pytest.approx(t2 - t3)
     assert analysis["preprocessing"]["value"] == pytest.approx(t3 - t1)
     assert analysis["fetch"]["low"] < analysis["fetch"]["value"] < analysis["fetch"]["high"]
-    assert "lenet on digits, batch 64, workers 0: " in " ".join(done.stdout.split())
+    assert "Answer: lenet on digits, batch 64, workers 0: " in " ".join(done.stdout.split())

@@ -140,15 +140,12 @@ def publish_pending(request: job.RunRequest) -> None:
 
 
 def print_sweep(outcomes: "list[RunResult]", command: Sequence[str] = ()) -> None:
-    """Print the table of a sweep, its answer and analyses."""
+    """Print the table of a sweep, its answer and the command of its report."""
     folders = {outcome.folder.parent for outcome in outcomes if outcome.of_sweep and outcome.folder}
     if not folders:
         return
-    from epochmeter.report.output.report import answer_lines, print_analyses
+    from epochmeter.report.output.report import answer_lines
 
-    (folder,), terminal = folders, make_terminal(command)
-    of_sources = any("data_source" in outcome.keys for outcome in outcomes)
-    is_recorded = any(folder.glob("*/*.json"))
-    answer = answer_lines(folder, is_choice=not of_sources) if is_recorded else []
-    terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answer)
-    print_analyses(folder, terminal.console, of_sources=of_sources)
+    (folder,) = folders
+    answer = answer_lines(folder) if any(folder.glob("*/*.json")) else []
+    make_terminal(command).sweep(sorted(outcomes, key=lambda outcome: outcome.number), answer)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from project import LIMIT_S
 from rich.console import Console
-from sweeps import ddp, reaching, row, rows, trained
+from sweeps import ddp, row, rows, trained
 from sweeps import write as write_run
 
 from epochmeter.report.build import Report, build_report
@@ -123,14 +123,23 @@ def test_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path, in_th
         write(report(*batches(100.0, 200.0)), folder)
 
 
-def printed(folder, runs=(), width=80, **options):
-    """Write runs into a folder, and return the printed analyses and the names of the files."""
-    for run in runs:
-        energy = {"source": "counter", "covers": run.energy_covers, "reason": None} if run.energy_covers else None
-        write_run(folder, run, rehearsal=run.rehearsal, state=run.state, energy=energy)
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, highlight=False)
-    output.print_analyses(folder, console, **options)
-    return " ".join(console.file.getvalue().split()), sorted(path.name for path in folder.iterdir() if path.is_file())
+def test_texts_have_the_warnings_and_notes_of_their_report(tmp_path):
+    why = "strategy.ranks=2 requested, this machine has 1 GPU"
+    runs = [trained(0, 100.0), ddp(1, 190.0), replace(ddp(2, 999.0), state="failed")]
+    content = report(*(replace(run, rehearsal=[why]) for run in runs))
+    write(content, tmp_path)
+    page = (tmp_path / "scaling.md").read_text()
+    assert page.startswith(f"# Scaling: {content.title}\n\n**REHEARSAL, not a result of the requested configuration")
+    (values,) = json.loads((tmp_path / "scaling.json").read_text())
+    assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
+    console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None, highlight=False)
+    output.print_report(content, console)
+    text = " ".join(console.file.getvalue().split())
+    assert "resnet152 on ddp x 2 64 weak 190 1.90" in text, "numbers are complete in a narrow terminal"
+    for each in (text, page):
+        assert why in each
+        assert "Left out: 1 of 3 runs: not completed (failed)." in each
+        assert "999" not in each
 
 
 def test_answer_and_report_command_are_one_line_each(tmp_path):
@@ -143,54 +152,14 @@ def test_answer_and_report_command_are_one_line_each(tmp_path):
     assert "Fastest: " in answer
     assert answer.index("batch 16") < answer.index("Least energy: ") < answer.index("batch 24")
     assert command.startswith("Report:  python src/report.py sweep=sweep  ->  ")
-    assert output.answer_lines(tmp_path / "sweep", is_choice=False) == [command]
     assert output.answer_lines(tmp_path / "empty") == []
 
 
-def test_runs_on_several_devices_have_scaling_and_questions_without_failed_ones(tmp_path):
-    runs = [trained(0, 100.0), ddp(1, 190.0), replace(ddp(2, 999.0), state="failed")]
-    text, written = printed(tmp_path, runs, width=40)
-    assert "resnet152 on ddp x 2 64 weak 190 1.90" in text, "numbers are complete in a narrow terminal"
-    page = (tmp_path / "scaling.md").read_text()
-    for content in (text, page):
-        assert "Left out: 1 of 3 runs: not completed (failed)." in content
-    assert [part for part in ("999", "experiment=stalls") if part in text] == []
-    assert written == ["questions.json", "questions.md", "scaling.json", "scaling.md"]
-    (values,) = json.loads((tmp_path / "scaling.json").read_text())
-    assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
-    assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on")
-
-
-def test_runs_with_a_target_have_time_and_energy_to_it_and_rehearsals_a_banner(tmp_path):
-    why = "strategy.ranks=2 requested, this machine has 1 GPU"
-    runs = [reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128)]
-    text, written = printed(tmp_path, [replace(run, rehearsal=[why]) for run in runs])
-    assert text.startswith(f"REHEARSAL, not a result of the requested configuration: {why}.")
-    assert "jpeg, to an accuracy of at least 0.9: Fastest: batch 128: 60.0 s, 1.00 kJ" in text
-    assert (tmp_path / "targets.md").read_text().splitlines()[2].startswith("**REHEARSAL, not a result")
-    assert written == ["targets.json", "targets.md"]
-    (values,) = json.loads((tmp_path / "targets.json").read_text())
-    assert [point["on_front"] for point in values["points"]] == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("runs", "of_sources", "written"),
-    [
-        (rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]), "fetch-bound", ["stalls.json", "stalls.md"]),
-        ([trained(0, 100.0), trained(1, 110.0, batch=128)], "experiment=stalls", []),
-        ([], "", []),
-    ],
-)
-def test_other_sweeps_have_only_the_stall_analysis_of_their_data_sources(tmp_path, runs, of_sources, written):
-    assert printed(tmp_path, runs)[0] == ""
-    text, files = printed(tmp_path, of_sources=True)
-    assert (of_sources in text, files) == (True, written)
-
-
-def test_analyses_are_printed_also_if_they_cannot_be_written(tmp_path):
-    (tmp_path / "scaling.md").mkdir()
-    text, written = printed(tmp_path, [trained(0, 100.0), ddp(1, 190.0)])
-    assert ("warning: cannot write scaling.md" in text, "questions.md" in written) == (True, True)
+def test_answer_of_a_stall_experiment_is_its_bottleneck(tmp_path):
+    for run in rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]):
+        write_run(tmp_path, run)
+    answer, _ = output.answer_lines(tmp_path)
+    assert ("fetch-bound" in answer, "Fastest" in answer) == (True, False)
 
 
 @pytest.fixture

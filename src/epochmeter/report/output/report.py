@@ -1,4 +1,4 @@
-"""Print reports and the analyses of a sweep, and write their files: page, charts, table, texts and numbers."""
+"""Print reports, and write their files: page, charts, table, texts and numbers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.installation import display_path, with_own_commands
+from epochmeter.report.analyses import stalls
 from epochmeter.report.analyses.best import find_best
-from epochmeter.report.build import Report, ranked_configurations, run_analyses
+from epochmeter.report.build import Report, ranked_configurations
 from epochmeter.report.charts.trace import module_bars, roofline
 from epochmeter.report.charts.vega import Artist, javascript, missing_packages, theme
 from epochmeter.report.output import table
@@ -48,41 +49,25 @@ REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
 MAX_PRINTED = 40  # runs up to which the terminal lists them
 
 
-def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
-    """Return the configurations of a sweep with the least time and the least energy, and the command of its report."""
-    configurations = ranked_configurations(select_any(read_sweep(folder)).ended)
-    if not configurations:
-        return []
-    choices = find_best(ranked_costs(configurations))[:2] if is_choice and len(configurations) > 1 else []
-    answer = " ".join(render_macro("answer.md.j2", "choice", choice, is_plain=True).strip() for choice in choices)
-    return [
-        *([f"Answer:  {answer}"] if answer else []),
-        f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
-    ]
+def answer_lines(folder: Path) -> list[str]:
+    """Return the answer of a sweep in one line, and the command of its report.
 
-
-def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) -> None:
-    """Print the analyses of a sweep, write them to its folder, and print which runs are left out.
-
-    Stalls are analyzed only for a sweep of data sources. If runs are missing, a hint is printed.
+    The answer is the bottleneck if the runs are a stall experiment, else the configurations with the least time and
+    the least energy.
     """
     selection = select_any(read_sweep(folder))
-    pages = [page for page in run_analyses(selection, folder) if of_sources or page.name != "stalls"]
-    if not pages and not of_sources:
-        return
-    console.print()
-    if not pages:
-        print_markdown(render_macro("stalls.md.j2", "body", (), is_plain=not console.is_terminal), console)
-    banner, notes = (render_notes(name, selection) for name in ("warnings", "left_out"))
-    print_text(console, *banner, style="bold yellow")
-    for page in pages:
-        print_page(page, console)
-        try:
-            write_page(folder, page, page_file(page, folder.name, banner, notes))
-            print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
-        except OSError as error:
-            print_text(console, *render_notes("unwritten", page.name, folder, error.strerror), style="yellow")
-    print_text(console, *notes, style="yellow")
+    configurations = ranked_configurations(selection.ended)
+    if not configurations:
+        return []
+    bottlenecks = stalls.analyze([run for run in selection.runs if not run.rehearsal])
+    answer = render_macro("stalls.md.j2", "opening", bottlenecks, is_plain=True)
+    if not answer and len(configurations) > 1:
+        best = find_best(ranked_costs(configurations))[:2]
+        answer = "".join(render_macro("answer.md.j2", "choice", choice, is_plain=True) for choice in best)
+    return [
+        *([f"Answer:  {' '.join(answer.split())}"] if answer else []),
+        f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
+    ]
 
 
 def print_report(report: Report, console: Console) -> None:
