@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from kineto import Kineto
 
-from epochmeter.power.power_series import NO_POWER_SAMPLES
 from epochmeter.trace.analysis import analyze
 from epochmeter.trace.attribution import attribute
-from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.kineto import Category, TraceError, load
 
 
@@ -88,8 +86,6 @@ def test_the_last_steps_of_a_large_trace_are_left_out_and_counted(tmp_path, monk
     result, expected = (analyze(trace.load(tmp_path), 1.0) for trace in (large, small))
     assert result["left_out"] == {f"after ProfilerStep#{steps - 1}": len(large.events) - len(small.events)}
     assert {**result, "left_out": {}} == expected
-    *_, reason = analyze(large.load(tmp_path), 1.0, TracedPower(0, 4_000_000, NO_POWER_SAMPLES, 0.0))["missing"]
-    assert reason.endswith("only the first steps of the trace are analyzed")
     monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 3)
     with pytest.raises(TraceError, match="more than 3 events"):
         large.load(tmp_path)

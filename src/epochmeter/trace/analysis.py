@@ -80,8 +80,6 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         `metrics` (names without `trace/`), `missing` (why metrics are absent), `device` of `measure_device`,
         `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
     """
-    if not trace.has_all_steps and not isinstance(power, str):
-        power = "only the first steps of the trace are analyzed."
     missing, attribution, device = list[str](), None, measure_device(trace)
     times, metrics = {**device}, {name: device[name] for name in MEANS if name in device}
     if not device:

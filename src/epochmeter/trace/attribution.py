@@ -7,6 +7,7 @@ device the time of each kernel belongs to the event that launched it.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,7 +27,7 @@ PYTHON, IDLE = "(Python)", "(idle)"  # names of the time outside operators, and 
 PRODUCTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
 """Operator -> positions of the two matrices, or batches of matrices, that it multiplies."""
 CONVOLUTIONS = {f"aten::{backend}_convolution" for backend in ("mkldnn", "cudnn", "miopen")}
-CONVOLUTION_BACKWARD = "aten::convolution_backward"
+CONVOLUTION_BACKWARD = re.compile("^aten::convolution_backward$")
 
 
 @dataclass(kw_only=True)
@@ -109,10 +110,11 @@ def _add_energy(
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
     events, is_idle = np.r_[NONE, events], np.r_[True, is_idle]
+    name = np.append(trace.name, len(trace.names))  # the last one for no event, index -1
     modules, operators = [*(name for name, _ in owners.modules), IDLE], [*trace.names, PYTHON, IDLE]
     tables: tuple[tuple[str, Sequence[Row], Ints, list[str]], ...] = (
         ("modules", result.modules, owners.module[events], modules),
-        ("operators", result.operators, _name_indices(trace, owners.operator[events]), operators),
+        ("operators", result.operators, name[owners.operator[events]], operators),
     )
     for what, table, labels, names in tables:
         energy = power.energy_by_name(begin_ns, np.where(is_idle, len(names) - 1, labels), names)
@@ -145,14 +147,9 @@ def _kernels(trace: Trace, kernels: Ints, operators: Ints) -> list[Activity]:
     return rows
 
 
-def _name_indices(trace: Trace, events: Ints) -> Ints:
-    """Return the index of each event's name; for no event, the index after the last name."""
-    return np.where(events == NONE, len(trace.names), trace.name[events])
-
-
 def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> list[Activity]:
     """Sum times by the name of operators or kernels, with the shapes of the operators that launched them."""
-    names, inputs = _name_indices(trace, events), np.where(operators == NONE, NONE, trace.inputs[operators])
+    names, inputs = np.append(trace.name, len(trace.names))[events], np.append(trace.inputs, NONE)[operators]
     order = np.argsort(names, kind="stable")
     rows = []
     for group in np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(order) else ():
@@ -167,35 +164,30 @@ def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> 
 
 def _shapes(trace: Trace, inputs: Ints) -> str | None:
     """Return the most frequent shapes of inputs, as `16x3x224x224, 64x3x7x7`; of a list, the number of tensors."""
-    given = inputs[inputs != NONE].tolist()
-    if not given:
-        return None
-    ((common, _),) = Counter(given).most_common(1)
-    sizes = trace.shapes[common] if isinstance(trace.shapes[common], list) else []
+    common = Counter(inputs[inputs != NONE].tolist()).most_common(1)
     shapes = [
         f"[{len(shape)} tensors]" if isinstance(shape[0], list) else "x".join(map(str, shape))
-        for shape in sizes
+        for shape in (trace.shapes[common[0][0]] if common else ())
         if isinstance(shape, list) and shape
     ]
     return ", ".join(shapes) or None
 
 
 def _thread_fractions(trace: Trace) -> dict[str, float]:
-    operators = trace.in_steps(Category.OPERATOR)
-    wall_ns = int((trace.steps[:, 2] - trace.steps[:, 1]).sum())
-    fractions = {}
-    for thread in np.unique(trace.thread[operators]):
-        own = operators[trace.thread[operators] == thread]
-        _, lasts_ns, (runs,) = stretches(trace, [own])
-        fractions[trace.threads[thread][1]] = int(lasts_ns[runs].sum()) / wall_ns
-    return fractions
+    operators, wall_ns = trace.in_steps(Category.OPERATOR), int((trace.steps[:, 2] - trace.steps[:, 1]).sum())
+    threads = np.unique(trace.thread[operators])
+    _, lasts_ns, running = stretches(trace, [operators[trace.thread[operators] == thread] for thread in threads])
+    return {
+        trace.threads[thread][1]: int(lasts_ns[runs].sum()) / wall_ns
+        for thread, runs in zip(threads, running, strict=True)
+    }
 
 
 def _kernel_flops(trace: Trace, operators: Ints) -> Floats:
     """Return the FLOPs of each kernel, from the shapes of the operator that launched only it; NaN if unknown."""
     outputs: dict[str, set[int]] = {}  # of convolutions: sizes of the gradients in their backward passes
-    backward = [index for index, name in enumerate(trace.names) if name == CONVOLUTION_BACKWARD]
-    for inputs in np.unique(trace.inputs[np.isin(trace.name, backward) & (trace.inputs != NONE)]):
+    backward = trace.where(Category.OPERATOR, name=CONVOLUTION_BACKWARD)
+    for inputs in {*trace.inputs[backward].tolist()} - {NONE}:
         with suppress(TypeError, ValueError):  # unexpected shapes
             gradient, *others = trace.shapes[inputs][:3]
             outputs.setdefault(str(others), set()).add(math.prod(gradient))

@@ -69,18 +69,11 @@ CATEGORIES = {
 }
 """Kineto's categories, in lower case; older versions of torch write the shorter names. Other events are skipped."""
 LINKS = {"s": Category.LINK_START, "f": Category.LINK_END}
-ARGUMENTS = {
-    "device": NONE,
-    "correlation": NONE,
-    "Sequence number": NONE,
-    "Fwd thread id": NONE,
-    "blocks per SM": math.nan,
-    "warps per SM": math.nan,
-    "est. achieved occupancy %": math.nan,
-}
-"""Arguments of events that are columns, and the value if it is unknown."""
-COLUMNS = ("ts", "dur", "category", "name", "thread", "inputs", *ARGUMENTS)
+ARGUMENTS = ("device", "correlation", "Sequence number", "Fwd thread id",
+             "blocks per SM", "warps per SM", "est. achieved occupancy %")  # fmt: skip
+"""Arguments of events that are columns."""
 INTEGERS = ("category", "name", "thread", "inputs", "device", "correlation", "sequence", "forward_thread")
+COLUMNS = ("start_us", "duration_us", *INTEGERS, "blocks_per_sm", "warps_per_sm", "occupancy")
 
 
 class Trace:
@@ -101,7 +94,6 @@ class Trace:
     """Achieved occupancy as estimated by Kineto, a fraction. NaN if Kineto reports 0 although the number of warps
     excludes it, as for kernels that enlarge their shared memory (most kernels with tensor cores)."""
     left_out: dict[str, int]  # number of events by reason
-    has_all_steps = True  # whether the trace has no further steps, which are left out because it is too large
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
         names, threads, shapes = (defaultdict[Any, int](count().__next__) for _ in range(3))
@@ -118,8 +110,8 @@ class Trace:
             sizes, thread = arguments.get("Input Dims"), (str(event.get("pid")), str(event.get("tid")))
             rows.extend((start_us, _number(event.get("dur", 0)), category))
             rows.extend((names[str(event.get("name"))], threads[thread]))
-            rows.append(NONE if sizes is None else shapes[json.dumps(sizes)])
-            rows.extend(_number(arguments.get(key), unknown) for key, unknown in ARGUMENTS.items())
+            rows.append(shapes[json.dumps(sizes)] if isinstance(sizes, list) else NONE)
+            rows.extend(_number(arguments.get(key)) for key in ARGUMENTS)
             if len(rows) > MAX_EVENTS * len(COLUMNS):  # files are not in order of time: continue with the earlier half
                 read = np.frombuffer(rows).reshape(-1, len(COLUMNS))
                 until_us = float(np.nanmedian(read[:, 0]))
@@ -153,7 +145,7 @@ class Trace:
         self.start_ns = np.rint((start_us - start_us[order[0]])[order] * NS_PER_US).astype(np.int64)
         self.duration_ns = np.rint(duration_us[order] * NS_PER_US).astype(np.int64)
         for place, name in enumerate(INTEGERS, 2):
-            setattr(self, name, rows[order, place].astype(np.int64))
+            setattr(self, name, np.nan_to_num(rows[order, place], nan=NONE).astype(np.int64))
         self.blocks_per_sm, warps, occupancy = rows[order, -3:].T
         self.occupancy = np.where((occupancy == 0) & (warps >= MIN_WARPS), math.nan, occupancy / 100)
 
@@ -162,10 +154,9 @@ class Trace:
         launches = self.launch[self.launch != NONE]
         self.steps = self.steps[self.steps[:, 2] <= self.start_ns[launches if len(launches) else -1].max()]
         if not len(self.steps):
-            raise TraceError(f"the trace has more than {MAX_EVENTS:,} events, and no complete step at its begin")
+            raise ValueError(f"it has more than {MAX_EVENTS:,} events, and no complete step among the first ones")
         late += int(((self.start_ns >= self.steps[-1, 2]) & (self.step == NONE)).sum())
         self.left_out[f"after ProfilerStep#{self.steps[-1, 0]}"] = late
-        self.has_all_steps = False
 
     @cached_property
     def end_ns(self) -> Ints:
@@ -217,8 +208,6 @@ def load(path: Path) -> Trace:
             is_compressed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rt", encoding="utf-8") if is_compressed else open(path, encoding="utf-8") as text:
             return Trace(_events(text))
-    except TraceError:
-        raise
     except OSError as error:  # includes a file that is not, or not completely, compressed
         raise TraceError(f"cannot read the trace {path}: {error.strerror or error}") from error
     except (EOFError, ValueError, zlib.error) as error:
@@ -247,6 +236,6 @@ def _events(file: IO[str]) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def _number(value: Any, unknown: float = math.nan) -> float:
-    """Return a value if it is a number that a column can have; true, false, NaN and infinity are not."""
-    return value if type(value) in (int, float) and abs(value) < MAX_NUMBER else unknown
+def _number(value: Any) -> float:
+    """Return a value if it is a number that a column can have, else NaN; true, false and infinity are not."""
+    return value if type(value) in (int, float) and abs(value) < MAX_NUMBER else math.nan

@@ -1,5 +1,6 @@
 """Profiler traces of a few steady steps, taken in a separate window after the last epoch."""
 
+import collections
 import contextlib
 import itertools
 import os
@@ -98,18 +99,17 @@ def module_ranges(model):
     if model is None:
         yield
         return
-    ranges = threading.local()  # replicas of one model run in several threads
+    ranges = collections.defaultdict(list)  # open ones by thread: replicas of one model run in several threads
 
     def enter(module, inputs):
         kind = type(module).__name__
         opened = record_function("{}{} ({})".format(MODULE, getattr(module, NAME, "({})".format(kind)), kind))
         opened.__enter__()
-        ranges.opened = getattr(ranges, "opened", [])
-        ranges.opened.append(opened)
+        ranges[threading.get_ident()].append(opened)
 
     def leave(module, inputs, outputs):
-        if getattr(ranges, "opened", None):  # else the marks begin within this forward pass
-            ranges.opened.pop().__exit__(None, None, None)
+        if ranges[threading.get_ident()]:  # else the marks begin within this forward pass
+            ranges[threading.get_ident()].pop().__exit__(None, None, None)
 
     def backward(tensor, *args, **options):
         with record_function(BACKWARD):
