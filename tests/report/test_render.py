@@ -35,11 +35,6 @@ def test_values_cannot_become_markup(rendered):
     assert "<a " not in html
 
 
-def test_lines_of_the_page_do_not_break_before_a_unit_outside_of_code():
-    html = render.markdown_to_html("31 % in 5 s of 2 steps: `sleep 5 s`")
-    assert html == "<p>31\xa0% in 5\xa0s of 2 steps: <code>sleep 5 s</code></p>\n"
-
-
 INNER = "{{ inner(a) }}{% endmacro %}\n{% macro inner(x) -%}\n{{ x }}\n{%- endmacro %}\n{% macro last() %}"
 TABLE = "{% call(n) table(a, 'n | twice:', 2) %}\n{{ n }} |\n{{ 2 * n }}\n{% endcall %}"
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from html import escape
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,15 +101,10 @@ def render_html(template: str, **values: object) -> str:
 
 
 def markdown_to_html(markdown: str) -> Markup:
-    """Convert Markdown to HTML, with no line break between a number and its unit; HTML within it is shown as text."""
+    """Convert Markdown to HTML; HTML within it is shown as text."""
     from markdown_it import MarkdownIt
 
-    converter = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = converter.parse(markdown)
-    for part in chain.from_iterable(token.children or () for token in tokens):
-        if part.type == "text":  # not in code, which is copied
-            part.content = BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", part.content)
-    return Markup(converter.renderer.render(tokens, converter.options, {}))
+    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
 
 
 def text_to_html(text: str) -> Markup:
