@@ -84,14 +84,14 @@ def test_batch_that_failed_is_not_suggested():
     assert [[suggestion["key"] for suggestion in each] for each in suggested] == [["batch"], []]
 
 
-def test_rehearsals_are_reported_alone_below_a_banner_which_two_sweeps_have_once():
+def test_rehearsals_are_reported_alone_below_a_banner_of_each_sweep():
     before, after = ([row(0, "storage", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))
     result = row(1, "storage", 1.0, sweep="after")
     excluded = "Left out: 1 of 2 runs: rehearsal (rehearse=true)."
     for runs, others, banner, notes in (
         (after, None, [REHEARSAL], []),
         ([*after, result], None, [], [excluded]),
-        (after, sweep(*before), [f"Of both: {REHEARSAL}"], []),
+        (after, sweep(*before), [REHEARSAL, f"before: {REHEARSAL}"], []),
         ([result], sweep(*before), [f"before: {REHEARSAL}"], []),
     ):
         report = build_report(sweep(*runs), others)

@@ -79,9 +79,9 @@ def build_report(
         before, after, shared = _unshared(earlier.runs, selection.runs)
         compared = comparison.analyze(before, after, (against.title, title))
         pairs, title = compared.pairs, f"{title} against {against.title}"
-        banner = render_notes("of_two", banner, render_notes("warnings", earlier), against.title)
+        banner += [f"{against.title}: {text}" for text in render_notes("warnings", earlier)]
         notes += render_notes("shared", shared)
-        notes += render_notes("of_two", [], render_notes("left_out", earlier), against.title)
+        notes += [f"{against.title}: {text}" for text in render_notes("left_out", earlier)]
     elif result and result.baseline:
         baseline = result.baseline.configuration
         pairs = [(baseline, other) for other in ranked if other is not baseline]
