@@ -46,9 +46,7 @@ NOT_METERED = (
     "  hint: give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
 )
 NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
-OUT_OF_MEMORY = (
-    ", after the kernel killed a process, because the machine ran out of memory\n  hint: reduce the batch size"
-)
+OUT_OF_MEMORY = ", after the kernel killed a process, since memory ran out\n  hint: reduce the batch size"
 LAST_MESSAGES = (protocol.Finished, protocol.RankFailed, protocol.NotMeasured)
 """One of these precedes the end of a connection, unless its process was killed, forked or has closed all files."""
 RANK_WAIT_S = 1.0  # how long the first rank waits, between windows, for the measurements of another rank
@@ -89,10 +87,9 @@ class ScriptProcess(WorkerProcess):
                 self._is_recorded |= isinstance(message, protocol.WindowMeasured)
                 yield self._merged(message, kind) if isinstance(message, protocol.WindowMeasured) else message
         code = self._process.wait()
-        if code > 0 and self._has_oom_kills():  # the exit code is that of a launcher or a shell
-            raise WorkerError("oom", f"the script ended with exit code {code}{OUT_OF_MEMORY}")
-        if code > 0:
-            raise WorkerError("exception", f"the script ended with exit code {code}")
+        if code > 0:  # of a launcher or a shell, if a process of the script was killed
+            failure, cause = ("oom", OUT_OF_MEMORY) if self._has_oom_kills() else ("exception", "")
+            raise WorkerError(failure, f"the script ended with exit code {code}{cause}")
         if code < 0:
             raise self._code_error(code, "the script")
         if self._attached and self._error:
