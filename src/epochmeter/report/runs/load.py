@@ -74,8 +74,11 @@ def load_published(sweeps: Sequence[str], multirun: Path, experiment: str, uri: 
     atexit.register(shutil.rmtree, copies, ignore_errors=True)
     try:
         download_records(copies, choose, experiment, uri)
+    except (ValueError, LookupError) as error:  # no such sweep, database or experiment
+        raise ValueError(f"source=mlflow: {error}") from error
     except Exception as error:  # whatever MLflow raises
-        raise ValueError(f"source=mlflow: the runs cannot be loaded: {error_text(error)}") from error
+        hint = "start MLflow, or give its address: `tracking=server tracking.uri=http://HOST:5000`"
+        raise ValueError(f"cannot load runs from MLflow: {error_text(error)}\n  hint: {hint}") from error
     # A run that has not ended has no files in MLflow.
     sweep = load_sweep([name for name in chosen if has_runs(copies / name)] or chosen, copies)
     return replace(sweep, folder=multirun / sweep.folder.relative_to(copies))
