@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from epochmeter.machine.gpu_counters import RESTRICTED
+from epochmeter.results.summary import step_durations
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
+from epochmeter.shared.record import NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.attribution import attribute
 from epochmeter.trace.device import IDLE_CAUSES, measure_device
@@ -62,8 +63,7 @@ def analyze_run(folder: Path) -> dict[str, Any]:
 
 def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
     """Return the mean wall time of these steps (from 0) in the steady epochs; None if it is unknown."""
-    gap_s, _, copy_s, compute_s = np.array(record.steps(), float).reshape(-1, len(INTERVALS)).T
-    durations_s, epochs, begin = gap_s + copy_s + compute_s, [], 0
+    durations_s, epochs, begin = step_durations(record.steps()), [], 0
     for window in record.windows():
         count = int(window["metrics"].get("epoch/steps", 0))
         if window["window"] == "epoch" and is_steady(window):

@@ -21,7 +21,7 @@ Points = list[dict[str, Any]]
 
 def module_bars(view: TraceView) -> list[vega.Chart]:
     """Draw the time of the modules per step; nothing if it is unknown."""
-    if not (view["attribution"] and view["groups"]):
+    if not view["groups"]:
         return []
     steps = view["metrics"]["steps"]
     total_s = view["attribution"]["total_s"] / steps
