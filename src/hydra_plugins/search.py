@@ -31,12 +31,12 @@ TOLERANCE = 0.02  # accuracy of the largest batch, as a fraction of it
 class SearchSweeper(ProjectSweeper):
     """Run one point after another, each chosen by Optuna from the records of those before.
 
-    The same command resumes the search, also with other `trials` or `objectives`.
+    The same command resumes the search, also with other `trials`.
     """
 
-    def __init__(self, params: dict[str, str] | None, trials: int, objectives: list[str] | None, seed: int) -> None:
+    def __init__(self, params: dict[str, str] | None, trials: int, seed: int) -> None:
         super().__init__(None, params)
-        self.trials, self.objectives, self.seed = trials, objectives, seed
+        self.trials, self.seed = trials, seed
 
     def sweep(self, arguments: list[str]) -> None:
         if find_spec("optuna") is None:
@@ -64,7 +64,7 @@ class SearchSweeper(ProjectSweeper):
         folder.mkdir(parents=True, exist_ok=True)
         earlier = search.earlier_points(folder, spec)
         runs = search.planned_runs(spec, earlier)
-        write_json(folder / SEARCH_FILE, {"objectives": list(spec.objectives), "runs": runs})
+        write_json(folder / SEARCH_FILE, {"runs": runs})
 
         def measure(number: int, point: Point) -> TrialResult:
             (done,) = self.launcher.launch([[*fixed, *point]], initial_job_idx=number)
@@ -75,20 +75,18 @@ class SearchSweeper(ProjectSweeper):
 
     def make_spec(self, config: DictConfig, dimensions: Sequence[SearchDimension]) -> SearchSpec:
         """Return the settings of the search; SearchError if they are invalid."""
-        from epochmeter.sweep.search import SearchSpec, resolve_objectives
+        from epochmeter.sweep.search import STEADY, TO_TARGET, SearchSpec
         from epochmeter.sweep.search_space import SearchError
 
         if type(self.trials) is not int or self.trials < 1:
             raise SearchError(f"`hydra.sweeper.trials={self.trials}` is not valid", "give a whole number, 1 or more")
-        if not isinstance(self.objectives, Sequence | None) or isinstance(self.objectives, str):
-            raise SearchError(f"`hydra.sweeper.objectives={self.objectives}` is not a list", "give [steady/energy_j]")
         if config.sweep.sample is not None or config.sweep.repeats is not None:
             raise SearchError("`sweep.sample` and `sweep.repeats` are for grids", "give hydra.sweeper.trials")
         if not dimensions:
             example = "batch=8,16 'optimizer.lr=interval(0.001, 0.1)'"
             raise SearchError("there is nothing to search", f"give several values: `{example}`")
         to_target = config.target_accuracy is not None or config.target_loss is not None
-        return SearchSpec(dimensions, resolve_objectives(self.objectives, to_target), self.trials, self.seed)
+        return SearchSpec(dimensions, TO_TARGET if to_target else STEADY, self.trials, self.seed)
 
 
 class BisectionSweeper(ProjectSweeper):

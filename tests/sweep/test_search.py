@@ -14,7 +14,7 @@ from optuna.samplers import RandomSampler
 
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.sweep import search as searches
-from epochmeter.sweep.search import STEADY, TO_TARGET, SearchSpec, TrialResult, resolve_objectives, with_prior
+from epochmeter.sweep.search import STEADY, TO_TARGET, SearchSpec, TrialResult, with_prior
 from epochmeter.sweep.search_space import SearchDimension, SearchError, list_dimension
 
 ENERGY, TIME = STEADY
@@ -184,17 +184,7 @@ def test_search_continues_by_the_objectives_that_are_measured_and_ends_without_a
     runs = Runs(lambda number, point: TrialResult({TIME: 1.0, ENERGY: 1.0}))
     search(runs, SearchSpec(GRID, TO_TARGET, trials=3))
     assert len(runs) == 3, "it continues until a run reaches the target"
-    runs = Runs(lambda number, point: TrialResult({TIME: 1.0}, "no meter here."))
-    with pytest.raises(SearchError, match=r"no meter here\n  hint: give hydra.sweeper.objectives=\[steady/e2e_s\]"):
-        search(runs, SearchSpec(GRID, [ENERGY], trials=20))
+    runs = Runs(lambda number, point: TrialResult({"total/e2e_s": 1.0}, "no meter here."))
+    with pytest.raises(SearchError, match="no run has steady/energy_j or steady/e2e_s\n  hint: give more `epochs`"):
+        search(runs, spec)
     assert len(runs) == 1
-
-
-def test_objectives_are_metrics_of_runs_and_energy_and_time_by_default():
-    assert resolve_objectives(None, to_target=False) == [*STEADY]
-    assert resolve_objectives(None, to_target=True) == [*TO_TARGET]
-    names = ["total/edp_js", "steady/energy_gpu0_j", "throughput/samples_per_s"]
-    assert resolve_objectives(names, to_target=True) == names
-    for name, hint in (("steady/e2e", r"did you mean steady/e2e_s\?"), ("epoch/e2e_s", "")):
-        with pytest.raises(SearchError, match=rf"{name} is not a metric of runs\n  hint: {hint}"):
-            resolve_objectives([name], to_target=False)

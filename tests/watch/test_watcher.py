@@ -194,7 +194,7 @@ def test_looking_changes_nothing_in_the_folder(tmp_path):
 
 
 def test_a_search_has_the_runs_that_it_plans_and_the_keys_that_differ_so_far(tmp_path):
-    write_json(tmp_path / "search.json", {"objectives": [], "runs": 3})
+    write_json(tmp_path / "search.json", {"runs": 3})
     write_ended(tmp_path, 0, 4.0, 10.0, batch=8, epochs=6)
     snapshot = look(tmp_path)
     assert (snapshot.counts, snapshot.fraction) == ({"completed": 1, "planned": 2}, 1 / 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from epochmeter.report.analyses import (
@@ -15,7 +14,6 @@ from epochmeter.report.analyses import (
     gate,
     questions,
     scaling,
-    search_front,
     stalls,
     targets,
 )
@@ -89,15 +87,13 @@ def build_report(
     is_ranked = bool(result and result.choices[0].cost.target)
     pages = [
         *_pages({"answer": result, "comparison": compared, "gate": checks}),
-        *run_analyses(selection, sweep.folder, include, is_ranked=is_ranked),
+        *run_analyses(selection, include, is_ranked=is_ranked),
         *_pages({"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}),
     ]
     return Report(title, selection.ended, pages, charts, banner, notes)
 
 
-def run_analyses(
-    selection: Selection, folder: Path, include: Sequence[str] = (), *, is_ranked: bool = False
-) -> list[Page]:
+def run_analyses(selection: Selection, include: Sequence[str] = (), *, is_ranked: bool = False) -> list[Page]:
     """Run the analyses that the runs of a sweep allow.
 
     Stalls of rehearsals, whose data may be on another device, are analyzed only if `include` has rehearsals. If the
@@ -110,7 +106,6 @@ def run_analyses(
         "targets": [replace(group, is_ranked_above=is_ranked) for group in targets.analyze(selection.ended)],
         "scaling": scaling.analyze(selection.runs),
         "questions": questions.analyze(selection.runs),
-        "front": search_front.analyze(selection.ended, search_front.search_objectives(folder)),
     }
     return _pages(results)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 SWEEP_PAGES = (
-    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "footprint", "failures",
+    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "footprint", "failures",
 )  # fmt: skip
 """Names of the pages of a sweep."""
 TEMPLATES = Path(__file__).parent / "templates"

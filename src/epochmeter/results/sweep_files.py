@@ -1,7 +1,7 @@
 """The files of a sweep's folder, next to the run folders `0`, `1`, ...
 
 points.json     the overrides of each run by number; written before the first run
-search.json     the objectives of a search, and the number of runs that it plans
+search.json     the number of runs that a search plans
 slurm/jobs.json the jobs that were submitted to a cluster
 """
 

@@ -16,7 +16,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +23,6 @@ import optuna
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
-from epochmeter.results.metrics import EPOCH, METRICS
-from epochmeter.results.pareto import to_losses
 from epochmeter.results.reuse import READ_ERRORS, read_reference, record_of
 from epochmeter.results.run_status import COMPLETED
 from epochmeter.shared.atomic_files import read_json
@@ -54,7 +51,7 @@ class SearchSpec:
     """The settings of a search."""
 
     dimensions: Sequence[SearchDimension]
-    objectives: Sequence[str]  # names of metrics; those that no run measures are dropped
+    objectives: Sequence[str]  # names of metrics to minimize; those that no run measures are dropped
     trials: int = 20  # number of points to measure
     seed: int = 0
     prior: Sequence[tuple[Point, Mapping[str, float]]] = ()  # points and metrics of earlier sweeps, to learn from
@@ -115,12 +112,11 @@ def run_search(
 def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Sequence[str]:
     """Return the objectives that some run measures, or may still reach, as the target; SearchError if none is left."""
     measured = {name for result in results.values() for name in result.metrics}
-    no_energy = next((result.no_energy for result in results.values() if result.no_energy), "").rstrip(".")
+    no_energy = any(result.no_energy for result in results.values())
     possible = {*measured, *(name for name in TO_TARGET if not (no_energy and "energy" in name))}
     available = [name for name in spec.objectives if not measured or name in possible]
     if not available:
-        cause = f"no run has {' or '.join(spec.objectives)}" + (f": {no_energy}" if no_energy else "")
-        raise SearchError(cause, f"give hydra.sweeper.objectives=[{STEADY[1]}]")
+        raise SearchError(f"no run has {' or '.join(spec.objectives)}", "give more `epochs` than `warmup_epochs`")
     return available
 
 
@@ -159,7 +155,7 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
     study = optuna.create_study(directions=["minimize"] * len(names), sampler=TPESampler(seed=seed))
     measured = [(point, result.metrics) for point, result in results.items()]
     for point, metrics in [*spec.prior, *measured]:
-        losses = to_losses(metrics, names)
+        losses = _losses(metrics, names)
         study.add_trial(
             create_trial(
                 state=TrialState.COMPLETE if losses else TrialState.FAIL,
@@ -170,6 +166,12 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
             )
         )  # fmt: skip
     return study
+
+
+def _losses(metrics: Mapping[str, float], names: Sequence[str]) -> list[float] | None:
+    """Return the values of metrics; None if any is missing or not finite."""
+    losses = [float(metrics.get(name, math.nan)) for name in names]
+    return losses if all(map(math.isfinite, losses)) else None
 
 
 def with_prior(
@@ -196,7 +198,7 @@ def with_prior(
             prior.append((point, metrics))
     measured = {name for _, metrics in prior for name in metrics}
     names = [name for name in spec.objectives if name in measured or "energy" not in name]
-    fitting = [(point, metrics) for point, metrics in prior if to_losses(metrics, names)]
+    fitting = [(point, metrics) for point, metrics in prior if _losses(metrics, names)]
     reasons[f"without {' or '.join(names)}"] += len(prior) - len(fitting)
     others = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
     total = len(fitting) + reasons.total()
@@ -220,19 +222,6 @@ def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mappin
         return "" if metrics else "not completed", metrics
     except READ_ERRORS:
         return "unreadable", {}
-
-
-def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> Sequence[str]:
-    """Return the objectives, energy and time by default; SearchError if a name is not a metric of runs."""
-    available = {f"steady/{name}" for name in EPOCH}
-    available |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
-    for name in names or ():
-        if name not in available and not str(name).startswith("steady/energy_"):
-            suggestion = "".join(f"did you mean {match}? " for match in get_close_matches(str(name), available, 1))
-            raise SearchError(
-                f"hydra.sweeper.objectives: {name} is not a metric of runs", f"{suggestion}docs/metrics.md lists them"
-            )
-    return list(dict.fromkeys(names or (TO_TARGET if to_target else STEADY)))
 
 
 def earlier_points(folder: Path, spec: SearchSpec) -> dict[int, Point | None]:

@@ -68,6 +68,7 @@ NEVER = [reaching(3 + n, batch=128 << n) for n in range(4)]
         *(("four", runs, {"power_budget_w": 25.0, "deadline_s": 10.8, "eta": 0.3, "max_slowdown": 1.08})
           for runs in (FOUR, FOUR[::-1])),
         ("four_unmet", FOUR, {"power_budget_w": 11.0, "deadline_s": 9.0}),
+        ("front", [*FOUR, run(4, 12.5, 240.0, batch=4)], {}),
         ("timed", [run(0, 10.0), run(1, 12.0, batch=128)], {"power_budget_w": 9.0, "deadline_s": 9.0}),
         ("partly_measured", [run(0, 5.0), run(1, 10.0, 300.0, batch=128), run(2, 12.0, 200.0, batch=256)], {}),
         ("scopes", [replace(FOUR[0], energy_covers="module"), *FOUR[1:]], {}),

@@ -26,6 +26,8 @@ from epochmeter.report.runs.costs import (
     TIME,
     TIME_TO_TARGET,
     Cost,
+    comparable,
+    pareto_front,
     positive_values,
     ranked_costs,
 )
@@ -142,10 +144,18 @@ class Answer:
         return sorted(far, key=lambda entry: -abs(entry[1]))
 
     @cached_property
+    def front(self) -> list[Cost]:
+        """The Pareto front of time and energy, the fastest first; empty if not all energies can be compared."""
+        front = pareto_front(self.costs) if len(comparable(self.costs)) == 1 else set()
+        return sorted((cost for cost in self.costs if cost.configuration in front), key=lambda cost: cost.time_s)
+
+    @cached_property
     def rows(self) -> list[Row]:
-        """The configurations that are the best by any criterion, and the baseline."""
+        """The configurations that are the best by any criterion, the others on the front, and the baseline."""
         rows, ratios = dict[Configuration, Row](), list[Ratios]()
         named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
+        best = {cost.configuration for _, cost in named}
+        named += [("front", cost) for cost in self.front if cost.configuration not in best]
         if base := self.baseline:
             named.append(("baseline", base))
             comparable = [cost for cost in self.costs if cost.covers == base.covers]
