@@ -110,8 +110,8 @@ MUTANTS = [
     Mutant("shared/atomic_files.py", "os.replace(partial, path)", "path.write_text(partial.read_text())"),
     Mutant(
         "shared/atomic_files.py",
-        "            file.flush()\n            os.fsync(file.fileno())\n    if durably",
-        "            file.flush()\n    if durably",
+        "        if durably:\n            file.flush()\n            os.fsync(file.fileno())",
+        "        if durably:\n            file.flush()",
     ),
     Mutant("shared/record.py", ' if line.endswith("\\n")]', "]"),
     Mutant("shared/record.py", 'if window["epoch"] < epochs]', 'if window["epoch"] <= epochs]'),
