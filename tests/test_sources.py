@@ -1,4 +1,4 @@
-"""Rules of the sources that no linter checks: where a library is imported, and what a board's Python can read."""
+"""Rules of the sources that no linter checks: what each package may import, and what a board's Python can read."""
 
 import ast
 import os
@@ -6,10 +6,10 @@ import re
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
-from test_imports import imported, imports_of, tree
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -19,6 +19,22 @@ COMMANDS = "epochmeter/commands/"
 TRAINING = ("epochmeter/worker/", "epochmeter/agent/")  # packages that run in the training process
 BOARD = {name for name in NAMES if name.startswith((*TRAINING, "epochmeter/shared/"))}
 CONTROLLER = {name for name in NAMES if not name.startswith(TRAINING)}
+REPORT = [name for name in NAMES if name.startswith("epochmeter/report/")]
+LAYERS = [
+    *({"shared"}, {"config"}, {"machine"}),
+    {"power", "datasets", "results"},
+    {"trace"},
+    *({"tracking"}, {"console"}, {"sweep"}),
+    {"run", "report"},
+    *({"cluster"}, {"watch"}, {"hydra_plugins"}, {"commands"}, {"__main__"}, {"entries"}),
+    *({"agent"}, {"integrations"}),
+    {"__init__"},  # the public functions, imported when they are used
+]
+"""A package may import itself and the layers above it in this list."""
+REPORT_LAYERS = ["statistics", "formatting", "runs", "pages", "render", "analyses", "charts"]
+"""The same within the report; its other modules may import all of these."""
+EXCEPTIONS = {"worker": {"shared"}, "agent": {"shared", "worker"}}
+"""The training process runs on a board's own Python, and a script's agent on the script's."""
 
 
 def inside(*names):
@@ -61,17 +77,70 @@ NO_PHRASE = re.compile(r"^system-ui|python src/")
 NOTES_THE_TIME = "epochmeter/power/knobs/restore_journal.py"  # writes down for people when a setting was changed
 
 
+@cache
+def tree(name):
+    """Return a parsed source file; parsing is slow, and tests share it."""
+    return ast.parse((SOURCE / name).read_text())
+
+
+def imported(module):
+    """Return the dotted names that a module imports; `from a import b` may mean a module."""
+    names = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@cache
+def imports(name):
+    """Return what a source file imports, wherever an import is."""
+    return imported(tree(name))
+
+
+def package_of(name):
+    """Return the package or top-level module a file belongs to, or `entries`."""
+    folder, *rest = name.removesuffix(".py").split("/")
+    return rest[0] if folder == "epochmeter" else folder if rest else "entries"
+
+
 def packages(names):
     return {name.partition(".")[0] for name in names}
-
-
-def imports(name):
-    return imports_of(SOURCE / name)
 
 
 def at_import(module):
     """Return what is imported when the module is, rather than in a function or for type checkers only."""
     return imported(ast.Module([node for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)], []))
+
+
+def test_packages_import_only_the_layers_below_them():
+    edges = {
+        (package_of(name), module.split(".")[1])
+        for name in NAMES
+        for module in imports(name)
+        if module.startswith("epochmeter.")
+    }
+    below = {}
+    for number, layer in enumerate(LAYERS):
+        below.update(dict.fromkeys(layer, set().union(*LAYERS[:number])))
+    below.update(EXCEPTIONS)
+    assert {(importer, target) for importer, target in edges if target not in below[importer] | {importer}} == set()
+
+
+def test_the_report_imports_only_the_layers_below():
+    layer_of = {name: number for number, name in enumerate(REPORT_LAYERS)}
+    for name in REPORT:
+        layer = layer_of.get(name.removesuffix(".py").split("/")[2], len(REPORT_LAYERS))
+        targets = {module.split(".")[2] for module in imports(name) if module.startswith("epochmeter.report.")}
+        wrong = {target for target in targets if layer_of.get(target, len(REPORT_LAYERS)) > layer}
+        assert not wrong, name
+
+
+def test_the_package_has_no_flat_modules():
+    assert list((SOURCE / "epochmeter").glob("[!_]*.py")) == []
 
 
 def test_a_library_is_imported_only_where_it_belongs():
@@ -84,7 +153,7 @@ def test_the_controller_imports_slow_libraries_only_when_it_needs_them():
     slow = ONLY_IN.keys() - IMPORTED_AT_ONCE
     others = CONTROLLER - {f"{module.replace('.', '/')}.py" for module in (*SEARCH, DIGITS)}
     for name in others:
-        modules = at_import(tree(SOURCE / name))
+        modules = at_import(tree(name))
         assert packages(modules) & slow == set(), name
         assert not [module for module in modules if module.startswith((*SEARCH, DIGITS))], name
 
@@ -92,7 +161,7 @@ def test_the_controller_imports_slow_libraries_only_when_it_needs_them():
 def test_packages_themselves_import_nothing():
     """The package itself imports its public functions when they are used."""
     assert {name for name in NAMES if name.endswith("__init__.py") and imports(name)} == {"epochmeter/__init__.py"}
-    assert at_import(tree(SOURCE / "epochmeter/__init__.py")) == set()
+    assert at_import(tree("epochmeter/__init__.py")) == set()
 
 
 def test_the_training_process_needs_only_torch_and_shared_code_the_standard_library():
@@ -114,21 +183,20 @@ def test_no_clock_that_can_be_set_measures_anything():
     settable = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"}
     for name in NAMES:
         if name.startswith(MEASURING) and name != NOTES_THE_TIME:
-            calls = {ast.unparse(node.func) for node in ast.walk(tree(SOURCE / name)) if isinstance(node, ast.Call)}
+            calls = {ast.unparse(node.func) for node in ast.walk(tree(name)) if isinstance(node, ast.Call)}
             assert not calls & settable, name
 
 
 def test_reports_have_their_words_in_templates():
     """Python has no phrase of three words, except in errors, docstrings, commands and the names of fonts."""
-    report = SOURCE / "epochmeter/report"
-    for path in sorted(report.rglob("*.py")):
-        nodes = [*ast.walk(tree(path))]
+    for name in REPORT:
+        nodes = [*ast.walk(tree(name))]
         allowed = [node for node in nodes if isinstance(node, ast.Raise)]
         allowed += [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
         outside = {id(part) for node in allowed for part in ast.walk(node)}
         texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in outside]
         words = [text for text in texts if isinstance(text, str) and not NO_PHRASE.search(text)]
-        assert list(filter(PHRASE.search, words)) == [], path.relative_to(report)
+        assert list(filter(PHRASE.search, words)) == [], name
 
 
 @pytest.mark.parametrize(
