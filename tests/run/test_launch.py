@@ -112,7 +112,7 @@ def die():
 
 KILLED = f"the training process was killed by SIGKILL\n  hint: {worker_process.KILL_HINT}"
 ENDED = "the training process ended with exit code"
-BY_KERNEL = "the kernel killed {}, because the machine ran out of memory"
+BY_KERNEL = "the kernel killed {}, because memory ran out"
 LOG = "\n  hint: see its log, {log}"
 DIE = "os.kill(os.getpid(), signal.SIGKILL)"
 FAILED = "connection.send(RankFailed(failure='{}', message='{}', rank=0)); sys.exit(1)"

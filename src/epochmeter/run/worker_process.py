@@ -230,7 +230,7 @@ class WorkerProcess:
         if code > 0 and self._peer_failure:
             return self._peer_failure
         if code == -signal.SIGKILL and self._has_oom_kills():
-            text = f"the kernel killed {process}, because the machine ran out of memory (SIGKILL)"
+            text = f"the kernel killed {process}, because memory ran out (SIGKILL)"
             return WorkerError("oom", f"{text}\n  hint: reduce the batch size")
         if code < 0:
             text = f"{process} was killed by {signal.Signals(-code).name}"
