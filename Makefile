@@ -12,7 +12,12 @@ BENCHES := overhead gauges watchers ranks start residual memory memory_kinds loa
 # One process per core, at most four: each process spends seconds on its own copy of the project.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
 # Files start in the order of tests/conftest.py: long ones first, so that all processes end at about the same time.
-PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+# The system tests wait for their commands a third of the time, so that three processes use two cores fully.
+BY_FILE  := --dist loadscope --no-loadscope-reorder
+PARALLEL := -n logical --maxprocesses 4 $(BY_FILE)
+WAITING  := -n 3 $(BY_FILE)
+# Without the variable, pytest keeps the assertions that it has rewritten, which takes seconds per process.
+PYTEST   := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 # Exit status of pytest if ARGS select none of the tests.
 NONE_SELECTED := 5
 
@@ -70,11 +75,11 @@ mutants: setup $(call extra,dev) ## check that the tests detect wrong code (a qu
 ##### Check
 
 test: setup $(call extra,dev) ## run the tests
-	$(PYTHON) -m pytest $(PARALLEL) $(ARGS)
+	$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
-	$(PYTHON) -m pytest -m 'system and not alone' $(PARALLEL) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
-	$(PYTHON) -m pytest -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
+	$(PYTEST) -m 'system and not alone' $(WAITING) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
+	$(PYTEST) -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
 docs: setup $(call extra,docs) ## build the documentation site in site/ and check its links
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
