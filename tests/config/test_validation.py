@@ -54,7 +54,6 @@ REFUSED = {
 }
 """Invalid values by keys, also of keys that only other options of a group have."""
 INCOMPATIBLE = {
-    "dataset=polynomial target_accuracy=0.9": "`target_accuracy=0.9` is not valid: task=regression has no accuracy",
     "throughput.stop=5": "`throughput={start: null, stop: 5}` is no interval",
     "throughput={start:5,stop:5}": "`throughput={start: 5, stop: 5}` is no interval",
     "throughput.exit=true": "`throughput={start: null, stop: null}` is no interval",

@@ -252,9 +252,6 @@ def combination_problems(job: Job) -> Iterator[Problem]:
     if job.power_limit == "auto" and job.clocks == "locked":
         yield Problem("`clocks=locked` forbids `power_limit=auto`: a power mode cannot change while clocks are locked",
                       "give `clocks=keep`, or name a power mode: `power_limit=`")  # fmt: skip
-    if job.target_accuracy is not None and job.task.name == "regression":
-        yield Problem(f"`target_accuracy={job.target_accuracy}` is not valid: task=regression has no accuracy",
-                      "give a loss in place of it: `target_loss=`")  # fmt: skip
 
 
 def rank_problems(strategy: Strategy, dataset: Dataset) -> Iterator[Problem]:

@@ -124,7 +124,7 @@ def record_profile(record, job, strategy, trainer, loader, connection):
         with module_ranges(trainer.model if first and not job["compile"] else None):  # hooks would compile it again
             profiler.record_trace(str(record.folder / TRACE) if first else None, endless, trainer.train_epoch)
             missing = "memory by kind"
-            if profiler.records_memory and hasattr(torch.autograd.graph, "saved_tensors_hooks"):
+            if profiler.records_memory:
                 record_memory(str(record.folder / MEMORY) if first else None, trainer, next(endless))
     except Exception as error:
         traceback.print_exc()
