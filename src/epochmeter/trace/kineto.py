@@ -61,14 +61,17 @@ class Category(IntEnum):
 HOST = (Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME)
 DEVICE = (Category.KERNEL, Category.COPY)
 CATEGORIES = {
-    **dict.fromkeys(("cpu_op", "operator"), Category.OPERATOR),
-    "user_annotation": Category.ANNOTATION,
-    **dict.fromkeys(("runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver"), Category.RUNTIME),
-    "kernel": Category.KERNEL,
-    **dict.fromkeys(("memcpy", "gpu_memcpy", "memset", "gpu_memset"), Category.COPY),
+    "X": {
+        **dict.fromkeys(("cpu_op", "operator"), Category.OPERATOR),
+        "user_annotation": Category.ANNOTATION,
+        **dict.fromkeys(("runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver"), Category.RUNTIME),
+        "kernel": Category.KERNEL,
+        **dict.fromkeys(("memcpy", "gpu_memcpy", "memset", "gpu_memset"), Category.COPY),
+    },
+    "s": {"fwdbwd": Category.LINK_START},
+    "f": {"fwdbwd": Category.LINK_END},
 }
-"""Kineto's categories, in lower case; older versions of torch write the shorter names. Other events are skipped."""
-LINKS = {"s": Category.LINK_START, "f": Category.LINK_END}
+"""By `ph` and `cat`, in lower case; older versions of torch write the shorter names. Other events are skipped."""
 ARGUMENTS = ("device", "correlation", "Sequence number", "Fwd thread id",
              "blocks per SM", "warps per SM", "est. achieved occupancy %")  # fmt: skip
 """Arguments of events that are columns."""
@@ -99,17 +102,15 @@ class Trace:
         names, threads, shapes = (defaultdict[Any, int](count().__next__) for _ in range(3))
         rows, until_us, late = array("d"), math.inf, 0
         for event in events:
-            kind, phase = str(event.get("cat")).lower(), str(event.get("ph"))
-            category = CATEGORIES.get(kind) if phase == "X" else LINKS.get(phase) if kind == "fwdbwd" else None
+            category = CATEGORIES.get(str(event.get("ph")), {}).get(str(event.get("cat")).lower())
             if category is None:
                 continue
             if (start_us := _number(event.get("ts"))) >= until_us:
                 late += 1
                 continue
             arguments = event["args"] if isinstance(event.get("args"), dict) else {"correlation": event.get("id")}
-            sizes, thread = arguments.get("Input Dims"), (str(event.get("pid")), str(event.get("tid")))
-            rows.extend((start_us, _number(event.get("dur", 0)), category))
-            rows.extend((names[str(event.get("name"))], threads[thread]))
+            sizes, thread = arguments.get("Input Dims"), threads[str(event.get("pid")), str(event.get("tid"))]
+            rows.extend((start_us, _number(event.get("dur", 0)), category, names[str(event.get("name"))], thread))
             rows.append(shapes[json.dumps(sizes)] if isinstance(sizes, list) else NONE)
             rows.extend(_number(arguments.get(key)) for key in ARGUMENTS)
             if len(rows) > MAX_EVENTS * len(COLUMNS):  # files are not in order of time: continue with the earlier half

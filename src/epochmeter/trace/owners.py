@@ -79,17 +79,16 @@ def find_owners(trace: Trace) -> Owners:
     threads: defaultdict[int, ThreadEvents] = defaultdict(ThreadEvents)
     forward_module: dict[tuple[int, int], int] = {}  # by thread and sequence number
     forward_threads = _forward_threads(trace)
-    is_node = np.array([name.startswith(NODE) for name in trace.names])[trace.name]
-    times, kinds = (trace.start_ns, trace.end_ns), (trace.category, trace.name, is_node)
-    host = trace.where(*HOST)
-    columns = (*times, *kinds, trace.thread, trace.sequence, trace.forward_thread)
+    nodes = {index for index, name in enumerate(trace.names) if name.startswith(NODE)}
+    host, autograd = trace.where(*HOST), (trace.sequence, trace.forward_thread)
+    columns = (trace.start_ns, trace.end_ns, trace.category, trace.name, trace.thread, *autograd)
     parts = np.array_split(host, len(host) // CHUNK_EVENTS + 1)  # lists of Python integers need much memory
     rows = (row for part in parts for row in zip(part.tolist(), *(c[part].tolist() for c in columns), strict=True))
-    for event, start_ns, end_ns, category, name, node, thread, sequence, forward_thread in rows:
-        caller = threads[thread].begin(event, start_ns, end_ns, node)
+    for event, start_ns, end_ns, category, name, thread, sequence, forward_thread in rows:
+        caller = threads[thread].begin(event, start_ns, end_ns, name in nodes)
         module[event], phase[event], operator[event] = module[caller], phase[caller], operator[caller]
         is_operator = category == Category.OPERATOR
-        if node:  # of the backward pass: as the forward operator with the same sequence number in its thread
+        if name in nodes:  # of the backward pass: as the forward operator with the same sequence number in its thread
             if sequence != NONE:
                 forward = forward_threads[forward_thread], sequence
                 threads[thread].node_module = forward_module.get(forward, OUTSIDE)
@@ -115,10 +114,9 @@ def _forward_threads(trace: Trace) -> defaultdict[int, int]:
     starts = trace.where(Category.LINK_START)
     origins = dict(zip(trace.correlation[starts].tolist(), trace.thread[starts].tolist(), strict=True))
     by_thread = np.argsort(trace.thread, kind="stable")  # a link's end follows its node, which starts at the same time
-    ends = np.flatnonzero(trace.category[by_thread] == Category.LINK_END)
-    pairs = zip(
-        trace.correlation[by_thread[ends]].tolist(), trace.forward_thread[by_thread[ends - 1]].tolist(), strict=True
-    )
+    place = np.flatnonzero(trace.category[by_thread] == Category.LINK_END)
+    links, numbers = trace.correlation[by_thread[place]], trace.forward_thread[by_thread[place - 1]]
+    pairs = zip(links.tolist(), numbers.tolist(), strict=True)
     threads = {number: origins[link] for link, number in pairs if link in origins}
     return defaultdict(lambda: NONE if origins else int(trace.steps[0, 3]), threads)
 
