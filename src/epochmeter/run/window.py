@@ -68,7 +68,7 @@ def build_window(
     others = instruments.other_gpu_processes()
     others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
     causes = {
-        "diverged": _divergence(name, merged, record),
+        "diverged": "" if merged.loss is None or math.isfinite(merged.loss) else f"the loss was {merged.loss}",
         "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
         "paused": PAUSED_NOTE if merged.paused else "",
     }
@@ -154,17 +154,6 @@ def _notes(
     for key, value in metrics.items():
         if not math.isfinite(value) and key not in ("train_loss", "loss"):
             yield f"{key} was {value}, and is left out."
-
-
-def _divergence(name: str, measured: MergedWindow, record: Record) -> str:
-    """Return the first step of an epoch whose loss was not finite, counted over all epochs; empty if all were."""
-    if measured.loss is None or math.isfinite(measured.loss):
-        return ""
-    losses, count = record.losses(), int(measured.parts["steps"])
-    for step in range(max(0, len(losses) - count), len(losses)):
-        if name == "epoch" and not math.isfinite(losses[step]):
-            return f"the loss was {losses[step]} at step {step} of the run, the first that was not finite"
-    return f"the loss was {measured.loss}"
 
 
 def _window_energy(
