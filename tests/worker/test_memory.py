@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from torch import nn
+from torch.amp import GradScaler
 
 from epochmeter.shared.protocol import TraceFailed
 from epochmeter.worker import __main__ as program
@@ -14,7 +15,7 @@ from epochmeter.worker import memory as memory_module
 from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.loop import EpochStats, train
 from epochmeter.worker.memory import peak_by_kind, record_memory
-from epochmeter.worker.precision import NullContext, NullScaler
+from epochmeter.worker.precision import NullContext
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.trace import module_ranges
@@ -61,7 +62,7 @@ def trainer():
     task, optimizer = Classification(auxiliary=0), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     def train_epoch(batches):
-        train(model, batches, task, optimizer, EpochStats(task), NullContext(), NullScaler())
+        train(model, batches, task, optimizer, EpochStats(task), NullContext(), GradScaler(enabled=False))
 
     return SimpleNamespace(model=model, optimizer=optimizer, device=torch.device("cpu"), train_epoch=train_epoch)
 

@@ -15,25 +15,6 @@ class NullContext:
         pass
 
 
-class NullScaler:
-    """No gradient scaling: the interface of a disabled `GradScaler`, without its checks."""
-
-    def scale(self, loss):
-        return loss
-
-    def step(self, optimizer):
-        optimizer.step()
-
-    def update(self):
-        pass
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
-
-
 def autocast_and_scaler(name, device):
     """Return the context manager of the forward pass and the gradient scaler; ValueError if it is not supported."""
     supported = supported_dtypes(device)
@@ -43,14 +24,12 @@ def autocast_and_scaler(name, device):
         raise ValueError(message.format(name, device_name, ", ".join(supported)))
     if device.type == "cuda":  # torch enables TF32 in convolutions by default
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name == "tf32"
-    if name in ("fp32", "tf32"):
-        return NullContext(), NullScaler()
-    autocast = torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[name])
-    if name == "bf16":
-        return autocast, NullScaler()
     # Small gradients underflow in fp16, so they are scaled; bfloat16 has the range of fp32.
     amp = torch.amp if hasattr(getattr(torch, "amp", None), "GradScaler") else torch.cuda.amp  # new in torch 2.3
-    return autocast, amp.GradScaler()
+    scaler = amp.GradScaler(enabled=name == "fp16")
+    if name in ("fp32", "tf32"):
+        return NullContext(), scaler
+    return torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[name]), scaler
 
 
 def supported_dtypes(device):

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.amp import GradScaler
 
 from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.device import sample_count
@@ -10,7 +11,7 @@ from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.shape_check import check_inputs, check_smallest
 from epochmeter.worker.models.vision import classifier
-from epochmeter.worker.precision import NullContext, NullScaler
+from epochmeter.worker.precision import NullContext
 from epochmeter.worker.tasks import Classification, Regression, Translation
 
 IMAGES, NUMBERS, WORDS = Classification(auxiliary=0.4), Regression("smooth_l1_loss"), Translation()
@@ -95,7 +96,8 @@ def test_model_of_dictionaries_is_checked_trained_and_has_stats():
     assert compute_model_stats(model, config, task, torch.device("cpu"))["flops_per_sample"] == 2 * 2 * 4 * 2
     stats = EpochStats(task, sample_count)
     batches = SyntheticBatches(10, dict(config, seed=0), task, pinned=False)
-    train(model, batches, task, torch.optim.SGD(model.parameters(), 0.1), stats, NullContext(), NullScaler())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train(model, batches, task, optimizer, stats, NullContext(), GradScaler(enabled=False))
     assert (stats.samples, stats.totals()["weight"]) == (10, 10)
 
 
