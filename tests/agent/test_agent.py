@@ -1,5 +1,6 @@
 import functools
 import importlib
+import itertools
 import queue
 import signal
 import threading
@@ -50,6 +51,28 @@ class Slow(list):
     def __getitem__(self, index):
         time.sleep(0.01)
         return super().__getitem__(index)
+
+
+class Repeating(DataLoader):
+    """Has one iterator for all epochs, like ultralytics' `InfiniteDataLoader` and timm's `MultiEpochsDataLoader`."""
+
+    iterator = None
+
+    def __init__(self, data, batch_size, make_iterator, is_early=False):
+        super().__init__(data, batch_size)
+        object.__setattr__(self, "batch_sampler", itertools.cycle([*self.batch_sampler]))
+        self.make_iterator = make_iterator
+        if is_early:
+            self.iterator = make_iterator(self)
+
+    def __len__(self):
+        return STEPS
+
+    def __iter__(self):
+        if self.iterator is None:
+            self.iterator = self.make_iterator(self)
+        for _ in range(len(self)):
+            yield next(self.iterator)
 
 
 class KnownWaits:
@@ -131,6 +154,22 @@ def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script
     opened, closed = script.connection.of(WindowOpening), script.connection.of(WindowClosed)
     assert [message.epochs for message in opened] == [2, None, None], "the number of windows is not that of epochs"
     assert [message.steps for message in closed] == [None, None, 2]
+
+
+@pytest.mark.parametrize(("method", "is_early"), [("__iter__", False), ("__iter__", True), ("_get_iterator", False)])
+@pytest.mark.parametrize("is_later", [False, True])
+def test_passes_of_a_subclass_are_epochs_also_if_it_has_one_iterator(script, loader, method, is_early, is_later):
+    script.batches, restore = iter, hooks.hook_loaders(script.agent)
+    later = type("Later", (Repeating,), {"__iter__": lambda loader: Repeating.__iter__(loader)})
+    script.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0][0, 0].item()))
+    seen, repeating = [], (later if is_later else Repeating)(DATA, 2, getattr(DataLoader, method), is_early)
+    for every in (1, 3):
+        script.train(repeating, every=every)
+        script.evaluate(loader)
+    restore()
+    script.train(repeating)
+    assert seen == [2.0 * number for number in range(STEPS)] * 5
+    assert script.windows == [("epoch", 0, STEPS), ("val", 0, STEPS), ("epoch", 1, STEPS), ("val", 1, STEPS)]
 
 
 @pytest.mark.parametrize("steps", [None, 2])

@@ -3,6 +3,8 @@
 sys.meta_path                      to install the hooks below when the script imports torch, and not to import it
                                    into processes that do not need it
 DataLoader.__iter__                the start of a pass over samples; its iterator gives each batch and the end
+DataLoader.__init_subclass__       to wrap `__iter__` of each subclass that defines its own: its passes are the epochs,
+                                   even if one iterator of torch delivers all of them
 register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; without a DataLoader, a
                                    number of optimizer steps is one. Before torch 2.0, which has no such hook, `step`
                                    of each class is wrapped when its first optimizer is made
@@ -91,13 +93,38 @@ def hook_loaders(agent):
     """Let an agent measure the passes over all DataLoaders, and return a function that ends this."""
     from torch.utils.data import DataLoader
 
-    iterate = DataLoader.__iter__
+    measured, restores = set(), []
 
-    @functools.wraps(iterate)
-    def measured_iterate(loader):
-        return agent.iterate(loader, iterate)
+    def measure_passes(kind):
+        iterate = kind.__iter__
 
-    return replace(DataLoader, "__iter__", measured_iterate)
+        @functools.wraps(iterate)
+        def measured_iterate(loader):
+            outermost = type(loader).__iter__
+            is_part = outermost is not measured_iterate and outermost in measured  # of a pass that a subclass defines
+            return iterate(loader) if is_part else agent.iterate(loader, iterate)
+
+        measured.add(measured_iterate)
+        restores.append(replace(kind, "__iter__", measured_iterate))
+
+    def measure_subclass(kind, **keywords):
+        super(DataLoader, kind).__init_subclass__(**keywords)
+        measure_subclasses(kind)
+
+    def measure_subclasses(kind):
+        if kind.__iter__ not in measured:  # it has its own
+            measure_passes(kind)
+        for subclass in kind.__subclasses__():
+            measure_subclasses(subclass)
+
+    def end():
+        del DataLoader.__init_subclass__
+        for restore in restores:
+            restore()
+
+    measure_subclasses(DataLoader)
+    DataLoader.__init_subclass__ = classmethod(measure_subclass)
+    return end
 
 
 def hook_optimizer_steps(act):
