@@ -64,27 +64,25 @@ def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):
     assert (trace.left_out, trace.end_ns.max(), len(trace.end_ns)) == (reasons, 200_000, 5)
 
 
-def steps_with_queued_kernels(count):
-    """A trace of steps of 100 us on a GPU, or of these on a CPU. Kernels run 250 us after their launch."""
+def steps(count, on_gpu):
+    """A trace of steps of 100 us. On a GPU, kernels run 250 us after their launch, and are last in the file."""
     trace = Kineto()
-    for number in range(count):
-        at = 100 * number
-        trace.step(number, at, 100)
+    for at in range(0, 100 * count, 100):
+        trace.step(at // 100, at, 100)
         trace.host("aten::mm", at + 10, 20)
-        trace.launch("sgemm", at + 270, 40, launched=at + 20)
+        if on_gpu:
+            trace.launch("sgemm", at + 270, 40, launched=at + 20)
+    trace.events.sort(key=lambda event: event["cat"] == "kernel")
     return trace
 
 
-@pytest.mark.parametrize(("on_gpu", "steps"), [(True, 5), (False, 8)])
-def test_the_last_steps_of_a_large_trace_are_left_out_and_counted(tmp_path, monkeypatch, on_gpu, steps):
-    """Of 40 steps, 8 are among the first 25 events of the host, and 5 of these launched kernels that began as well."""
+@pytest.mark.parametrize(("on_gpu", "count"), [(True, 5), (False, 12)])
+def test_the_last_steps_of_a_large_trace_are_left_out_and_counted(tmp_path, monkeypatch, on_gpu, count):
+    """The first 25 events of the host are of 8 steps, and kernels of 5 of them begin meanwhile; or they are of 12."""
     monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 50)
-    large, small = steps_with_queued_kernels(40), steps_with_queued_kernels(steps)
-    for trace in (large, small):
-        trace.events = [event for event in trace.events if on_gpu or event["cat"] != "kernel"]
-        trace.events.sort(key=lambda event: event["cat"] == "kernel")  # as Kineto writes them
+    large, small = steps(40, on_gpu), steps(count, on_gpu)
     result, expected = (analyze(trace.load(tmp_path), 1.0) for trace in (large, small))
-    assert result["left_out"] == {f"after ProfilerStep#{steps - 1}": len(large.events) - len(small.events)}
+    assert result["left_out"] == {f"after ProfilerStep#{count - 1}": len(large.events) - len(small.events)}
     assert {**result, "left_out": {}} == expected
     monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 3)
     with pytest.raises(TraceError, match="more than 3 events"):
