@@ -98,9 +98,7 @@ def find_owners(trace: Trace) -> Owners:
         elif phase[event] == LOOP and is_operator:
             module[event], phase[event] = OUTSIDE, FORWARD
         if is_operator and name not in ranges:
-            operator[event] = event
-            if sequence != NONE:
-                forward_module[thread, sequence] = module[event]
+            operator[event], forward_module[thread, sequence] = event, module[event]
     for events in threads.values():
         events.end_until(sys.maxsize - 1)
     return Owners(np.array(module), np.array(phase), np.array(operator), modules, threads)
