@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from output import sized
 
 from epochmeter.config import job
 from epochmeter.config.job import ROOT
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.record import Record
+
+TRACKING = sized("tracking.experiment=bench", "tracking=none")
+"""Where runs are published; for short ones, MLflow would take longer than the training."""
 
 
 def composed(*overrides: str) -> dict[str, Any]:
@@ -33,7 +37,7 @@ def digits_folder() -> Path:
 
 def measured(*arguments: str) -> tuple[Record, str]:
     """Run `src/measure.py` with these arguments and return the record of its run, and the script's output."""
-    command = [sys.executable, "src/measure.py", "tracking.experiment=bench", *arguments]
+    command = [sys.executable, "src/measure.py", TRACKING, *arguments]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     (folder,) = re.findall(r"^Results: (\S+)$", done.stderr, re.MULTILINE)
     return Record(ROOT / folder), done.stdout
@@ -41,6 +45,6 @@ def measured(*arguments: str) -> tuple[Record, str]:
 
 def trained(*arguments: str) -> list[Record]:
     """Run `src/train.py` with these arguments and return the records of its runs."""
-    command = [sys.executable, "src/train.py", *arguments, "tracking.experiment=bench"]
+    command = [sys.executable, "src/train.py", *arguments, TRACKING]
     output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return [Record(ROOT / folder) for folder in re.findall(r"->\s+(\S+/\d+)$", output, re.MULTILINE)]

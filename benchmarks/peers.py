@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gated import interleaved
-from jobs import digits_folder
+from jobs import TRACKING, digits_folder
 from output import print_table, sized
 from pairs import COLUMNS, Ratio, median
 
@@ -25,7 +25,7 @@ from epochmeter.config.job import ROOT
 ROUNDS, EPOCHS = sized(12, 1), sized(10, 1)
 """Pairs of processes per tool, and measured epochs per process, after one that is not counted."""
 SCRIPT = str(ROOT / "benchmarks/lenet_script.py")
-MEASURE = (str(ROOT / "src/measure.py"), "tracking.experiment=bench")
+MEASURE = (str(ROOT / "src/measure.py"), TRACKING)
 
 
 class Tool(NamedTuple):
