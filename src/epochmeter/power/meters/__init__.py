@@ -1,1 +1,1 @@
-"""Energy meters, one per file: NVML, amdgpu, RAPL, Jetson rails, jtop, an estimate, a recording and sums of meters."""
+"""Energy meters: NVML, amdgpu, RAPL and an estimate, Jetson rails, jtop, and sums of meters."""
