@@ -88,6 +88,7 @@ def test_overlap_of_copies_and_communication_with_computation_and_its_precision(
                    "computing_s": 30, "precision_fp32_s": 20, "tensor_core_s": 10}  # fmt: skip
     time = measure(kineto, tmp_path)
     assert {name: time[name] / US for name in expected_us} == pytest.approx(expected_us)
+    assert "precision_unknown_s" not in time
 
 
 def test_use_of_the_device_is_weighted_by_time(tmp_path):
