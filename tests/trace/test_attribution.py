@@ -69,6 +69,7 @@ def test_the_time_of_a_cpu_step_is_divided_completely(kineto, tmp_path):
 def test_a_backward_pass_includes_its_start_and_its_end(kineto, tmp_path):
     for start in (0, 100):
         kineto.host("Tensor.backward", start + 45, 31, cat="user_annotation")
+        kineto.host("a range in the script", start + 92, 2, cat="user_annotation")
         kineto.host("aten::mm", start + 68, 1, tid=2)  # before a node, which has no sequence number either
     result = attribute(kineto.load(tmp_path))
     modules = by_module(result)
