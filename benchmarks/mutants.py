@@ -134,7 +134,7 @@ MUTANTS = [
     # A run: exit codes, processes, borders of windows, resumption
     Mutant(
         "run/worker_process.py",
-        "code == -signal.SIGKILL and oom_kill_count() > self._oom_kills",
+        "code == -signal.SIGKILL and self._has_oom_kills()",
         "code == -signal.SIGKILL",
         "run/test_launch.py",
     ),

@@ -32,8 +32,11 @@ def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) 
         names = ", ".join(f"{record.folder.parent.name}/{record.folder.name}" for record in candidates[:5])
         raise ValueError(f"`run={name or ''}` refers to {len(candidates)} runs\n  hint: give one of them: {names}")
     newest = folders[0].name if folders else multirun
-    cause = "has no trace: `profiler=none`, or recording failed" if records else "is not found"
-    raise ValueError(f"the run `{name or newest}` {cause}\n  hint: give the folder of a run: `run=multirun/SWEEP/0`")
+    raise ValueError(
+        f"the run `{name or newest}` "
+        + ("has no trace: `profiler=none`, or recording failed" if records else "is not found")
+        + "\n  hint: give the folder of a run: `run=multirun/SWEEP/0`"
+    )
 
 
 def analyze(record: Record) -> TraceView:
