@@ -77,8 +77,10 @@ def load_published(sweeps: Sequence[str], multirun: Path, experiment: str, uri: 
     except (ValueError, LookupError) as error:  # no such sweep, database or experiment
         raise ValueError(f"source=mlflow: {error}") from error
     except Exception as error:  # whatever MLflow raises
-        hint = "start MLflow, or give its address: `tracking=server tracking.uri=http://HOST:5000`"
-        raise ValueError(f"cannot load runs from MLflow: {error_text(error)}\n  hint: {hint}") from error
+        raise ValueError(
+            f"cannot load runs from MLflow: {error_text(error)}\n"
+            "  hint: start MLflow, or give its address: `tracking=server tracking.uri=http://HOST:5000`"
+        ) from error
     # A run that has not ended has no files in MLflow.
     sweep = load_sweep([name for name in chosen if has_runs(copies / name)] or chosen, copies)
     return replace(sweep, folder=multirun / sweep.folder.relative_to(copies))
