@@ -108,6 +108,7 @@ def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project):
     done = project.run("measure", *keys(project), "other.py")
     assert (done.returncode, done.stdout) == (0, "no training\n")
     assert "error: no epoch of training was measured: no pass over a torch DataLoader was seen" in done.stderr
+    assert "unknown for a script" not in done.stderr
 
 
 @pytest.mark.system

@@ -50,7 +50,10 @@ OUT_OF_MEMORY = ", after the kernel killed a process, since memory ran out\n  hi
 LAST_MESSAGES = (protocol.Finished, protocol.RankFailed, protocol.NotMeasured)
 """One of these precedes the end of a connection, unless its process was killed, forked or has closed all files."""
 RANK_WAIT_S = 1.0  # how long the first rank waits, between windows, for the measurements of another rank
-NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists the loops that are measured"
+NO_EPOCH = (
+    "no epoch of training was measured: {}\n"
+    "  hint: docs/scripts.md lists the loops that are measured; `epochmeter.Meter` in the script measures any other loop"
+)
 
 
 class ScriptProcess(WorkerProcess):
@@ -233,7 +236,9 @@ def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
             outcome.exit_code = worker.exit_code
             is_traced = "trace" not in agent or (plan.record.folder / TRACE).exists()
             outcome.notes += [] if is_traced else [worker.trace_error]
-            outcome.notes += [*worker.remarks, UNKNOWN.format("" if plan.job.measure.data else NO_FILES)]
+            outcome.notes += worker.remarks
+            if plan.record.windows():
+                outcome.notes.append(UNKNOWN.format("" if plan.job.measure.data else NO_FILES))
         check_trained(worker, plan)
 
 
