@@ -52,7 +52,7 @@ LAST_MESSAGES = (protocol.Finished, protocol.RankFailed, protocol.NotMeasured)
 RANK_WAIT_S = 1.0  # how long the first rank waits, between windows, for the measurements of another rank
 NO_EPOCH = (
     "no epoch of training was measured: {}\n"
-    "  hint: docs/scripts.md lists the loops that are measured; `epochmeter.Meter` in the script measures any other loop"
+    "  hint: docs/scripts.md lists the loops that are measured; `epochmeter.Meter` in the script measures others"
 )
 
 
