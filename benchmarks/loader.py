@@ -12,6 +12,7 @@ import torch
 from jobs import composed
 from output import print_table
 from pairs import COLUMNS, ratio
+from torch.amp import GradScaler
 from torch.utils.data import DataLoader
 
 from epochmeter.config.job import ROOT
@@ -22,7 +23,7 @@ from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.loader import make_loader, open_split
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.loop import EpochStats, train
-from epochmeter.worker.precision import NullContext, NullScaler
+from epochmeter.worker.precision import NullContext
 from epochmeter.worker.strategy import Single
 
 WITHIN, MOST = 0.004, 150
@@ -47,7 +48,7 @@ def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], f
 
     def epoch(batches: Iterable) -> float:
         begun = time.perf_counter()
-        train(model, batches, task, optimizer, EpochStats(task), NullContext(), NullScaler())
+        train(model, batches, task, optimizer, EpochStats(task), NullContext(), GradScaler(enabled=False))
         return time.perf_counter() - begun
 
     return lambda: epoch(timed), lambda: epoch(bare)

@@ -10,21 +10,22 @@ from output import print_table, sized
 STEPS = (2_000, sized(200_000, 4_000))
 WORKER = """
 import sys, torch
+from torch.amp import GradScaler
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.timeline import HostTimeline
 from epochmeter.worker.loop import EpochStats, train
-from epochmeter.worker.precision import NullContext, NullScaler
+from epochmeter.worker.precision import NullContext
 from epochmeter.worker.tasks import Classification
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batch = torch.randn(2, 4), torch.tensor([0, 1])
 task, steps = Classification(auxiliary=0), int(sys.argv[1])
-tally = EpochStats(task)
+tally, scaler = EpochStats(task), GradScaler(enabled=False)
 clock = Clock(HostTimeline())
 clock.open()
 loader = (batch for _ in range(steps))
-train(model, clock.batches(loader, lambda batch: batch), task, optimizer, tally, NullContext(), NullScaler())
+train(model, clock.batches(loader, lambda batch: batch), task, optimizer, tally, NullContext(), scaler)
 clock.close()
 clock.parts()
 print(int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from output import SHORT, print_table
 from torch import nn
+from torch.amp import GradScaler
 from torch.profiler import ProfilerActivity, profile
 
 from epochmeter.worker.loop import EpochStats, train
@@ -25,7 +26,7 @@ from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.models.vision import classifier
-from epochmeter.worker.precision import NullContext, NullScaler
+from epochmeter.worker.precision import NullContext
 from epochmeter.worker.tasks import Classification, Regression, Translation
 
 CPU = torch.device("cpu")
@@ -63,7 +64,7 @@ def trainer_of(model: nn.Module, task: Any) -> SimpleNamespace:
     optimizer = torch.optim.Adam(model.parameters())
 
     def train_epoch(batches: list) -> None:
-        train(model, batches, task, optimizer, EpochStats(task), NullContext(), NullScaler())
+        train(model, batches, task, optimizer, EpochStats(task), NullContext(), GradScaler(enabled=False))
 
     return SimpleNamespace(model=model, optimizer=optimizer, device=CPU, train_epoch=train_epoch)
 

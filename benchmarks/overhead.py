@@ -21,6 +21,7 @@ import torch
 from jobs import composed
 from output import print_table, sized
 from pairs import COLUMNS, ratio
+from torch.amp import GradScaler
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler
 
@@ -35,7 +36,7 @@ from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.device import make_timeline
 from epochmeter.worker.loop import EpochStats, train
-from epochmeter.worker.precision import NullContext, NullScaler
+from epochmeter.worker.precision import NullContext
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.trainer import Trainer
 
@@ -138,7 +139,7 @@ class Bench:
     def _timed(self, tally: EpochStats | NoTally) -> float:
         begun = time.perf_counter()
         batches = map(self.trainer.move, islice(self.loader, self.steps))
-        train(self.model, batches, self.task, self.optimizer, tally, NullContext(), NullScaler())
+        train(self.model, batches, self.task, self.optimizer, tally, NullContext(), GradScaler(enabled=False))
         _synchronize()
         return time.perf_counter() - begun
 
