@@ -16,7 +16,7 @@ BENCHES := overhead gauges watchers ranks start residual memory memory_kinds loa
 BY_FILE  := --dist loadscope --no-loadscope-reorder
 PARALLEL := -n logical --maxprocesses 4 $(BY_FILE)
 WAITING  := -n 3 $(BY_FILE)
-# Without the variable, pytest keeps the assertions that it has rewritten, which takes seconds per process.
+# Without this variable, pytest caches the assertions that it rewrites. Rewriting takes seconds per process.
 PYTEST   := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 # Exit status of pytest if ARGS select none of the tests.
 NONE_SELECTED := 5

@@ -18,7 +18,7 @@ from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.record import Record
 
 TRACKING = sized("tracking.experiment=bench", "tracking=none")
-"""Where runs are published; for short ones, MLflow would take longer than the training."""
+"""Where runs are published: short benchmarks publish none, since MLflow would take longer than the training."""
 
 
 def composed(*overrides: str) -> dict[str, Any]:

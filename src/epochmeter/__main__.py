@@ -45,7 +45,7 @@ def start(module: str) -> None:
     from epochmeter.machine import signals
 
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
-        sys.stdout.reconfigure(errors="replace")  # the locale may lack letters
+        sys.stdout.reconfigure(errors="replace")  # the locale may lack characters
     signals.Stop().install()
     try:
         code = import_module("epochmeter.commands." + module).main()

@@ -154,7 +154,7 @@ def test_invalid_search_is_refused_before_the_first_run(sweeper, monkeypatch, se
 
 
 @pytest.mark.system
-def test_search_ends_with_its_pareto_front_and_can_be_reported(project):
+def test_report_of_a_search_has_its_pareto_front(project):
     boards.write(project.root / "board", "orin_nano")
     board = {"machine.root": project.root / "board", "device": "auto", "device.accelerator": "cpu", "meter.idle_s": 0}
     search = {"hydra/sweeper": "optuna", "hydra.sweeper.trials": 2, **board}

@@ -68,7 +68,7 @@ def test_joules_of_modules_with_different_power_are_within_their_uncertainty(tmp
     [
         (SLOW, {}, "no energy of modules: all phases are too short for a sensor with an averaging time"),
         (RESOLVED._replace(period_s=0.5), {}, "no energy of modules: 30 power samples in half of the window"),
-        (RESOLVED, {"closed_ns": 40_000_000_000}, "no energy of modules: the steps in the trace do not take the time"),
+        (RESOLVED, {"closed_ns": 40_000_000_000}, "no energy of modules: the duration of the steps differs"),
         (RESOLVED, {"opened_ns": 1, "closed_ns": 30_615_143_926}, "no energy of modules: no power was sampled at"),
     ],
 )

@@ -66,9 +66,10 @@ def task(config: DictConfig) -> None:
     except BrokenPipeError:  # the reader of the output has ended
         raise
     except OSError as error:
-        what, hint = "cannot print the report", "print it to another file or disk"
+        what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
         if error.filename:
-            what, hint = f"cannot read `{error.filename}`", "let its owner run `chmod -R a+rX FOLDER`, or give another"
+            what = f"cannot read `{error.filename}`"
+            hint = "let its owner run `chmod -R a+rX FOLDER`, or name another folder"
         sys.exit(errors.format_error(errors.input_error(f"{what}: {error.strerror or error}", hint)))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.format_error(error))

@@ -73,7 +73,10 @@ def explain_errors(action: str) -> Iterator[None]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Delete the leftovers of a killed process next to a folder, which it may not have replaced; requires the lock."""
+    """Delete the leftovers of a killed process next to a folder; requires the lock.
+
+    If the process was killed between the two renames that replace the folder, the earlier folder is restored.
+    """
     if not folder.exists() and (old := _sibling(folder, "old")).exists():
         old.rename(folder)
     for kind in ("partial", "old"):

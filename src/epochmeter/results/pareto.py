@@ -11,7 +11,7 @@ def is_pareto_front(losses: Iterable[tuple[float, float]]) -> list[bool]:
     pairs = list(losses)
     front: set[tuple[float, float]] = set()
     least = math.inf
-    # Sorted, so that a pair can only be dominated by an earlier one: by that with the least second loss.
+    # Sorted, so that a pair can only be dominated by an earlier one: by the one with the least second loss.
     for pair in sorted(set(pairs)):
         if pair[1] < least:
             front.add(pair)

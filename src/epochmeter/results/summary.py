@@ -163,7 +163,7 @@ def variance_warning(metrics: Mapping[str, float]) -> list[str]:
         return []
     times = f"({metrics['steady/e2e_s']:.3g} s, std {metrics['std/e2e_s']:.2g} s)"
     if step_variation := metrics.get("std/steps"):
-        cause = f"Their numbers of steps differ ({metrics['steady/steps']:.3g}, std {step_variation:.2g})."
+        cause = f"The numbers of steps differ ({metrics['steady/steps']:.3g}, std {step_variation:.2g})."
     else:
         cause = "Check for other load or thermal throttling."
     return [f"warning: epoch times vary by {100 * variation:.0f} % {times}. {cause}"]

@@ -46,7 +46,7 @@ NOT_METERED = (
     "  hint: give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
 )
 NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
-OUT_OF_MEMORY = ", after the kernel killed a process, since memory ran out\n  hint: reduce the batch size"
+OUT_OF_MEMORY = ", after the kernel killed a process, because memory ran out\n  hint: reduce the batch size"
 LAST_MESSAGES = (protocol.Finished, protocol.RankFailed, protocol.NotMeasured)
 """One of these precedes the end of a connection, unless its process was killed, forked or has closed all files."""
 RANK_WAIT_S = 1.0  # how long the first rank waits, between windows, for the measurements of another rank

@@ -20,7 +20,7 @@ from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, Ra
 STACKS_S = 0.5  # how long hung processes have to write their stacks to the log, on SIGUSR1
 EXIT_WAIT_S = 5.0  # maximum wait for the reason, and for the end of all processes, after one of them has ended
 PARENT_CHECK_S = 0.5  # how often it is checked whether the script that started this process still exists
-KILL_HINT = "a memory watchdog, a job scheduler or a person may have killed it; for less memory, reduce the batch size"
+KILL_HINT = "check whether a memory watchdog, a job scheduler or a person killed it; a smaller batch needs less memory"
 PEER_RANK_FAILED = "rank"  # kind of failure of a rank whose only error is that another rank ended
 
 
@@ -222,7 +222,7 @@ class WorkerProcess:
         return True
 
     def _has_oom_kills(self) -> bool:
-        """Whether the kernel has killed a process for lack of memory, any of the machine, since this one started."""
+        """Whether the kernel killed any process of the machine for lack of memory since the training started."""
         return oom_kill_count() > self._oom_kills
 
     def _code_error(self, code: int, process: str) -> WorkerError:

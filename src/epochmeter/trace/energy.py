@@ -53,7 +53,7 @@ class TracedPower:
         """
         window_ns, length_ns = self.closed_ns - self.opened_ns, np.diff(begin_ns)
         if abs(int(begin_ns[-1]) - window_ns) > MAX_MISFIT * window_ns:
-            return PhaseEnergy(reason="the steps in the trace do not take the time that they took in the run.")
+            return PhaseEnergy(reason="the duration of the steps differs between the trace and the run.")
         longest = np.argsort(-np.bincount(labels, length_ns, len(names)), kind="stable")[:LONGEST]
         group = np.full(len(names), len(longest))
         group[longest] = np.arange(len(longest))

@@ -27,11 +27,11 @@ RUN_FILTER = f"attributes.status = 'FINISHED' and {MEASURED}"  # failed runs sto
 REPORT_FILTER = f"tags.`{REPORT_TAG}` != ''"
 NOTE_TAG = "mlflow.note.content"  # tag with the description of a run or an experiment
 DESCRIPTION = """\
-Time and energy of training runs, per epoch: choose "Energy and time" or a sweep in the menu "Views".
+Time and energy of training runs, per epoch. Choose "Energy and time" or a sweep in the menu "Views".
 
 Each run is one measured training. Its metrics:
 
-- `epoch/`: each epoch, at its number, such as `epoch/e2e_s`, `epoch/data_stall_s`, `epoch/compute_s`, `epoch/energy_j`
+- `epoch/`: one value per epoch, such as `epoch/e2e_s`, `epoch/data_stall_s`, `epoch/compute_s`, `epoch/energy_j`
 - `steady/`: means without warm-up epochs, for comparisons; `std/`: their standard deviations
 - `total/`: sums over all epochs
 - `val/`: evaluations
@@ -99,7 +99,7 @@ def _has_values(store: Store, metric: str) -> bool:
 def views(sweep: str | None = None, energies: Sequence[str] = (ENERGY, ESTIMATE)) -> dict[str, str]:
     """Return the views by key, in MLflow's format: of all runs, of reports, and of a sweep.
 
-    `energies` are the metrics with a chart against time: MLflow shows it also if it has no point.
+    `energies` are the metrics with a chart against time. MLflow shows such a chart even without a point.
     """
     saved = {
         ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, COLUMNS, charts(energies)),

@@ -38,9 +38,9 @@ from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
 
 LARGE = 0.1
-"""Relative difference, as a fraction, from which on too few repeats, and a run far from its repeats, are reported."""
+"""Relative difference, as a fraction, from which on too few repeats and outliers are reported."""
 FAR, MIN_REPEATS = 8.0, 3
-"""Multiple of the usual distance from the median of repeats from which on a run is far, and repeats for a median."""
+"""Multiple of the usual distance from the median of repeats above which a run is an outlier; repeats for a median."""
 CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys that may change the number of epochs to a given accuracy."""
 
@@ -133,7 +133,7 @@ class Answer:
 
     @cached_property
     def outliers(self) -> list[tuple[Run, float]]:
-        """Runs whose time per epoch is far from the median of their repeats, by the relative difference."""
+        """Runs whose time per epoch is far from the median of their repeats, with the relative difference."""
         distances: list[tuple[Run, float]] = []
         for entry in self.configurations:
             if len(times_s := positive_values(entry, TIME)) >= MIN_REPEATS:

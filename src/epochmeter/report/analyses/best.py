@@ -50,7 +50,7 @@ class Best:
         cost: Its time and energy. Their intervals allow for the choice of the best among its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
         ties: Configurations that are not significantly different, and the relative increase of their value.
-        count: Number of configurations that are compared.
+        count: Number of configurations with comparable values, including those that the constraint excludes.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
         max_power: Maximum power of the trade-off in watts, and its source.
@@ -103,7 +103,7 @@ def _best(
     name: Name, group: Sequence[Cost], values: Values, scope: str | None = None, allowed: Sequence[Cost] = (),
     **more: Any,
 ) -> Best:  # fmt: skip
-    """Return the (allowed) configuration with the least mean, and those that are not significantly different."""
+    """Return the configuration with the least mean, of those `allowed` (default: all), and its ties."""
     candidates = allowed or group
 
     def order(cost: Cost) -> tuple[float, ...]:

@@ -14,7 +14,12 @@ HINT = "hint:"
 
 @dataclass(frozen=True)
 class Failure:
-    """A run without results: its number and the overrides that not all runs share; None if it cannot be read."""
+    """A run without results.
+
+    Attributes:
+        run: Its number, or the name of its folder if its record cannot be read.
+        overrides: Those that not all runs share; None if the record cannot be read.
+    """
 
     run: str
     overrides: str | None

@@ -155,7 +155,7 @@ def typed_keys(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def error_text(error: Exception) -> str:
-    """Return the cause and the path of an error of a file, or the first line of another one with its type."""
+    """Return the path and the cause of a file error; else the first line, with the type unless it is a ValueError."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     text = (str(error).splitlines() or [""])[0]
