@@ -135,7 +135,7 @@ def test_missing_energy_or_time_limits_what_is_the_best():
     assert answer(*measured).is_best_by_all
     partly = [*measured, run(2, 15.0, batch=16)]
     assert not answer(*partly).is_best_by_all, "the third may need less energy"
-    assert "Least energy (of 2 configurations: GPUs used): batch 64" in summary(*partly)
+    assert "Least energy (energy of GPUs used, 2 configurations): batch 64" in summary(*partly)
     short = replace(run(2, 15.0, batch=16), energy_covers="GPUs used")  # the meter resolves the run, not its epochs
     assert answer(*measured, short).no_energy.without == 1
     assert answer(*REACHED[:2], replace(reaching(2, 9.0, batch=9), energy_covers="GPUs used")).no_energy.without == 1
