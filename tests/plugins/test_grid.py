@@ -84,7 +84,7 @@ def test_invalid_sample_and_repeats_are_refused(sweeper):
 
 
 def test_configurations_of_ended_runs_are_not_kept(composed, tmp_path):
-    """Of a sweep of 10,000 runs, they would take 2 GB."""
+    """The configurations of 10,000 runs would take 2 GB."""
     hydra, overrides = GlobalHydra.instance().hydra, ["batch=8,16", f"hydra.sweep.dir={tmp_path}"]
     ((first, last),) = hydra.multirun("train", lambda config: config.batch, overrides, with_log_configuration=False)
     assert (first.return_value, last.return_value) == (8, 16)

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from epochmeter.results.run_result import RunResult
 
 
-SCRIPT_KEYS = ("script", "measure")
+MEASURE_KEYS = ("script", "measure")
 """Keys that only `src/measure.py` reads."""
 
 
 def main() -> int:
-    _, code = run_all(__doc__, lambda key: key not in SCRIPT_KEYS)
+    _, code = run_all(__doc__, lambda key: key not in MEASURE_KEYS)
     return code
 
 
