@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +35,7 @@ def download_records(
         reusing = map(unquote, run.data.tags.get(SWEEPS, "").split())
         names = (f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}", *reusing)
         for sweep, _, number in (name.rpartition("/") for name in names):
-            # Not the folder of an archived attempt, nor a path elsewhere: anyone may set a tag on a shared server.
-            if sweep and "/" not in sweep and number.isdecimal():
+            if sweep and sweep == _last_name(sweep) and number.isdecimal():  # not the folder of an archived attempt
                 by_sweep.setdefault(sweep, []).append((number, run))
     for sweep in choose(by_sweep):
         for number, run in by_sweep[sweep]:
@@ -62,7 +62,7 @@ def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | No
 def _download(run: Run, folder: Path, store: Store) -> Record:
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    record = Record(folder / Path(run.data.tags["epochmeter.sweep_id"]).name / _number(run))
+    record = Record(folder / _last_name(run.data.tags["epochmeter.sweep_id"]) / _number(run))
     if not record.folder.exists():
         record.folder.mkdir(parents=True)
         # The client would look up the run for each file.
@@ -75,7 +75,12 @@ def _download(run: Run, folder: Path, store: Store) -> Record:
 
 def _number(run: Run) -> str:
     """Return the name of a run's folder: its number in the sweep, or `attempt1` of an archived attempt."""
-    return Path(run.data.tags["epochmeter.folder"]).name
+    return _last_name(run.data.tags["epochmeter.folder"])
+
+
+def _last_name(path: str) -> str:
+    """Return the last name in a path, never `..`: anyone may set a tag on a shared server."""
+    return os.path.basename(os.path.normpath(f"/{path}"))
 
 
 def _iter_pages(store: Store, query: str = MEASURED) -> Iterator[Run]:
