@@ -172,6 +172,27 @@ def test_passes_of_a_subclass_are_epochs_also_if_it_has_one_iterator(script, loa
     assert script.windows == [("epoch", 0, STEPS), ("val", 0, STEPS), ("epoch", 1, STEPS), ("val", 1, STEPS)]
 
 
+@pytest.mark.parametrize("is_requested", [False, True])
+def test_passes_in_a_loader_that_is_an_endless_iterator_are_epochs(script, is_requested):
+    class Restarting(DataLoader):
+        iterator = iter(())
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            for batch in self.iterator:
+                return batch
+            self.iterator = super().__iter__()
+            return next(self.iterator)
+
+    script.batches, restore = iter, hooks.hook_loaders(script.agent)
+    restarting = Restarting(DATA, 2)
+    script.train(iter(restarting.__next__, None) if is_requested else restarting, steps=2 * STEPS + 1)
+    restore()
+    assert script.windows == [("epoch", 0, STEPS), ("epoch", 1, STEPS)]
+
+
 @pytest.mark.parametrize("steps", [None, 2])
 def test_pass_over_a_loader_without_length_that_ends_early_is_an_epoch(script, steps):
     class Short(IterableDataset):

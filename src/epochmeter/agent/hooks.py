@@ -4,7 +4,8 @@ sys.meta_path                      to install the hooks below when the script im
                                    into processes that do not need it
 DataLoader.__iter__                the start of a pass over samples; its iterator gives each batch and the end
 DataLoader.__init_subclass__       to wrap `__iter__` of each subclass that defines its own: its passes are the epochs,
-                                   even if one iterator of torch delivers all of them
+                                   even if one iterator of torch delivers all of them. A subclass with `__next__`
+                                   has no passes of its own
 register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; without a DataLoader, a
                                    number of optimizer steps is one. Before torch 2.0, which has no such hook, `step`
                                    of each class is wrapped when its first optimizer is made
@@ -112,7 +113,8 @@ def hook_loaders(agent):
         measure_subclasses(kind)
 
     def measure_subclasses(kind):
-        if kind.__iter__ not in measured:  # it has its own
+        # An `__iter__` of its own begins a pass, unless it returns the loader: then the passes in `__next__` do.
+        if kind.__iter__ not in measured and not hasattr(kind, "__next__"):
             measure_passes(kind)
         for subclass in kind.__subclasses__():
             measure_subclasses(subclass)
