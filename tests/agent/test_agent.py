@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 
+import cloudpickle
 import pytest
 import torch
 from quick_replies import Connection, Script
@@ -166,6 +167,8 @@ def test_passes_of_a_subclass_are_epochs_also_if_it_has_one_iterator(script, loa
     for every in (1, 3):
         script.train(repeating, every=every)
         script.evaluate(loader)
+    script.agent.lock = threading.Lock()  # as an agent with a socket, it cannot be copied
+    assert cloudpickle.dumps(type(repeating)), "also by value, as the class has no name in its module"
     restore()
     script.train(repeating)
     assert seen == [2.0 * number for number in range(STEPS)] * 5

@@ -31,6 +31,7 @@ import os
 import sys
 
 agent = None  # the agent of this process, if its script was started by `measure.py`
+loader_agent = None  # the agent that measures the passes over DataLoaders
 
 
 class TorchFinder:
@@ -94,7 +95,8 @@ def hook_loaders(agent):
     """Let an agent measure the passes over all DataLoaders, and return a function that ends this."""
     from torch.utils.data import DataLoader
 
-    measured, restores = set(), []
+    global loader_agent
+    loader_agent, measured, restores = agent, set(), []
 
     def measure_passes(kind):
         iterate = kind.__iter__
@@ -103,7 +105,10 @@ def hook_loaders(agent):
         def measured_iterate(loader):
             outermost = type(loader).__iter__
             is_part = outermost is not measured_iterate and outermost in measured  # of a pass that a subclass defines
-            return iterate(loader) if is_part else agent.iterate(loader, iterate)
+            # By import, as cloudpickle copies the variables of a function, and an agent cannot be copied.
+            from epochmeter.agent.hooks import loader_agent
+
+            return iterate(loader) if is_part or not loader_agent else loader_agent.iterate(loader, iterate)
 
         measured.add(measured_iterate)
         restores.append(replace(kind, "__iter__", measured_iterate))
