@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._utils import ExceptionWrapper
 
+from epochmeter.worker import errors
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
 from epochmeter.worker.errors import describe_failure
 
@@ -55,7 +56,6 @@ def test_failure_class_by_error():
     for kind, errors_of_kind in {
         "storage": [StorageGoneError("gone")],
         "oom": OUT_OF_MEMORY,
-        "killed": [RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")],
         "shared_memory": [CAUSED, *map(RuntimeError, SHARED_MEMORY)],
         "exception": OTHER,
     }.items():
@@ -64,11 +64,13 @@ def test_failure_class_by_error():
             assert (actual, "--shm-size" in message) == (kind, kind == "shared_memory"), error
 
 
-def test_full_disk_is_a_lack_of_shared_memory_only_if_none_is_free(monkeypatch):
-    for kind, has_space in (("exception", True), ("shared_memory", False)):
+def test_class_may_depend_on_free_shared_memory_and_on_the_kernel(monkeypatch):
+    disk, killed = OSError(errno.ENOSPC, "No space left on device"), RuntimeError("is killed by signal: Killed.")
+    for has_space, counts, kinds in ((True, True, ["exception", "killed"]), (False, False, ["shared_memory", "oom"])):
         usage = SimpleNamespace(free=2**20 - (not has_space))
         monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: usage)
-        assert describe_failure(OSError(errno.ENOSPC, "No space left on device"), JOB)[0] == kind
+        monkeypatch.setattr(errors, "_kernel_counts_kills", lambda counts=counts: counts)
+        assert [describe_failure(error, JOB)[0] for error in (disk, killed)] == kinds
 
 
 def test_out_of_memory_message_names_the_process_and_the_reason():

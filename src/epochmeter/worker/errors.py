@@ -33,9 +33,9 @@ def describe_failure(error, job):
             "DataLoader workers ran out of shared memory, /dev/shm, which carries batches to the training process "
             "({}){}; in a container, enlarge shared memory (docker run --shm-size=8g)".format(text, LOADER_HINT)
         )
-    if KILLED in chain:  # by the kernel, if it is out of memory: the controller finds out
+    if KILLED in chain:  # by the kernel, if it is out of memory: the controller finds out, if the kernel counts kills
         message = "a DataLoader worker was killed, probably by the kernel because memory ran out ({}){}"
-        return "killed", message.format(text, LOADER_HINT)
+        return "killed" if _kernel_counts_kills() else "oom", message.format(text, LOADER_HINT)
     if _is_out_of_memory(error):
         reason = (text or name).splitlines()[0].rstrip(".")
         if "in DataLoader worker" in chain:
@@ -82,6 +82,15 @@ def _is_shared_memory(text):
     if SHARED_MEMORY.search(text):
         return "Too many open files" not in text  # the same file names, but another cause
     return text.rstrip().endswith(NO_SPACE) and shutil.disk_usage("/dev/shm").free < MIN_FREE_BYTES
+
+
+def _kernel_counts_kills():
+    """Whether the kernel counts its out-of-memory kills (Linux 4.13 and newer, so not JetPack 4's)."""
+    try:
+        with open("/proc/vmstat") as file:
+            return any(line.startswith("oom_kill ") for line in file)
+    except OSError:  # some sandboxes lack it
+        return False
 
 
 def _is_out_of_memory(error):
