@@ -69,7 +69,7 @@ def task(config: DictConfig) -> None:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
         if error.filename:
             what = f"cannot read `{error.filename}`"
-            hint = "let its owner run `chmod -R a+rX FOLDER`, or name another folder"
+            hint = "check that it exists; if it is not yours, let its owner run `chmod -R a+rX FOLDER`"
         sys.exit(errors.format_error(errors.input_error(f"{what}: {error.strerror or error}", hint)))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.format_error(error))

@@ -102,7 +102,9 @@ class EventLoop:
 
     def _open_window(self, opened: WindowOpening) -> None:
         job, is_epoch = self._plan.job, opened.window == "epoch"
-        self._opened = opened = opened if job.measure.command else opened._replace(epochs=job.epochs)
+        if not job.measure.command:
+            opened = opened._replace(epochs=job.epochs)
+        self._opened = opened
         self._terminal.stage("Preparing the page cache")
         self._cache_notes = self._instruments.data_source.prepare(opened.epoch) if is_epoch else []
         self._terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)

@@ -158,8 +158,8 @@ class Answer:
         named += [("front", cost) for cost in self.front if cost.configuration not in best]
         if base := self.baseline:
             named.append(("baseline", base))
-            comparable = [cost for cost in self.costs if cost.covers == base.covers]
-            ratios += [self.time_ratios, Ratios({cost.configuration: cost.joules for cost in comparable})]
+            joules = {cost.configuration: cost.joules for cost in self.costs if cost.covers == base.covers}
+            ratios += [self.time_ratios, Ratios(joules)]
         for name, cost in named:
             key, factors = cost.configuration, list[Estimate | None]()
             if base and key is not base.configuration:
