@@ -48,7 +48,8 @@ def start(module: str) -> None:
         sys.stdout.reconfigure(errors="replace")  # the locale may lack characters
     signals.Stop().install()
     try:
-        code = import_module("epochmeter.commands." + module).main()
+        with signals.prefer_stop():
+            code = import_module("epochmeter.commands." + module).main()
         print(end="", flush=True)
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

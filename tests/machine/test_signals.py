@@ -93,3 +93,27 @@ def test_stop_that_python_ignored_is_raised_again_and_ends_a_command(name, stop)
     command = [sys.executable, "-c", STARTED.format(name=name)]
     done = subprocess.run(command, cwd=ROOT / "src", capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (128 + getattr(signal, name), f"{stop}\n", "")
+
+
+FAILING = """
+import signal, sys, types
+from epochmeter.__main__ import start
+
+def main():
+    try:
+        signal.raise_signal(signal.{name})
+        file = open("never reached")
+    finally:
+        file.close()
+
+sys.modules["epochmeter.commands.failing"] = types.SimpleNamespace(main=main)
+start("failing")
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", -signal.SIGINT), ("SIGTERM", 128 + signal.SIGTERM)])
+def test_command_that_is_stopped_ends_by_the_stop_although_its_cleanup_fails(name, code):
+    """As Hydra's reader of configuration files does: it closes a file that was not opened."""
+    command = [sys.executable, "-c", FAILING.format(name=name)]
+    done = subprocess.run(command, cwd=ROOT / "src", capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (code, "")
