@@ -12,8 +12,7 @@ from epochmeter.config.validation import check_values
 from epochmeter.shared import record
 
 PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"^(?:srun .*?)?python src/train\.py (.*?)(?: {2,}#.*)?$", README, re.MULTILINE)
+NOT_COMPOSED = r"^(-|hydra)|\(|\.\.\.|NAME|=squares"  # options, launchers, placeholders
 
 
 def without_code(page):
@@ -70,15 +69,24 @@ def test_generated_page_of_keys_has_every_key_that_has_a_comment(monkeypatch):
         assert [key for key in keys if f"| `{key}` |" not in page] == []
 
 
-def test_commands_of_the_readme_compose_to_valid_configurations_and_its_make_targets_exist(order):
-    assert len(COMMANDS) >= 10
-    for command in COMMANDS:
-        words = [word for word in shlex.split(command) if "(" not in word and not word.startswith(("-m", "hydra"))]
+def commands(page):
+    """The arguments of each `python src/train.py` in a page's blocks of code."""
+    text = page.read_text().replace("\\\n", "")
+    return re.findall(r"^(?:srun .*?)?python src/train\.py (.*?)(?: {2,}#.*)?$", text, re.MULTILINE)
+
+
+def test_commands_of_all_pages_compose_to_valid_configurations_and_their_make_targets_exist(order):
+    shown = {command for page in PAGES for command in commands(page)}
+    assert len(shown) >= 30
+    for command in shown:
+        words = [word for word in shlex.split(command) if "=" in word and not re.search(NOT_COMPOSED, word)]
         request = order(*(word.partition(",")[0] for word in words))  # the first value of a sweep
         check_overrides(request.overrides, request.choices)
         check_values(request.job)
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", README)) <= targets
+    for page in PAGES:
+        used = re.findall(r"(?:^|`)make ([a-z][a-z0-9-]*)(?: +([a-z][a-z0-9-]*))?", page.read_text(), re.MULTILINE)
+        assert {name for names in used for name in names if name} <= targets, page
 
 
 def structure(line):

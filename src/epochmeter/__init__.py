@@ -1,4 +1,4 @@
-"""Training of deep networks, metered: the time of every epoch by cause, and its energy in joules."""
+"""Measure PyTorch training: the time of every epoch by cause, and its energy in joules."""
 
 TYPE_CHECKING = False  # `typing` would slow down the import, and the training process runs on Python 3.6
 if TYPE_CHECKING:
