@@ -12,6 +12,9 @@ GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
 LOCKED, UNLOCKED = "locked", "free"
 FAN = re.compile(r"pwm.?fan")  # the kernel's names of the fan, which NVIDIA has spelled in several ways
 
+JTOP_SOCKET = "/run/jtop.sock"
+JETSON_FILES = ("/etc/nv_tegra_release", JTOP_SOCKET)
+"""Files that only a Jetson has; a container on a Jetson may show only the socket of jtop's service."""
 CONF_FILE = "etc/nvpmodel.conf"
 MEMORY_MHZ = {
     r"^(?!.*super).*p3767-000[3-5]": 2133,  # Orin Nano
@@ -76,6 +79,11 @@ def current_mode(root: Path) -> int | None:
     """The id of the current mode, from nvpmodel's status file; None if there is none."""
     number = match_group(r"pmode:(\d+)", read_text(root / "var/lib/nvpmodel/status"))
     return int(number) if number else None
+
+
+def runs_on_jetson() -> bool:
+    """Whether this machine is a Jetson, whatever board is replayed."""
+    return any(Path(file).exists() for file in JETSON_FILES)
 
 
 def l4t(root: Path) -> str:

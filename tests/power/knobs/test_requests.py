@@ -5,7 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from epochmeter.power.knobs import requests, restore_journal
+from epochmeter.machine import jetson
+from epochmeter.power.knobs import restore_journal
 from epochmeter.power.knobs.requests import requested_knobs, restore_after_kill, target_of
 
 NVIDIA = {"vendor": "nvidia", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
@@ -86,7 +87,7 @@ def test_jetson_that_replays_another_board_keeps_its_own_settings(board, request
     """The programs and jtop's service act on this machine, whatever the root."""
     board.with_modes("nano").put(jtop_socket="")
     journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(start_ticks="0"))
-    monkeypatch.setattr(requests, "JETSON_FILES", (str(board.root / "jtop_socket"),))
+    monkeypatch.setattr(jetson, "JETSON_FILES", (str(board.root / "jtop_socket"),))
     with pytest.raises(RuntimeError, match="is a recorded board"):
         requested(power_limit=5)
     messages = []

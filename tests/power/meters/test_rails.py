@@ -8,6 +8,7 @@ import pytest
 import yaml
 from boards import LAYOUTS, write
 
+from epochmeter.machine import jetson
 from epochmeter.power.meters.rails import find_rails, open_rails, total_of
 from epochmeter.power.uncertainty import Response, response_of
 
@@ -100,3 +101,19 @@ def test_channel_of_jetpack_4_without_connection_or_file_is_no_rail_and_a_file_w
             rails["POM_5V_IN"].read()
     (tree.folder(0) / "in_power0_input").unlink()
     assert [name for name, _ in find_rails(tmp_path)] == ["POM_5V_CPU"]
+
+
+def test_board_without_sensor_files_is_measured_by_jtop_only_if_it_is_a_jetson(tmp_path, monkeypatch):
+    """jtop's remedies would be wrong on a laptop that rehearses a Jetson's runs."""
+    monkeypatch.setattr(jetson, "JETSON_FILES", [tmp_path / "nv_tegra_release"])
+    rules = []
+    for _ in range(2):
+        with opened(tmp_path, "nano") as meter:
+            start, rule = f"No INA3221 or INA238 power sensor below {tmp_path}. ", meter.energy["reason"]
+            assert (meter.energy["source"], rule.startswith(start)) == ("none", True)
+            rules.append(rule.removeprefix(start))
+        (tmp_path / "nv_tegra_release").touch()
+    assert rules == [
+        "Only Jetsons have one.",
+        f"jtop's service measures this machine, not the one below {tmp_path}.",
+    ]

@@ -5,11 +5,11 @@ import shutil
 from importlib.util import find_spec
 
 from epochmeter.machine import privilege
+from epochmeter.machine.jetson import JTOP_SOCKET
 from epochmeter.power.knobs.jetson import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.watt_limit import ZEUSD_HINT, ZEUSD_VARIABLES, ask_zeusd
 
-JTOP_SOCKET = "/run/jtop.sock"
 FROM_CONTAINER = "in a container: start it with --privileged"
 
 

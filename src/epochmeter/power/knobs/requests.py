@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
+from epochmeter.machine.jetson import runs_on_jetson
 from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.knob import Knob, Notify, SettingTarget, restore_error, restore_setting
-from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 from epochmeter.power.knobs.watt_limit import open_amd_cap, open_nvml_limit, open_rapl_limit
 from epochmeter.shared.process_identity import boot_id
@@ -15,8 +14,6 @@ from epochmeter.shared.process_identity import boot_id
 AUTO = "auto"  # the value of `power_limit` with which the best limit is searched during training
 PERSISTENT_KNOBS = ("nvpmodel", "fan")
 """Their settings survive a reboot; jtop's service sets a fan again as it was last requested."""
-JETSON_FILES = ("/etc/nv_tegra_release", JTOP_SOCKET)
-"""Files that only a Jetson has; a container on a Jetson may show only jtop's socket."""
 NO_KNOB_MESSAGES = {"power_limit": "no power limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
 
 
@@ -43,7 +40,7 @@ def requested_knobs(
 
 def refuse_replay(root: str) -> None:
     """Refuse to change settings of a recorded board on a Jetson, whose own settings would change."""
-    if root != "/" and any(Path(file).exists() for file in JETSON_FILES):
+    if root != "/" and runs_on_jetson():
         raise RuntimeError(
             f"cannot change device settings: machine.root={root} is a recorded board, and the change would affect "
             "this Jetson instead\nhint: leave machine.root out, or add rehearse=true"

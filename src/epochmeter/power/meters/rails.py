@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypedDict
 
+from epochmeter.machine.jetson import runs_on_jetson
 from epochmeter.machine.slurm import sharing_reason
 from epochmeter.machine.sysfs import read_text
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
@@ -46,7 +47,7 @@ class RailTable(TypedDict, total=False):
 def open_rails(
     *, gpus: Sequence[str], root: Path, period_s: float, rails: RailTable | None = None, sensors: Sensors | None = None
 ) -> Meter:
-    """Open the meter of a board's rails, one domain per rail; through jtop's service without sensor files.
+    """Open the meter of a board's rails, one domain per rail; on a Jetson without sensor files through jtop's service.
 
     `sensors` is the device's table of sensor responses by chip name, for drivers that do not report them.
     """
@@ -54,14 +55,16 @@ def open_rails(
         return NullMeter(others)
     try:
         board = dict(find_rails(root, (rails or RailTable()).get("shunt_ohm"), sensors, period_s))
-        if not board:
-            by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
-            reason = f"No INA3221 or INA238 power sensor below {root}."
-            by_jtop.energy["reason"] = " ".join(filter(None, (reason, by_jtop.energy["reason"])))
-            return by_jtop
-        return rails_meter(board, rails, period_s)
+        if board:
+            return rails_meter(board, rails, period_s)
     except ValueError as error:  # from the table of sensors or of rails
         return NullMeter(str(error))
+    reason = f"No INA3221 or INA238 power sensor below {root}."
+    if not runs_on_jetson():
+        return NullMeter(f"{reason} Only Jetsons have one.")
+    by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
+    by_jtop.energy["reason"] = " ".join(filter(None, (reason, by_jtop.energy["reason"])))
+    return by_jtop
 
 
 def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: RailTable | None = None) -> Meter:
