@@ -101,6 +101,7 @@ CASES = {
     "tokens and reads": {"source": READ, "measured": with_parts(tokens=300.0)},
     "partial": {"opened": OPENED._replace(partial=True, epoch_steps=9)},
     "paused": {"measured": MEASURED._replace(paused=True)},
+    "suspended machine": {"suspended_s": 3.0},
     "clocks differ": {"measured": with_parts(clock_residual_s=-0.02)},
     "hot": {"gauges": HOT},
     "power limit": {"gauges": gauges(throttled=[f"gpu0 {POWER_LIMIT_REASON}"])},
@@ -121,8 +122,9 @@ def test_windows_have_the_metrics_energies_notes_and_flags_of_the_golden_file(cl
     lines = []
     for name, case in CASES.items():
         options = {"before_s": 99.99, "after_s": 104.01, "meter": NONE, **case}
-        borders = at(options.pop("before_s"), gpu0=10), at(options.pop("after_s"), gpu0=30)
-        line, notes, flags = close(*borders, **options)
+        before, after = at(options.pop("before_s"), gpu0=10), at(options.pop("after_s"), gpu0=30)
+        after = after._replace(suspended_s=options.pop("suspended_s", 0.0))
+        line, notes, flags = close(before, after, **options)
         marks = {key: value for key, value in line.items() if value is True}
         lines.append(name)
         for part in (line["metrics"], line["energy"]["term"], {"notes": notes, "flags": flags, **marks}):

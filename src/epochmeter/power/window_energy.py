@@ -17,12 +17,16 @@ TERM_KEYS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j
 
 
 class Reading(NamedTuple):
-    """A meter reading: the joules up to `at_ns` (monotonic clock), and how long before and after it was taken."""
+    """A meter reading: the joules up to `at_ns` (monotonic clock), and how long before and after it was taken.
+
+    `suspended_s` is how long the machine had been suspended since it booted, which the monotonic clock excludes.
+    """
 
     at_ns: int
     joules: dict[str, float]
     begun_before_ns: int = 0
     ended_after_ns: int = 0
+    suspended_s: float = 0.0
 
     @property
     def begun_ns(self) -> int:
@@ -54,7 +58,8 @@ def take_reading(meter: Meter) -> Reading:
     joules = meter.read()
     ended_ns = time.monotonic_ns()
     at_ns = ended_ns if meter.energy["source"] == "sampled" else (begun_ns + ended_ns) // 2
-    return Reading(at_ns, joules, at_ns - begun_ns, ended_ns - at_ns)
+    suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return Reading(at_ns, joules, at_ns - begun_ns, ended_ns - at_ns, suspended_s)
 
 
 def energy_of_window(

@@ -22,6 +22,8 @@ MAX_TERM_EXCESS_S = 0.5
 """The same for a term of a total, whose uncertainty includes that time: reading eight GPUs takes long."""
 SUM_KEYS = (*ENERGIES, "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
+SUSPENDED_NOTE = "the machine was suspended; the pause is not included in its times, but may be in its energy"
+MIN_SUSPENSION_S = 0.1  # shortest suspension of the machine that is noted, in seconds
 FLAG_CONSEQUENCES = {
     "diverged": "; its mean loss is omitted",
     "partial": "; it is not included in the means",
@@ -65,12 +67,13 @@ def build_window(
     metrics |= instruments.data_source.window(name, merged.parts["e2e_s"])
     throttled = gauges.throttled(before.at_ns, after.at_ns)
     gauges.discard_before(after.at_ns)
+    is_suspended = after.suspended_s - before.suspended_s >= MIN_SUSPENSION_S
     others = instruments.other_gpu_processes()
     others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
     causes = {
         "diverged": "" if merged.loss is None or math.isfinite(merged.loss) else f"the loss was {merged.loss}",
         "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
-        "paused": PAUSED_NOTE if merged.paused else "",
+        "paused": PAUSED_NOTE if merged.paused else SUSPENDED_NOTE if is_suspended else "",
     }
     line: dict[str, Any] = {
         "window": name,

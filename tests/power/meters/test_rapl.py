@@ -1,4 +1,5 @@
 from contextlib import closing, suppress
+from itertools import pairwise
 from unittest.mock import Mock
 
 import pytest
@@ -46,16 +47,17 @@ def test_energy_is_that_of_packages_and_dram_counted_once(board):
     assert meter.energy == {"source": "counter", "covers": "CPU packages and DRAM", "reason": None}
 
 
-def test_counter_overflow_is_corrected(board):
+def test_counter_overflow_is_corrected_and_a_reset_counter_has_no_energy_until_the_next_window(board):
+    """A suspension of the machine resets the counters. An overflow would mean 65 kJ in microseconds."""
     board.zone("intel-rapl:0", "package-0", COUNTER_RANGE_J - 10)
+    readings = []
     with open_meter(board) as meter:
-        before = meter.read()
-        board.zone("intel-rapl:0", "package-0", 5)
-        once = meter.read()
-        board.zone("intel-rapl:0", "package-0", 4)
-        twice = meter.read()
-    assert energy_j(before, once, meter, 1)["energy_j"] == pytest.approx(15)
-    assert energy_j(once, twice, meter, 1)["energy_j"] == pytest.approx(COUNTER_RANGE_J - 1)
+        for joules in (COUNTER_RANGE_J - 10, 5, 305, 4, 6):
+            board.zone("intel-rapl:0", "package-0", joules)
+            readings.append(meter.read())
+        windows = [energy_j(before, after, meter, 1).get("energy_j") for before, after in pairwise(readings)]
+        assert windows == [pytest.approx(15), pytest.approx(300), None, pytest.approx(2)]
+        assert energy_j(readings[0], readings[-1], meter, 1) == {}
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,16 @@ def test_readings_too_close_together_have_no_power(package):
         with suppress(OSError):
             powers_w.append(watts())
     assert powers_w == [pytest.approx(50.0, rel=0.21), pytest.approx(50.0, rel=0.06)]
+
+
+def test_power_across_a_reset_of_the_counter_is_a_failed_reading(package):
+    joules, powers_w = iter([100.0, 101.0, 5.0, 6.0]), []
+    watts = power_from_energy(lambda: next(joules))
+    for _ in range(4):
+        package.wait(0.02)
+        with suppress(OSError):
+            powers_w.append(watts())
+    assert powers_w == [pytest.approx(50.0)] * 2
 
 
 def test_half_busy_cpu_is_estimated_at_half_its_rated_power(board):

@@ -20,9 +20,11 @@ from epochmeter.shared.units import NANOSECOND
 PERIOD_S = 0.001  # update period of a counter
 MAX_INTERVAL_S = 20.0
 """Longest mean interval of readings; single intervals are up to 1.5 times as long. The smallest counters overflow at
-65 kJ, so no overflow is missed below 2 kW."""
+65 kJ, so no overflow is missed below `MAX_W`."""
 MIN_INTERVAL_S = 0.005
 """Shortest time between readings that give power: over less, one counter update is more than a fifth of the power."""
+MAX_W = 2000.0  # highest plausible power of a counter, in watts
+RESET_UJ = 10**15  # by which a counter that was reset runs backwards: more than any run uses
 MAX_READ_S = 0.001  # longest duration of a reading; a longer one means that the thread was interrupted
 MAX_TRIES = 3
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -85,6 +87,8 @@ def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:
         last = now if seconds >= MIN_INTERVAL_S else before
         if last is before:
             raise OSError(f"{seconds:.4f} s since the previous reading, at least {MIN_INTERVAL_S} s needed")
+        if now[1] < before[1]:
+            raise OSError("the counter was reset")
         return (now[1] - before[1]) / seconds
 
     return watts
@@ -100,20 +104,28 @@ def timestamped(read: Callable[[], float]) -> tuple[int, float]:
 
 
 class Zone:
-    """A RAPL counter without overflow, if it is read at least once per counter range."""
+    """A RAPL counter without overflow, if it is read at least once per counter range.
+
+    A counter that was reset, as by a suspension of the machine, runs backwards: its energy since then is unknown.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "energy_uj"
         self._range_uj = int((folder / "max_energy_range_uj").read_text())
         self._last_uj = self._total_uj = int(self._file.read_text())
+        self._last_s = time.monotonic()
         self._lock = threading.Lock()
 
     def read(self) -> float:
         with self._lock:
-            now_uj = int(self._file.read_text())
-            wrapped_uj = self._range_uj if now_uj < self._last_uj else 0
-            self._total_uj += now_uj - self._last_uj + wrapped_uj
-            self._last_uj = now_uj
+            now_uj, now_s = int(self._file.read_text()), time.monotonic()
+            increase_uj = now_uj - self._last_uj
+            if increase_uj < 0:
+                increase_uj += self._range_uj
+                if increase_uj > 1e6 * MAX_W * (1 + now_s - self._last_s):
+                    increase_uj = -RESET_UJ
+            self._total_uj += increase_uj
+            self._last_uj, self._last_s = now_uj, now_s
             return self._total_uj / 1e6
 
 
