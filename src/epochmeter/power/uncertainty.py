@@ -143,7 +143,10 @@ def interior_j(
 
 
 def _steps_j(jumps_j: np.ndarray) -> float:
-    """Half-width for power that changes once between two samples: uniform errors, at most half of all jumps."""
+    """Half-width for power that changes once between two samples: uniform errors, at most half of all jumps.
+
+    The number of degrees of freedom of the sum is by Welch and Satterthwaite.
+    """
     variances = jumps_j**2 / 12
     variance = float(variances.sum())
     if not variance > 0:
@@ -155,8 +158,9 @@ def _steps_j(jumps_j: np.ndarray) -> float:
 def _structure_j(times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, long: np.ndarray) -> float:
     """Half-width for power that rises and falls between samples, which shows in samples that reverse direction.
 
-    For independent samples, the mean of minus the product of successive jumps is the samples' variance. Each product is
-    weighted with the time of its sample. One rare event, such as a spike, more than samples hit is assumed.
+    The mean of minus the product of successive jumps is the variance of independent samples (Roll, J. Finance 39,
+    1984). Each product is weighted with the time of its sample. One rare event, such as a spike, more than samples hit
+    is assumed.
     """
     spans_s, jumps_w = np.diff(times_s), np.diff(watts)
     weights_s = np.where(long[:-1] | long[1:], 0.0, (spans_s[:-1] + spans_s[1:]) / 2)
@@ -240,6 +244,9 @@ def correction_j(times_s: np.ndarray, watts: np.ndarray, read_s: float, last_s: 
 
 
 def student_95(freedom: float) -> float:
-    """The 97.5th percentile of Student's t by the first terms of its series in `1 / freedom`, at most 2 % too large."""
+    """The 97.5th percentile of Student's t by its series in `1 / freedom` (Abramowitz and Stegun, 26.7.5).
+
+    Its last coefficient is larger, so that the quantile is at most 2 % too large.
+    """
     n = max(freedom, 1.0)
     return NORMAL_95 + 2.372 / n + 2.82 / n**2 + 2.56 / n**3 + 3.0 / n**4

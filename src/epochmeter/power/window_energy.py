@@ -77,6 +77,12 @@ def energy_of_window(
     failed = {name: f"{why}." for name, why in unavailable if meter.domains[name].source == "sampled"}
     short = {name: why for name in meter.domains if (why := _too_short_reason(name, meter, seconds, sampling))}
     used = _energy_between(before.joules, after.joules, meter, sampling)
+    # Why a domain has no energy of this window.
+    reasons = {
+        name: failed.get(name) or short.get(name) or FAILED_COUNTER
+        for name in meter.domains
+        if name in failed or name in short or name not in used
+    }
     available = {name: used[name] for name in sorted(used) if name not in failed}
     joules = {name: value for name, value in available.items() if name not in short}
     # A counter may not advance in a short window; it then counts that energy in the next one.
@@ -91,9 +97,7 @@ def energy_of_window(
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # If the total has an energy, domains outside of it, such as a cross-check, may lack one without a note.
     needed = _machine_domains(meter) if has_total else meter.domains
-    missing = [name for name in meter.domains if name in failed or (name in needed and name not in joules)]
-    reasons = {name: (short | failed).get(name, FAILED_COUNTER) for name in missing}
-    notes = _notes(reasons)
+    notes = _notes({name: why for name, why in reasons.items() if name in needed or name in failed})
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
     failures = {} if has_total else {name: why for name, why in reasons.items() if why != short.get(name)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -69,8 +70,11 @@ class Sensor(NamedTuple):
 class SensorFit:
     """Least-squares search for the sensor through which one power level per phase, and a slow drift, fit the samples.
 
-    `explained` is the fraction of the power's variance that the fit explains. Power that changes within the phases
-    leaves a large residual whatever the sensor; then many sensors are `plausible`.
+    Attributes:
+        best_sensor: The sensor with the smallest residual.
+        explained: The fraction of the power's variance that its fit explains.
+        plausible: Sensors that fit almost as well. There are many if power changes within the phases, which leaves a
+            large residual whatever the sensor.
     """
 
     def __init__(self, timeline: Timeline, times_s: np.ndarray, watts: np.ndarray) -> None:
@@ -83,6 +87,16 @@ class SensorFit:
         # A machine that warms up uses more power in every phase: linear and quadratic drift, in columns.
         self._drift = np.stack([position, position**2 - 1 / 3], axis=1)
         self._spent_s = lru_cache(SHIFTS)(lambda age_us: timeline.spent_s(times_s - age_us / 1e6))
+        residuals = self._search(candidates)
+        self.best_sensor = min(residuals, key=residuals.__getitem__)
+        unexplained, least = self._unexplained(self.best_sensor), residuals[self.best_sensor]
+        self.explained = 1 - least / max(float((self._watts**2).sum()), 1e-12)
+        independent = correlation_length(unexplained)
+        most = max(least + PLAUSIBLE_VARIANCES * unexplained.var() * independent, PLAUSIBLE_RESIDUAL * least)
+        self.plausible = [sensor for sensor, residual in residuals.items() if residual <= most]
+
+    def _search(self, candidates: Iterable[Sensor]) -> dict[Sensor, float]:
+        """Compute the residuals of a grid of sensors, and of finer grids around the best of them."""
         residuals = {sensor: self.residual(sensor) for sensor in candidates}
         leaders: dict[float, Sensor] = {}  # with different averaging times; periodic steps fit several of them
         for sensor in sorted(residuals, key=residuals.__getitem__):
@@ -90,13 +104,7 @@ class SensorFit:
         for leader in list(leaders.values())[:REFINED_SENSORS]:
             residuals |= {sensor: self.residual(sensor) for sensor in refined_grid(leader, REFINEMENTS[0])}
         best = min(residuals, key=residuals.__getitem__)
-        residuals |= {sensor: self.residual(sensor) for sensor in refined_grid(best, REFINEMENTS[1])}
-        self.best_sensor = min(residuals, key=residuals.__getitem__)
-        unexplained, least = self._unexplained(self.best_sensor), residuals[self.best_sensor]
-        self.explained = 1 - least / max(float((self._watts**2).sum()), 1e-12)
-        independent = correlation_length(unexplained)
-        most = max(least + PLAUSIBLE_VARIANCES * unexplained.var() * independent, PLAUSIBLE_RESIDUAL * least)
-        self.plausible = [sensor for sensor, residual in residuals.items() if residual <= most]
+        return residuals | {sensor: self.residual(sensor) for sensor in refined_grid(best, REFINEMENTS[1])}
 
     def _unexplained(self, sensor: Sensor) -> np.ndarray:
         averaging_us, lag_us = max(1, round(1e6 * sensor.averaging_s)), round(1e6 * sensor.lag_s)
@@ -135,7 +143,11 @@ def _lag_step_s(averaging_s: float) -> float:
 
 
 def correlation_length(residuals: np.ndarray) -> float:
-    """Number of samples per independent residual: 1 for white noise."""
+    """Number of samples per independent residual, 1 for white noise: the integrated autocorrelation time.
+
+    The autocorrelation is the inverse transform of the power spectrum (Wiener-Khinchin theorem), summed up to the first
+    lag at which it is negligible.
+    """
     spectrum = np.fft.rfft(residuals - residuals.mean(), 2 * len(residuals))
     products = np.fft.irfft(abs(spectrum) ** 2)[: max(2, len(residuals) // 4)]
     if not products[0] > 0:
