@@ -58,16 +58,17 @@ def to_plain(config: DictConfig) -> dict[str, object]:
 
 def print_table(rows: Iterable["Row"]) -> None:
     """Print the table; the last column wraps, so that it fits a narrow terminal."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from epochmeter.console.plain import PlainConsole
 
     table = Table("", "available", "period", "source and coverage, or why not", box=None, pad_edge=False)
     for row in rows:
         available = "[green]yes[/]" if row.offered else "[yellow]no[/]"
         period = "" if row.period_s is None else f"{row.period_s:.3g} s"
         table.add_row(escape(row.quantity), available, period, escape(details(row)))
-    Console(highlight=False, emoji=False).print(table)
+    PlainConsole().print(table)
 
 
 def details(row: "Row") -> str:

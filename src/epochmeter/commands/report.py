@@ -57,12 +57,12 @@ def task(config: DictConfig) -> None:
     gc.disable()  # nothing is freed before the end, and collecting garbage takes as long as reading the runs
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # matrices are small, and the cores are busy with drawing and writing
     # Imported late, so that --help and --cfg are fast.
-    from rich.console import Console
+    from epochmeter.console.plain import PlainConsole
 
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
         validation.check_all_values(keys)
-        code = (report if keys["view"] is None else view_trace)(keys, Console(highlight=False, emoji=False))
+        code = (report if keys["view"] is None else view_trace)(keys, PlainConsole())
     except BrokenPipeError:  # the reader of the output has ended
         raise
     except OSError as error:

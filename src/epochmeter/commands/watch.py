@@ -42,8 +42,7 @@ def with_key(argument: str) -> str:
 
 def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
-    from rich.console import Console
-
+    from epochmeter.console.plain import PlainConsole
     from epochmeter.report.runs.load import error_text
     from epochmeter.results.reuse import READ_ERRORS
     from epochmeter.watch.terminal import show
@@ -58,7 +57,7 @@ def task(config: DictConfig) -> None:
             server = open_server(read, config.host, config.port, config.token, config.metrics)
             serve(server, partial(print, flush=True))
         else:
-            show(read, Console(highlight=False, emoji=False), once=config.once)
+            show(read, PlainConsole(), once=config.once)
     except errors.InputError as error:
         sys.exit(errors.format_error(error))
     except BrokenPipeError:  # the reader of the output has ended
