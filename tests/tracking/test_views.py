@@ -10,7 +10,7 @@ import pytest
 
 from epochmeter.results.metrics import METRICS
 from epochmeter.tracking import views
-from epochmeter.tracking.publish import Published
+from epochmeter.tracking.publish import RECORD_ID, SWEEPS, Published
 
 
 def unpack(view: str) -> dict:
@@ -42,21 +42,33 @@ def test_newest_sweeps_have_their_own_views(store, monkeypatch):
     assert query.endswith(f"tags.`epochmeter.sweeps` LIKE '%{names[-1]}%'")
 
 
-def test_energy_is_drawn_against_time_as_soon_as_a_run_has_it(store):
-    for energies in ([], [views.ESTIMATE], [views.ENERGY, views.ESTIMATE]):
-        for name in energies[:1]:
-            store.client.log_metric(store.client.create_run(store.experiment_id).info.run_id, name, 0.0)
-        views.save_views(store)
-        charts = unpack(tags_of(store)[views.VIEW_TAG_PREFIX + views.ENERGY_AND_TIME])["compareRunCharts"]
-        drawn = [chart["yaxis"]["key"] for chart in charts if chart["type"] == "SCATTER"]
-        assert drawn == [*energies, "steady/e2e_s"]
+def test_energy_is_drawn_against_time_as_soon_as_a_completed_run_of_the_view_has_it(store):
+    def run(metric, status, sweep):
+        tags = {RECORD_ID: "1", SWEEPS: sweep}
+        run_id = store.client.create_run(store.experiment_id, tags=tags).info.run_id
+        store.client.log_metric(run_id, metric, 0.0)
+        store.client.set_terminated(run_id, status)
+
+    for runs, of_all, of_sweep in (
+        ([], [], []),
+        ([(views.ENERGY, "FAILED", "mine")], [], []),
+        ([(views.ESTIMATE, "FINISHED", "mine")], [views.ESTIMATE], [views.ESTIMATE]),
+        ([(views.ENERGY, "FINISHED", "other")], [views.ENERGY, views.ESTIMATE], [views.ESTIMATE]),
+    ):
+        for values in runs:
+            run(*values)
+        views.save_views(store, "mine")
+        for key, energies in ((views.ENERGY_AND_TIME, of_all), (f"{views.SWEEP_VIEW_PREFIX}mine", of_sweep)):
+            charts = unpack(tags_of(store)[views.VIEW_TAG_PREFIX + key])["compareRunCharts"]
+            drawn = [chart["yaxis"]["key"] for chart in charts if chart["type"] == "SCATTER"]
+            assert drawn == [*energies, "steady/e2e_s"]
 
 
 def test_views_show_existing_metrics_and_are_saved_once_without_an_error(store, monkeypatch):
     views.save_views(store)
     tags = tags_of(store)
     assert set(re.findall("`(\\w+/\\w+)`", tags[views.NOTE_TAG])) <= set(METRICS)
-    for key, view in views.views(energies=[]).items():
+    for key, view in views.views(None, lambda query, metric: False).items():
         assert tags[views.VIEW_TAG_PREFIX + key] == view
         assert {metric.replace("steady/", "epoch/") for metric in metrics_of(unpack(view))} <= set(METRICS)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
