@@ -30,11 +30,11 @@ def pairs(*times_s):
 
 
 def body(result):
-    return page_part(Page("answer", result), "body")
+    return page_part(Page("answer", result), "body", is_plain=True)
 
 
 def summary(*runs):
-    return page_part(Page("answer", answer(*runs)), "summary")
+    return page_part(Page("answer", answer(*runs)), "summary", is_plain=True)
 
 
 def answer(*runs, suggestions=(), prediction=None, **criteria):
@@ -182,3 +182,6 @@ def test_run_far_from_its_repeats_is_an_outlier_unless_all_runs_are(noise, time_
     found = [(one.number, distance) for one, distance in answer(*runs).outliers]
     assert found == ([(4, pytest.approx(time_s / 11.11 - 1))] if far else [])
     assert answer(*(one for one in runs if one.number not in (0, 3, 6))).outliers == [], "two repeats have no median"
+    for last_s, numbers in ((15.0, [2]), (12.0, [])):  # 49 and 19 times the other distance
+        three = answer(*(run(n, time_s, repeat=n) for n, time_s in enumerate((10.0, 10.1, last_s)))).outliers
+        assert [one.number for one, _ in three] == numbers

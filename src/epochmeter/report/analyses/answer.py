@@ -39,8 +39,9 @@ from epochmeter.results.summary import excessive_variation
 
 LARGE = 0.1
 """Relative difference, as a fraction, from which on too few repeats and outliers are reported."""
-FAR, MIN_REPEATS = 8.0, 3
-"""Multiple of the usual distance from the median of repeats above which a run is an outlier; repeats for a median."""
+FAR, FAR_OF_TWO, MIN_REPEATS = 8.0, 40.0, 3
+"""Multiple of the usual distance from the median of repeats above which a run is an outlier, and multiple of the
+smaller one of two distances; repeats for a median. Noise alone causes an outlier in one of 25 sweeps."""
 CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys that may change the number of epochs to a given accuracy."""
 
@@ -139,8 +140,9 @@ class Answer:
             if len(times_s := positive_values(entry, TIME)) >= MIN_REPEATS:
                 median_s = statistics.median(times_s)
                 distances += zip(entry.runs, (time_s / median_s - 1 for time_s in times_s), strict=True)
-        usual = statistics.median([abs(distance) for _, distance in distances if distance] or [0.0])
-        far = [(run, distance) for run, distance in distances if abs(distance) > max(LARGE, FAR * usual)]
+        sizes = sorted(abs(distance) for _, distance in distances if distance) or [0.0]
+        limit = FAR_OF_TWO * sizes[0] if len(sizes) == 2 else FAR * statistics.median(sizes)
+        far = [(run, distance) for run, distance in distances if abs(distance) > max(LARGE, limit)]
         return sorted(far, key=lambda entry: -abs(entry[1]))
 
     @cached_property
