@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from epochmeter.report.render import SWEEP_PAGES, Page, page_markdown, phrase
+from epochmeter.report.render import NO_BREAK, SWEEP_PAGES, Page, page_markdown, phrase
 
 FOLDER = Path(__file__).parent / "report" / "golden"
 HINT = "read the text; if it is correct, run the tests with UPDATE_GOLDEN=1 to write it"
@@ -22,7 +22,7 @@ def assert_golden(name: str, results: object, case: str = "", *, with_tables: bo
     """
     assert results is not None
     title = phrase(name) if name in SWEEP_PAGES else name.replace("_", " ").capitalize()
-    text = f"# {title}\n\n{page_markdown(Page(name, results))}"
+    text = f"# {title}\n\n{page_markdown(Page(name, results)).replace(NO_BREAK, ' ')}"
     if not with_tables:
         text = re.sub(r"[^\n]*:\n\n(\|.*\n)+\n?", "", text)
     assert_text(FOLDER / f"{'_'.join(filter(None, [name, case]))}.md", text)

@@ -50,7 +50,7 @@ def test_answer_and_comparison_come_before_the_gate_which_compares_with_the_base
     by_name = pages(report)
     assert [*by_name][:3] == ["answer", "comparison", "gate"]
     assert len(by_name["gate"].values) == 2
-    changed, gate = (page_part(by_name[name], "opening") for name in ("comparison", "gate"))
+    changed, gate = (page_part(by_name[name], "opening", is_plain=True) for name in ("comparison", "gate"))
     assert ("1.00 times" in changed, "2 checks" in gate) == (True, True), "the report starts with the change"
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from epochmeter.report import render
 from epochmeter.report.output import table
+from epochmeter.report.statistics import Estimate
 
 HOSTILE = "a|b*_c_ `d` <script>alert(1)</script>\n[link](http://x)"
 
@@ -42,7 +43,8 @@ TABLE = "{% call(n) table(a, 'n | twice:', 2) %}\n{{ n }} |\n{{ 2 * n }}\n{% end
 def test_templates_are_rendered_as_markdown(rendered):
     for template, value, text in (
         (INNER, "a*b", "a\\*b\n"),  # escaped once
-        ("{{ a | code }}: {{ 3515 | quantity('s') }}.", "train.py a_b=*", "`train.py a_b=*`: 58.6 min.\n"),
+        ("{{ a | code }}: {{ 3515 | quantity('s') }}.", "train.py a_b=*", "`train.py a_b=*`: 58.6\u00a0min.\n"),
+        ("{{ a | interval('s') }}", Estimate(90.0, 88.0, 92.0), "90.0\u00a0s ±\u00a02.2\u00a0%\n"),
         ("one\n{% if false %}\nno\n{% endif %}\ntwo\n\n\n\n| a |\n| - |\n\n- b\n- c\n", None,
          "one two\n\n| a |\n| - |\n\n- b\n- c\n"),
         (TABLE, range(1250),
@@ -76,7 +78,8 @@ def test_words_of_a_table_are_wrapped_in_a_narrow_terminal_but_never_divided():
 
 @pytest.mark.parametrize(("most", "widths"), [(30, [13, 7]), (20, [13, 7]), (12, [7, 5]), (3, [7, 4])])
 def test_widest_columns_are_narrowed_to_their_longest_word_or_number_with_its_unit(most, widths):
-    assert render.column_widths([["time", "1.5 s ± 2.0 %"], ["bbbb cc", "d"]], most) == widths
+    time = "1.5_s ±_2.0_%".replace("_", render.NO_BREAK)
+    assert render.column_widths([["time", time], ["bbbb cc", "d"]], most) == widths
 
 
 def test_templates_are_rendered_without_a_cache(rendered, monkeypatch, tmp_path):

@@ -159,6 +159,7 @@ def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list
         (selection.count - len(sweep.unreadable), len(sweep.runs)),
         DISTURBED,
         [kind for kind in kinds if len({platform.get(kind) for platform in platforms}) > 1],
+        scaling.without_partner(selection.runs),
     )
 
 

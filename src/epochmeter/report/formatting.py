@@ -109,7 +109,7 @@ def interval(estimate: Estimate | None, base: str, reference: float | None = Non
             half_width = number(100 * relative) if relative >= 0.1 else f"{100 * relative:.1f}"
             return f"{quantity(estimate.value, base, reference)} ± {half_width} %"
     unit = readable_unit(estimate.value if reference is None else reference, base)
-    return with_bounds(estimate, reference, unit=f" {unit.name}", factor=1 / unit.size)
+    return with_bounds(estimate, reference, unit=f" {unit.name}".rstrip(), factor=1 / unit.size)
 
 
 def plural(count: int, noun: str, plural_noun: str = "") -> str:

@@ -39,10 +39,10 @@ TEMPLATES = Path(__file__).parent / "templates"
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped
-UNITS = "|".join({unit.name for units in formatting.UNITS.values() for unit in units})
-BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:{UNITS})\b|%)")  # the space between a number and its unit
+NO_BREAK = "\u00a0"  # a space at which no line is broken
 FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "times", "with_bounds")
 """Functions of `formatting` that are filters of the templates."""
+QUANTITIES = ("interval", "percent", "quantity", "times", "with_bounds")  # those of numbers with units
 MAX_ROWS = 200  # rows of a table; the JSON file has all
 
 
@@ -79,7 +79,8 @@ def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequenc
     """Render the Markdown file of an analysis of a sweep: the banner, its text, and the notes."""
     warnings = [f"**{escape_markdown(warning)}**" for warning in banner]
     heading = escape_markdown(f"{phrase(page.name)}: {title}")
-    return "\n\n".join([f"# {heading}", *warnings, page_markdown(page).strip(), *map(escape_markdown, notes)]) + "\n"
+    text = page_markdown(page).strip().replace(NO_BREAK, " ")
+    return "\n\n".join([f"# {heading}", *warnings, text, *map(escape_markdown, notes)]) + "\n"
 
 
 def render_macro(template: str, name: str, *values: object, is_plain: bool = False) -> str:
@@ -145,7 +146,7 @@ def column_widths(columns: Sequence[Sequence[str]], most: int) -> list[int]:
 
     The widest columns are narrowed first. A number and its unit are one word, as is a relative error.
     """
-    words = [[BEFORE_UNIT.sub("_", cell).replace("± ", "±_").split() for cell in column] for column in columns]
+    words = [[cell.split(" ") for cell in column] for column in columns]
     least = [max((len(word) for cell in column for word in cell), default=0) for column in words]
     widths = [max(map(len, column)) for column in columns]
     while sum(widths) > most and widths != least:
@@ -199,10 +200,22 @@ def _escaped(text: str) -> str:
 
 def _join_lines(markdown: str) -> str:
     """Return Markdown with one line per paragraph; the lines of tables and lists stay."""
-    lines = (" ".join(line.split()) for line in str(markdown).splitlines())
+    lines = (" ".join(filter(None, line.split(" "))) for line in str(markdown).splitlines())
     paragraphs = [list(group) for is_text, group in groupby(lines, bool) if is_text]
     separators = ["\n" if paragraph[0].startswith(("|", "- ")) else " " for paragraph in paragraphs]
     return "\n".join(f"{joint.join(lines)}\n" for joint, lines in zip(separators, paragraphs, strict=True))
+
+
+def _unbroken(format_value: Callable[..., str]) -> Callable[..., Markup]:
+    """Return a filter of numbers that stay on one line with their units; a line may break before errors and bounds."""
+
+    def unbroken(*values: Any, **options: Any) -> Markup:
+        text = escape_markdown(format_value(*values, **options)).replace(" ", NO_BREAK)
+        for word in ("(", "±", "to"):
+            text = text.replace(NO_BREAK + word, f" {word}")
+        return Markup(text)
+
+    return unbroken
 
 
 @lru_cache(maxsize=3)
@@ -238,6 +251,8 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
         "by_frequency": by_frequency,
     }
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
+    if to_text is escape_markdown:
+        environment.filters |= {name: _unbroken(environment.filters[name]) for name in QUANTITIES}
     environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS}
     environment.globals["table"] = environment.get_template("notes.md.j2").module.table  # type: ignore[attr-defined]
     return environment

@@ -46,7 +46,7 @@ def test_the_traced_run_is_found_or_any_run_if_no_trace_is_needed(tmp_path):
 
 
 def page_of(record):
-    return page_markdown(Page("trace", analyze(record)))
+    return page_markdown(Page("trace", analyze(record)), is_plain=True)
 
 
 @pytest.mark.parametrize(

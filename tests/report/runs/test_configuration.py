@@ -99,29 +99,29 @@ def test_configurations_with_one_target_are_ranked_by_time_and_energy_to_it():
         assert {cost.target for cost in ranked_costs(group_repeats([first, second]))} == {None}, "no common target"
 
 
-def test_max_power_has_its_source():
+def test_max_power_is_the_highest_limit_or_else_the_largest_power_measured():
     for runs, expected in (
-        ([costing(0, 10.0, 100.0)], (10.0, "mean")),
-        ([limited(0, 10.0, 100.0, peak_w=15.0)], (15.0, "sampled")),
-        ([limited(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, "applied")),
+        ([costing(0, 10.0, 100.0)], (10.0, False)),
+        ([limited(0, 10.0, 100.0, peak_w=15.0)], (15.0, False)),
+        ([limited(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, True)),
         # Of two GPUs each has its limit; four ranks on one CPU have one.
-        ([limited(0, 10.0, 300.0, limit_w=20.0, devices=2, strategy="ddp", ranks=2)], (40.0, "applied")),
-        ([limited(0, 10.0, 150.0, limit_w=20.0, strategy="ddp", ranks=4)], (20.0, "applied")),
-        ([limited(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, devices=None)], (15.0, "sampled")),
+        ([limited(0, 10.0, 300.0, limit_w=20.0, devices=2, strategy="ddp", ranks=2)], (40.0, True)),
+        ([limited(0, 10.0, 150.0, limit_w=20.0, strategy="ddp", ranks=4)], (20.0, True)),
+        ([limited(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, devices=None)], (15.0, False)),
         # More energy is measured than that of the limited devices.
-        ([limited(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, "sampled")),
+        ([limited(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, False)),
         # A run without a limit may draw more than the highest limit of another device.
         (
             [limited(0, 10.0, 100.0, limit_w=20.0, highest_w=25.0), limited(1, 9.0, 270.0, batch=128, peak_w=33.0)],
-            (33.0, "sampled"),
+            (33.0, False),
         ),
         # The device's highest limit, neither the highest applied limit nor a peak above it.
-        ([limited(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, highest_w=25.0)], (25.0, "highest")),
+        ([limited(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, highest_w=25.0)], (25.0, True)),
         (
             [limited(0, 10.0, 100.0, peak_w=31.0), limited(1, 9.0, 180.0, batch=128, limit_w=22.0, highest_w=25.0)],
-            (25.0, "highest"),
+            (25.0, True),
         ),
-        ([limited(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, devices=2)], (50.0, "highest")),
+        ([limited(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, devices=2)], (50.0, True)),
     ):
         assert max_power(of(*runs)) == expected
     with pytest.raises(ValueError, match="no energy, and so no power"):

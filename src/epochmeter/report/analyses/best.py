@@ -53,7 +53,7 @@ class Best:
         count: Number of configurations with comparable values, including those that the constraint excludes.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
-        max_power: Maximum power of the trade-off in watts, and its source.
+        max_power: Maximum power of the trade-off in watts, and whether it is a power limit.
         is_met: Whether any configuration meets the constraint; else `cost` is the nearest to it.
     """
 
@@ -65,7 +65,7 @@ class Best:
     scope: str | None = None
     bound: float | None = None
     fastest: Cost | None = None
-    max_power: tuple[float, str] | None = None
+    max_power: tuple[float, bool] | None = None
     is_met: bool = True
 
     @property

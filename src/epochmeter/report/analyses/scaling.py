@@ -91,6 +91,13 @@ def analyze(runs: Sequence[Run]) -> list[Scaling]:
     return compared
 
 
+def without_partner(runs: Sequence[Run]) -> list[str]:
+    """Return the titles of configurations on several devices that are not compared; none if no configuration is."""
+    compared = {number for result in analyze(runs) for number in result.numbers}
+    several = [entry for entry in group_repeats(runs) if entry.devices != 1 and entry.strategy != SCRIPT]
+    return [entry.title for entry in several if compared and entry.numbers[0] not in compared]
+
+
 def _compare(kind: str, entry: Configuration, one: Configuration, speedup: Estimate, **more: Any) -> Scaling:
     sides, devices = {"several": entry, "one": one}, entry.devices or 1
     steps = {name: side.per_step("compute_s") for name, side in sides.items()}

@@ -79,7 +79,8 @@ def analyze(runs: Sequence[Run]) -> list[Targets]:
 
 def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Configuration]) -> Targets:
     costs = costs_to_target(configurations)
-    ranked, scopes = {cost.configuration: cost for cost in costs}, comparable(costs)
+    choices, scopes = find_best(costs)[:2], comparable(costs)
+    ranked = {cost.configuration: cost for cost in (*costs, *(choice.cost for choice in choices))}
     front = pareto_front(costs) if len(scopes) == 1 else set()
     points, runs = list[TargetResult](), list[Run]()
     for entry in configurations:
@@ -93,7 +94,6 @@ def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Confi
             TargetResult(entry.title, entry.numbers, reached.numbers, epochs, time_s, energy_j, entry in front)
         )
         runs += reached.runs
-    choices = find_best(costs)[:2]
     time_ratio = energy_ratio = None
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
         fastest, least = choices[0].configuration, choices[-1].configuration

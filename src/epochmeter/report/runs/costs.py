@@ -100,26 +100,24 @@ def positive_values(configuration: Configuration, name: str) -> list[float]:
     return values if all(value > 0 for value in values) else []
 
 
-def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
-    """Return the maximum power of the devices in watts, and its source, a key of `max_powers` in answer.md.j2.
+def max_power(ranked: Sequence[Cost]) -> tuple[float, bool]:
+    """Return the maximum power of the devices in watts, and whether it is a limit that the runs recorded.
 
-    It is the highest limit that the devices accept (Zeus, NSDI 2023), which runs with a power limit record, or the
-    highest limit that was applied. Otherwise it is estimated from the largest power sampled.
+    It is the highest limit that the devices accept or that was applied (Zeus, NSDI 2023). Otherwise it is estimated
+    from the largest power that was measured.
     """
     metered = [cost for cost in ranked if cost.joules]
     if not metered:
         raise ValueError("no energy, and so no power, was measured for any of these configurations")
-    mean_w = max(cost.power_w or 0.0 for cost in metered)
-    for name, source in ((HIGHEST, "highest"), (LIMIT, "applied")):
-        if (limit_w := max(_limit_w(cost, name) for cost in metered)) >= mean_w:
-            return limit_w, source
-    peaks_w = [watts for cost in metered for watts in positive_values(cost.configuration, PEAK)]
-    return max((max(peaks_w, default=0.0), "sampled"), (mean_w, "mean"))
-
-
-def _limit_w(cost: Cost, name: str) -> float:
-    devices = cost.configuration.runs[0].power_limited_devices or 0
-    return devices * max(positive_values(cost.configuration, name), default=0.0)
+    mean_w, entries = max(cost.power_w or 0.0 for cost in metered), [cost.configuration for cost in metered]
+    limits_w = [
+        (entry.runs[0].power_limited_devices or 0) * limit_w
+        for entry in entries
+        for limit_w in (*positive_values(entry, HIGHEST), *positive_values(entry, LIMIT))
+    ]
+    if (highest_w := max(limits_w, default=0.0)) >= mean_w:
+        return highest_w, True
+    return max([mean_w, *(peak_w for entry in entries for peak_w in positive_values(entry, PEAK))]), False
 
 
 @lru_cache(maxsize=8)  # several parts of a report need those of the same configurations
