@@ -55,13 +55,13 @@ def test_view_is_linked_only_if_it_has_runs_also_of_runs_without_tracking(run_pu
     assert f"2 of 2 runs published: {UI_ADDRESS}" in capsys.readouterr().out
 
 
-def test_empty_folder_and_broken_record_are_errors(run_publish, make_record, tmp_path, capsys):
+def test_empty_or_impossible_folder_and_broken_record_are_errors(run_publish, make_record, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     make_record()
     broken = make_record(1)
     (broken.folder / "job.json").write_text("{half")
-    assert run_publish(tmp_path / "multirun", tmp_path / "empty") == 1
+    assert run_publish(tmp_path / "multirun", tmp_path / "empty", "too_long" * 99) == 1
     output, errors = capsys.readouterr()
-    assert "empty contains no runs" in errors
+    assert errors.count(" contains no runs") == 2
     assert f"cannot publish {broken.folder}: " in errors
     assert "1 of 2 runs published" in output

@@ -107,8 +107,10 @@ def close_dead_runs(store: Store) -> None:
 
 def records_below(folder: Path) -> list[Record]:
     """Return the record in a folder, or those of the runs and sweeps below it, without superseded attempts."""
-    records = [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
-    return [record for record in records if not is_superseded(record)]
+    with suppress(OSError):  # such as a name that is too long
+        records = [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
+        return [record for record in records if not is_superseded(record)]
+    return []
 
 
 def _find_or_create_run(record: Record, store: Store) -> Run:
