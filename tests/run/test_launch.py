@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -310,3 +312,11 @@ def test_hanging_process_of_another_pid_namespace_gets_no_signal(receive, monkey
     with pytest.raises(WorkerError, match="made no progress"):
         receive("time.sleep(60)", silence_s=0.5)
     assert signaled == []
+
+
+def test_killed_process_that_does_not_end_is_left_with_a_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(worker_process, "KILL_WAIT_S", 0.1)
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    hanging = Mock(pid=7, wait=threading.Event().wait)  # in a system call that no signal interrupts
+    worker_process.WorkerProcess(hanging, tmp_path, 0).terminate()
+    assert "process 7 was killed, but does not end" in caplog.text

@@ -195,11 +195,10 @@ class ScriptProcess(WorkerProcess):
 
     def terminate(self) -> None:
         """Stop measuring, and wait for the end of the script."""
-        self._groups.clear()
         self._listener.close()
         if self._attached:
             self._attached.ended.set()
-        super().terminate()
+        self._close(None)
 
 
 def clipped(window: protocol.RankWindow, first: protocol.RankWindow) -> protocol.RankWindow:

@@ -1,5 +1,6 @@
 """The running training process: its messages, the replies to them, and how it ended. Nothing here polls."""
 
+import logging
 import os
 import re
 import select
@@ -19,6 +20,7 @@ from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, Ra
 
 STACKS_S = 0.5  # how long hung processes have to write their stacks to the log, on SIGUSR1
 EXIT_WAIT_S = 5.0  # maximum wait for the reason, and for the end of all processes, after one of them has ended
+KILL_WAIT_S = 60.0  # maximum wait for the end of a killed process, which may have much memory to free
 PARENT_CHECK_S = 0.5  # how often it is checked whether the script that started this process still exists
 KILL_HINT = "check whether a memory watchdog, a job scheduler or a person killed it; a smaller batch needs less memory"
 PEER_RANK_FAILED = "rank"  # kind of failure of a rank whose only error is that another rank ended
@@ -177,10 +179,18 @@ class WorkerProcess:
         for group in self._groups:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
+        if not self._close(KILL_WAIT_S):
+            text = "process %d was killed, but does not end: it may wait for a driver or a network disk"
+            hint = "restart the machine before the next measurement"
+            logging.getLogger(__name__).warning(f"{text}\n  hint: {hint}", self._process.pid)
+
+    def _close(self, limit_s: float | None) -> bool:
+        """Close the connections and wait for the end of the process that was started; False after the limit."""
         for connection in self._connections:
             connection.socket.close()
-        self._process.wait()
+        ended, _, _ = select.select([self._ended], [], [], limit_s)
         os.close(self._ended)
+        return bool(ended)
 
     def remaining_s(self) -> float | None:
         """Return the time until `sweep.timeout_s`; None without a limit."""
