@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
-from project import Project, wait_until
+from project import Project, put, wait_until
 from stub import executable
 
 from epochmeter.run import launch, worker_process
@@ -312,6 +312,26 @@ def test_hanging_process_of_another_pid_namespace_gets_no_signal(receive, monkey
     with pytest.raises(WorkerError, match="made no progress"):
         receive("time.sleep(60)", silence_s=0.5)
     assert signaled == []
+
+
+GROUPS_2, GROUPS_1 = {"proc/self/cgroup": "0::/user/session\n"}, {"proc/self/cgroup": "4:memory:/docker/1f\n0::/\n"}
+MACHINE = {"proc/vmstat": "nr_free_pages 1\noom_kill 9\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "count"),
+    [
+        ({}, 0),
+        (MACHINE, 9),
+        ({**MACHINE, **GROUPS_2, "sys/fs/cgroup/user/session/memory.events": "low 0\noom 5\noom_kill 2\n"}, 2),
+        ({**MACHINE, **GROUPS_2, "sys/fs/cgroup/user/memory.events": "oom_kill 3\n"}, 3),
+        ({**MACHINE, **GROUPS_1, "sys/fs/cgroup/memory/memory.oom_control": "under_oom 0\noom_kill 4\n"}, 4),
+        ({**MACHINE, **GROUPS_1, "sys/fs/cgroup/memory/docker/1f/memory.oom_control": "under_oom 0\n"}, 9),
+    ],
+    ids=["unknown", "no groups", "group", "group above", "container", "Linux 4.12"],
+)
+def test_kills_for_lack_of_memory_are_counted_in_the_own_control_group_else_on_the_machine(tmp_path, files, count):
+    assert worker_process.oom_kill_count(put(tmp_path, files)) == count
 
 
 def test_killed_process_that_does_not_end_is_left_with_a_warning(tmp_path, monkeypatch, caplog):

@@ -232,7 +232,7 @@ class WorkerProcess:
         return True
 
     def _has_oom_kills(self) -> bool:
-        """Whether the kernel killed any process of the machine for lack of memory since the training started."""
+        """Whether the kernel killed a process for lack of memory since the training started."""
         return oom_kill_count() > self._oom_kills
 
     def _code_error(self, code: int, process: str) -> WorkerError:
@@ -266,10 +266,21 @@ def _exit_fd(process: Process) -> int:
     return reader
 
 
-def oom_kill_count() -> int:
-    """Return the number of processes that the kernel has killed for lack of memory since boot."""
-    try:
-        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    except OSError:
-        return 0
-    return int(counts.get("oom_kill", 0))
+def oom_kill_count(root: Path = Path("/")) -> int:
+    """Return how many processes of this one's control group the kernel has killed for lack of memory.
+
+    The training process is in the same group. If no group is counted, all processes of the machine are.
+    """
+    groups: list[Path] = []
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, name = line.split(":", 2)
+            group = root / "sys/fs/cgroup" / controllers / name.lstrip("/")
+            # A container may see its group at the place of the topmost one.
+            groups += [group, *group.parents] if controllers in ("", "memory") else []
+    files = (group / file for group in groups for file in ("memory.events", "memory.oom_control"))  # versions 2 and 1
+    for path in (*files, root / "proc/vmstat"):
+        with suppress(OSError):
+            if count := re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE):
+                return int(count[1])
+    return 0
