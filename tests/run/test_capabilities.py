@@ -103,6 +103,7 @@ def test_jetson_has_module_rails_and_power_modes(tmp_path, examined):
     assert "MODE_50W (id:3)" in found["power limit"]["choices"]
     assert found["temperature"]["offered"]
     assert found["GPU clock"]["source"] == "devfreq 17000000.gpu"
+    assert "as on a Jetson" in found["GPU counters"]["why"]
 
 
 def test_table_fits_80_columns_also_with_options_of_the_user(tmp_path, doctor):
@@ -125,13 +126,13 @@ def test_gpu_has_counter_gauges_and_limit(tmp_path, doctor, nvml_stub):  # noqa:
     root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": information})
     if not find_spec("pynvml"):
         pytest.skip("no nvidia-ml-py in this environment, as on a board")
-    environment = [f"LD_LIBRARY_PATH={nvml_stub}", "STUB=hopper"]
+    environment = [f"LD_LIBRARY_PATH={nvml_stub}", "STUB=hopper,ticks"]
     ended = doctor("format=json", f"machine.root={root}", before=["env", *environment])
     assert ended.returncode == 0, ended.stderr
     found = by_quantity(json.loads(ended.stdout))
     assert found["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
-    assert found["energy"]["offered"]
-    assert found["power: gpu0"]["offered"]
+    for quantity in ("energy", "power: gpu0"):
+        assert float(found[quantity]["now"].removesuffix(" W")) == pytest.approx(200, abs=2 * 20), "two ticks of 20 J"
     assert (found["power limit"]["now"], found["power limit"]["choices"]) == ("250 W", "100 to 300 W")
     sources = dict.fromkeys(("GPU utilization", "GPU clock", "temperature", "throttling"), "NVML, gpu0")
     sources |= {"energy": "counter (meter=nvml)", "GPU counters": "GPM (NVML)"}

@@ -29,7 +29,7 @@ from epochmeter.run.preflight import trains_on_gpu
 from epochmeter.shared.units import NANOSECOND
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
-"""How long the meter is sampled, in seconds; the longer time is for sensors with a longer averaging time."""
+"""How long the meter is sampled, in seconds; the longer time is for slow counters and averaging sensors."""
 EXAMINED_FILES = 100  # number of files of the dataset whose page-cache residency is read
 QUANTITIES = {
     "cpu_utilization": "CPU utilization",
@@ -92,7 +92,7 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
         yield Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")
     except InputError as error:
         yield unavailable("trace", f"training is not possible: {error}")
-    yield counter_row(counter_ids(gpus, os.environ) if on_gpu else [])
+    yield counter_row(counter_ids(gpus, os.environ) if on_gpu else None)
 
 
 def unavailable(quantity: str, text: str) -> Row:
@@ -107,9 +107,8 @@ def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
     if source == "none":
         yield Row("energy", False, why=reason)
         return
-    sampled_s = [shortest_s(domain) for domain in meter.domains.values() if domain.source == "sampled"]
     before = take_reading(meter)
-    time.sleep(min(MAX_OBSERVE_S, max([OBSERVE_S, *(1.05 * shortest for shortest in sampled_s)])))
+    time.sleep(min(MAX_OBSERVE_S, max(OBSERVE_S, *(1.05 * shortest_s(domain) for domain in meter.domains.values()))))
     after = take_reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     used = energy_of_window(before, after, meter, seconds)
@@ -185,10 +184,11 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
         yield Row("page cache", True, "mincore", covers=f"{folder}{'' if files else ' (not created yet)'}")
 
 
-def counter_row(names: list[str]) -> Row:
-    """Return whether the driver reports performance counters of the GPUs in a run."""
+def counter_row(names: list[str] | None) -> Row:
+    """Return whether the driver reports performance counters of the GPUs in a run. None: it uses none."""
     if not names:
-        return Row("GPU counters", False, why="training does not use an NVIDIA or AMD GPU here")
+        absent = "training does not use a GPU here" if names is None else "no driver lists the GPU used, as on a Jetson"
+        return Row("GPU counters", False, why=absent)
     with closing(GpuCounters(names)) as counters:
         counters.start()
         counters.end()

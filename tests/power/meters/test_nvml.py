@@ -75,7 +75,7 @@ def test_sampled_power_is_a_cross_check_or_the_total_if_there_is_no_counter(open
     meter = opened("GPU-aaaa", stub=stub, period_s=0.02)
     assert {domain.period_s for domain in meter.domains.values()} == ({0.02, 0.1} if source == "counter" else {0.02})
     assert (meter.energy["source"], meter.energy["domains"]) == (source, ["gpu0"])
-    missing = "Not Supported. Its power is sampled instead."
+    missing = "Not Supported; its power is sampled instead."
     assert meter.energy["reason"] is None if source == "counter" else meter.energy["reason"].endswith(missing)
     before, opened_ns = meter.read(), time.monotonic_ns()
     time.sleep(1)
@@ -96,7 +96,7 @@ def test_border_waits_for_delayed_readings_only_if_they_count(opened, monkeypatc
 def test_energy_is_absent_unless_every_gpu_has_an_instrument(opened):
     for gpus, stub, reason in (
         (["GPU-aaaa"], "unsupported", "nvmlDeviceGetPowerUsage of gpu0: Not Supported."),
-        (["GPU-aaaa"], "zero,nopower", "the energy counter of gpu0 is 0."),
+        (["GPU-aaaa"], "zero,nopower", "the energy counter of gpu0 is 0; "),
         (["GPU-aaaa"], "silent", "Driver Not Loaded."),
         (["GPU-aaaa", "GPU-cccc"], "", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found."),
         (["MIG-aaaa"], "", f"MIG-aaaa: {SLICE_REASON}."),

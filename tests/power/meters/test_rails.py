@@ -109,11 +109,11 @@ def test_board_without_sensor_files_is_measured_by_jtop_only_if_it_is_a_jetson(t
     rules = []
     for _ in range(2):
         with opened(tmp_path, "nano") as meter:
-            start, rule = f"No INA3221 or INA238 power sensor below {tmp_path}. ", meter.energy["reason"]
+            start, rule = f"No INA3221 or INA238 power sensor below {tmp_path}", meter.energy["reason"]
             assert (meter.energy["source"], rule.startswith(start)) == ("none", True)
             rules.append(rule.removeprefix(start))
         (tmp_path / "nv_tegra_release").touch()
     assert rules == [
-        "Only Jetsons have one.",
-        f"jtop's service measures this machine, not the one below {tmp_path}.",
+        ", which only Jetsons have. Select another meter, such as meter=rapl.",
+        f". jtop's service measures this machine, not the one below {tmp_path}.",
     ]

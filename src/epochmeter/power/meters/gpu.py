@@ -29,8 +29,8 @@ def open_gpu(name: str, counter: Callable[[], Instrument], power: Callable[[], I
     """Open the instruments of a GPU; OSError if neither `counter` nor `power` can be opened."""
     (counted, no_counter), (sampled, no_power) = _opened(counter), _opened(power)
     if not counted and not sampled:
-        raise OSError(f"{no_counter}. {no_power}")
-    return GpuInstruments(name, counted, sampled, None if counted else f"{no_counter}. Its power is sampled instead.")
+        raise OSError(f"{no_counter}; {no_power}")
+    return GpuInstruments(name, counted, sampled, None if counted else f"{no_counter}; its power is sampled instead.")
 
 
 def _opened(open_instrument: Callable[[], Instrument]) -> tuple[Instrument | None, str]:

@@ -31,9 +31,11 @@ def open_nvml(
     The table `sensors` has responses by compute capability, and `... counter` for the energy counter.
     """
     if not gpus:
-        is_slice = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
-        slice_reason = f"The run uses a MIG slice: {SLICE_REASON}."
-        return NullMeter(slice_reason if is_slice else "meter=nvml: the run uses no GPU with a known UUID.")
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible and visible.startswith("MIG-"):
+            return NullMeter(f"The run uses a MIG slice: {SLICE_REASON}.")
+        selection = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
+        return NullMeter(f"meter=nvml: the run uses no GPU with a known UUID{selection}.")
     try:
         shut_down = nvml.start()
     except OSError as error:

@@ -59,11 +59,11 @@ def open_rails(
             return rails_meter(board, rails, period_s)
     except ValueError as error:  # from the table of sensors or of rails
         return NullMeter(str(error))
-    reason = f"No INA3221 or INA238 power sensor below {root}."
+    no_sensor = f"No INA3221 or INA238 power sensor below {root}"
     if not runs_on_jetson():
-        return NullMeter(f"{reason} Only Jetsons have one.")
+        return NullMeter(f"{no_sensor}, which only Jetsons have. Select another meter, such as meter=rapl.")
     by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
-    by_jtop.energy["reason"] = " ".join(filter(None, (reason, by_jtop.energy["reason"])))
+    by_jtop.energy["reason"] = " ".join(filter(None, (f"{no_sensor}.", by_jtop.energy["reason"])))
     return by_jtop
 
 
