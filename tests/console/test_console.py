@@ -39,8 +39,8 @@ def steady(**metrics):
     return {f"steady/{name}": value for name, value in {**ROW, **LEARNED, **metrics}.items()}
 
 
-def finish(terminal, windows, outcome=None):
-    terminal.run_finished(windows, job_of(warmup_epochs=1), outcome or RunResult(0, []))
+def finish(terminal, windows, result=None):
+    terminal.run_finished(windows, job_of(warmup_epochs=1), result or RunResult(0, []))
 
 
 def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(terminal, rows):

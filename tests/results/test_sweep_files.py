@@ -13,7 +13,7 @@ OVERRIDES = [["model=lenet", f"batch={batch}"] for batch in (8, 16, 32, 64)]
 POINTS = Points(OVERRIDES, frozenset(f"batch={batch}" for batch in (8, 16, 32, 64)))
 
 
-def outcome(number, lasted_s=None, state="completed", **facts):
+def result(number, lasted_s=None, state="completed", **facts):
     return RunResult(
         number, [], state=state, start_monotonic_s=100.0, end_monotonic_s=lasted_s and 100.0 + lasted_s, **facts
     )
@@ -32,14 +32,14 @@ def test_points_are_read_with_varied_keys_and_completed_runs_and_are_empty_if_mi
 
 
 def test_remaining_time_uses_the_median_of_measured_runs():
-    for completed, outcomes, number, eta in (
+    for completed, results, number, eta in (
         ({}, [], 0, ""),
-        ({}, [outcome(0, earlier=True), outcome(1, state="failed")], 2, ""),
-        ({}, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)], 3, "ETA: 2026-11-20 12:11 (1 x 0:11:00)"),
-        ({}, [outcome(0, 600)], 1, "ETA: 2026-11-20 12:30 (3 x 0:10:00)"),
-        ({0, 2}, [outcome(0, earlier=True), outcome(1, 600)], 1, "ETA: 2026-11-20 12:20 (2 x 0:10:00)"),
+        ({}, [result(0, earlier=True), result(1, state="failed")], 2, ""),
+        ({}, [result(0, 600), result(1, 60, "failed"), result(2, 720)], 3, "ETA: 2026-11-20 12:11 (1 x 0:11:00)"),
+        ({}, [result(0, 600)], 1, "ETA: 2026-11-20 12:30 (3 x 0:10:00)"),
+        ({0, 2}, [result(0, earlier=True), result(1, 600)], 1, "ETA: 2026-11-20 12:20 (2 x 0:10:00)"),
     ):
         points = POINTS._replace(completed=frozenset(completed))
-        assert points.forecast(number, outcomes, NOON) == eta
+        assert points.forecast(number, results, NOON) == eta
     assert (Points().label(0), Points().forecast(0, [], NOON)) == ("", "")
     assert POINTS.label(2) == "[3/4] run 2: batch=32"

@@ -28,15 +28,15 @@ PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB"
 
 @pytest.fixture
 def end_by(order, terminal):
-    """end_by(error) -> the outcome and the record of a run in which that is raised."""
+    """end_by(error) -> the result and the record of a run in which that is raised."""
 
     def end(error=None, notes=()):
-        plan, outcome = resolve_plan(order()), RunResult(0, [], notes=[*notes])
+        plan, result = resolve_plan(order()), RunResult(0, [], notes=[*notes])
         plan.open_record()
-        with finalizing(plan, outcome, Tracker(plan.record), terminal):
+        with finalizing(plan, result, Tracker(plan.record), terminal):
             if error is not None:
                 raise error
-        return outcome, plan.record
+        return result, plan.record
 
     return end
 
@@ -59,8 +59,8 @@ DURING_STOP.__context__ = STOP
     ],
 )
 def test_error_or_stop_ends_the_run_and_is_recorded(end_by, error, state, kind, message, stop):
-    outcome, record = end_by(error)
-    assert (outcome.state, outcome.kind, outcome.failure, outcome.stop) == (state, kind, message, stop)
+    result, record = end_by(error)
+    assert (result.state, result.kind, result.failure, result.stop) == (state, kind, message, stop)
     summary = record.summary()
     assert (summary["state"], summary["failure"]) == (state, {"kind": kind, "message": message})
     assert not record.is_completed()
@@ -68,9 +68,9 @@ def test_error_or_stop_ends_the_run_and_is_recorded(end_by, error, state, kind, 
 
 def test_completed_run_fails_if_its_summary_cannot_be_written(end_by, monkeypatch):
     monkeypatch.setattr(Record, "write_summary", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
-    outcome, record = end_by()
-    assert outcome.state == "failed"
-    assert "cannot write the run folder: [Errno 28] No space left" in outcome.failure
+    result, record = end_by()
+    assert result.state == "failed"
+    assert "cannot write the run folder: [Errno 28] No space left" in result.failure
     assert not record.is_completed()
 
 
@@ -82,25 +82,25 @@ def test_second_signal_waits_until_the_summary_is_written(end_by, monkeypatch):
         write(record, *arguments)
 
     monkeypatch.setattr(Record, "write_summary", interrupted)
-    outcome, record = end_by(notes=["epoch 1: 0.1 s", "other", "epoch 2: 0.2 s"])
+    result, record = end_by(notes=["epoch 1: 0.1 s", "other", "epoch 2: 0.2 s"])
     assert record.summary()["state"] == "completed"
     assert record.summary()["notes"] == ["epoch 1: 0.1 s (1 more)", "other"]
     assert record.is_completed(record.run()["identity"])
-    assert repr(outcome.stop) == repr(SystemExit(128 + signal.SIGTERM))
+    assert repr(result.stop) == repr(SystemExit(128 + signal.SIGTERM))
 
 
 def test_run_stopped_while_publishing_is_completed_and_stays_queued(order, terminal, monkeypatch):
     request = order()
     monkeypatch.setattr(Terminal, "run_finished", lambda *_: signal.raise_signal(signal.SIGINT))  # once more
 
-    def measure(plan, outcome, terminal):
-        with finalizing(plan, outcome, Mock(close=Mock(side_effect=KeyboardInterrupt)), terminal):  # Ctrl-C
+    def measure(plan, result, terminal):
+        with finalizing(plan, result, Mock(close=Mock(side_effect=KeyboardInterrupt)), terminal):  # Ctrl-C
             pass
 
     monkeypatch.setattr(experiment, "run_first_node", measure)
-    outcome = run(request, terminal)
-    assert (outcome.state, outcome.failure) == ("completed", None)
-    assert isinstance(outcome.stop, KeyboardInterrupt)
+    result = run(request, terminal)
+    assert (result.state, result.failure) == ("completed", None)
+    assert isinstance(result.stop, KeyboardInterrupt)
     assert Record(request.folder).is_completed()
     assert [record.folder for record in queue.pending_runs(request.folder.parents[1])] == [request.folder]
 
@@ -116,22 +116,22 @@ def test_interrupted_run_has_a_hint_to_resume(order):
 
 
 def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked(order, terminal, monkeypatch):
-    plan, outcome, calls = resolve_plan(order()), RunResult(0, []), []
+    plan, result, calls = resolve_plan(order()), RunResult(0, []), []
     lost = SimpleNamespace(knob="fan", original="80")
     monkeypatch.setattr(experiment, "restore_after_kill", lambda journal, say, tried: [*tried, lost])
     monkeypatch.setattr(experiment, "refuse_unrestored", lambda knobs, journal: calls.append("refuse"))
     monkeypatch.setattr(experiment.device_lock, "lock_devices", lambda *_: nullcontext(calls.append("lock")))
-    with claimed_devices(plan, [], outcome, terminal):
+    with claimed_devices(plan, [], result, terminal):
         calls.append("run")
     assert calls == ["lock", "refuse", "run"]
-    assert outcome.notes == ["fan could not be restored to its original 80."]
+    assert result.notes == ["fan could not be restored to its original 80."]
 
 
 def test_refused_run_is_a_failure_and_leaves_no_folder(order, terminal):
     request = order("batch=0")
-    outcome = run(request, terminal)
-    assert (outcome.state, outcome.kind) == ("failed", "job")
-    assert "`batch=0` is not valid" in outcome.failure
+    result = run(request, terminal)
+    assert (result.state, result.kind) == ("failed", "job")
+    assert "`batch=0` is not valid" in result.failure
     assert not request.folder.exists()
 
 
@@ -156,9 +156,9 @@ def test_only_the_first_node_whose_rank_reports_progress_has_a_limit_of_silence(
     ],
 )
 def test_another_process_on_the_gpu_before_training_sets_a_flag(terminal, load, devices, listed, shared):
-    flags, outcome = {}, RunResult(0, [])
+    flags, result = {}, RunResult(0, [])
     gauges = Mock(window=lambda *_: {} if load is None else {"gpu_utilization": load})
     instruments = Mock(gauges=gauges, other_gpu_processes=lambda: listed)
-    check_idle(SimpleNamespace(devices=devices, set_flags=flags.update), instruments, 0, outcome, terminal)
+    check_idle(SimpleNamespace(devices=devices, set_flags=flags.update), instruments, 0, result, terminal)
     assert flags.get("gpu_shared", "") == shared
-    assert outcome.notes == ([f"{shared}."] if shared else [])
+    assert result.notes == ([f"{shared}."] if shared else [])

@@ -75,13 +75,13 @@ def test_summary_has_the_cost_and_why_there_is_no_total_and_that_epoch_times_var
         metrics = {"epoch/steps": 0, "epoch/e2e_s": e2e_s, "epoch/energy_j": 7.2e6}
         energy = {"opened_ns": 0, "closed_ns": 10**9, "joules": {}, "term": {} if epoch else measured}
         record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": energy})
-        outcome = RunResult(0, [])
-        build_summary(record, job, {**RUN, "energy": {"source": "counter", "reason": ""}}, outcome)
+        result = RunResult(0, [])
+        build_summary(record, job, {**RUN, "energy": {"source": "counter", "reason": ""}}, result)
         if not epoch:
-            assert outcome.metrics["total/cost"] == 1.0
-    assert "total/cost" not in outcome.metrics
+            assert result.metrics["total/cost"] == 1.0
+    assert "total/cost" not in result.metrics
     parts = ("no total energy: it was not measured in epoch 2", "warning: epoch times vary by 113 %", "no cost")
-    assert all(part in note for part, note in zip(parts, outcome.notes, strict=True))
+    assert all(part in note for part, note in zip(parts, result.notes, strict=True))
 
 
 def test_run_with_a_full_disk_at_its_end_is_closed_as_failed_and_one_without_tracking_leaves_the_queue(

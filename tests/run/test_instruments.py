@@ -96,7 +96,7 @@ def cooled(tmp_path, monkeypatch, terminal):
     """cooled([60], below_c, most_s) -> metadata and notes; sensors cool by 1 degree per second, until `lost_s`."""
 
     def cool(degrees, below_c, most_s=600, lost_s=1000):
-        now_s, plan, outcome = 0.0, SimpleNamespace(gpus=[]), RunResult(0, [])
+        now_s, plan, result = 0.0, SimpleNamespace(gpus=[]), RunResult(0, [])
 
         def sleep(seconds):
             nonlocal now_s
@@ -111,8 +111,8 @@ def cooled(tmp_path, monkeypatch, terminal):
         monkeypatch.setattr(instruments, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
         plan.job = job_of(sweep={"cool_below_c": below_c, "cool_wait_s": most_s}, machine={"root": str(tmp_path)})
         plan.describe = lambda rest: vars(plan).update(rest=rest)
-        cool_down(plan, outcome, terminal)
-        return plan.rest, outcome.notes
+        cool_down(plan, result, terminal)
+        return plan.rest, result.notes
 
     return cool
 

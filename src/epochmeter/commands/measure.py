@@ -51,8 +51,8 @@ def main() -> int:
         sys.exit(errors.format_error(redact(str(error))))
     sys.argv[1:] = overrides
     with redirect_stdout(sys.stderr if command else sys.stdout):  # not that of the script's process
-        outcomes, code = run_all(__doc__, KEYS.__contains__, command)
-    exit_code = outcomes[0].exit_code if outcomes and not outcomes[0].of_sweep else None
+        results, code = run_all(__doc__, KEYS.__contains__, command)
+    exit_code = results[0].exit_code if results and not results[0].of_sweep else None
     if exit_code is None:
         return code
     return exit_code if exit_code >= 0 else 128 - exit_code

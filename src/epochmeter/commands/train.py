@@ -56,15 +56,15 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     try:
         app.run("train", runs.run, doc, is_used)
         if runs.request:
-            include_reused(runs.request, runs.outcomes)
+            include_reused(runs.request, runs.results)
     except KeyboardInterrupt:
-        return runs.outcomes, 128 + signal.SIGINT
+        return runs.results, 128 + signal.SIGINT
     finally:
         sweep_folder.remove_empty()
-        print_sweep(runs.outcomes, command)
-    if runs.request and all(outcome.earlier for outcome in runs.outcomes):
+        print_sweep(runs.results, command)
+    if runs.request and all(result.earlier for result in runs.results):
         publish_pending(runs.request)  # any other run has published queued runs too
-    return runs.outcomes, int(any(outcome.state != "completed" for outcome in runs.outcomes))
+    return runs.results, int(any(result.state != "completed" for result in runs.results))
 
 
 class Runs:
@@ -72,7 +72,7 @@ class Runs:
 
     def __init__(self, command: Sequence[str]) -> None:
         self.request: job.RunRequest | None = None  # of the last run
-        self.outcomes: list[RunResult] = []
+        self.results: list[RunResult] = []
         self._command = command
 
     def run(self, config: DictConfig) -> None:
@@ -83,12 +83,12 @@ class Runs:
 
         terminal = make_terminal(self._command)
         request = self._next_request(config, terminal)
-        run = collect_result if request.remote else partial(experiment.run, earlier=self.outcomes)
-        outcome = run(request, terminal)
-        self.outcomes.append(outcome)
-        has_exit_code = outcome.exit_code is not None and not request.of_sweep  # a script's, which this command has too
-        if outcome.stop and not has_exit_code:
-            raise outcome.stop
+        run = collect_result if request.remote else partial(experiment.run, earlier=self.results)
+        result = run(request, terminal)
+        self.results.append(result)
+        has_exit_code = result.exit_code is not None and not request.of_sweep  # a script's, which this command has too
+        if result.stop and not has_exit_code:
+            raise result.stop
 
     def _next_request(self, config: DictConfig, terminal: "Terminal") -> job.RunRequest:
         """Return the request of the next run; before the first run, close the records of killed runs."""
@@ -115,9 +115,9 @@ def make_terminal(command: Sequence[str] | None) -> "Terminal":
     return Terminal(of_script=bool(command))
 
 
-def include_reused(request: job.RunRequest, outcomes: "Sequence[RunResult]") -> None:
+def include_reused(request: job.RunRequest, results: "Sequence[RunResult]") -> None:
     """Include reused runs in the sweep's view in MLflow."""
-    reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
+    reused = [result.folder for result in results if result.reused and result.folder]
     if not reused:
         return
     from epochmeter.tracking import publisher, views
@@ -127,8 +127,8 @@ def include_reused(request: job.RunRequest, outcomes: "Sequence[RunResult]") -> 
         make_terminal(request.job.measure.command).warn(published)
     elif published:
         link = views.results_link(published, reused[0].parent.name)
-        for outcome in outcomes:
-            outcome.compare_link = link if outcome.reused else outcome.compare_link
+        for result in results:
+            result.compare_link = link if result.reused else result.compare_link
 
 
 def publish_pending(request: job.RunRequest) -> None:
@@ -139,13 +139,13 @@ def publish_pending(request: job.RunRequest) -> None:
         make_terminal(request.job.measure.command).warn(error)
 
 
-def print_sweep(outcomes: "list[RunResult]", command: Sequence[str] = ()) -> None:
+def print_sweep(results: "list[RunResult]", command: Sequence[str] = ()) -> None:
     """Print the table of a sweep, its answer and the command of its report."""
-    folders = {outcome.folder.parent for outcome in outcomes if outcome.of_sweep and outcome.folder}
+    folders = {result.folder.parent for result in results if result.of_sweep and result.folder}
     if not folders:
         return
     from epochmeter.report.output.report import answer_lines
 
     (folder,) = folders
     answer = answer_lines(folder) if any(folder.glob("*/*.json")) else []
-    make_terminal(command).sweep(sorted(outcomes, key=lambda outcome: outcome.number), answer)
+    make_terminal(command).sweep(sorted(results, key=lambda result: result.number), answer)

@@ -161,63 +161,63 @@ class Terminal(logging.Handler):
         text = "; ".join(filter(None, (values.replace("%", " %"), remaining, forecast)))
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {text}")
 
-    def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult) -> None:
+    def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, result: RunResult) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and (not of a sweep) where to see more."""
         if any(window["window"] == "epoch" for window in windows):
-            self._print_wide(tables.epoch_table(windows, outcome.metrics, job.warmup_epochs))
+            self._print_wide(tables.epoch_table(windows, result.metrics, job.warmup_epochs))
             self.console.print()
-            metrics, in_memory = outcome.metrics, job.dataset.layout not in ("files", SCRIPT)
+            metrics, in_memory = result.metrics, job.dataset.layout not in ("files", SCRIPT)
             self.info(tables.bottleneck_line(metrics, in_memory), style="bold")
             self.info(tables.energy_line(metrics))
             self.info(tables.footprint_line(metrics, job.footprint.currency))
             if "throughput/samples_per_s" in metrics:
                 steps, samples_per_s = metrics["throughput/steps"], metrics["throughput/samples_per_s"]
                 self.info(f"Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.")
-            self.info(tables.mfu_line(metrics, outcome.mfu, job.roofline.flops))
+            self.info(tables.mfu_line(metrics, result.mfu, job.roofline.flops))
             self.info(tables.target_line(metrics), style="green")
         self.info("\n".join(tables.other_window_lines(windows)))
-        for note in outcome.notes:
+        for note in result.notes:
             self.warn(with_severity(note, "note: "))
-        self.failed(outcome)
-        if not outcome.of_sweep:
-            self._print_footer([outcome])
+        self.failed(result)
+        if not result.of_sweep:
+            self._print_footer([result])
 
-    def failed(self, outcome: RunResult) -> None:
+    def failed(self, result: RunResult) -> None:
         """Print why a run failed or was stopped, if it was."""
-        if outcome.failure:
-            text = errors.format_error(outcome.failure)
-            self.info(text.replace("error: stopped", "Stopped", 1) if outcome.state == "killed" else text, style="red")
+        if result.failure:
+            text = errors.format_error(result.failure)
+            self.info(text.replace("error: stopped", "Stopped", 1) if result.state == "killed" else text, style="red")
 
-    def refused(self, outcome: RunResult) -> None:
+    def refused(self, result: RunResult) -> None:
         """Print the error of a run that did not begin; a sweep's table has it too."""
-        if outcome.failure:
+        if result.failure:
             self.window_closed()
-            print(errors.format_error(redact(outcome.failure)), file=sys.stderr, flush=True)
+            print(errors.format_error(redact(result.failure)), file=sys.stderr, flush=True)
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:
             text = f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}."
             self.info(text, style="bold yellow")
 
-    def sweep(self, outcomes: Sequence[RunResult], answer: Sequence[str] = ()) -> None:
+    def sweep(self, results: Sequence[RunResult], answer: Sequence[str] = ()) -> None:
         """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more."""
         self.console.print()
-        self._print_wide(tables.sweep_table(outcomes))
+        self._print_wide(tables.sweep_table(results))
         self.console.print()
-        if any(tables.state_name(outcome) == "skipped" for outcome in outcomes):
+        if any(tables.state_name(result) == "skipped" for result in results):
             self.info("skipped: completed earlier by the same command; `sweep.again=true` measures again", style="dim")
         numbers: dict[tuple[str, str], list[str]] = {}
-        for outcome in outcomes:
-            if outcome.failure:
-                numbers.setdefault((outcome.state, outcome.failure), []).append(str(outcome.number))
+        for result in results:
+            if result.failure:
+                numbers.setdefault((result.state, result.failure), []).append(str(result.number))
         for (state, failure), same in numbers.items():
             text = f"error: run{'s' if len(same) > 1 else ''} {', '.join(same)} {state}: "
             self.info(errors.format_error(failure).replace("error: ", text, 1), style="red")
-        if any(outcome.state != "completed" for outcome in outcomes):
+        if any(result.state != "completed" for result in results):
             self.info("To resume, run the same command again: completed runs are skipped.")
         for line in answer:
             self.info(line)
-        self._print_footer(outcomes)
+        self._print_footer(results)
 
     def _print_wide(self, table: Table) -> None:
         """Print a table at its full width: a narrow terminal wraps its lines, and no number is cut."""
@@ -225,26 +225,26 @@ class Terminal(logging.Handler):
         table.width = self.console.measure(table, options=unbounded).maximum
         self.console.print(table, crop=False)
 
-    def _print_footer(self, outcomes: Sequence[RunResult]) -> None:
+    def _print_footer(self, results: Sequence[RunResult]) -> None:
         """Print facts about all runs: why energy was not measured, folders, links, and that they are rehearsals."""
-        for reason in dict.fromkeys(outcome.no_energy for outcome in outcomes if outcome.no_energy):
+        for reason in dict.fromkeys(result.no_energy for result in results if result.no_energy):
             if reason.startswith(("meter=none", "meter=estimate")):  # as requested
                 self.info(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")
             else:
                 self.warn(errors.format_error(reason).replace("error: ", "warning: energy was not measured: ", 1))
-        for text in dict.fromkeys(outcome.publish_error for outcome in outcomes if outcome.publish_error):
+        for text in dict.fromkeys(result.publish_error for result in results if result.publish_error):
             self.warn(text)
-        folders = [outcome.folder for outcome in outcomes if outcome.folder]
-        views = [outcome.run_link for outcome in outcomes if outcome.run_link]
+        folders = [result.folder for result in results if result.folder]
+        views = [result.run_link for result in results if result.run_link]
         if folders:
             self.console.print()
         shown = folders if len(folders) == 1 else [folder.parent for folder in folders]
         lines = [f"Results: {display_path(folder)}" for folder in shown]
         lines += [f"View:    {link}" for link in views if len(views) == 1]
-        lines += [f"Compare: {outcome.compare_link}" for outcome in outcomes if outcome.compare_link]
+        lines += [f"Compare: {result.compare_link}" for result in results if result.compare_link]
         for line in dict.fromkeys(lines):
             self.info(line.replace(UI_ADDRESS, f"make ui, then {UI_ADDRESS}", 1))
-        self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
+        self._rehearsal(list(dict.fromkeys(reason for result in results for reason in result.rehearsal)))
 
 
 def with_severity(text: str, severity: str) -> str:

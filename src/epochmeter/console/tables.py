@@ -172,29 +172,29 @@ def target_line(metrics: Mapping[str, float]) -> str:
     return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost}."
 
 
-def sweep_table(outcomes: Sequence[RunResult]) -> Table:
+def sweep_table(results: Sequence[RunResult]) -> Table:
     """Return the table of a sweep: for each run the varied keys, the state and the mean epoch."""
-    keys = [dict(override.partition("=")[::2] for override in outcome.overrides) for outcome in outcomes]
+    keys = [dict(override.partition("=")[::2] for override in result.overrides) for result in results]
     varied = [key for key in dict.fromkeys(chain(*keys)) if len({own.get(key) for own in keys}) > 1]
-    measured = {name for outcome in outcomes for name in outcome.metrics}
+    measured = {name for result in results for name in result.metrics}
     columns = {name: column for name, column in SWEEP_COLUMNS.items() if name in measured or name not in OPTIONAL}
     table = _table(["run", *varied, "state"], [*columns.values()])
-    for outcome, own in zip(outcomes, keys, strict=True):
-        metrics = dict(outcome.metrics)
+    for result, own in zip(results, keys, strict=True):
+        metrics = dict(result.metrics)
         if metrics.get("steady/e2e_s") and "steady/data_stall_s" in metrics:
             metrics["stall"] = metrics["steady/data_stall_s"] / metrics["steady/e2e_s"]
         cells = [_cell(metrics.get(name), form) for name, (_, form) in columns.items()]
-        rehearsal = " [yellow](rehearsal)[/]" if outcome.rehearsal else ""
-        state = f"[{STATE_COLORS[outcome.state]}]{state_name(outcome)}[/]{rehearsal}"
-        table.add_row(str(outcome.number), *(escape(own.get(key, "")) for key in varied), state, *cells)
+        rehearsal = " [yellow](rehearsal)[/]" if result.rehearsal else ""
+        state = f"[{STATE_COLORS[result.state]}]{state_name(result)}[/]{rehearsal}"
+        table.add_row(str(result.number), *(escape(own.get(key, "")) for key in varied), state, *cells)
     return table
 
 
-def state_name(outcome: RunResult) -> str:
+def state_name(result: RunResult) -> str:
     """Return the state of a run as the terminal shows it: completed, skipped, reused, failed or killed."""
-    if outcome.reused:
+    if result.reused:
         return "reused"
-    return "skipped" if outcome.earlier else outcome.state
+    return "skipped" if result.earlier else result.state
 
 
 def epoch_title(row: Mapping[str, Any], warmup: int) -> str:

@@ -43,9 +43,9 @@ class Points(NamedTuple):
         varied = " ".join(override for override in self.overrides[number] if override in self.varied_keys)
         return f"[{number + 1}/{total}] run {number}" + (f": {varied}" if varied else "")
 
-    def forecast(self, number: int, outcomes: Sequence[RunResult], now: datetime | None = None) -> str:
+    def forecast(self, number: int, results: Sequence[RunResult], now: datetime | None = None) -> str:
         """Return when the sweep will end, by the median time of the runs that this process completed."""
-        completed = [outcome.duration_s for outcome in outcomes if outcome.state == COMPLETED]
+        completed = [result.duration_s for result in results if result.state == COMPLETED]
         durations_s = [duration_s for duration_s in completed if duration_s is not None]
         if not durations_s or number >= len(self.overrides):
             return ""

@@ -58,7 +58,7 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
     `earlier` are the results of the sweep's runs so far.
     """
     points = read_points(request.folder.parent)
-    outcome = RunResult(
+    result = RunResult(
         request.number, request.overrides, request.of_sweep, request.folder, start_monotonic_s=time.monotonic()
     )
     try:
@@ -68,31 +68,31 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
             plan = resolve_plan(request)
             terminal.stage()
             name = points.label(request.number) or plan.run["name"]
-            if is_measured_already(plan, outcome, name, terminal):
-                return outcome
+            if is_measured_already(plan, result, name, terminal):
+                return result
             if not is_program(plan.job.measure.command):
                 launch.check_interpreter(plan.job.device.python)
-            outcome.rehearsal = plan.run["rehearsal"]
+            result.rehearsal = plan.run["rehearsal"]
             eta = points.forecast(request.number, earlier)
-            terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), eta)
-            with claimed_devices(plan, unrestored, outcome, terminal):
-                outcome.notes += plan.open_record()
+            terminal.run_started(name, plan.record.folder, result.rehearsal, plan_warnings(plan), eta)
+            with claimed_devices(plan, unrestored, result, terminal):
+                result.notes += plan.open_record()
                 run_node = run_first_node if plan.node.is_first else run_other_node
-                run_node(plan, outcome, terminal)
-                outcome.end_monotonic_s = time.monotonic()
+                run_node(plan, result, terminal)
+                result.end_monotonic_s = time.monotonic()
     except (ValueError, RuntimeError, OSError) as error:
-        outcome.set_failed("job", str(error))
-        terminal.refused(outcome)
+        result.set_failed("job", str(error))
+        terminal.refused(result)
     except (KeyboardInterrupt, SystemExit) as stop:
         terminal.stage()
-        outcome.set_stopped(stop)
-        terminal.failed(outcome)
+        result.set_stopped(stop)
+        terminal.failed(result)
     remove_empty_folders(request)
-    return outcome
+    return result
 
 
-def is_measured_already(plan: Plan, outcome: RunResult, name: str, terminal: Terminal) -> bool:
-    """Take the outcome from a completed run, this one or one that another command measured; False without any."""
+def is_measured_already(plan: Plan, result: RunResult, name: str, terminal: Terminal) -> bool:
+    """Take the result from a completed run, this one or one that another command measured; False without any."""
     if (plan.request.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
         if plan.node.nodes > 1:
             hint = "omit `sweep.resume=true` to measure it again; `srun --kill-on-bad-exit` ends all nodes together"
@@ -100,76 +100,76 @@ def is_measured_already(plan: Plan, outcome: RunResult, name: str, terminal: Ter
         if not plan.request.of_sweep:  # whose table lists it
             text = f"Already completed: {display_path(plan.record.folder)}"
             terminal.info(f"{text}\n  hint: to measure it again add `sweep.again=true`")
-        outcome.was_completed(plan.record)
+        result.was_completed(plan.record)
         return True
     completed = plan.completed_elsewhere
     if completed:
-        write_reference(plan.record.folder, completed, redact_tree(outcome.overrides))
-        outcome.reused = completed.folder
+        write_reference(plan.record.folder, completed, redact_tree(result.overrides))
+        result.reused = completed.folder
         terminal.reused(name, completed.folder, measured_commit(completed), git_commit(ROOT))
-        outcome.was_completed(completed)
+        result.was_completed(completed)
     return completed is not None
 
 
 @contextmanager
 def claimed_devices(
-    plan: Plan, unrestored: list[SavedSetting], outcome: RunResult, terminal: Terminal
+    plan: Plan, unrestored: list[SavedSetting], result: RunResult, terminal: Terminal
 ) -> Iterator[None]:
     """Lock the devices of a run, and restore settings that a killed run left changed."""
     locked = plan.devices if plan.job.measure.lock else []
     if not locked:
-        outcome.notes.append("`measure.lock=false`: other runs may have used the device at the same time.")
+        result.notes.append("`measure.lock=false`: other runs may have used the device at the same time.")
     holder = f"pid {os.getpid()} since {plan.run['started']}: {command_line()}"
     with device_lock.lock_devices(locked, plan.job.machine.lock_dir, holder, terminal.warn):
         # Again: a run that held the device until now may have been killed.
         unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
         refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
         texts = (f"{entry.knob} could not be restored to its original {entry.original}." for entry in unrestored)
-        outcome.notes += texts
+        result.notes += texts
         yield
 
 
-def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
-    """Run on the first node: its record is open and its devices are locked. Whatever ends it is set in the outcome."""
+def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
+    """Run on the first node: its record is open and its devices are locked. Whatever ends it is set in the result."""
     tracker = make_tracker(plan.record, **plan.job.tracking.to_dict())
-    with finalizing(plan, outcome, tracker, terminal):
-        outcome.notes += tracker.wait_for_previous(terminal.info)
-        with prepared_device(plan, outcome, terminal) as (settings, instruments):
+    with finalizing(plan, result, tracker, terminal):
+        result.notes += tracker.wait_for_previous(terminal.info)
+        with prepared_device(plan, result, terminal) as (settings, instruments):
             tracker.start()
             terminal.stage("Starting the training process")
-            with start_training(plan, outcome) as worker:
+            with start_training(plan, result) as worker:
                 messages = worker.messages()
                 EventLoop(worker, plan, instruments, settings, tracker, terminal).run(messages)
-                outcome.notes += finish_trace(messages, plan, instruments.meter)
-            after_w = measure_idle_w(instruments.meter, plan.job.meter.idle_s, outcome, terminal)
+                result.notes += finish_trace(messages, plan, instruments.meter)
+            after_w = measure_idle_w(instruments.meter, plan.job.meter.idle_s, result, terminal)
             plan.describe(idle={"before_w": instruments.idle_w, "after_w": after_w})
             if reason := instruments.gpu_counters.reason:
                 plan.describe(gpu_counters={"reason": reason})
             write_powers(instruments.meter, plan.record)
             if plan.job.profiler.program:
                 terminal.stage(f"Training the first steps again under {plan.job.profiler.program}")
-                outcome.notes += profile_steps(plan)
+                result.notes += profile_steps(plan)
         terminal.stage("Analyzing the profiler's trace")
-        outcome.notes += analyze_trace(plan.record.folder)
+        result.notes += analyze_trace(plan.record.folder)
 
 
-def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
+def run_other_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     """Run on another node: train and measure; the first node's controller gets the energy of each window."""
     try:
-        with prepared_device(plan, outcome, terminal) as (_, instruments), start_training(plan, outcome) as worker:
+        with prepared_device(plan, result, terminal) as (_, instruments), start_training(plan, result) as worker:
             messages = worker.messages()
             run_secondary_event_loop(messages, worker, plan, instruments)
             finish_trace(messages, plan, instruments.meter)
     except WorkerError as error:
-        outcome.set_failed(error.failure, str(error))
-        terminal.failed(outcome)
+        result.set_failed(error.failure, str(error))
+        terminal.failed(result)
     else:
         shutil.rmtree(plan.record.folder.parent, ignore_errors=True)
 
 
 @contextmanager
 def prepared_device(
-    plan: Plan, outcome: RunResult, terminal: Terminal
+    plan: Plan, result: RunResult, terminal: Terminal
 ) -> Iterator[tuple[AppliedSettings, WindowInstruments]]:
     """Prepare the dataset, let the device cool down, change its settings, open the instruments, measure idle power."""
     job = plan.job
@@ -177,7 +177,7 @@ def prepared_device(
     plan.describe(dataset=prepare_dataset(job.dataset, job.storage, ROOT, terminal.info))
     terminal.stage()
     check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
-    cool_down(plan, outcome, terminal)
+    cool_down(plan, result, terminal)
     terminal.stage("Preparing the device and its meter")
     with (
         AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as settings,
@@ -188,16 +188,16 @@ def prepared_device(
             terminal.info(f"{key} set to {setting} (restored after the run)")
         plan.describe(energy=instruments.meter.energy, storage=instruments.data_source.metadata)
         since_ns = time.monotonic_ns()
-        idle_w = measure_idle_w(instruments.meter, job.meter.idle_s, outcome, terminal)
+        idle_w = measure_idle_w(instruments.meter, job.meter.idle_s, result, terminal)
         plan.describe(idle={"before_w": idle_w})
-        check_idle(plan, instruments, since_ns, outcome, terminal)
+        check_idle(plan, instruments, since_ns, result, terminal)
         yield settings, instruments._replace(idle_w=idle_w)
 
 
-def start_training(plan: Plan, outcome: RunResult) -> AbstractContextManager[WorkerProcess]:
+def start_training(plan: Plan, result: RunResult) -> AbstractContextManager[WorkerProcess]:
     """Start the training process, or this node's ranks of it."""
     if plan.job.measure.command:
-        return running_script(plan, outcome)
+        return running_script(plan, result)
     # Only the first rank reports progress, so the other nodes' ranks are silent while a window is open.
     limits_s = plan.job.sweep.timeout_s, plan.job.sweep.hung_after_s if plan.node.is_first else None
     return launch.launched(plan.record.folder, plan.job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)

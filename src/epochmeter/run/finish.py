@@ -35,47 +35,47 @@ ABORTED_MESSAGE = "epochmeter was killed, the machine stopped, or the disk was f
 
 
 @contextmanager
-def finalizing(plan: Plan, outcome: RunResult, tracker: Tracker, terminal: Terminal) -> Iterator[None]:
+def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Terminal) -> Iterator[None]:
     """Write the summary, publish and print the results when the `with` block ends, also by an exception or a signal."""
     try:
         with prefer_stop():
             yield
     except WorkerError as error:
-        outcome.set_failed(error.failure, str(error))
+        result.set_failed(error.failure, str(error))
     except (ValueError, RuntimeError, OSError) as error:
-        outcome.set_failed("exception", str(error))
+        result.set_failed("exception", str(error))
     except Exception as error:  # a bug in this program: the other runs of a sweep may still succeed
         traceback.print_exc()
-        outcome.set_failed("exception", f"{type(error).__name__}: {error}")
+        result.set_failed("exception", f"{type(error).__name__}: {error}")
     except (KeyboardInterrupt, SystemExit) as stop:
-        outcome.set_stopped(stop)
+        result.set_stopped(stop)
     with deferred_signals() as signals:
         terminal.window_closed()
-        write_summary(plan, outcome)
-        outcome.recorded = True
-    if signals and outcome.stop is None:
-        outcome.stop = KeyboardInterrupt() if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
+        write_summary(plan, result)
+        result.recorded = True
+    if signals and result.stop is None:
+        result.stop = KeyboardInterrupt() if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
     terminal.stage("Publishing to MLflow")
     try:
-        note_links(tracker.close(ended=outcome.state), outcome)
+        note_links(tracker.close(ended=result.state), result)
     except (KeyboardInterrupt, SystemExit) as stop:
-        outcome.publish_error = (
+        result.publish_error = (
             "warning: stopped while publishing to MLflow; the record is complete\n"
             f"  hint: the next command publishes the rest, or: python src/publish.py {plan.record.folder}"
         )
-        outcome.stop = outcome.stop or stop
+        result.stop = result.stop or stop
     terminal.stage()
-    terminal.run_finished(plan.record.windows(), plan.job, outcome)
+    terminal.run_finished(plan.record.windows(), plan.job, result)
 
 
-def write_summary(plan: Plan, outcome: RunResult) -> None:
-    outcome.notes += resume_hint(plan) if outcome.state != "completed" else []
+def write_summary(plan: Plan, result: RunResult) -> None:
+    result.notes += resume_hint(plan) if result.state != "completed" else []
     try:
-        summary = build_summary(plan.record, plan.job, plan.run, outcome)
+        summary = build_summary(plan.record, plan.job, plan.run, result)
         ended = datetime.now().astimezone().isoformat()
         plan.record.write_summary({**summary, "ended": ended}, plan.run["identity"])
     except OSError as error:
-        outcome.set_failed("exception", write_error(error))
+        result.set_failed("exception", write_error(error))
 
 
 def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
@@ -89,20 +89,20 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
             if is_remote(record.folder.parent) or state not in (FAILED, KILLED) or recorded_status(record):
                 continue
             job, run = recorded_job(record.job()), record.run()
-            outcome = RunResult(run["number"], run["overrides"])
-            outcome.state, outcome.kind, outcome.failure = state, "killed", ABORTED_MESSAGE
-            record.write_summary(build_summary(record, job, run, outcome), run["identity"])
+            result = RunResult(run["number"], run["overrides"])
+            result.state, result.kind, result.failure = state, "killed", ABORTED_MESSAGE
+            record.write_summary(build_summary(record, job, run, result), run["identity"])
             if destination_of(job.tracking.to_dict()) is None:
                 queue.dequeue(record)
             say(f"run {record.folder.relative_to(multirun)} is marked as {state}: {ABORTED_MESSAGE}")
 
 
-def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: RunResult) -> dict[str, object]:
-    """Return the summary, whose metrics and notes are also set in the outcome."""
+def build_summary(record: Record, job: Job, run: Mapping[str, Any], result: RunResult) -> dict[str, object]:
+    """Return the summary, whose metrics and notes are also set in the result."""
     windows, idle = record.windows(), run.get("idle", {})
-    outcome.notes = dedupe_notes([*outcome.notes, *(note for window in windows for note in window.get("notes", []))])
+    result.notes = dedupe_notes([*result.notes, *(note for window in windows for note in window.get("notes", []))])
     if windows:
-        _evaluate_windows(windows, record.steps(), job, run, outcome)
+        _evaluate_windows(windows, record.steps(), job, run, result)
     optional = {
         **{f"model/{name}": value for name, value in run.get("model", {}).items()},
         "total/idle_power_w": idle.get("before_w"),
@@ -110,36 +110,36 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
         "total/power_limit_w": run["power_limit_w"],
         "total/power_limit_max_w": run["power_limit_max_w"],
     }
-    outcome.metrics.update({name: value for name, value in optional.items() if value is not None})
-    outcome.metrics.update(memory_metrics(record, job.batch))
+    result.metrics.update({name: value for name, value in optional.items() if value is not None})
+    result.metrics.update(memory_metrics(record, job.batch))
     if analysis := record.trace_analysis():
-        outcome.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
-    failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
-    summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
+        result.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
+    failure = {"kind": result.kind, "message": result.failure} if result.failure else None
+    summary = {"state": result.state, "metrics": result.metrics, "notes": result.notes, "failure": failure}
     redacted: dict[str, object] = redact_tree(summary)
     return redacted
 
 
 def _evaluate_windows(
-    windows: Sequence[Window], steps: "array[float]", job: Job, run: Mapping[str, Any], outcome: RunResult
+    windows: Sequence[Window], steps: "array[float]", job: Job, run: Mapping[str, Any], result: RunResult
 ) -> None:
-    """Set the means and totals of a run's windows in its outcome, and why any are absent or unusual."""
+    """Set the means and totals of a run's windows in its result, and why any are absent or unusual."""
     convention, metrics = job.roofline.flops, summarize(windows, steps, job)
-    outcome.no_energy = no_energy_reason(run)
+    result.no_energy = no_energy_reason(run)
     if is_measured(run) and (reason := run["energy"]["reason"]):
-        outcome.notes.append(f"energy: {reason}")
-    outcome.notes += [*no_total_note(training_windows(windows)), *variance_warning(metrics)]
+        result.notes.append(f"energy: {reason}")
+    result.notes += [*no_total_note(training_windows(windows)), *variance_warning(metrics)]
     carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
     metrics |= carbon_and_cost
     metrics |= roofline_metrics(metrics, run, convention, job.precision)
-    outcome.mfu = mfu_by_convention(metrics, run, convention)
-    outcome.notes += [*reasons, *utilization_notes(metrics, run, convention)]
+    result.mfu = mfu_by_convention(metrics, run, convention)
+    result.notes += [*reasons, *utilization_notes(metrics, run, convention)]
     throughput, reason = measure_throughput(windows, steps, job)
-    outcome.notes += [f"no throughput: {reason}"] if reason else []
+    result.notes += [f"no throughput: {reason}"] if reason else []
     epochs, warmup = metrics["total/epochs"], job.warmup_epochs
-    if 0 < epochs <= warmup and outcome.state == "completed" and not throughput:
-        outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
-    outcome.metrics = metrics | throughput
+    if 0 < epochs <= warmup and result.state == "completed" and not throughput:
+        result.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
+    result.metrics = metrics | throughput
 
 
 def resume_hint(plan: Plan) -> list[str]:
@@ -156,15 +156,15 @@ def dedupe_notes(notes: Sequence[str]) -> list[str]:
     return [first + (f" ({len(more)} more)" if more else "") for first, *more in group_notes(notes)]
 
 
-def note_links(published: Published | str | None, outcome: RunResult) -> None:
-    """Set the addresses of a published run in its outcome, or why it was not published."""
+def note_links(published: Published | str | None, result: RunResult) -> None:
+    """Set the addresses of a published run in its result, or why it was not published."""
     if isinstance(published, str):
-        outcome.publish_error = published
+        result.publish_error = published
     elif published:
-        outcome.run_link = views.run_link(published)
-        sweep = outcome.folder.parent.name if outcome.of_sweep and outcome.folder else None
-        if outcome.state == "completed":  # the comparison shows no other runs
-            outcome.compare_link = views.results_link(published, sweep)
+        result.run_link = views.run_link(published)
+        sweep = result.folder.parent.name if result.of_sweep and result.folder else None
+        if result.state == "completed":  # the comparison shows no other runs
+            result.compare_link = views.results_link(published, sweep)
 
 
 def remove_empty_folders(request: RunRequest) -> None:

@@ -162,18 +162,18 @@ def write_gauges(gauges: Gauges, record: Record, *, durably: bool = True) -> Non
         record.append_gauges(gauges.series.columns, rows, durably)
 
 
-def measure_idle_w(meter: Meter, seconds: float, outcome: RunResult, terminal: Terminal) -> float | None:
+def measure_idle_w(meter: Meter, seconds: float, result: RunResult, terminal: Terminal) -> float | None:
     """Return the mean power while nothing trains, in watts; None if it is not measured."""
     terminal.stage()
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
         terminal.info(f"Measuring idle power for {seconds:g} s.", style="dim")
     used = measure_idle(meter, seconds)
-    outcome.notes += [f"idle power: {note}" for note in used.notes]
+    result.notes += [f"idle power: {note}" for note in used.notes]
     return used.metrics.get("power_mean_w")
 
 
 def check_idle(
-    plan: Plan, instruments: WindowInstruments, since_ns: int, outcome: RunResult, terminal: Terminal
+    plan: Plan, instruments: WindowInstruments, since_ns: int, result: RunResult, terminal: Terminal
 ) -> None:
     """Warn if another process uses the GPU before training begins: it is listed, or the GPU was busy."""
     if not any(device.startswith("gpu") for device in plan.devices):
@@ -184,10 +184,10 @@ def check_idle(
         others = [f"another process uses the GPU: the GPU was {load:.0%} busy before training began"]
         terminal.warn(f"warning: {others[0]}\n  hint: end that process; it affects the times and energy of this run")
     plan.set_flags({"gpu_shared": "; ".join(others)})
-    outcome.notes += [f"{text}." for text in others]
+    result.notes += [f"{text}." for text in others]
 
 
-def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
+def cool_down(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     """Wait until every sensor is below `sweep.cool_below_c`, if that is set; record how long, and the temperature."""
     below_c, most_s, began_s = plan.job.sweep.cool_below_c, plan.job.sweep.cool_wait_s, time.monotonic()
     if below_c is None:
@@ -205,10 +205,10 @@ def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
     if temperature_c is None:
         reason, _ = missing.get(TEMPERATURE_KEY, ("no sensor was read in time", ""))
         plan.describe(rest={"waited_s": waited_s, "reason": reason})
-        outcome.notes.append(f"sweep.cool_below_c={below_c:g} has no effect: {reason}.")
+        result.notes.append(f"sweep.cool_below_c={below_c:g} has no effect: {reason}.")
         return
     plan.describe(rest={"waited_s": waited_s, "temperature_c": temperature_c})
     if temperature_c >= below_c:
         waited = f"after {waited_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"
         text = f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"
-        outcome.notes.append(text)
+        result.notes.append(text)

@@ -213,8 +213,8 @@ def clipped(window: protocol.RankWindow, first: protocol.RankWindow) -> protocol
 
 
 @contextmanager
-def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
-    """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the outcome.
+def running_script(plan: Plan, result: RunResult) -> Iterator[ScriptProcess]:
+    """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the result.
 
     RuntimeError at the end of the block if nothing was measured, or if a GPU of the script is not metered.
     """
@@ -232,12 +232,12 @@ def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
             yield worker
         finally:
             worker.terminate()
-            outcome.exit_code = worker.exit_code
+            result.exit_code = worker.exit_code
             is_traced = "trace" not in agent or (plan.record.folder / TRACE).exists()
-            outcome.notes += [] if is_traced else [worker.trace_error]
-            outcome.notes += worker.remarks
+            result.notes += [] if is_traced else [worker.trace_error]
+            result.notes += worker.remarks
             if plan.record.windows():
-                outcome.notes.append(UNKNOWN.format("" if plan.job.measure.data else NO_FILES))
+                result.notes.append(UNKNOWN.format("" if plan.job.measure.data else NO_FILES))
         check_trained(worker, plan)
 
 
