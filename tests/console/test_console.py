@@ -162,7 +162,7 @@ def test_progress_line_has_the_loss_if_requested_and_a_stage_is_erased(watched):
     watched.window_closed()
     assert ("epoch 1/6 evaluating" in drawn, "step 6/12" in drawn, "loss" in drawn) == (True, True, False)
     watched.stage("Preparing")
-    watched.stage()
+    watched.end_stage()
     drawn = watched.seen()
     assert "Preparing" in drawn
     assert drawn.endswith("\x1b[2K")

@@ -97,7 +97,7 @@ class SimulatedRun:
             targets={"power_limit": (gpu, target)},
             job=job_of(power_limit="auto", auto=auto),
             node=SimpleNamespace(nodes=1),
-            applied=lambda applied: self.run.update(applied=dict(applied)),
+            record_settings=lambda applied: self.run.update(applied=dict(applied)),
             run=self.run,
             describe=self.run.update,
         )
@@ -130,12 +130,12 @@ class SimulatedRun:
                         probing.progress(step)
                 probing.close_window(self.gpu.read(), announced)
                 metrics = {"epoch/e2e_s": self.gpu.now_s - opened_s, "epoch/steps": steps}
-                marks.append(probing.measured({"window": "epoch", "epoch": epoch, "metrics": metrics}))
+                marks.append(probing.record_window({"window": "epoch", "epoch": epoch, "metrics": metrics}))
                 # A script's evaluation is known at its end only.
                 probing.open_window(announced._replace(steps=3), self.gpu.read())
                 self.gpu.now_s += 30.0
                 probing.close_window(self.gpu.read(), WindowOpening("val", epoch, 3))
-                assert probing.measured({"window": "val", "metrics": {}}) == {}
+                assert probing.record_window({"window": "val", "metrics": {}}) == {}
             probing.end()
             self.limit_at_end = self.gpu.get()
         return marks

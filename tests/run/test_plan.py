@@ -1,7 +1,6 @@
 """The plan of a run, on machines whose files are in a folder."""
 
 from array import array
-from dataclasses import replace
 
 import pytest
 from controls import Board
@@ -9,7 +8,7 @@ from default_jobs import job_of
 from project import put, write_checkpoint
 
 from epochmeter.machine.disk import Disk
-from epochmeter.run import plan, resolve
+from epochmeter.run import resolve
 from epochmeter.run.nodes import Node
 from epochmeter.run.plan import find_resume_point
 from epochmeter.run.resolve import plan_warnings, resolve_plan
@@ -90,7 +89,7 @@ def test_applied_power_limit_is_recorded(order, rapl, ranks, reported, watts):
     strategy = ["strategy=ddp", f"strategy.ranks={ranks}"] if ranks > 1 else []
     resolved = resolve_plan(order("power_limit=100", f"machine.root={rapl}", *strategy))
     assert resolved.run["power_limit_max_w"] is None
-    resolved.applied({"RAPL": reported})
+    resolved.record_settings({"RAPL": reported})
     run = resolved.record.run()
     assert (run["applied"], run["power_limit_applied"]) == ({"power_limit": reported}, reported)
     assert (run["power_limit_w"], run["power_limit_max_w"], run["power_limit_devices"]) == (watts, 120, 1)
@@ -181,33 +180,6 @@ def test_identity_covers_job_dataset_and_gpu_model(order, node, monkeypatch):
         by_dataset.add(resolved.run["identity"])
         assert resolved.record.run()["identity"] == resolved.run["identity"]
     assert len(by_dataset) == 3
-
-
-def test_run_is_completed_only_with_the_same_identity_and_rehearsal(order):
-    first, other = (resolve_plan(order(f"batch={batch}", "power_limit=100")) for batch in (8, 9))
-    assert not first.is_already_completed
-    first.open_record()
-    first.record.write_summary({"state": "completed"}, first.run["identity"])
-    assert (first.is_already_completed, other.is_already_completed) == (True, False)
-    for name in ("job.json", "summary.json"):
-        content = (first.record.folder / name).read_bytes()
-        (first.record.folder / name).write_text("{")  # damaged: it is measured again
-        assert not first.is_already_completed
-        (first.record.folder / name).write_bytes(content)
-    assert first.is_already_completed
-    first.run["rehearsal"] = []
-    assert not first.is_already_completed
-
-
-def test_only_sweeps_on_one_node_reuse_completed_runs(order, monkeypatch):
-    single, sweep = (resolve_plan(order(of_sweep=of_sweep)) for of_sweep in (False, True))
-    monkeypatch.setattr(plan.reuse, "find_completed", lambda *_: sweep.record)
-    several = replace(sweep, node=Node(nodes=2))
-    rehearsal = replace(sweep, run={**sweep.run, "rehearsal": ["device=nano"]})
-    assert [case.completed_elsewhere for case in (single, several, rehearsal)] == [None] * 3
-    assert sweep.completed_elsewhere == sweep.record
-    (sweep.record.folder.parent / ".again").touch()  # by sweep.again=true
-    assert sweep.completed_elsewhere is None
 
 
 def test_auto_workers_are_one_per_core_and_at_most_four_and_a_person_who_requests_more_is_warned(order, cores):

@@ -13,7 +13,7 @@ from epochmeter.console.tables import state_name
 from epochmeter.machine import slurm
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import recorded_status
-from epochmeter.run.finish import build_summary, note_links, remove_empty_folders
+from epochmeter.run.finish import build_summary, remove_empty_folders, set_links
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import LONG_TIMEOUT_S, destination_of, load_mlflow
@@ -38,17 +38,18 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
     record, log = Record(request.folder), SubmissionLog(request.folder.parent)
     entry = log[request.number]
     if entry.earlier:
-        return result.was_completed(record)
+        result.set_completed_earlier(record)
+        return result
     if has_started(record, entry):
         if recorded_status(record) is None:  # its node failed, or its process was killed
             kind, reason = FAILURES_BY_STATE.get(entry.state, ("killed", "its process ended without an error message"))
             result.set_failed(kind, f"{reason.format(**entry._asdict())} (Slurm job {entry.job}: {entry.state})")
             job, run = recorded_job(record.job()), record.run()
             record.write_summary(build_summary(record, job, run, result), run["identity"])
-        result.update_from_record(record)
+        result.set_from_record(record)
         publish(record, request.job.tracking.to_dict(), result)
     elif record.is_completed() and entry.state == "COMPLETED":  # its node has checked that it would measure the same
-        result.was_completed(record)
+        result.set_completed_earlier(record)
     else:
         result.set_failed(*not_started_error(entry, log.folder))
         remove_empty_folders(request)
@@ -64,7 +65,7 @@ def publish(record: Record, tracking: Mapping[str, Any], result: RunResult) -> N
     queue.enqueue(record, run["record_id"])
     if destination_of(tracking):
         load_mlflow(LONG_TIMEOUT_S)
-    note_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=result.state), result)
+    set_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=result.state), result)
 
 
 def not_started_error(entry: Submission, logs: Path) -> tuple[str, str]:

@@ -65,15 +65,18 @@ class Terminal(logging.Handler):
         """Print a logged warning, from any thread, above the progress line."""
         self.warn(with_severity(record.getMessage(), "warning: "))
 
-    def stage(self, what: str = "") -> None:
-        """Show a stage that may take long in an interactive terminal; without a text, end the running one."""
-        if self._stage:
-            self._stage.stop()
-        self._stage = None
-        if what and self.console.is_interactive and not self._of_script:
+    def stage(self, what: str) -> None:
+        """Show a stage that may take long, in place of an earlier one, in an interactive terminal."""
+        self.end_stage()
+        if self.console.is_interactive and not self._of_script:
             # Seldom refreshed, as the work may run on the same cores.
             self._stage = Status(what, console=self.console, refresh_per_second=1)
             self._stage.start()
+
+    def end_stage(self) -> None:
+        if self._stage:
+            self._stage.stop()
+        self._stage = None
 
     def info(self, text: str, style: str = "") -> None:
         """Print a text. A terminal wraps it at words, except lines with a link or a hint, which are copied."""
@@ -88,7 +91,7 @@ class Terminal(logging.Handler):
         self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
     ) -> None:
         """Print the first lines of a run: why it is a rehearsal, if it is, and when it will end, if that is known."""
-        self.stage()
+        self.end_stage()
         self._rehearsal(rehearsal)
         self.info(f"{name}  ->  {display_path(folder)}", style="bold")
         self.info(forecast, style="dim")
@@ -107,7 +110,7 @@ class Terminal(logging.Handler):
 
     def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         """Begin the progress line of a window, `epoch` or `val`; epochs count from 0."""
-        self.stage()
+        self.end_stage()
         if self._of_script:
             return
         if self._task is None:
@@ -138,7 +141,7 @@ class Terminal(logging.Handler):
         self._progress.update(self._task, completed=completed, steps=steps_text, loss=text, refresh=True)
 
     def window_closed(self) -> None:
-        self.stage()
+        self.end_stage()
         self._progress.stop()
 
     def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:

@@ -59,7 +59,7 @@ class RunResult:
         """Duration including setup and teardown; None if nothing was measured."""
         return None if self.end_monotonic_s is None else self.end_monotonic_s - self.start_monotonic_s
 
-    def update_from_record(self, record: Record) -> None:
+    def set_from_record(self, record: Record) -> None:
         """Copy the end of a run that another process measured from its record."""
         run, summary = record.run(), record.summary()
         failure = summary["failure"] or {"kind": None, "message": None}
@@ -67,11 +67,10 @@ class RunResult:
         self.metrics, self.notes = summary["metrics"], summary["notes"]
         self.rehearsal, self.no_energy = run["rehearsal"], no_energy_reason(run)
 
-    def was_completed(self, record: Record) -> RunResult:
-        """Mark the run as completed by an earlier command, without the notes of that command."""
-        self.update_from_record(record)
+    def set_completed_earlier(self, record: Record) -> None:
+        """Copy the end of a run that an earlier command completed, without the notes of that command."""
+        self.set_from_record(record)
         self.earlier, self.notes = True, []
-        return self
 
     def set_stopped(self, stop: BaseException) -> None:
         """Mark the run as killed, unless its record is complete already, as during publishing."""

@@ -173,11 +173,11 @@ class EventLoop:
             self._save()
             self._tracker.flush()
             self._published_s = time.monotonic()
-        self._worker.reply(self._recorded(line, window.notes))
+        self._worker.reply(self._recorded_reply(line, window.notes))
         if not measured.is_awaited:
             self._save()
 
-    def _recorded(self, line: Mapping[str, Any], notes: Sequence[str]) -> protocol.Recorded:
+    def _recorded_reply(self, line: Mapping[str, Any], notes: Sequence[str]) -> protocol.Recorded:
         reasons = [self._plan.run["energy"]["reason"], *(note for note in notes if "energy" in note)]
         no_energy = " ".join(filter(None, reasons)) or "the window has no energy"
         has_energy = f"{line['window']}/energy_j" in line["metrics"]
@@ -199,7 +199,7 @@ class EventLoop:
         is_epoch, is_traced, self._is_traced = line["window"] == "epoch", self._is_traced, False
         if is_traced or (starts and is_epoch and line["epoch"] - starts[-1] < self._plan.job.warmup_epochs):
             return {"warmup": True}
-        return self._probing.measured(line) if self._probing else {}
+        return self._probing.record_window(line) if self._probing else {}
 
     def _save(self) -> None:
         if self._unsaved is None:

@@ -1,14 +1,7 @@
 """One run, from its request to its result.
 
-make the plan: detect, compose, preflight, claim, settings (resolve.py)
-skip the run if it is completed, or refer to a completed run of another sweep
-lock the devices, restore settings that a killed run left changed, open the record
-prepare the dataset, let the device cool down
-change the device settings, open the instruments, measure the idle power
-start the training process; for each window: prepare the page cache, read all counters, let it run,
-    read all counters again, record, publish (event_loop.py)
-record the profiler's trace, measure the idle power again, train a few steps under Nsight, restore the settings
-write the summary, publish and print the results, however the run ended (finish.py)
+`run_unless_completed` makes the plan and claims the devices, `run_first_node` prepares them, trains, and traces. The
+steps of each window are in event_loop.py, those of the end, whatever ended the run, in finish.py.
 """
 
 import os
@@ -17,23 +10,20 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from epochmeter.config.installation import display_path
 from epochmeter.config.job import ROOT, RunRequest
 from epochmeter.config.script import is_program
-from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.machine import device_lock
-from epochmeter.machine.host import git_commit
 from epochmeter.machine.signals import prefer_stop
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import SavedSetting
-from epochmeter.results.reuse import measured_commit, write_reference
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import read_points
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
+from epochmeter.run.completed import take_completed
 from epochmeter.run.event_loop import EventLoop, run_secondary_event_loop
 from epochmeter.run.finish import finalizing, remove_empty_folders
 from epochmeter.run.instruments import (
@@ -57,58 +47,45 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
 
     `earlier` are the results of the sweep's runs so far.
     """
-    points = read_points(request.folder.parent)
     result = RunResult(
         request.number, request.overrides, request.of_sweep, request.folder, start_monotonic_s=time.monotonic()
     )
     try:
         with prefer_stop():
-            terminal.stage("Checking the machine and the dataset")
-            unrestored = restore_after_kill(open_restore_journal(request), terminal.warn)
-            plan = resolve_plan(request)
-            terminal.stage()
-            name = points.label(request.number) or plan.run["name"]
-            if is_measured_already(plan, result, name, terminal):
-                return result
-            if not is_program(plan.job.measure.command):
-                launch.check_interpreter(plan.job.device.python)
-            result.rehearsal = plan.run["rehearsal"]
-            eta = points.forecast(request.number, earlier)
-            terminal.run_started(name, plan.record.folder, result.rehearsal, plan_warnings(plan), eta)
-            with claimed_devices(plan, unrestored, result, terminal):
-                result.notes += plan.open_record()
-                run_node = run_first_node if plan.node.is_first else run_other_node
-                run_node(plan, result, terminal)
-                result.end_monotonic_s = time.monotonic()
+            run_unless_completed(request, result, terminal, earlier)
     except (ValueError, RuntimeError, OSError) as error:
         result.set_failed("job", str(error))
         terminal.refused(result)
     except (KeyboardInterrupt, SystemExit) as stop:
-        terminal.stage()
+        terminal.end_stage()
         result.set_stopped(stop)
         terminal.failed(result)
     remove_empty_folders(request)
     return result
 
 
-def is_measured_already(plan: Plan, result: RunResult, name: str, terminal: Terminal) -> bool:
-    """Take the result from a completed run, this one or one that another command measured; False without any."""
-    if (plan.request.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
-        if plan.node.nodes > 1:
-            hint = "omit `sweep.resume=true` to measure it again; `srun --kill-on-bad-exit` ends all nodes together"
-            raise ValueError(f"{plan.record.folder} is completed, and other nodes measure it again\n  hint: {hint}")
-        if not plan.request.of_sweep:  # whose table lists it
-            text = f"Already completed: {display_path(plan.record.folder)}"
-            terminal.info(f"{text}\n  hint: to measure it again add `sweep.again=true`")
-        result.was_completed(plan.record)
-        return True
-    completed = plan.completed_elsewhere
-    if completed:
-        write_reference(plan.record.folder, completed, redact_tree(result.overrides))
-        result.reused = completed.folder
-        terminal.reused(name, completed.folder, measured_commit(completed), git_commit(ROOT))
-        result.was_completed(completed)
-    return completed is not None
+def run_unless_completed(
+    request: RunRequest, result: RunResult, terminal: Terminal, earlier: Sequence[RunResult]
+) -> None:
+    """Make the plan, and measure the run on locked devices unless a completed run serves the request."""
+    terminal.stage("Checking the machine and the dataset")
+    unrestored = restore_after_kill(open_restore_journal(request), terminal.warn)
+    plan = resolve_plan(request)
+    terminal.end_stage()
+    points = read_points(request.folder.parent)
+    name = points.label(request.number) or plan.run["name"]
+    if take_completed(plan, name, result, terminal):
+        return
+    if not is_program(plan.job.measure.command):
+        launch.check_interpreter(plan.job.device.python)
+    result.rehearsal = plan.run["rehearsal"]
+    eta = points.forecast(request.number, earlier)
+    terminal.run_started(name, plan.record.folder, result.rehearsal, plan_warnings(plan), eta)
+    with claimed_devices(plan, unrestored, result, terminal):
+        result.notes += plan.open_record()
+        run_node = run_first_node if plan.node.is_first else run_other_node
+        run_node(plan, result, terminal)
+        result.end_monotonic_s = time.monotonic()
 
 
 @contextmanager
@@ -175,7 +152,7 @@ def prepared_device(
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
     plan.describe(dataset=prepare_dataset(job.dataset, job.storage, ROOT, terminal.info))
-    terminal.stage()
+    terminal.end_stage()
     check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
     cool_down(plan, result, terminal)
     terminal.stage("Preparing the device and its meter")
@@ -183,7 +160,7 @@ def prepared_device(
         AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as settings,
         open_instruments(plan, terminal) as instruments,
     ):
-        plan.applied(settings.applied)
+        plan.record_settings(settings.applied)
         for key, setting in plan.run["applied"].items():
             terminal.info(f"{key} set to {setting} (restored after the run)")
         plan.describe(energy=instruments.meter.energy, storage=instruments.data_source.metadata)
@@ -198,6 +175,7 @@ def start_training(plan: Plan, result: RunResult) -> AbstractContextManager[Work
     """Start the training process, or this node's ranks of it."""
     if plan.job.measure.command:
         return running_script(plan, result)
+    job, folder, limit_s = plan.job, plan.record.folder, plan.job.sweep.timeout_s
     # Only the first rank reports progress, so the other nodes' ranks are silent while a window is open.
-    limits_s = plan.job.sweep.timeout_s, plan.job.sweep.hung_after_s if plan.node.is_first else None
-    return launch.launched(plan.record.folder, plan.job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)
+    silence_s = job.sweep.hung_after_s if plan.node.is_first else None
+    return launch.launched(folder, job.device.python, plan.gpus, plan.ranks, plan.node, limit_s, silence_s)

@@ -57,14 +57,14 @@ def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Termin
         result.stop = KeyboardInterrupt() if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
     terminal.stage("Publishing to MLflow")
     try:
-        note_links(tracker.close(ended=result.state), result)
+        set_links(tracker.close(ended=result.state), result)
     except (KeyboardInterrupt, SystemExit) as stop:
         result.publish_error = (
             "warning: stopped while publishing to MLflow; the record is complete\n"
             f"  hint: the next command publishes the rest, or: python src/publish.py {plan.record.folder}"
         )
         result.stop = result.stop or stop
-    terminal.stage()
+    terminal.end_stage()
     terminal.run_finished(plan.record.windows(), plan.job, result)
 
 
@@ -156,7 +156,7 @@ def dedupe_notes(notes: Sequence[str]) -> list[str]:
     return [first + (f" ({len(more)} more)" if more else "") for first, *more in group_notes(notes)]
 
 
-def note_links(published: Published | str | None, result: RunResult) -> None:
+def set_links(published: Published | str | None, result: RunResult) -> None:
     """Set the addresses of a published run in its result, or why it was not published."""
     if isinstance(published, str):
         result.publish_error = published

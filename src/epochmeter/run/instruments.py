@@ -164,7 +164,7 @@ def write_gauges(gauges: Gauges, record: Record, *, durably: bool = True) -> Non
 
 def measure_idle_w(meter: Meter, seconds: float, result: RunResult, terminal: Terminal) -> float | None:
     """Return the mean power while nothing trains, in watts; None if it is not measured."""
-    terminal.stage()
+    terminal.end_stage()
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
         terminal.info(f"Measuring idle power for {seconds:g} s.", style="dim")
     used = measure_idle(meter, seconds)

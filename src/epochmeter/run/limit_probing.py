@@ -58,12 +58,12 @@ class LimitProbing:
         self._devices = max(1, len(self._knob.devices))  # each has the limit; the energy is that of all
         self._limit = self._default
         self._begin: tuple[Reading, int] | None = None
-        self._following: int | None = None
+        self._next_limit: int | None = None
         self._searches: list[Mapping[str, object]] = [*plan.run.get("power_limit_search", [])]  # also of resumed runs
         self._shortest_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
         self._read_after_s = self._shortest_s  # duration at which a probe within a window is read
         self._change_s = 0.0
-        self._check()
+        self._refuse_impossible()
         self._start_search(None)
 
     def open_window(self, opened: WindowOpening, reading: Reading) -> None:
@@ -78,7 +78,7 @@ class LimitProbing:
 
     def progress(self, steps: int) -> None:
         """Begin or end a probe, if it is time; call it when a step has just ended."""
-        if not self._search or not self._is_training or self._following is not None:
+        if not self._search or not self._is_training or self._next_limit is not None:
             return
         if self._begin is None:
             if self._is_settled(time.monotonic_ns()):
@@ -104,13 +104,13 @@ class LimitProbing:
             self._pieces = self._probe_until(reading, closed.steps)
             if self._is_complete(self._pieces):
                 self._finish_probe(self._pieces)
-        elif self._search and self._following is not None:
-            self._set(self._following)
+        elif self._search and self._next_limit is not None:
+            self._apply(self._next_limit)
         self._begin = None
         if closed.window == "epoch":
             self._keep_last_epoch(closed.epoch + 1)
 
-    def measured(self, window: Mapping[str, Any]) -> dict[str, bool]:
+    def record_window(self, window: Mapping[str, Any]) -> dict[str, bool]:
         """Return the mark of an epoch in which limits were probed; search again if a measured one has shifted.
 
         Before and after the last epoch, which keeps the chosen limit, there is no further search.
@@ -139,7 +139,7 @@ class LimitProbing:
         if self._search and self._epochs == next_epoch + 1 > 1:
             self._choose("the search ended before the last epoch")
 
-    def _check(self) -> None:
+    def _refuse_impossible(self) -> None:
         """Refuse a search that is not possible; RuntimeError."""
         if self._plan.node.nodes > 1:
             raise RuntimeError("power_limit=auto needs one node\n  hint: run it on one node, then set the chosen limit")
@@ -165,11 +165,11 @@ class LimitProbing:
         self._probes: list[tuple[str, Measured]] = []
         self._epochs_step_s: list[float] = []
         self._is_training = self._is_probing_epoch = False
-        self._set(self._default)
+        self._apply(self._default)
 
-    def _set(self, limit: int) -> None:
+    def _apply(self, limit: int) -> None:
         """Apply a limit, and begin a new probe."""
-        self._pieces, self._begin, self._following = Measured(), None, None
+        self._pieces, self._begin, self._next_limit = Measured(), None, None
         before_ns = time.monotonic_ns()
         if limit != self._limit:
             self._settings.change(self._knob, self._targets[limit].setting)
@@ -217,11 +217,11 @@ class LimitProbing:
         self._pieces, self._begin = Measured(), None
         search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps / self._devices))
         self._probes.append((self._targets[self._limit].setting, probe))
-        self._following = search.next_limit()
-        if self._following is None:
+        self._next_limit = search.next_limit()
+        if self._next_limit is None:
             self._choose()
         elif not is_near_end:
-            self._set(self._following)
+            self._apply(self._next_limit)
 
     def _choose(self, reason: str = "", *, is_applied: bool = True) -> None:
         """Apply the best limit so far, and record the search; `reason`: why it ended early."""
@@ -235,9 +235,9 @@ class LimitProbing:
         choice = search.choice()
         target = self._targets[choice.limit]
         if is_applied:
-            self._set(choice.limit)
+            self._apply(choice.limit)
             self._plan.targets["power_limit"] = self._knob, target
-            self._plan.applied(self._settings.applied)
+            self._plan.record_settings(self._settings.applied)
         energy = {"probing_j": math.fsum(probe.energy_j for _, probe in self._probes)} if self._has_energy else {}
         self._describe(
             {

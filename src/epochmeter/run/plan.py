@@ -6,7 +6,6 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,13 +17,11 @@ from epochmeter.machine import host
 from epochmeter.machine.gpus import Gpu, meter_id
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.results import reuse
 from epochmeter.results.summary import collect_flags
 from epochmeter.run.nodes import Node
 from epochmeter.run.preflight import trains_on_gpu
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import CHECKPOINT, TIME_SERIES, Record
-from epochmeter.sweep.sweep_folder import reuses_none
 from epochmeter.tracking import queue
 
 KEPT_ON_RESUME = ("record_id", "started", "clock", "power_limit_search")
@@ -61,22 +58,6 @@ class Plan:
         """The number of processes that torchrun starts on this node; None: one process trains, without torchrun."""
         strategy = self.job.strategy
         return strategy.ranks if strategy.launcher == "torchrun" else None
-
-    @property
-    def is_already_completed(self) -> bool:
-        """Whether the run is completed, and was a rehearsal for the same reasons, if any; not if it is damaged."""
-        with suppress(*reuse.READ_ERRORS):
-            is_same = self.record.is_completed(self.run["identity"])
-            return is_same and bool(self.record.run()["rehearsal"] == self.run["rehearsal"] and self.record.summary())
-        return False
-
-    @property
-    def completed_elsewhere(self) -> Record | None:
-        """A completed run of the same identity that another command measured; None if there is none to reuse."""
-        folder = self.record.folder
-        if not self.request.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or reuses_none(folder.parent):
-            return None
-        return reuse.find_completed(folder, self.run["identity"])
 
     def open_record(self) -> list[str]:
         """Resume from the checkpoint of an earlier attempt, or archive that attempt; return notes on the resumption."""
@@ -120,7 +101,7 @@ class Plan:
             keys = {key: keys[key] for key in (*SCRIPT_KEYS, *of_data)}
         self.record.describe(redact_tree(keys), redact_tree(self.run))
 
-    def applied(self, settings: Mapping[str, str]) -> None:
+    def record_settings(self, settings: Mapping[str, str]) -> None:
         """Record the values of the applied device settings, by their names, and the machine's state with them."""
         applied = {key: settings[knob.name] for key, (knob, _) in self.targets.items()}
         if limit := applied.get("power_limit"):

@@ -136,7 +136,7 @@ class WorkerProcess:
             for connection, message in self._receive(readable, connections):
                 if isinstance(message, Finished) and connection is self._first:
                     return
-                if not self._is_of_process(message, connection):
+                if not self._handle_process_message(message, connection):
                     yield message
 
     def _receive(
@@ -166,7 +166,7 @@ class WorkerProcess:
             connections = list(self._connections)
             while ready := select.select(connections, [], [], 0)[0]:  # an error that was sent but not read yet
                 for connection, message in self._receive(ready, connections):
-                    self._is_of_process(message, connection)
+                    self._handle_process_message(message, connection)
         except subprocess.TimeoutExpired:
             text = f"the training process closed its connection but did not end\n  hint: see its log, {self._log}"
             return self._peer_failure or WorkerError("killed", text)
@@ -210,8 +210,8 @@ class WorkerProcess:
         text = f"the training process made no progress for sweep.hung_after_s={self._silence_s:g} and was stopped"
         return WorkerError("hung", f"{text}\n  hint: see where it hung in its log, {self._log}")
 
-    def _is_of_process(self, message: Message, connection: Connection) -> bool:
-        """Handle a message about the start or end of a process, if it is one; WorkerError if it reports a failure."""
+    def _handle_process_message(self, message: Message, connection: Connection) -> bool:
+        """Handle a message on the start or end of a process; False for another one, WorkerError for a failure."""
         match message:
             case Joined():
                 self._first = connection if message.sends_requests else self._first
