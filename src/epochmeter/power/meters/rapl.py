@@ -28,7 +28,7 @@ RESET_UJ = 10**15  # by which a counter that was reset runs backwards: more than
 MAX_READ_S = 0.001  # longest duration of a reading; a longer one means that the thread was interrupted
 MAX_TRIES = 3
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-ESTIMATE_HINT = "For an estimate, add the CPU's rated power in watts: meter=estimate meter.tdp_w=65"
+ESTIMATE_HINT = "For an estimate, add the CPU's rated power in watts: `meter=estimate meter.tdp_w=65`"
 
 
 def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02) -> Meter:
@@ -153,8 +153,8 @@ def find_zones(powercap: Path) -> dict[str, Zone]:
     zones = {name: zone for name, zone in zones.items() if zone.read() > 0}
     if all(map(is_dram, zones)):
         raise RuntimeError(
-            f"No RAPL energy counter below {powercap}. Physical x86 machines have one (sudo modprobe intel_rapl_msr), "
-            "virtual machines and ARM boards do not."
+            f"No RAPL energy counter below {powercap}: virtual machines and ARM boards have none. "
+            "On a physical x86 machine: `sudo modprobe intel_rapl_msr`."
         )
     return zones
 
