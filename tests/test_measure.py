@@ -12,6 +12,7 @@ from project import ENVIRONMENT, put
 
 from epochmeter.commands import measure
 from epochmeter.config.errors import InputError
+from epochmeter.run.script import NO_PASS, NO_TORCH
 
 HEADER = """
 import contextlib, os, signal, sys, threading, time
@@ -103,11 +104,14 @@ def test_script_has_the_same_output_losses_weights_and_exit_code_as_without(proj
     assert record.job()["measure"]["command"] == command
 
 
-def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project):
-    (project.root / "other.py").write_text("print('no training')")
+@pytest.mark.parametrize(
+    ("imported", "reason"), [("os", NO_TORCH), pytest.param("torch", NO_PASS, marks=pytest.mark.system)]
+)
+def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project, imported, reason):
+    (project.root / "other.py").write_text(f"import {imported}; print('no training')")
     done = project.run("measure", *keys(project), "other.py")
     assert (done.returncode, done.stdout) == (0, "no training\n")
-    assert "error: no epoch of training was measured: no pass over a torch DataLoader was seen" in done.stderr
+    assert f"error: no epoch of training was measured: {reason}" in done.stderr
     assert "unknown for a script" not in done.stderr
 
 

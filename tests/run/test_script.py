@@ -167,7 +167,7 @@ def test_run_fails_if_other_gpus_are_metered_than_those_of_the_ranks(ranks):
 
     def check(*gpus):
         plan = SimpleNamespace(record=Mock(), gpus=gpus, job=job_of())
-        check_trained(ranks.controller, plan)
+        check_trained(ranks.controller, plan, script.NO_PASS)
 
     check("GPU-aa", "GPU-bb")
     with pytest.raises(RuntimeError, match="GPU-bb trained, but GPU-aa is metered"):

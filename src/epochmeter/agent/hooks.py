@@ -64,6 +64,10 @@ def install():
     """Install the hooks of an agent for this process; on failure, report the reason and leave torch unchanged."""
     global agent
     arguments = json.loads(os.environ["EPOCHMETER_AGENT"])
+    with contextlib.suppress(OSError):
+        from epochmeter.shared.protocol import IMPORTED
+
+        open(arguments["socket"] + IMPORTED, "w").close()
     try:
         from epochmeter.agent.agent import Agent
     except ImportError as error:

@@ -36,6 +36,7 @@ from epochmeter.shared.record import TRACE
 from epochmeter.shared.units import NANOSECOND
 
 AGENT_PATH = PACKAGE / "agent/path"
+NO_TORCH = "no process of the script imported torch (with Python -I, -E or -S, no process is measured)"
 NO_PASS = "no pass over a torch DataLoader was seen"
 LOST = "the connection to {} was lost: its training after the last recorded epoch is not measured"
 ANOTHER_PROCESS = "another process of the script trained too, and was not measured"
@@ -238,7 +239,8 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[ScriptProcess]:
             result.notes += worker.remarks
             if plan.record.windows():
                 result.notes.append(UNKNOWN.format("" if plan.job.measure.data else NO_FILES))
-        check_trained(worker, plan)
+        has_torch = os.path.exists(agent["socket"] + protocol.IMPORTED) or ATTACHED in os.environ
+        check_trained(worker, plan, NO_PASS if has_torch else NO_TORCH)
 
 
 def start_script(
@@ -266,10 +268,13 @@ def start_script(
     return ScriptProcess(process, listener)
 
 
-def check_trained(worker: ScriptProcess, plan: Plan) -> None:
-    """Raise RuntimeError if nothing of a script was measured, or not all of its GPUs, with the reason."""
+def check_trained(worker: ScriptProcess, plan: Plan, unseen: str) -> None:
+    """Raise RuntimeError if nothing of a script was measured, or not all of its GPUs.
+
+    `unseen` is the reason if no process of the script gave one.
+    """
     if not plan.record.windows():
-        raise RuntimeError(NO_EPOCH.format("; ".join(worker.remarks) or NO_PASS))
+        raise RuntimeError(NO_EPOCH.format("; ".join(worker.remarks) or unseen))
     for uuid in sorted(worker.gpus):
         if plan.gpus and not any(matches_uuid(uuid, gpu) for gpu in plan.gpus):
             raise RuntimeError(NOT_METERED.format(f"GPU-{uuid}", ",".join(plan.gpus)))

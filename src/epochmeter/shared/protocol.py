@@ -27,6 +27,8 @@ get no reply: the first rank sends them if no counters are read at the borders o
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
+IMPORTED = ".torch"  # suffix of an empty file next to the socket: a process of the script has imported torch
+
 
 class Joined(NamedTuple):
     rank: Optional[int]  # None: torchrun
