@@ -148,6 +148,20 @@ def test_early_break_and_accumulated_gradients_end_their_epoch_with_their_steps(
     assert len(script.agent.recorder._record.steps()) == 4 * (3 + 8)
 
 
+def test_passes_that_end_early_after_a_complete_one_are_partial_epochs_but_no_evaluations(script, loader):
+    held_out = DataLoader(DATA, batch_size=4)
+    for steps in (None, 3, None):
+        script.train(loader, steps)
+        batches = script.batches(held_out)
+        script.model(next(batches)[0])
+        del batches
+        script.evaluate(held_out)
+    counts = [(8, None), (4, None), (3, 3), (4, None), (8, None), (4, None)]
+    closed = [message for message in script.connection.of(WindowClosed) if message.window]
+    assert [window[2] for window in script.windows] == [count for count, _ in counts]
+    assert [message.steps for message in closed] == [partial for _, partial in counts]
+
+
 def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script):
     script.agent.expect_epochs(2)
     script.train(DataLoader(Endless(), batch_size=2), steps=12)
@@ -196,6 +210,19 @@ def test_passes_in_a_loader_that_is_an_endless_iterator_are_epochs(script, is_re
     assert script.windows == [("epoch", 0, STEPS), ("epoch", 1, STEPS)]
 
 
+def test_endless_pass_of_a_subclass_with_a_length_has_epochs_of_its_length(script):
+    class Restarting(DataLoader):
+        def __iter__(self):
+            while True:
+                yield from super().__iter__()
+
+    script.batches, restore = iter, hooks.hook_loaders(script.agent)
+    script.train(Restarting(DATA, 2), steps=3 * STEPS)
+    restore()
+    assert script.windows == [("epoch", 0, STEPS + 1), ("epoch", 1, STEPS), ("epoch", 2, STEPS - 1)]
+    assert [message.steps for message in script.connection.of(WindowClosed)] == [None, None, STEPS - 1]
+
+
 @pytest.mark.parametrize("steps", [None, 2])
 def test_pass_over_a_loader_without_length_that_ends_early_is_an_epoch(script, steps):
     class Short(IterableDataset):
@@ -240,6 +267,17 @@ def test_backward_passes_are_the_steps_of_a_script_without_an_optimizer(script, 
         script.evaluate(loader)
     assert script.windows == [("epoch", 0, 8), ("val", 0, 8), ("epoch", 1, 8), ("val", 1, 8)]
     assert "learning_rate" not in script.connection.parts[0]
+
+
+def test_passes_with_backward_passes_are_epochs_if_an_optimizer_step_takes_longer_than_an_epoch(script, loader):
+    steps = itertools.count(1)
+    for _ in range(5):
+        for inputs, _ in script.batches(loader):
+            script.model(inputs).sum().backward()
+            if next(steps) % (2 * STEPS + 1) == 0:
+                script.optimizer.step()
+        script.evaluate(loader)
+    assert script.windows == [(name, number, 8) for number in range(5) for name in ("epoch", "val")]
 
 
 @pytest.mark.parametrize(("every", "unit"), [(0, "backward passes"), (1, "optimizer steps"), (3, "optimizer steps")])
@@ -337,11 +375,13 @@ def test_pass_that_a_thread_reads_ahead_is_discarded_and_later_steps_are_counted
     assert script.connection.parts[-1].keys() == {"learning_rate", "e2e_s", "steps", "clock_residual_s"}
 
 
-def test_steps_of_a_thread_that_trains_while_the_loop_waits_belong_to_the_pass(script, loader):
-    for _ in script.batches(loader):
+@pytest.mark.parametrize("every", [1, 3])
+def test_steps_of_a_thread_that_trains_while_the_loop_waits_belong_to_the_pass(script, loader, every):
+    for number, _ in enumerate(script.batches(loader), 1):
         thread = threading.Thread(target=script.optimizer.step)
-        thread.start()
-        thread.join()
+        if number % every == 0 or number == STEPS:
+            thread.start()
+            thread.join()
     assert script.windows == [("epoch", 0, 8)]
 
 
@@ -422,6 +462,17 @@ def test_training_ends_a_pass_over_the_same_loader_that_was_left_without_trainin
     script.evaluate(loader)
     assert script.windows[:2] == [("epoch", 0, 7), ("epoch", 1, 8)], "without the first batch, as a pass was held"
     assert script.windows[-1] == ("val", 1, 8)
+
+
+def test_training_ends_a_pass_over_another_loader_that_was_left_without_training(script, loader):
+    held_out = DataLoader(DATA, batch_size=4)
+    held = script.batches(held_out)
+    script.model(next(held)[0])
+    for _ in range(2):
+        script.train(loader)
+        script.evaluate(held_out)
+    assert script.windows == [("epoch", 0, 7), ("val", 0, 4), ("epoch", 1, 8), ("val", 1, 4)]
+    assert len(list(held)) == 3
 
 
 def test_iterator_of_a_complete_pass_ends_also_after_an_evaluation(script, loader):
@@ -558,7 +609,7 @@ class Handler:
 @pytest.mark.parametrize("interrupted_in", ["agent._open", "agent.recorder.clock._mark_at"])
 @pytest.mark.parametrize("handle", [handle, Handler(), Handler().method, functools.partial(Handler())])
 def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, monkeypatch, interrupted_in, handle):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **properties):
         signal.raise_signal(signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, handle)

@@ -53,9 +53,10 @@ class Agent:
             return make_iterator(loader)
         window = self.guarded(self._begin_pass, loader, name, is_explicit)
         if window is None:
-            outer = self.window
-            is_same_loader = outer is not None and outer.loader() is loader and outer.name == name
-            return InnerIterator(self, make_iterator(loader), outer if is_same_loader else None)
+            outer, properties = self.window, None
+            if outer is not None and outer.may_be_left(loader, name):
+                properties = self.guarded(self._pass_properties, loader, name, is_explicit)
+            return InnerIterator(self, make_iterator(loader), outer, properties)
         called_ns = perf_counter_ns()
         try:
             self.is_fetching = True
@@ -85,7 +86,7 @@ class Agent:
         if self.window is not None and not self.window.has_trained_last():
             return None
         self.close()
-        return self._open(0, name=name)
+        return self._open(name=name)
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
         try:
@@ -99,7 +100,7 @@ class Agent:
                 return
             window.training_steps += 1
             window.learning_rate = optimizer.param_groups[0].get("lr")
-            if threading.get_ident() != self.thread and window.batches > window.training_steps:
+            if threading.get_ident() != self.thread and window.is_read_ahead():
                 self._discard_read_ahead()
             elif window.batches == window.length:  # the script may have done the last step of a pass
                 if window.is_exhausted:
@@ -112,12 +113,14 @@ class Agent:
 
     def backward_ended(self):
         """Note a backward pass: a training step of a script that changes its weights without an optimizer of torch."""
-        if self._has_optimizer or not self.is_ready():
+        if not self.is_ready():
             return
         self._has_backward = True
-        if self.counts_steps and self._is_outside_passes():
+        if self.counts_steps and not self._has_optimizer and self._is_outside_passes():
             self.guarded(self._next_step)
-        if self.window is not None:
+        if self.window is not None and self._has_optimizer:
+            self.window.has_backward = True
+        elif self.window is not None:
             self.window.training_steps += 1
 
     def trace_step(self, window):
@@ -133,8 +136,9 @@ class Agent:
 
     def end_pass(self, window):
         """Close a window at the loader's end, or later if batches were fetched ahead."""
+        window.length = window.batches
         if window.training_steps and self._kinds.is_fetched_ahead(window):
-            window.is_exhausted, window.length = True, window.batches
+            window.is_exhausted = True
         else:
             self.close(window)
 
@@ -148,19 +152,25 @@ class Agent:
             self.recorder.clock.end_step()
         return step
 
+    def begin_part(self, loader):
+        """Note that a pass of a subclass begins a pass of its base class: after its last batch, an epoch is over."""
+        window = self.window
+        if window is not None and window.batches == window.length and window.loader() is loader:
+            window.limit = window.batches + 1  # with the batch that is being fetched
+
     def renew(self, window):
         """Close a window within a pass, and return the next one; None if the agent is off."""
         self.close(window)
         self.expect_epochs(None)  # an epoch of the script has several windows
-        return self.guarded(self._open, window.limit, window.loader, window.limit, is_partial=True)
+        limit = window.length or window.limit
+        return self.guarded(self._open, loader=window.loader, limit=limit, is_partial=True)
 
-    def replace_pass(self, outer, trained):
+    def replace_pass(self, outer, trained, properties):
         """Close `outer`, which the script left after `trained` training steps; return the window of a new pass."""
         if outer is self.window:
             outer.training_steps = trained
             self.close(outer)
-        steps = outer.limit or outer.length or 0
-        return self.guarded(self._open, steps, outer.loader, outer.limit, outer.length, outer.name, outer.is_explicit)
+        return self.guarded(self._open, **properties)
 
     def end(self, error=None):
         """Close the last window at the script's end, unless an exception ended it, and measure no more."""
@@ -239,12 +249,18 @@ class Agent:
                     self.recorder.clock.end_step()
                 return None
             self._close()  # the script requests no more batches of this pass, and still holds its iterator
+        return self._open(**self._pass_properties(loader, name, is_explicit))
+
+    def _pass_properties(self, loader, name, is_explicit):
+        """Return arguments of `OpenWindow` for a pass over a loader."""
         try:
             length = len(loader)
         except (TypeError, NotImplementedError):
             length = None
         limit = None if is_explicit or length is not None else self._steps_per_window
-        return self._open(limit or length or 0, weak_getter(loader), limit, length, name, is_explicit)
+        return {
+            "loader": weak_getter(loader), "limit": limit, "length": length, "name": name, "is_explicit": is_explicit,
+        }  # fmt: skip
 
     def _next_step(self):
         """Begin a step outside passes, which ends with the next training step."""
@@ -252,8 +268,7 @@ class Agent:
         if window is None or window.batches == window.limit:
             if window is not None:
                 self._close()
-            limit = self._steps_per_window
-            window = self._open(limit, limit=limit, name="epoch", is_counted=True, is_partial=True)
+            window = self._open(limit=self._steps_per_window, name="epoch", is_counted=True, is_partial=True)
         if self.trace is not None:
             self.trace_step(window)
         self.recorder.clock.fetch(NO_BATCHES)
@@ -275,12 +290,12 @@ class Agent:
             self.window.name = ""
             self.close()
 
-    def _open(self, steps, *properties, **named):
+    def _open(self, **properties):
         if self.recorder.connection is None:
             self._connect()
-        window = OpenWindow(used_device(), *properties, **named)
+        window = OpenWindow(used_device(), **properties)
         self._kinds.watch(window)
-        self.recorder.open(window, steps)
+        self.recorder.open(window)
         self.window = window
         return window
 
@@ -307,12 +322,12 @@ class Agent:
             self._report_trace(self.trace.close())
         self.recorder.clock.close()
         self._kinds.unwatch()
-        if self._has_optimizer:
-            self.remove_backward_hook()
         self._is_read_ahead = self._is_read_ahead or bool(window.flaw)
         if window.training_steps and not window.flaw and not window.is_counted:
             self.counts_steps = False
         is_first = not self.recorder.epochs
+        if is_first and self._has_optimizer:  # else an epoch may have backward passes only
+            self.remove_backward_hook()
         # If the script initialized a GPU later, the timestamps of the first steps are from another device.
         reason = window.flaw or (LATE_DEVICE if window.device != used_device() else "")
         name = None if reason else self._kinds.name(window, is_first, self._has_optimizer)

@@ -11,7 +11,7 @@ register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of 
                                    of each class is wrapped when its first optimizer is made
 torch.autograd.backward            before the script's first optimizer step, a backward pass is a training step: some
                                    scripts change their weights without an optimizer of torch. The wrapper is removed
-                                   after the first epoch with an optimizer step
+                                   after the first epoch, unless that had no optimizer step (long accumulation)
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module. In scripts that use
                                    `torch.compile`, which would compile the hook, a pass without steps is an
@@ -112,6 +112,8 @@ def hook_loaders(agent):
             # By import, as cloudpickle copies the variables of a function, and an agent cannot be copied.
             from epochmeter.agent.hooks import loader_agent
 
+            if is_part and loader_agent:
+                loader_agent.begin_part(loader)
             return iterate(loader) if is_part or not loader_agent else loader_agent.iterate(loader, iterate)
 
         measured.add(measured_iterate)

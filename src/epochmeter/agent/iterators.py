@@ -25,31 +25,15 @@ class Wrapper:
         return getattr(self._wrapped, name)
 
 
-class LoaderIterator(Wrapper):
-    """Iterator over a loader, around the loader's own iterator."""
+class MeasuredIterator(Wrapper):
+    """Iterator over a loader, around the loader's own iterator, that times its batches."""
 
-    def __init__(self, agent, iterator):
+    def __init__(self, agent, window, iterator):
         super().__init__(iterator)
-        self._agent = agent
+        self._agent, self._window, self._clock = agent, window, agent.recorder.clock
 
     def __iter__(self):
         return self
-
-    def _fetch(self):
-        """Return the next batch, unmeasured."""
-        was_fetching, self._agent.is_fetching = self._agent.is_fetching, True
-        try:
-            return next(self._wrapped)
-        finally:
-            self._agent.is_fetching = was_fetching
-
-
-class MeasuredIterator(LoaderIterator):
-    """Iterator over a loader that times its batches."""
-
-    def __init__(self, agent, window, iterator):
-        super().__init__(agent, iterator)
-        self._window, self._clock = window, agent.recorder.clock
 
     def __next__(self):
         # Runs in every step with cold CPU caches, like `Agent.optimizer_stepped`: a call takes about a microsecond.
@@ -98,6 +82,14 @@ class MeasuredIterator(LoaderIterator):
         self._window = None
         return self._fetch()
 
+    def _fetch(self):
+        """Return the next batch, unmeasured."""
+        was_fetching, self._agent.is_fetching = self._agent.is_fetching, True
+        try:
+            return next(self._wrapped)
+        finally:
+            self._agent.is_fetching = was_fetching
+
     def _end(self, error):
         """End the measured pass at the loader's end; after another error, the script may request the next batch."""
         self._clock.is_fetching = False
@@ -124,28 +116,29 @@ class MeasuredIterator(LoaderIterator):
 class InnerIterator(MeasuredIterator):
     """Iterator over a loader within a pass over another one, which it notifies of requests.
 
-    `outer` is the window of an earlier pass over the same loader, else None. It is replaced by a window of this pass if
-    the earlier pass has ended, or if the script has trained on a batch of this pass and requests the next batch.
+    The script may have left the earlier pass, whose window is `outer`. Then `properties` are those of a window of this
+    pass, else None. It replaces `outer` if the earlier pass has ended, or if the script has trained on a batch of this
+    pass and requests the next batch.
     """
 
     _step = None  # step of the outer pass at the last request
     _trained = None  # training steps of the outer pass at the last request; None before the first request
 
-    def __init__(self, agent, iterator, outer):
+    def __init__(self, agent, iterator, outer, properties):
         super().__init__(agent, None, iterator)
-        self._outer = outer
+        self._outer, self._properties = outer, properties
 
     def _fetch_rarely(self):
         if self._window is not None:
             return super()._fetch_rarely()
         agent, outer, earlier = self._agent, self._outer, self._step
         self._step = agent.inner_step(earlier)
-        if outer is not None and agent.is_ready():
+        if self._properties is not None and agent.is_ready():
             is_first = self._trained is None
             has_trained = not is_first and self._step == earlier and outer.training_steps > self._trained
             if has_trained or (is_first and agent.window is None):
-                self._window, self._outer = agent.replace_pass(outer, self._trained), None
-                self._clock = agent.recorder.clock
+                self._window = agent.replace_pass(outer, self._trained, self._properties)
+                self._clock, self._properties = agent.recorder.clock, None
                 return next(self)
             self._trained = outer.training_steps
         return self._fetch()

@@ -106,8 +106,8 @@ class WindowRecorder:
             raise RuntimeError(reason) from None
         self._reads_counters = self.is_first and reply.reads_counters
 
-    def open(self, window, steps):
-        """Open a window of `steps` steps (0: not known): the controller reads its counters, then the clock starts."""
+    def open(self, window):
+        """Open a window: the controller reads its counters, then the clock starts."""
         if window.device != self.device:
             self.device = window.device
             self.clock = Clock(
@@ -118,6 +118,7 @@ class WindowRecorder:
             torch.cuda.synchronize()
         is_awaited = self.is_first and self._awaits_next
         name = window.name or "epoch"
+        steps = window.limit or window.length or 0
         opening = WindowOpening(name, self.epochs, steps, epochs=self.expected_epochs, is_awaited=is_awaited)
         reply = self.connection.post(opening)
         if is_awaited:

@@ -30,10 +30,12 @@ class OpenWindow:
         self.learning_rate = None
         self.flaw = None  # why the window has to be discarded; None if it need not
         self.has_forward = False
+        self.has_backward = False  # after the first optimizer step of a script whose first epoch had none
         self.is_exhausted = False  # whether the pass has ended, but the script still trains on batches fetched ahead
         self.failed_at = None  # number of batches before the loader's last error
         self.has_gradients = torch.is_grad_enabled()
         self._steps_before_last = None  # before those on the last batch
+        self._batches_per_step = None  # before the first step of another thread
 
     def is_complete(self):
         """Return whether the loader has delivered its last batch, or has failed since its last batch."""
@@ -43,6 +45,15 @@ class OpenWindow:
     def has_trained_last(self):
         """Return whether there was an optimizer step on the last batch."""
         return self._steps_before_last is not None
+
+    def may_be_left(self, loader, name):
+        """Return whether the script may have left this pass, whose iterator it holds, if it begins another one."""
+        return self.name == name and (self.loader() is loader or (self.batches > 0 and not self.training_steps))
+
+    def is_read_ahead(self):
+        """Return whether a step of another thread has shown that batches are requested before it needs them."""
+        self._batches_per_step = self._batches_per_step or self.batches  # several, if gradients are accumulated
+        return self.batches not in (self._batches_per_step * self.training_steps, self.length)
 
     def is_before_last_step(self):
         """Return whether a pass with optimizer steps has delivered its last batch, but had no step on it."""
@@ -62,6 +73,7 @@ class PassKinds:
     def __init__(self):
         self.model = lambda: None  # returns the module of the last noted forward pass, unless it was deleted
         self._known = weakref.WeakValueDictionary()  # loaders of earlier windows, by `id`
+        self._complete = weakref.WeakValueDictionary()  # loaders whose last batch was delivered in a pass, by `id`
         self._ahead = weakref.WeakValueDictionary()  # loaders whose next batch is fetched before a step
         self._hook = None
         self._is_skipped = False  # whether `torch.compile` skips the functions of this package
@@ -89,9 +101,16 @@ class PassKinds:
 
         `has_optimizer`: whether the script has made a step of a torch optimizer.
         """
-        name = self._name(window, is_first_epoch, has_optimizer)
+        name, loader = self._name(window, is_first_epoch, has_optimizer), window.loader()
+        if window.batches == window.length:
+            add_weakly(self._complete, loader)
+        elif window.length is not None:  # the script left the pass
+            was_complete = id(loader) in self._complete  # an earlier pass
+            window.is_partial = was_complete and name == "epoch"
+            if name == "val" and not window.is_explicit and (was_complete or window.batches == 1):
+                name = None  # it looked at some samples
         if name:
-            add_weakly(self._known, window.loader())
+            add_weakly(self._known, loader)
         return name
 
     def _name(self, window, is_first_epoch, has_optimizer):
@@ -99,7 +118,7 @@ class PassKinds:
             return window.name
         if not window.batches:
             return None
-        if window.name or window.training_steps:
+        if window.name or window.training_steps or window.has_backward:
             return window.name or "epoch"
         if window.is_explicit and not has_optimizer and torch.is_grad_enabled():
             return "epoch"  # of a script without an optimizer of torch
