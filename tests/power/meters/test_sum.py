@@ -68,7 +68,10 @@ def test_sum_with_an_unmeasured_part_is_the_first_part_only(board, unmeasured):
     counted = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
     made = open_sum(gpus=[], root=board.root, parts=[counted, unmeasured])
     assert (made.energy["source"], made.energy["domains"], "machine" in made.energy) == ("counter", ["cpu0"], False)
-    assert made.energy["reason"].startswith("No machine_energy_j: ")
+    why = "RAPL is kept for root." if "reason" in unmeasured else "meter=estimate: an estimate, not a measurement."
+    assert made.energy["reason"] == f"No machine_energy_j: {why}"
     made.close()
     estimate = open_sum(gpus=[], root=board.root, parts=[ESTIMATE, counted])
     assert (estimate.energy["source"], estimate.domains.keys()) == ("estimated", {"cpu"})
+    neither = open_sum(gpus=[], root=board.root, parts=[{**NONE, "reason": "no GPU."}, unmeasured])
+    assert (neither.energy["source"], neither.energy["reason"]) == ("none", "no GPU.")

@@ -59,7 +59,7 @@ def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None
     if others := sharing_reason():
         return NullMeter(others)
     if tdp_w is None:
-        return NullMeter(f"meter=estimate has no rated power. {ESTIMATE_HINT}")
+        return NullMeter(f"meter.tdp_w is not set. {ESTIMATE_HINT}")
     if not tdp_w > 0:
         raise ValueError(f"meter.tdp_w={tdp_w} is not a rated power\nhint: give it in watts: meter.tdp_w=65")
     stat = root / "proc/stat"

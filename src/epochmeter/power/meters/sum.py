@@ -24,11 +24,9 @@ def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, ob
     first, *rest = meters
     for meter in rest:
         meter.close()
-    reasons = [] if first.energy in unmeasured else [first.energy["reason"]]
-    for energy in unmeasured:
-        why = energy["reason"] or "It is estimated."
-        reasons.append(f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}")
-    first.energy["reason"] = " ".join(dict.fromkeys(filter(None, reasons))) or None
+    if first.energy not in unmeasured:
+        lacking = [f"No machine_energy_j: {energy['reason']}" for energy in unmeasured]
+        first.energy["reason"] = " ".join(filter(None, (first.energy["reason"], *lacking)))
     return first
 
 
