@@ -19,8 +19,10 @@ METERED = """
 import json, logging, os, signal, sys, time
 from pathlib import Path
 import jtop.service
+from epochmeter.machine import jetson
 from epochmeter.power.meters.rails import open_jtop
 
+jetson.JETSON_FILES = sys.argv[1:2]
 jtop.service.JTOP_PIPE, pid, options, fault = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
 messages = []
 logging.getLogger("epochmeter.power.sampler").addFilter(lambda record: messages.append(record.getMessage()))

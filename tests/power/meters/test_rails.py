@@ -3,12 +3,14 @@
 import time
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
 from boards import LAYOUTS, write
 
 from epochmeter.machine import jetson
+from epochmeter.power.meters import rails
 from epochmeter.power.meters.rails import find_rails, open_rails, total_of
 from epochmeter.power.uncertainty import Response, response_of
 
@@ -106,14 +108,16 @@ def test_channel_of_jetpack_4_without_connection_or_file_is_no_rail_and_a_file_w
 def test_board_without_sensor_files_is_measured_by_jtop_only_if_it_is_a_jetson(tmp_path, monkeypatch):
     """jtop's remedies would be wrong on a laptop that rehearses a Jetson's runs."""
     monkeypatch.setattr(jetson, "JETSON_FILES", [tmp_path / "nv_tegra_release"])
-    rules = []
-    for _ in range(2):
-        with opened(tmp_path, "nano") as meter:
-            start, rule = f"No INA3221 or INA238 power sensor below {tmp_path}", meter.energy["reason"]
-            assert (meter.energy["source"], rule.startswith(start)) == ("none", True)
-            rules.append(rule.removeprefix(start))
-        (tmp_path / "nv_tegra_release").touch()
-    assert rules == [
-        ", which only Jetsons have. Select another meter, such as meter=rapl.",
-        f". jtop's service measures this machine, not the one below {tmp_path}.",
-    ]
+    monkeypatch.setattr(rails, "find_rails", lambda *_: [])
+    monkeypatch.setattr(rails, "connect_client", Mock(side_effect=RuntimeError("jtop's client is not installed.")))
+
+    def reason(root):
+        with opened(root, "nano") as meter:
+            assert meter.energy["source"] == "none"
+            return meter.energy["reason"]
+
+    none = "No INA3221 or INA238 power sensor below "
+    assert reason(tmp_path) == f"{none}{tmp_path}; jtop's service measures this machine, not the one below {tmp_path}."
+    assert reason(Path("/")) == f"{none}/; this machine is no Jetson. Select another meter, such as meter=rapl."
+    (tmp_path / "nv_tegra_release").touch()
+    assert reason(Path("/")) == f"{none}/; jtop's client is not installed."

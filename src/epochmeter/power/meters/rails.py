@@ -59,11 +59,9 @@ def open_rails(
             return rails_meter(board, rails, period_s)
     except ValueError as error:  # from the table of sensors or of rails
         return NullMeter(str(error))
-    no_sensor = f"No INA3221 or INA238 power sensor below {root}"
-    if not runs_on_jetson():
-        return NullMeter(f"{no_sensor}, which only Jetsons have. Select another meter, such as meter=rapl.")
     by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
-    by_jtop.energy["reason"] = " ".join(filter(None, (f"{no_sensor}.", by_jtop.energy["reason"])))
+    reasons = f"No INA3221 or INA238 power sensor below {root}", by_jtop.energy["reason"]
+    by_jtop.energy["reason"] = "; ".join(filter(None, reasons))
     return by_jtop
 
 
@@ -73,6 +71,8 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
         return NullMeter(others)
     if root != Path("/"):
         return NullMeter(f"jtop's service measures this machine, not the one below {root}.")
+    if not runs_on_jetson():
+        return NullMeter("this machine is no Jetson. Select another meter, such as meter=rapl.")
     opened = ExitStack()
     try:
         client = opened.enter_context(connect_client(period_s))
