@@ -3,6 +3,8 @@
 This module must be readable by Python 3.6, the default `python3` of older Jetsons.
 """
 
+import atexit
+import gc
 import io
 import os
 import signal
@@ -44,6 +46,7 @@ def start(module: str) -> None:
         sys.exit(interpreter.missing_requirements())
     from epochmeter.machine import signals
 
+    atexit.register(gc.freeze)  # otherwise Python searches all modules for garbage, for half a second
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
         sys.stdout.reconfigure(errors="replace")  # the locale may lack characters
     signals.Stop().install()
