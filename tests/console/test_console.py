@@ -199,7 +199,7 @@ FORECAST = {
     "forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 65.4,
     "forecast/energy_j": 7200.4, "forecast/energy_uncertainty_j": 12.34,
 }  # fmt: skip
-FORECAST_TEXT = "forecast total 1:01:01 ± 0:01:05, 7200 J ± 12.3 J"
+FORECAST_TEXT = "forecast total 1:01:01 ± 0:01:05, 7200 ± 12 J"
 
 
 @pytest.mark.parametrize(

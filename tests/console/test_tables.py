@@ -22,8 +22,8 @@ def test_sentences_have_the_available_metrics():
         *("", "", ""),
         *("Energy of the whole run: 1406 J (± 36 %).", "Energy of the whole run: 1406 J (± 36 %), 71.8 J above idle."),
         *("Target reached after 1 epoch: 2.500 s.", "Target reached after 1 epoch: 2.500 s, 30.0 J."),
-        "forecast total 6.62 s ± 1.26 s",
-        "forecast total 1:01:01 ± 0:00:01, 0.61 EUR ± 0.0123 EUR",
+        "forecast total 6.6 ± 1.3 s",
+        "forecast total 1:01:01 ± 0:00:01, 0.610 ± 0.012 EUR",
     ]
 
 

@@ -151,15 +151,15 @@ def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> 
     """Return the forecast of a run's totals with their 95 % intervals; empty without one."""
     if "forecast/e2e_s" not in metrics:
         return ""
-    times = (metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"])
-    is_short = max(times) < MINUTE_S
-    e2e, half = (f"{time_s:.3g} s" if is_short else str(timedelta(seconds=max(1, round(time_s)))) for time_s in times)
-    text = f"forecast total {e2e} ± {half}"
-    if "forecast/energy_j" in metrics:
-        text += f", {_amount(metrics['forecast/energy_j'])} ± {_amount(metrics['forecast/energy_uncertainty_j'])}"
-    if "forecast/cost" in metrics:
-        cost, cost_half = (_amount(metrics[f"forecast/{name}"], currency) for name in ("cost", "cost_uncertainty"))
-        text += f", {cost} ± {cost_half}"
+    time_s, half_s = metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"]
+    if max(time_s, half_s) < MINUTE_S:
+        text = f"forecast total {_plus_minus(time_s, half_s, 's')}"
+    else:
+        e2e, half = (timedelta(seconds=max(1, round(seconds))) for seconds in (time_s, half_s))
+        text = f"forecast total {e2e} ± {half}"
+    for name, half_name, unit in (("energy_j", "energy_uncertainty_j", "J"), ("cost", "cost_uncertainty", currency)):
+        if f"forecast/{name}" in metrics:
+            text += f", {_plus_minus(metrics[f'forecast/{name}'], metrics[f'forecast/{half_name}'], unit)}"
     return text
 
 
@@ -216,6 +216,12 @@ def mean_title(averaged: Sequence[int]) -> str:
 
 def _amount(value: float, unit: str | None = "J") -> str:
     return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}"
+
+
+def _plus_minus(value: float, half: float, unit: str | None) -> str:
+    """Format a value and its interval with the same decimals: those of two significant digits of the interval."""
+    decimals = max(0, 1 - int(f"{half:.1e}".partition("e")[2]))
+    return f"{value:.{decimals}f} ± {half:.{decimals}f} {unit}"
 
 
 def _table(names: Sequence[str], columns: Sequence[tuple[str, str]]) -> Table:
