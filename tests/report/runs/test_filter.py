@@ -44,7 +44,8 @@ def test_runs_without_results_are_counted_by_reason_unless_they_are_included():
             *(f"Left out: 1 of 6 runs: {reason}." for number, reason in reasons.items() if number not in numbered),
             "Left out: 1 of 6 runs, whose records cannot be read: 5 (JSONDecodeError: half of it).",
         ]
-        assert render_notes("warnings", found) == banner
+        short = "NO RESULT (run 4): no epoch after the warm-up. hint: train more epochs, or set `warmup_epochs=0`."
+        assert render_notes("warnings", found) == [*banner, short]
 
 
 def test_run_with_two_reasons_needs_both_to_be_included():

@@ -33,6 +33,11 @@ class Selection:
         return [run for run in self.ended if "steady/e2e_s" in run.metrics]
 
     @property
+    def too_short(self) -> list[Run]:
+        """The selected runs without any result: they ended within the warm-up, and not by reaching a target."""
+        return [run for run in self.ended if not {"steady/e2e_s", "total/epochs_to_target"} & run.metrics.keys()]
+
+    @property
     def count(self) -> int:
         """Number of all runs that match the selected keys."""
         return len(self.ended) + len(self.excluded) + len(self.unreadable)
