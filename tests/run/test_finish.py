@@ -10,7 +10,7 @@ from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import status_of
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE
-from epochmeter.run.finish import build_summary, close_orphans
+from epochmeter.run.finish import close_orphans, write_summary
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
@@ -76,7 +76,7 @@ def test_summary_has_the_cost_and_why_there_is_no_total_and_that_epoch_times_var
         energy = {"opened_ns": 0, "closed_ns": 10**9, "joules": {}, "term": {} if epoch else measured}
         record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": energy})
         result = RunResult(0, [])
-        build_summary(record, job, {**RUN, "energy": {"source": "counter", "reason": ""}}, result)
+        write_summary(record, job, {**RUN, "energy": {"source": "counter", "reason": ""}}, result)
         if not epoch:
             assert result.metrics["total/cost"] == 1.0
     assert "total/cost" not in result.metrics

@@ -13,7 +13,7 @@ from epochmeter.console.tables import state_name
 from epochmeter.machine import slurm
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import recorded_status
-from epochmeter.run.finish import build_summary, remove_empty_folders, set_links
+from epochmeter.run.finish import remove_empty_folders, set_links, write_summary
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import LONG_TIMEOUT_S, destination_of, load_mlflow
@@ -45,7 +45,7 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
             kind, reason = FAILURES_BY_STATE.get(entry.state, ("killed", "its process ended without an error message"))
             result.set_failed(kind, f"{reason.format(**entry._asdict())} (Slurm job {entry.job}: {entry.state})")
             job, run = recorded_job(record.job()), record.run()
-            record.write_summary(build_summary(record, job, run, result), run["identity"])
+            write_summary(record, job, run, result)
         result.set_from_record(record)
         publish(record, request.job.tracking.to_dict(), result)
     elif record.is_completed() and entry.state == "COMPLETED":  # its node has checked that it would measure the same

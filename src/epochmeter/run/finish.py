@@ -51,7 +51,7 @@ def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Termin
         result.set_stopped(stop)
     with deferred_signals() as signals:
         terminal.window_closed()
-        write_summary(plan, result)
+        end_record(plan, result)
         result.recorded = True
     if signals and result.stop is None:
         result.stop = KeyboardInterrupt() if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
@@ -68,12 +68,11 @@ def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Termin
     terminal.run_finished(plan.record.windows(), plan.job, result)
 
 
-def write_summary(plan: Plan, result: RunResult) -> None:
+def end_record(plan: Plan, result: RunResult) -> None:
+    """Write the summary of a run that has ended; a run whose summary cannot be written has failed."""
     result.notes += resume_hint(plan) if result.state != "completed" else []
     try:
-        summary = build_summary(plan.record, plan.job, plan.run, result)
-        ended = datetime.now().astimezone().isoformat()
-        plan.record.write_summary({**summary, "ended": ended}, plan.run["identity"])
+        write_summary(plan.record, plan.job, plan.run, result, ended=datetime.now().astimezone().isoformat())
     except OSError as error:
         result.set_failed("exception", write_error(error))
 
@@ -91,14 +90,14 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
             job, run = recorded_job(record.job()), record.run()
             result = RunResult(run["number"], run["overrides"])
             result.state, result.kind, result.failure = state, "killed", ABORTED_MESSAGE
-            record.write_summary(build_summary(record, job, run, result), run["identity"])
+            write_summary(record, job, run, result)
             if destination_of(job.tracking.to_dict()) is None:
                 queue.dequeue(record)
             say(f"run {record.folder.relative_to(multirun)} is marked as {state}: {ABORTED_MESSAGE}")
 
 
-def build_summary(record: Record, job: Job, run: Mapping[str, Any], result: RunResult) -> dict[str, object]:
-    """Return the summary, whose metrics and notes are also set in the result."""
+def write_summary(record: Record, job: Job, run: Mapping[str, Any], result: RunResult, **more: str) -> None:
+    """Set the metrics and notes of a run in its result, and write its summary, with `more` keys."""
     windows, idle = record.windows(), run.get("idle", {})
     result.notes = dedupe_notes([*result.notes, *(note for window in windows for note in window.get("notes", []))])
     if windows:
@@ -116,8 +115,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], result: RunR
         result.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
     failure = {"kind": result.kind, "message": result.failure} if result.failure else None
     summary = {"state": result.state, "metrics": result.metrics, "notes": result.notes, "failure": failure}
-    redacted: dict[str, object] = redact_tree(summary)
-    return redacted
+    record.write_summary({**redact_tree(summary), **more}, run["identity"])
 
 
 def _evaluate_windows(
