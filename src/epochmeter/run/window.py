@@ -56,30 +56,24 @@ def build_window(
     name, nodes, gauges = opened.window, measured.nodes, instruments.gauges
     merged = merge_ranks(measured.ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
-    powers, phases = write_powers(instruments.meter, record), PhaseEnergy()
+    powers = write_powers(instruments.meter, record)
+    phases, metrics = PhaseEnergy(), _other_metrics(merged, used)
     if name == "epoch":
         steps = record.steps(earlier_steps, int(merged.parts["steps"]))
         phases = _phases(merged, used, powers, steps, is_single=len(measured.ranks) == 1 and not nodes)
         metrics = _epoch_metrics(merged, used, phases, steps)
         metrics |= {**gauges.window(before.at_ns, after.at_ns), **instruments.gpu_counters.metrics}
-    else:
-        metrics = _other_metrics(merged, used)
     metrics |= instruments.data_source.window(name, merged.parts["e2e_s"])
     throttled = gauges.throttled(before.at_ns, after.at_ns)
     gauges.discard_before(after.at_ns)
-    is_suspended = after.suspended_s - before.suspended_s >= MIN_SUSPENSION_S
     others = instruments.other_gpu_processes()
     others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
-    causes = {
-        "diverged": "" if merged.loss is None or math.isfinite(merged.loss) else f"the loss was {merged.loss}",
-        "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
-        "paused": PAUSED_NOTE if merged.paused else SUSPENDED_NOTE if is_suspended else "",
-    }
+    causes = _flag_causes(opened, merged, after.suspended_s - before.suspended_s)
     line: dict[str, Any] = {
         "window": name,
         "epoch": opened.epoch,
         "ranks": len(measured.ranks),
-        **{flag: True for flag in ("partial", "paused") if causes[flag]},
+        **{flag: True for flag in ("partial", "paused") if flag in causes},
         "opened_ns": merged.opened_ns,
         "closed_ns": merged.closed_ns,
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
@@ -95,13 +89,13 @@ def build_window(
     }
     notes = [*used.notes, *_notes(measured.ranks, merged, metrics, phases), *throttled]
     notes += [f"{text}." for text in others]
-    notes += [f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items() if cause]
+    notes += [f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()]
     title = f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
     flags = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
         "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
         "gpu_shared": "; ".join(others),
-        **{flag: f"{title}: {cause}" for flag, cause in causes.items() if cause},
+        **{flag: f"{title}: {cause}" for flag, cause in causes.items()},
     }
     return Window(line, [f"{title}: {text}" for text in notes], {flag: text for flag, text in flags.items() if text})
 
@@ -139,6 +133,16 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
     # Energies are added; of times, the slowest instrument's counts.
     total = {key: math.fsum(parts) if key.endswith("_j") else max(parts) for key, parts in values.items()}
     return used._replace(metrics=metrics, notes=notes, term=total)
+
+
+def _flag_causes(opened: WindowOpening, merged: MergedWindow, suspended_s: float) -> dict[str, str]:
+    """Return the flags that a window sets itself, each with its cause; the machine was suspended for `suspended_s`."""
+    causes = {
+        "diverged": "" if merged.loss is None or math.isfinite(merged.loss) else f"the loss was {merged.loss}",
+        "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
+        "paused": PAUSED_NOTE if merged.paused else SUSPENDED_NOTE if suspended_s >= MIN_SUSPENSION_S else "",
+    }
+    return {flag: cause for flag, cause in causes.items() if cause}
 
 
 def _notes(
