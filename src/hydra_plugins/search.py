@@ -103,10 +103,11 @@ class BisectionSweeper(ProjectSweeper):
             raise input_error(cause, "omit `batch=`, and give one value per key")
         if self.config.sweep.prior:
             raise input_error("`sweep.prior=` is for searches with Optuna", "leave it out")
-        folder = Path(self.config.hydra.sweep.dir)
+        folder, samples = Path(self.config.hydra.sweep.dir), 0
         tries: list[int] = []
 
         def fits(batch: int) -> bool:
+            nonlocal samples
             (done,) = self.launcher.launch([[*arguments, f"batch={batch}"]], initial_job_idx=len(tries))
             _ = done.return_value  # raises an error that the run did not handle itself
             record = record_of(folder / str(len(tries)))
@@ -115,10 +116,10 @@ class BisectionSweeper(ProjectSweeper):
             if summary.get("state") != "completed" and (summary.get("failure") or {}).get("kind") != "oom":
                 cause = f"the run with batch={batch} failed, but not for lack of memory"
                 raise input_error(cause, "correct its error, and run the same command again")
-            self.samples = record.run()["dataset"]["splits"]["train"]
+            samples = record.run()["dataset"]["splits"]["train"]
             return bool(summary["state"] == "completed")
 
-        largest, too_large = find_largest(fits, lambda: self.samples)
+        largest, too_large = find_largest(fits, lambda: samples)
         bound = f"batch={too_large} is out of memory" if too_large else "a batch of all training samples"
         Terminal().info(f"Largest batch per rank that fits: {largest} ({bound}; {len(tries)} tries).", style="bold")
 

@@ -25,7 +25,10 @@ READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 @lru_cache(maxsize=1)
 def reuse_pool(sweep: Path) -> dict[str, list[Path]]:
-    """Return the completed runs next to a sweep by identity, the earliest first, without runs that it references."""
+    """Return the completed runs next to a sweep by identity, the earliest first, without runs that it references.
+
+    `find_completed` removes those that it returns or refuses, so that no other run of the sweep reuses them too.
+    """
     references = [record for path in sweep.glob(f"*/{REFERENCE}") if (record := referenced_record(path.parent))]
     used = {(record.folder.parent.name, record.folder.name) for record in references}
     ends: dict[str, list[tuple[str, Path]]] = defaultdict(list)
