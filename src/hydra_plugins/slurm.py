@@ -28,7 +28,7 @@ class SlurmLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from epochmeter.cluster.submit import make_run_task, run_on_cluster
         from epochmeter.config import job
-        from epochmeter.tracking.client import check
+        from epochmeter.tracking.client import check_address
 
         sweep = Path(self.config.hydra.sweep.dir)
         # Hydra's summary of the sweep may contain secrets, and the first task, which removes it, is called hours later.
@@ -43,7 +43,7 @@ class SlurmLauncher(Launcher):
         try:
             for number, overrides in points.items():
                 request = self._run(number, overrides, job.current_request).return_value
-                check(request.job.tracking.to_dict())  # nodes do not receive the tracking keys
+                check_address(request.job.tracking.to_dict())  # nodes do not receive the tracking keys
                 tasks.append(make_run_task(request, self.keys, job.search_path(self.config.hydra)))
             run_on_cluster(tasks, sweep, self.keys, report)
         except (ValueError, RuntimeError) as error:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from epochmeter.config.job import ROOT
-from epochmeter.tracking.client import LOCAL_URI, Destination, check, destination_of, open_store
+from epochmeter.tracking.client import LOCAL_URI, Destination, check_address, destination_of, open_store
 
 OPEN = "import sys; from epochmeter.tracking.client import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"
 OFFLINE = "http://127.0.0.1:9"
@@ -41,7 +41,7 @@ def test_address_is_the_configured_one_then_the_environments_then_the_projects(m
 def test_missing_server_or_password_in_the_address_is_an_error(monkeypatch, uri, message):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(ValueError, match=message) as error:
-        check({"name": "server", "uri": uri})
+        check_address({"name": "server", "uri": uri})
     assert "hunter2" not in str(error.value)
 
 

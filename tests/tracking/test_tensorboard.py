@@ -65,8 +65,8 @@ def test_event_files_need_the_setting_and_the_package(make_record, monkeypatch, 
     assert len(event_files(record)) == is_set
     monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"make \.venv/\.with-tensorboard or pip install tensorboard"):
-        tensorboard.check_installed({"tensorboard": True})
-    tensorboard.check_installed({"tensorboard": False})
+        tensorboard.check_tensorboard({"tensorboard": True})
+    tensorboard.check_tensorboard({"tensorboard": False})
 
 
 def test_full_disk_ends_only_the_file(store, make_record, monkeypatch, caplog):

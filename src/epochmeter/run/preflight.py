@@ -22,8 +22,8 @@ from epochmeter.machine import host
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
-from epochmeter.tracking.client import check as check_store
-from epochmeter.tracking.tensorboard import check_installed as check_events
+from epochmeter.tracking.client import check_address
+from epochmeter.tracking.tensorboard import check_tensorboard
 
 MAX_SHOWN = 10
 PROCESSES_PER_CORE = 16
@@ -38,8 +38,8 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str])
     check_overrides(overrides, choices)
     check_values(job)
     check_footprint(job.footprint)
-    check_store(job.tracking.to_dict())
-    check_events(job.tracking.to_dict())
+    check_address(job.tracking.to_dict())
+    check_tensorboard(job.tracking.to_dict())
 
 
 def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:

@@ -29,7 +29,7 @@ GPU_METERS = ("none", "nvml", "amd")  # meters whose energy includes nothing of 
 
 def resolve_plan(request: RunRequest) -> Plan:
     """Return the plan for a requested run; ValueError or RuntimeError if it is not valid, or not possible here."""
-    return settings(claim(preflight(compose(detect(request)))))
+    return find_settings(claim(preflight(compose(detect(request)))))
 
 
 def detect(request: RunRequest) -> Plan:
@@ -85,7 +85,7 @@ def claim(plan: Plan) -> Plan:
     return replace(plan, job=job, used_gpus=used, devices=devices)
 
 
-def settings(plan: Plan) -> Plan:
+def find_settings(plan: Plan) -> Plan:
     """Step 5: find the device settings to change, or the reasons why the run is a rehearsal and changes none."""
     job, knobs = plan.job, None
     if plan.is_requested_device and job.rehearse is not True:

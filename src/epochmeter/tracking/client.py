@@ -65,7 +65,7 @@ def tracking_uri() -> str:
     return os.environ.get(URI_VARIABLE) or LOCAL_URI
 
 
-def check(tracking: Mapping[str, Any]) -> None:
+def check_address(tracking: Mapping[str, Any]) -> None:
     """Refuse a missing server, and an address that contains a password; raises InputError."""
     uri = tracking.get("uri")
     if uri and redact(uri) != uri:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tensorboard.summary import Writer
 
 
-def check_installed(tracking: Mapping[str, Any]) -> None:
+def check_tensorboard(tracking: Mapping[str, Any]) -> None:
     if tracking.get("tensorboard") and find_spec("tensorboard") is None:
         raise input_error(
             "`tracking.tensorboard=true` needs the package tensorboard, which is not installed",
