@@ -300,6 +300,16 @@ def test_without_a_loader_steps_are_backward_passes_only_if_there_is_no_optimize
     assert parts.keys() - {"learning_rate"} == {"e2e_s", "steps", "clock_residual_s"}
 
 
+def test_steps_on_the_first_batch_of_a_new_pass_each_are_counted(script, loader):
+    script.agent.counts_steps = True
+    for _ in range(12):
+        inputs, _ = next(script.batches(loader))
+        script.model(inputs).sum().backward()
+        script.optimizer.step()
+    script.agent.end()
+    assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
+
+
 def test_steps_outside_of_passes_are_counted_with_the_evaluations_between_them(script, loader):
     script.agent.counts_steps = True
     cached = list(script.batches(loader))
@@ -375,10 +385,10 @@ def test_pass_that_a_thread_reads_ahead_is_discarded_and_later_steps_are_counted
     assert script.connection.parts[-1].keys() == {"learning_rate", "e2e_s", "steps", "clock_residual_s"}
 
 
-@pytest.mark.parametrize("every", [1, 3])
-def test_steps_of_a_thread_that_trains_while_the_loop_waits_belong_to_the_pass(script, loader, every):
+@pytest.mark.parametrize(("every", "steps"), [(1, 1), (3, 1), (1, 2)])
+def test_steps_of_a_thread_that_trains_while_the_loop_waits_belong_to_the_pass(script, loader, every, steps):
     for number, _ in enumerate(script.batches(loader), 1):
-        thread = threading.Thread(target=script.optimizer.step)
+        thread = threading.Thread(target=lambda: [script.optimizer.step() for _ in range(steps)])
         if number % every == 0 or number == STEPS:
             thread.start()
             thread.join()

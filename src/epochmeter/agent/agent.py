@@ -46,6 +46,7 @@ class Agent:
         self._is_on = True
         self._has_optimizer = self._has_backward = False  # whether the script made such a step
         self._is_read_ahead = False  # whether another thread requests the batches
+        self._takes_single_batches = False  # whether the last pass was `next(iter(loader))` for a step after it
 
     def iterate(self, loader, make_iterator, name=None, is_explicit=False):
         """Return an iterator over a loader, which is measured unless another pass is being measured."""
@@ -235,8 +236,8 @@ class Agent:
     def _begin_pass(self, loader, name, is_explicit):
         """Open a window for a pass; return None within another window, for which the pass is overhead."""
         if self.counts_steps and self._is_outside_passes():
-            is_evaluation = self.window is not None and (self.recorder.epochs or not torch.is_grad_enabled())
-            if is_evaluation or self._is_read_ahead:
+            may_train = not (self.recorder.epochs or self._takes_single_batches) and torch.is_grad_enabled()
+            if self._is_read_ahead or (self.window is not None and not may_train):
                 return None
         self._discard_counted()
         if self.window is not None:
@@ -323,6 +324,8 @@ class Agent:
         self.recorder.clock.close()
         self._kinds.unwatch()
         self._is_read_ahead = self._is_read_ahead or bool(window.flaw)
+        if not window.is_counted:
+            self._takes_single_batches = window.batches == 1 and not window.training_steps
         if window.training_steps and not window.flaw and not window.is_counted:
             self.counts_steps = False
         is_first = not self.recorder.epochs

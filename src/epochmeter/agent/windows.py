@@ -53,7 +53,8 @@ class OpenWindow:
     def is_read_ahead(self):
         """Return whether a step of another thread has shown that batches are requested before it needs them."""
         self._batches_per_step = self._batches_per_step or self.batches  # several, if gradients are accumulated
-        return self.batches not in (self._batches_per_step * self.training_steps, self.length)
+        expected = self._batches_per_step * self.training_steps
+        return self.training_steps < self.batches and self.batches not in (expected, self.length)
 
     def is_before_last_step(self):
         """Return whether a pass with optimizer steps has delivered its last batch, but had no step on it."""
