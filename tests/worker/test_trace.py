@@ -2,6 +2,7 @@ import copy
 import gzip
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from epochmeter.trace.attribution import attribute
 from epochmeter.trace.kineto import load
-from epochmeter.worker.trace import NsightTrace, TorchTrace, module_ranges
+from epochmeter.worker.trace import ALL_THREADS, NsightTrace, TorchTrace, module_ranges
 
 
 def write_to_a_full_disk(profiler, path):
@@ -81,6 +82,21 @@ def test_modules_and_operators_are_in_the_trace(tmp_path):
         assert sum(row.total_s for row in rows) == pytest.approx(result.total_s, rel=0.01)
     assert any(row.phases_s.get("backward") for row in result.modules if row.name == "(outside modules)")
     assert any(row.inputs == "16x3x64x64, 32x3x3x3, 32" for row in result.operators)
+
+
+@pytest.mark.skipif(not ALL_THREADS, reason="this version of torch traces no other threads")
+def test_forward_passes_in_other_threads_as_of_replicas_are_traced(tmp_path):
+    model, path = torch.nn.Sequential(torch.nn.Linear(2, 2)), tmp_path / "trace.json.gz"
+
+    def train(batches):
+        with ThreadPoolExecutor(1) as other:
+            for batch in batches:
+                other.submit(copy.copy(model), batch).result().sum().backward()
+
+    with module_ranges(model):
+        TorchTrace(1, 1).record_trace(str(path), itertools.repeat(torch.ones(1, 2)), train)
+    modules = {row.name: set(row.phases_s) for row in attribute(load(path)).modules}
+    assert modules["0"] == {"backward"}, "the backward pass is in the training thread"
 
 
 def ranges(model):

@@ -13,6 +13,13 @@ from torch.profiler import ProfilerActivity, profile, schedule, supported_activi
 
 from epochmeter.worker.timeline import monotonic_ns
 
+try:
+    from torch._C._profiler import _ExperimentalConfig
+
+    ALL_THREADS = {"experimental_config": _ExperimentalConfig(profile_all_threads=True)}
+except (ImportError, TypeError):  # older versions trace only this thread and its backward passes
+    ALL_THREADS = {}
+
 MODULE = "module: "  # prefix of a module's range in a trace; its name in the model and its class follow
 BACKWARD = "Tensor.backward"
 """Name of a backward pass's range, which includes the start of the autograd engine and the release of its graph."""
@@ -47,6 +54,7 @@ class TorchTrace:
             activities={ProfilerActivity.CPU, ProfilerActivity.CUDA} & set(supported_activities()),
             schedule=lambda step: phases(max(0, step - first)),
             record_shapes=True,
+            **ALL_THREADS,
         )
         profiler.step_num = first
         with profiler:
@@ -130,6 +138,8 @@ def module_ranges(model):
 
 
 class NullProfiler:
+    """Record no trace (`profiler=none`)."""
+
     records_memory = False
     traced_ns = None
 
