@@ -88,7 +88,7 @@ def test_kernels_at_the_same_time_and_runs_without_samples_have_no_energy(tmp_pa
     assert absent + "several kernels ran at the same time" in analyze_run(tmp_path)["missing"]
     (tmp_path / "power.csv").write_text("time,watts\n1,2\n")
     assert any(reason.startswith(absent + "the power samples") for reason in analyze_run(tmp_path)["missing"])
-    Record(tmp_path).describe({}, {"traced": {"reason": "power is not sampled."}})
+    Record(tmp_path).describe({}, {"traced": {"reason": "power is not sampled. Use another meter."}})
     assert absent + "power is not sampled" in analyze_run(tmp_path)["missing"]
 
 

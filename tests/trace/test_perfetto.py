@@ -122,8 +122,13 @@ def test_events_of_the_profiler_are_on_the_clock_of_the_run_and_batches_on_the_t
     assert load["args"] == pytest.approx({"read_s": 0.003, "decode_s": 0.001, "transform_s": 0.004})
 
 
-def test_damaged_trace_is_an_error_and_leaves_no_file(traced, tmp_path):
+def test_damaged_trace_or_record_is_an_error_and_leaves_no_file(traced, tmp_path):
     record, _ = traced
+    run = record.run()
+    record.describe({}, {"traced": run["traced"]})
+    with pytest.raises(ValueError, match=r"no `clock`\n  hint: "):
+        write_perfetto_file(record, tmp_path)
+    record.describe({}, run)
     content = (tmp_path / "trace.json.gz").read_bytes()
     for damaged in (content[:-100], b"no trace", gzip.compress(b'{"events": []}')):
         (tmp_path / "trace.json.gz").write_bytes(damaged)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.device import stretches, weighted_mean
 from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.kernels import classify
-from epochmeter.trace.kineto import NONE, Bools, Category, Floats, Ints, Trace
+from epochmeter.trace.kineto import NONE, Bools, Category, Ints, Trace
 from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
 
 PYTHON, IDLE = "(Python)", "(idle)"  # names of the time outside operators, and without a kernel
@@ -78,17 +78,19 @@ class Attribution:
 def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     """Divide the time of the kernels, or of the steps on a CPU. With the power, divide the energy as well."""
     owners, kernels = find_owners(trace), trace.in_steps(Category.KERNEL)
-    if len(kernels):
+    is_on_device = bool(trace.duration_ns[kernels].any())
+    if is_on_device:  # after each kernel, the device is idle: for a negative time if the next kernel runs already
         begin_ns = np.stack([trace.start_ns[kernels], trace.end_ns[kernels]], axis=1).ravel()
         events, is_counted = np.repeat(trace.launch[kernels], 2), np.tile([True, False], len(kernels))
     else:
         thread = owners.threads[int(trace.steps[0, 3])]
         begin_ns, events = np.array(thread.begin_ns), np.array(thread.innermost)
         is_counted = (events != NONE) & (trace.step[events] != NONE)
-    counted, times_ns = events[is_counted], np.diff(begin_ns, append=begin_ns[-1])[is_counted]
-    total_ns, explained_ns = (float(part.sum()) for part in (times_ns, times_ns[owners.phase[counted] != LOOP]))
+    lasts_ns = np.diff(begin_ns, append=begin_ns[-1])
+    counted, times_ns = events[is_counted], lasts_ns[is_counted]
+    total_ns, explained_ns = float(times_ns.sum()), float(times_ns[owners.phase[counted] != LOOP].sum())
     result = Attribution(
-        basis="device" if len(kernels) else "host",
+        basis="device" if is_on_device else "host",
         total_s=total_ns * NANOSECOND,
         explained_fraction=explained_ns / total_ns if total_ns else 0.0,
         modules=_modules(owners, counted, times_ns),
@@ -96,10 +98,10 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
         kernels=_kernels(trace, kernels, owners.operator[trace.launch[kernels]]),
         threads=_thread_fractions(trace),
     )
-    if power and (np.diff(begin_ns) < 0).any():
+    if power and (lasts_ns < 0).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
     elif power:
-        _add_energy(result, trace, owners, begin_ns, events, ~is_counted & (len(kernels) > 0), power)
+        _add_energy(result, trace, owners, begin_ns, events, ~is_counted & is_on_device, power)
     return result
 
 
@@ -110,15 +112,14 @@ def _add_energy(
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
     events, is_idle = np.r_[NONE, events], np.r_[True, is_idle]
-    name = np.append(trace.name, len(trace.names))  # the last one for no event, index -1
-    modules, operators = [*(name for name, _ in owners.modules), IDLE], [*trace.names, PYTHON, IDLE]
+    operators = np.append(trace.name, len(trace.names))[owners.operator[events]]  # the last index for no operator
     tables: tuple[tuple[str, Sequence[Row], Ints, list[str]], ...] = (
-        ("modules", result.modules, owners.module[events], modules),
-        ("operators", result.operators, name[owners.operator[events]], operators),
+        ("modules", result.modules, owners.module[events], [name for name, _ in owners.modules]),
+        ("operators", result.operators, operators, [*trace.names, PYTHON]),
     )
-    for what, table, labels, names in tables:
-        energy = power.energy_by_name(begin_ns, np.where(is_idle, len(names) - 1, labels), names)
-        for row in table:
+    for what, rows, labels, names in tables:
+        energy = power.energy_by_name(begin_ns, np.where(is_idle, len(names), labels), [*names, IDLE])
+        for row in rows:
             row.energy_j, row.energy_half_width_j = energy.energy_j.get(row.name), energy.half_width_j.get(row.name)
         if energy.reason:
             some = "some " if energy.energy_j else ""
@@ -149,14 +150,15 @@ def _kernels(trace: Trace, kernels: Ints, operators: Ints) -> list[Activity]:
 
 def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> list[Activity]:
     """Sum times by the name of operators or kernels, with the shapes of the operators that launched them."""
-    names, inputs = np.append(trace.name, len(trace.names))[events], np.append(trace.inputs, NONE)[operators]
-    order = np.argsort(names, kind="stable")
+    names, inputs = (np.append(column, NONE) for column in (trace.name, trace.inputs))
+    order = np.argsort(names[events], kind="stable")
+    borders = np.flatnonzero(np.diff(names[events[order]])) + 1
     rows = []
-    for group in np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(order) else ():
+    for group in filter(len, np.split(order, borders)):
         own, row = events[group], Activity(name=PYTHON, total_s=float(times_ns[group].sum()) * NANOSECOND)
         if own[0] != NONE:
-            row.name, row.calls = trace.names[names[group[0]]], len(np.unique(own))
-            row.inputs = _shapes(trace, inputs[group])
+            row.name, row.calls = trace.names[names[own[0]]], len(np.unique(own))
+            row.inputs = _shapes(trace, inputs[operators[group]])
             row.utilization = weighted_mean(trace.occupancy[own], times_ns[group])
         rows.append(row)
     return sorted(rows, key=lambda row: -row.total_s)
@@ -183,27 +185,29 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
     }
 
 
-def _kernel_flops(trace: Trace, operators: Ints) -> Floats:
+def _kernel_flops(trace: Trace, operators: Ints) -> list[float]:
     """Return the FLOPs of each kernel, from the shapes of the operator that launched only it; NaN if unknown."""
-    outputs: dict[str, set[int]] = {}  # of convolutions: sizes of the gradients in their backward passes
+    output_sizes = defaultdict[str, set[int]](set)  # of convolutions, by the shapes of input and weights
     backward = trace.where(Category.OPERATOR, name=CONVOLUTION_BACKWARD)
     for inputs in {*trace.inputs[backward].tolist()} - {NONE}:
         with suppress(TypeError, ValueError):  # unexpected shapes
-            gradient, *others = trace.shapes[inputs][:3]
-            outputs.setdefault(str(others), set()).add(math.prod(gradient))
-    unique, place, count = np.unique(operators, return_inverse=True, return_counts=True)
-    calls = [(trace.names[trace.name[event]], trace.inputs[event]) for event in unique]
-    flops = {call: _flops(call[0], trace.shapes[call[1]], outputs) for call in set(calls) if call[1] != NONE}
-    is_single = (unique != NONE) & (count == 1)
-    return np.where(is_single, [flops.get(call, math.nan) for call in calls], math.nan)[place]
+            gradient, *convolved = trace.shapes[inputs][:3]
+            output_sizes[str(convolved)].add(math.prod(gradient))
+    flops: dict[int, float] = {}
+    for operator, kernels in Counter(operators.tolist()).items():
+        if operator != NONE and kernels == 1 and trace.inputs[operator] != NONE:
+            shapes = trace.shapes[trace.inputs[operator]]
+            flops[operator] = _flops(trace.names[trace.name[operator]], shapes, output_sizes)
+    return [flops.get(operator, math.nan) for operator in operators.tolist()]
 
 
-def _flops(name: str, shapes: Any, outputs: dict[str, set[int]]) -> float:
+def _flops(name: str, shapes: Any, output_sizes: Mapping[str, set[int]]) -> float:
+    """Return the FLOPs of an operator; NaN if its shapes do not determine them."""
     with suppress(LookupError, TypeError, ValueError):  # unexpected shapes, no backward pass, or several sizes
         if name in PRODUCTS:
             first, second = (shapes[place] for place in PRODUCTS[name])
             return float(2 * math.prod(first) * second[-1])
         if name in CONVOLUTIONS:
-            (size,) = outputs[str(shapes[:2])]
+            (size,) = output_sizes[str(shapes[:2])]
             return float(2 * size * math.prod(shapes[1][1:]))
     return math.nan

@@ -69,8 +69,8 @@ def read_power(record: Record) -> TracedPower | str:
     run = record.run()
     traced = run.get("traced", {})
     if "energy_uncertainty_j" not in traced:
-        reason = traced.get("reason") or run.get("energy", {}).get("reason")
-        return str(reason or "power was not sampled while the steps were traced.")
+        reason = traced.get("reason") or run.get("energy", {}).get("reason") or ""
+        return reason.partition(". ")[0] or "power was not sampled while the steps were traced."
     response = Response(**traced["response"]) if traced["response"] else None
     window_ns = traced["opened_ns"], traced["closed_ns"]
     try:

@@ -74,9 +74,12 @@ CATEGORIES = {
 """By `ph` and `cat`, in lower case; older versions of torch write the shorter names. Other events are skipped."""
 ARGUMENTS = ("device", "correlation", "Sequence number", "Fwd thread id",
              "blocks per SM", "warps per SM", "est. achieved occupancy %")  # fmt: skip
-"""Arguments of events that are columns."""
+"""Arguments of events that are columns, the last ones of a row."""
 INTEGERS = ("category", "name", "thread", "inputs", "device", "correlation", "sequence", "forward_thread")
-COLUMNS = ("start_us", "duration_us", *INTEGERS, "blocks_per_sm", "warps_per_sm", "occupancy")
+NUMBERS = ("blocks_per_sm", "warps_per_sm", "occupancy_percent")
+COLUMNS = ("start_us", "duration_us", *INTEGERS, *NUMBERS)
+ROW = np.dtype([(column, np.float64) for column in COLUMNS])
+"""The values of an event as they are read; an unknown one is NaN."""
 
 
 class Trace:
@@ -100,7 +103,7 @@ class Trace:
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
         names, threads, shapes = (defaultdict[Any, int](count().__next__) for _ in range(3))
-        rows, until_us, late = array("d"), math.inf, 0
+        values, until_us, late = array("d"), math.inf, 0
         for event in events:
             category = CATEGORIES.get(str(event.get("ph")), {}).get(str(event.get("cat")).lower())
             if category is None:
@@ -110,22 +113,23 @@ class Trace:
                 continue
             arguments = event["args"] if isinstance(event.get("args"), dict) else {"correlation": event.get("id")}
             sizes, thread = arguments.get("Input Dims"), threads[str(event.get("pid")), str(event.get("tid"))]
-            rows.extend((start_us, _number(event.get("dur", 0)), category, names[str(event.get("name"))], thread))
-            rows.append(shapes[json.dumps(sizes)] if isinstance(sizes, list) else NONE)
-            rows.extend(_number(arguments.get(key)) for key in ARGUMENTS)
-            if len(rows) > MAX_EVENTS * len(COLUMNS):  # files are not in order of time: continue with the earlier half
-                read = np.frombuffer(rows).reshape(-1, len(COLUMNS))
-                until_us = float(np.nanmedian(read[:, 0]))
-                rows = array("d", read[read[:, 0] < until_us].tobytes())
-                late += len(read) - len(rows) // len(COLUMNS)
+            values.extend((start_us, _number(event.get("dur", 0)), category, names[str(event.get("name"))], thread))
+            values.append(shapes[json.dumps(sizes)] if isinstance(sizes, list) else NONE)
+            values.extend(_number(arguments.get(key)) for key in ARGUMENTS)
+            if len(values) > MAX_EVENTS * len(COLUMNS):  # events are not in order of time: go on with the earlier half
+                rows = np.frombuffer(values, ROW)
+                until_us = float(np.nanmedian(rows["start_us"]))
+                early = rows[rows["start_us"] < until_us]
+                late += len(rows) - len(early)
+                values = array("d", early.tobytes())
         self.names, self.threads, self.shapes = [*names], [*threads], [*map(json.loads, shapes)]
-        self._set_columns(np.frombuffer(rows).reshape(-1, len(COLUMNS)))
+        self._set_columns(np.frombuffer(values, ROW))
         if late:
             self._leave_out_incomplete_steps(late)
 
-    def _set_columns(self, rows: Floats) -> None:
+    def _set_columns(self, rows: NDArray[np.void]) -> None:
         """Leave out the events whose time is unknown or impossible, and sort the others by their start."""
-        start_us, duration_us = rows[:, 0], rows[:, 1]
+        start_us, duration_us = rows["start_us"], rows["duration_us"]
         is_unknown, is_negative = np.isnan(start_us + duration_us), duration_us < 0
         is_timed = ~(is_unknown | is_negative)
         if not is_timed.any():
@@ -145,10 +149,10 @@ class Trace:
             raise ValueError("its events are hours apart")
         self.start_ns = np.rint((start_us - start_us[order[0]])[order] * NS_PER_US).astype(np.int64)
         self.duration_ns = np.rint(duration_us[order] * NS_PER_US).astype(np.int64)
-        for place, name in enumerate(INTEGERS, 2):
-            setattr(self, name, np.nan_to_num(rows[order, place], nan=NONE).astype(np.int64))
-        self.blocks_per_sm, warps, occupancy = rows[order, -3:].T
-        self.occupancy = np.where((occupancy == 0) & (warps >= MIN_WARPS), math.nan, occupancy / 100)
+        for column in INTEGERS:
+            setattr(self, column, np.nan_to_num(rows[column][order], nan=NONE).astype(np.int64))
+        self.blocks_per_sm, warps, percent = (rows[column][order] for column in NUMBERS)
+        self.occupancy = np.where((percent == 0) & (warps >= MIN_WARPS), math.nan, percent / 100)
 
     def _leave_out_incomplete_steps(self, late: int) -> None:
         """Keep the steps before the last launch of a known activity, or on a CPU, before the last event."""
@@ -176,6 +180,7 @@ class Trace:
     def steps(self) -> Ints:
         """Number, start and end in ns, and thread of each ProfilerStep, one row per step."""
         events = self.where(*HOST, name=STEP_NAME)
+        events = events[self.duration_ns[events] > 0]
         numbers = [int(self.names[name].partition("#")[2]) for name in self.name[events].tolist()]
         columns = [np.array(numbers, np.int64), self.start_ns[events], self.end_ns[events], self.thread[events]]
         return np.stack(columns, axis=1)

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from epochmeter.power.phases.step_timeline import PHASES
+from epochmeter.power.phases.step_timeline import PHASES, phase_durations_s
 from epochmeter.results.power_trace import downsample
 from epochmeter.shared.atomic_files import write_atomically
-from epochmeter.shared.record import GAUGES, INTERVALS, PERFETTO, POWER, TRACE, Record, since_resumed
+from epochmeter.shared.record import GAUGES, PERFETTO, POWER, TRACE, Record, since_resumed
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import NS_PER_US, TraceError
 
@@ -37,7 +37,7 @@ Slice = tuple[str, str, int, int, Mapping[str, Any]]
 
 
 def write_perfetto_file(record: Record, folder: Path) -> Path:
-    """Write a run's file for Perfetto into a folder, and return its path; TraceError if the run's trace is damaged."""
+    """Write a run's file for Perfetto into a folder, and return its path; ValueError if the run's files are damaged."""
     trace, path = record.folder / TRACE, folder / PERFETTO
     content, base_ns = b'{"traceEvents": []}', None
     if trace.exists():
@@ -49,7 +49,11 @@ def write_perfetto_file(record: Record, folder: Path) -> Path:
     if not (begin := EVENTS.search(content)):
         raise TraceError(f"{trace} is not a complete trace of torch's profiler: it has no `traceEvents`")
     separator = b"" if content.startswith(b"]", begin.end()) else b",\n"
-    events = ",\n".join(run_events(record, base_ns)).encode()
+    try:
+        events = ",\n".join(run_events(record, base_ns)).encode()
+    except KeyError as error:
+        cause = f"the record {record.folder} is incomplete: it has no `{error.args[0]}`"
+        raise ValueError(f"{cause}\n  hint: run the configuration again") from error
     merged = b"".join((content[: begin.end()], events, separator, content[begin.end() :]))
     write_atomically(path, lambda file: file.buffer.write(gzip.compress(merged, compresslevel=3)))
     return path
@@ -83,7 +87,7 @@ def run_events(record: Record, base_ns: int | None) -> Iterator[str]:
 
 def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
     """Yield the windows, the steps of epochs with their phases, the traced steps, and the loading of their batches."""
-    rows = np.frombuffer(record.steps(), np.float32).reshape(-1, len(INTERVALS))
+    lasts_s = phase_durations_s(record.steps())
     first = 0
     for window in record.windows():
         name, epoch, metrics = window["window"], window["epoch"], window["metrics"]
@@ -93,13 +97,12 @@ def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
         opened_ns = window["opened_ns"] + shift_ns
         finite = {key: value for key, value in metrics.items() if math.isfinite(value)}  # JSON has no NaN
         yield ("windows", title, opened_ns, window["closed_ns"] + shift_ns, finite)
-        count = int(metrics.get("epoch/steps", 0))
-        if count:
+        if count := int(metrics.get("epoch/steps", 0)):
             e2e_s, residual_s = metrics["epoch/e2e_s"], metrics.get("epoch/clock_residual_s", 0.0)
             scale = e2e_s / (e2e_s - residual_s) / NANOSECOND  # the device's clock may run faster or slower
-            skipped = max(0, len(rows) - MAX_STEPS - first)
-            yield from _steps(rows[first : first + count], opened_ns, scale, skipped, first)
-        first += count
+            skipped = max(0, len(lasts_s) - MAX_STEPS - first)
+            yield from _steps(lasts_s[first : first + count] * scale, opened_ns, skipped, first)
+            first += count
     traced = run.get("traced", {})
     if "opened_ns" in traced:
         yield ("windows", "profiler's trace", traced["opened_ns"], traced["closed_ns"], {})
@@ -110,13 +113,10 @@ def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
         yield (track, "load batch", begin_ns, begin_ns + read_ns + preprocess_ns, args)
 
 
-def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: int) -> Iterator[Slice]:
+def _steps(lasts_ns: np.ndarray, opened_ns: int, skipped: int, first: int) -> Iterator[Slice]:
     """Yield an epoch's steps after the `skipped` ones, each followed by its phases; the first one is number `first`."""
-    gap, wait, copy, compute = rows.T.astype(float)
-    stall = np.minimum(gap, wait)
-    lasts_ns = np.stack([gap - stall, stall, copy, compute], axis=1) * scale
     edges = opened_ns + np.rint(np.concatenate([[0.0], np.cumsum(lasts_ns)])).astype(np.int64)
-    for step in range(skipped, len(rows)):
+    for step in range(skipped, len(lasts_ns)):
         bounds = edges[len(PHASES) * step :][: len(PHASES) + 1].tolist()
         yield ("steps", f"step {first + step}", bounds[0], bounds[-1], {})
         for phase, begin_ns, end_ns in zip(PHASES, bounds[:-1], bounds[1:], strict=True):

@@ -64,6 +64,17 @@ def test_a_page_has_the_tables_of_its_trace(record, trace, words):
     assert len(module_bars(result)) == (result["attribution"] is not None)
 
 
+def test_steps_without_operators_or_kernels_that_take_time_belong_to_the_training_loop(record):
+    trace = Kineto()
+    trace.step(0, 0, 0)
+    trace.step(1, 0, 100)
+    trace.launch("kernel", 20, 0, launched=10)
+    trace.write(record.folder / "trace.json.gz")
+    text = page_of(record)
+    assert "A traced step takes 0.100 ms" in text
+    assert "| (training loop) | | - | - | 0.100 ms | 100.0 % |" in text
+
+
 def test_a_page_has_joules_and_flop_rates(record):
     result = analyze_run(record.folder)
     energy = {"energy_j": 3.0, "energy_half_width_j": 0.3}

@@ -39,10 +39,15 @@ class StepTimeline(Timeline):
     """The phases of a window of training, `PHASES`; the time after the last step is overhead."""
 
     def __init__(self, rows: array, window_s: float) -> None:
-        gap, wait, copy, compute = np.frombuffer(rows, np.float32).astype(float).reshape(-1, len(INTERVALS)).T
-        stall = np.minimum(gap, wait)
-        lasts = np.stack([gap - stall, stall, copy, compute], axis=1)
+        lasts = phase_durations_s(rows)
         self.steps_s = float(lasts.sum())  # before they are fitted to the window
         lasts *= min(1.0, window_s / self.steps_s)  # rows are rounded and from another clock
         durations = np.concatenate([lasts.ravel(), [window_s - lasts.sum()]])
         super().__init__(np.arange(len(durations)) % len(PHASES), durations, PHASES)
+
+
+def phase_durations_s(rows: array) -> np.ndarray:
+    """Return the duration of each phase, in columns, for the steps with these rows of `INTERVALS`."""
+    gap, wait, copy, compute = np.frombuffer(rows, np.float32).astype(float).reshape(-1, len(INTERVALS)).T
+    stall = np.minimum(gap, wait)
+    return np.stack([gap - stall, stall, copy, compute], axis=1)
