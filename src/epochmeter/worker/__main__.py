@@ -89,8 +89,8 @@ def run_training(record, connection):
     ranks = RankedConnection(connection, strategy)
     observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
     clock = Clock(make_timeline(trainer.device), synchronous=job["timing"] == "synchronous", observe=observe)
-    until = job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
-    windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), until)
+    stop = job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
+    windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), stop)
     built = describe_training(record, job, strategy, trainer)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
@@ -112,6 +112,7 @@ def run_training(record, connection):
 
 
 def describe_training(record, job, strategy, trainer):
+    """Return the statistics of the model and the facts of the device, with its measured peaks."""
     model, facts = trainer.model_stats(), dict(describe_device(trainer.device), **strategy.describe())
     facts.update({name: model.pop(name) for name in ("operators", "conventions") if name in model})
     peaks = device_peaks(job, record.run(), record.host(), trainer.device) if strategy.rank == 0 else None
@@ -155,6 +156,7 @@ def train_under_nsight(record, connection):
 
 
 def endless_batches(trainer, loader):
+    """Return the batches of all passes over a loader, on the device."""
     return (trainer.move(batch) for _ in itertools.count() for batch in loader)
 
 

@@ -55,6 +55,7 @@ class Checkpoint:
 
 
 def write_state(path, state, metadata):
+    """Write a checkpoint; the previous one is replaced when the new one is on disk."""
     partial = path.with_name("." + path.name)  # a fixed name: overwrites the rest of a killed run
     try:
         with open(partial, "wb") as file:
@@ -72,6 +73,7 @@ def write_state(path, state, metadata):
 
 
 def read_state(path):
+    """Return the state in a checkpoint; RuntimeError if it is damaged or from another version of torch."""
     try:
         # Loading executes no code from the file. Before torch 2.4 this would refuse the `Counter` of some schedules.
         options = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}

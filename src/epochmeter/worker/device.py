@@ -11,6 +11,7 @@ from epochmeter.worker.timeline import EventTimeline, HostTimeline
 
 
 def accelerator(name):
+    """Return the device with this name, `auto`, `cuda` or `cpu`; RuntimeError if torch finds no GPU for `cuda`."""
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
         remedy = "Install a torch built for this machine's GPU, or set device.python to an interpreter that has one"
@@ -28,6 +29,7 @@ def choose_algorithms(deterministic, cudnn_benchmark):
 
 
 def make_timeline(device):
+    """Return the timeline on which work of the device is timed."""
     if device.type == "cpu":
         return HostTimeline()
     return EventTimeline(lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)
@@ -108,11 +110,13 @@ def _gpus(device):
 
 
 def gpu_uuid(device):
+    """Return the UUID of a GPU; None if the version of torch does not provide it."""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return None if uuid is None else str(uuid)
 
 
 def describe_device(device):
+    """Return the versions of Python and torch, the threads and the GPU, for the record."""
     facts = {"python": sys.version.split()[0], "torch": torch.__version__, "accelerator": str(device)}
     facts["threads"] = torch.get_num_threads()
     if device.type == "cuda":

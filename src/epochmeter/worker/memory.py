@@ -81,6 +81,7 @@ def tensors_by_address(trainer, batch):
 
 
 def mark(kind, address):
+    """Record a range in the profile that gives the memory at an address its kind."""
     with torch.profiler.record_function("{}{} {}".format(MARK, kind, address)):
         pass
 

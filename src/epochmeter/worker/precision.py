@@ -33,6 +33,7 @@ def autocast_and_scaler(name, device):
 
 
 def supported_dtypes(device):
+    """Return the numeric precisions that a device supports."""
     if device.type == "cpu":
         return ["fp32", "bf16"]
     if torch.version.hip:

@@ -33,6 +33,7 @@ class Trainer:
         self._parts["scaler"] = self._scaler  # loaded in this order, as a schedule may read its optimizer
 
     def train_epoch(self, batches):
+        """Train on batches that are on the device, and return their `EpochStats`."""
         self._stats = EpochStats(self._task, sample_count)
         train(self._train_model, batches, self._task, self.optimizer, self._stats, self._autocast, self._scaler)
         return self._stats
@@ -63,6 +64,7 @@ class Trainer:
 
 
 def compile_model(model):
+    """Return the model compiled by torch; ValueError if torch is older than 2.0."""
     if not hasattr(torch, "compile"):
         remedy = "Set compile=false, or set device.python to an interpreter with a newer torch."
         message = "compile=true, but torch {} has no torch.compile (new in 2.0). {}"

@@ -25,21 +25,21 @@ class WindowRunner:
     """Open and close windows together with the controller and all ranks, each with its own clock and device.
 
     The first rank records the steps: their times are its own, their losses are means over the samples of all ranks.
-    Training ends before the step `until`, counted over all epochs.
+    Training ends before the step `stop`, counted over all epochs.
     """
 
-    def __init__(self, record, connection, clock, trainer, strategy, suspends, until=math.inf):
+    def __init__(self, record, connection, clock, trainer, strategy, suspends, stop=math.inf):
         self._record, self._connection, self._strategy = record, connection, strategy
         self._clock, self._trainer, self._suspends = clock, trainer, suspends
-        self._last_step = until
+        self._stop = stop
 
     def epoch(self, number, loader):
-        """Train an epoch, or the steps up to `until`; return whether it was the last."""
+        """Train an epoch, or its steps before `stop`; return whether it was the last."""
         steps = len(loader)
-        remaining = self._last_step - number * steps
+        remaining = self._stop - number * steps
         if remaining >= steps:
             return self._measure("epoch", number, loader, self._trainer.train_epoch) or remaining == steps
-        self._measure("epoch", number, loader, self._trainer.train_epoch, remaining, partial=True, epoch_steps=steps)
+        self._measure("epoch", number, loader, self._trainer.train_epoch, remaining)
         return True
 
     def val(self, number, loader):
@@ -47,10 +47,12 @@ class WindowRunner:
         self._strategy.broadcast_buffers(self._trainer.model)
         return self._measure("val", number, loader, self._trainer.evaluate_epoch)
 
-    def _measure(self, name, epoch, loader, run, steps=None, **partial):
-        clock, device = self._clock, self._trainer.device
+    def _measure(self, name, epoch, loader, run, steps=None):
+        """Measure a pass over the loader, or its first steps only; return whether training ends with it."""
+        clock, device, length = self._clock, self._trainer.device, len(loader)
+        partial = {} if steps is None else {"partial": True, "epoch_steps": length}
         synchronize_and_reset_peaks(device)
-        self._connection.request(WindowOpening(name, epoch, steps or len(loader), **partial))
+        self._connection.request(WindowOpening(name, epoch, steps or length, **partial))
         suspends = self._suspends.count
         clock.open()
         stats = run(clock.batches(islice(loader, steps), self._trainer.move))
