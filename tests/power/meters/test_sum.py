@@ -1,14 +1,18 @@
 import math
 from array import array
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+import yaml
 from power.conftest import ScriptedPowers, counters
 
 from epochmeter.power.meter import Meter
-from epochmeter.power.meters.sum import SumMeter, open_sum
+from epochmeter.power.meters.sum import SumMeter, open_gpus, open_sum
 from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading, energy_of_window
 
+CONF = Path(__file__).parents[3] / "conf/meter"
 GPU = Sampling(90, 0.03, 1, {}, peak_w=250.0, half_width_j=2.0, samples_per_domain={"gpu0": 90})
 CPU = Sampling(40, 0.09, 2, {"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5, samples_per_domain={"cpu0": 40})
 NONE = {"_target_": "epochmeter.power.meter.NullMeter"}
@@ -69,9 +73,20 @@ def test_sum_with_an_unmeasured_part_is_the_first_part_only(board, unmeasured):
     made = open_sum(gpus=[], root=board.root, parts=[counted, unmeasured])
     assert (made.energy["source"], made.energy["domains"], "machine" in made.energy) == ("counter", ["cpu0"], False)
     why = "RAPL is kept for root." if "reason" in unmeasured else "meter=estimate: an estimate, not a measurement."
-    assert made.energy["reason"] == f"No machine_energy_j: {why}"
+    assert made.energy["reason"] == f"no machine_energy_j: {why}"
     made.close()
     estimate = open_sum(gpus=[], root=board.root, parts=[ESTIMATE, counted])
     assert (estimate.energy["source"], estimate.domains.keys()) == ("estimated", {"cpu"})
     neither = open_sum(gpus=[], root=board.root, parts=[{**NONE, "reason": "no GPU."}, unmeasured])
     assert (neither.energy["source"], neither.energy["reason"]) == ("none", "no GPU.")
+
+
+def test_configured_sum_has_the_gpus_of_either_vendor(board):
+    board.zone("intel-rapl:0", "package-0", 100.0)
+    board.with_amdgpu(power1_average=90_000_000)
+    spec = yaml.safe_load((CONF / "sum.yaml").read_text())
+    parts = [{key: value for key, value in part.items() if key != "sensors"} for part in spec["parts"]]
+    with closing(open_sum(gpus=["0000:03:00.0"], root=board.root, parts=parts)) as meter:
+        assert (meter.energy["domains"], meter.energy["machine"]["domains"]) == (["gpu0"], ["gpu0", "cpu0"])
+    nvidia = open_gpus(gpus=["GPU-aaaa"], root=board.root)
+    assert "NVIDIA" in nvidia.energy["reason"]

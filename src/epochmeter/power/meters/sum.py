@@ -6,8 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.power.meter import Joules, Meter, NullMeter, open_meter
+from epochmeter.power.meters.amd import open_amd
+from epochmeter.power.meters.nvml import open_nvml
 from epochmeter.power.power_series import PowerSamples, Sampling
+from epochmeter.power.uncertainty import Sensors
 
 
 def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, object]]) -> Meter:
@@ -25,9 +29,16 @@ def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, ob
     for meter in rest:
         meter.close()
     if first.energy not in unmeasured:
-        lacking = [f"No machine_energy_j: {energy['reason']}" for energy in unmeasured]
-        first.energy["reason"] = " ".join(filter(None, (first.energy["reason"], *lacking)))
+        own = (first.energy["reason"] or "").removesuffix(".")
+        lacking = [f"no machine_energy_j: {energy['reason']}" for energy in unmeasured]
+        first.energy["reason"] = "; ".join(filter(None, [own, *lacking]))
     return first
+
+
+def open_gpus(*, gpus: Sequence[str], root: Path, sensors: Sensors | None = None) -> Meter:
+    """Open the meter of the GPUs used, which are of one vendor."""
+    is_amd = bool(gpus) and find_card(gpus[0], find_cards(root)) is not None
+    return (open_amd if is_amd else open_nvml)(gpus=gpus, root=root, sensors=sensors)
 
 
 class SumMeter(Meter):
