@@ -36,10 +36,10 @@ def repeated(name=""):
     return [replace(run, sweep=name) for run in runs]
 
 
-def test_answer_and_comparison_come_before_the_gate_which_compares_with_the_baseline_or_with_another_sweep():
+def test_comparison_and_gate_come_before_the_answer_and_compare_with_the_baseline_or_with_another_sweep():
     options = {"criteria": Criteria(baseline={"batch": 8}), "bounds": {"time": 1.2}}
     by_name = pages(build_report(sweep(*repeated()), **options))
-    assert [*by_name][:2] == ["answer", "gate"]
+    assert [*by_name][:2] == ["gate", "answer"]
     assert [(check["title"], check["verdict"]) for check in by_name["gate"].values] == [("batch 9", "passed")]
     before = repeated("before")
     report = build_report(
@@ -48,10 +48,10 @@ def test_answer_and_comparison_come_before_the_gate_which_compares_with_the_base
     assert report.title == "after against before"
     assert report.notes == ["before: Left out: 1 of 5 runs: not completed (failed)."]
     by_name = pages(report)
-    assert [*by_name][:3] == ["answer", "comparison", "gate"]
+    assert [*by_name][:3] == ["comparison", "gate", "answer"]
     assert len(by_name["gate"].values) == 2
     changed, gate = (page_part(by_name[name], "opening", is_plain=True) for name in ("comparison", "gate"))
-    assert ("1.00 times" in changed, "2 checks" in gate) == (True, True), "the report starts with the change"
+    assert ("1.000 times" in changed, "2 checks" in gate) == (True, True), "the report starts with the change"
 
 
 def test_run_that_both_sweeps_share_is_not_compared():
@@ -121,3 +121,17 @@ def test_chosen_excluded_disturbed_and_different_runs_are_noted():
     ):  # fmt: skip
         report = build_report(content, **options)
         assert ([run.number for run in report.runs], report.notes) == (numbers, notes)
+
+
+def test_report_begins_with_what_its_runs_have_in_common():
+    runs = [replace(trained(n, 9.0, batch=8 + n // 2, repeat=n % 2),
+                    platform={"host": "h1", "GPU": "H100", "torch": f"2.{n}"}) for n in range(4)]  # fmt: skip
+    script = trained(0, 9.0, measure={"command": ["train.py", "--lr"]})
+    for some, about in (
+        (runs, "4 runs of 2 configurations: model resnet152, dataset jpeg, device cpu. Machine: h1; H100."),
+        ([trained(0, 9.0), ddp(1, model="resnet50")], "2 runs: dataset jpeg, device cpu."),
+        ([ddp(0)], "1 run: model resnet152, dataset jpeg, strategy ddp x 2, device cpu."),
+        ([script], "1 run: train.py --lr."),
+        ([], ""),
+    ):
+        assert build_report(sweep(*some)).about == about

@@ -18,6 +18,7 @@ from epochmeter.report.analyses import (
     targets,
 )
 from epochmeter.report.analyses.best import ANY, Best, Criteria
+from epochmeter.report.analyses.next_runs import command_of
 from epochmeter.report.analyses.prior import read_prior
 from epochmeter.report.charts.bars import energy_parts, epoch_parts
 from epochmeter.report.charts.heatmap import heatmaps
@@ -26,18 +27,34 @@ from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.scatter import energy_by_time, to_target
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.render import Page, render_notes
-from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
+from epochmeter.report.runs.configuration import (
+    SINGLE,
+    Configuration,
+    group_repeats,
+    varied,
+    without_synthetic,
+)
 from epochmeter.report.runs.costs import TIME, costs_to_target
 from epochmeter.report.runs.filter import Selection, select_any, texts_of
 from epochmeter.report.runs.run import COMPLETED, REHEARSALS, Run, Sweep
 from epochmeter.results.run_info import DISTURBED
 
+COMMON_KEYS, COMMON_FACTS = ("model", "dataset", "strategy", "device"), ("host", "board", "GPU", "CPU", "torch")
+"""Keys and facts of the platform that introduce a report if they are the same in all runs."""
+
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a report prints, draws and writes; `runs` are those of the table, `banner` are warnings."""
+    """Everything that a report prints, draws and writes.
+
+    Attributes:
+        about: Number of runs, and what they have in common: model, dataset, machine.
+        runs: Those of the table.
+        banner: Warnings.
+    """
 
     title: str
+    about: str
     runs: Sequence[Run]
     pages: Sequence[Page]
     charts: Sequence[Chart]
@@ -86,11 +103,11 @@ def build_report(
     checks = gate.check_bounds(pairs, bounds, interleaved=not against) if bounds and pairs is not None else None
     is_ranked = bool(result and result.choices[0].cost.target)
     pages = [
-        *_pages({"answer": result, "comparison": compared, "gate": checks}),
+        *_pages({"comparison": compared, "gate": checks, "answer": result}),
         *run_analyses(selection, include, is_ranked=is_ranked),
         *_pages({"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}),
     ]
-    return Report(title, selection.ended, pages, charts, banner, notes)
+    return Report(title, _about(selection.ended), selection.ended, pages, charts, banner, notes)
 
 
 def run_analyses(selection: Selection, include: Sequence[str] = (), *, is_ranked: bool = False) -> list[Page]:
@@ -143,6 +160,19 @@ def _with_time(runs: Sequence[Run]) -> list[Run]:
 
 def _pages(results: Mapping[str, Any]) -> list[Page]:
     return [Page(name, result) for name, result in results.items() if result]
+
+
+def _about(runs: Sequence[Run]) -> str:
+    """Return the number of runs, and what they have in common."""
+    configurations = group_repeats(runs)
+    if not configurations:
+        return ""
+    first, keys = configurations[0], [key for key in COMMON_KEYS if key not in varied(configurations)]
+    shared = [f"{key} {first.value(key)}" for key in keys if key != "strategy" or first.strategy != SINGLE]
+    platforms = [{name: run.platform.get(name) for name in COMMON_FACTS} for run in runs]
+    facts = [value for name, value in platforms[0].items() if value and all(own[name] == value for own in platforms)]
+    what = " ".join(command_of(first)) or ", ".join(shared)
+    return " ".join(render_notes("about", len(runs), len(configurations), what, facts))
 
 
 def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ ABSENT = "-"
 DIGITS = 3  # significant digits of a number
 MIN_DECIMAL = 1e-4  # smaller numbers are shown as `1.15e-06`
 MAX_PLUS_MINUS = 1.0  # relative half-width up to which an interval is written with a plus-minus sign
+NEAR_ONE = 2.0  # ratio below which a change of a thousandth is shown
 WIDEST = 10.0  # multiple of its value up to which an upper bound is written; above it, there are too few repeats
 
 
@@ -79,6 +80,11 @@ def percent(fraction: Estimate | float | None, decimals: int = 0) -> str:
 def times(ratio: Estimate) -> str:
     """Format a ratio: `1.90 times (1.88 to 1.92)`."""
     return with_bounds(ratio, unit=" times")
+
+
+def ratio(estimate: Estimate | None, unit: str = "") -> str:
+    """Format a ratio with its interval, and with three decimals if it is near 1: `1.050 (1.034 to 1.066)`."""
+    return with_bounds(estimate, 0.1 if estimate and estimate.value < NEAR_ONE else None, unit=unit)
 
 
 def with_bounds(

@@ -40,9 +40,9 @@ MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped
 NO_BREAK = "\u00a0"  # a space at which no line is broken
-FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "times", "with_bounds")
+FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "ratio", "times")
 """Functions of `formatting` that are filters of the templates."""
-QUANTITIES = ("interval", "percent", "quantity", "times", "with_bounds")  # those of numbers with units
+QUANTITIES = ("interval", "percent", "quantity", "ratio", "times")  # those of numbers with units
 MAX_ROWS = 200  # rows of a table; the JSON file has all
 
 

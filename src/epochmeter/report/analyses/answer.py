@@ -170,6 +170,11 @@ class Answer:
         return [*rows.values()]
 
     @property
+    def headlines(self) -> list[list[Best]]:
+        """The first three choices: those of all configurations together that name the same one, others alone."""
+        return [*grouped(self.choices[:3], lambda best: (best.configuration, best.scope and best.name)).values()]
+
+    @property
     def chosen_from(self) -> int | None:
         """The largest number of configurations that a best one was chosen from; None if no interval is widened."""
         most = max((1 + len(choice.ties) for choice in self.choices if choice.cost.time.low is not None), default=0)

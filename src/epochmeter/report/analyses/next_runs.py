@@ -41,7 +41,7 @@ def suggest_runs(
     Args:
         configurations: All configurations that were started, including those that failed.
     """
-    if any(map(_script, configurations)):
+    if any(map(command_of, configurations)):
         return []
     best = {choice.name: choice for choice in reversed(choices)}
     suggestions: dict[str, Suggestion] = {}
@@ -64,12 +64,12 @@ def command_line(configuration: Configuration, changed: Mapping[str, str]) -> st
     overrides = configuration.runs[0].keys.items()
     keys = {**{key: value for key, value in overrides if key.partition(".")[0] not in OWN}, **changed}
     words = [shlex.quote(f"{added.get(key, key)}={value}") for key, value in keys.items()]
-    script = _script(configuration)
+    script = command_of(configuration)
     program = with_own_commands("python src/measure.py" if script else "python src/train.py")
     return " ".join([program, *words, *(["--", *map(shlex.quote, script)] if script else [])])
 
 
-def _script(configuration: Configuration) -> Sequence[str]:
+def command_of(configuration: Configuration) -> Sequence[str]:
     """Return the command of a measured script; empty for a training of this project."""
     return configuration.job.get("measure", {}).get("command") or ()
 

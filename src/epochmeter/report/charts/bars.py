@@ -32,14 +32,16 @@ def epoch_parts(configurations: Sequence[Configuration]) -> list[Chart]:
 
 
 def energy_parts(configurations: Sequence[Configuration]) -> list[Chart]:
-    """Draw the energy of a steady epoch by domain and by phase, one chart per energy scope."""
+    """Draw the energy of a steady epoch by domain, unless there is only one, and by phase; a chart per energy scope."""
     charts = []
     for suffix, scope, group in by_energy_scope(configurations):
         caption: Caption = {"by_component": True, "scope": scope}
-        charts += _stacked(f"energy_domains{suffix}", ENERGY, group, energy_domains, caption)
+        components = _stacked(f"energy_domains{suffix}", ENERGY, group, energy_domains, caption)
         caption = {"by_activity": True, "scope": scope}
         name = f"energy_phases{suffix}"
-        charts += _stacked(name, ENERGY, group, lambda entry, _: _activities(entry, JOULES), caption)
+        activities = _stacked(name, ENERGY, group, lambda entry, _: _activities(entry, JOULES), caption)
+        shown = {row["part"] for chart in components for row in chart.spec["datasets"]["parts"]}
+        charts += activities if activities and len(shown) < 2 else components + activities
     return charts
 
 

@@ -94,7 +94,7 @@ def _scatters(
         front = [entry for entry in measured if entry in on_front]
         caption = {
             "each_mark": True,
-            "colors": palette.key.replace("_", " "),
+            "colors": len({palette.kind(entry) for entry in measured}) > 1 and palette.key.replace("_", " "),
             "front": len(front) > 1,
             "over_runs": any(value.sd is not None for pair in measured.values() for value in pair),
             "scope": scope,
@@ -135,7 +135,8 @@ def _texts(front: Sequence[Configuration], best: Sequence[Best]) -> dict[Configu
     """Return labels: the criteria that a configuration is the best by, and the titles of others on the front."""
     words: dict[Configuration, list[str]] = {}
     for choice in best:
-        words.setdefault(choice.configuration, []).append(phrase(choice.name))
+        if choice.name != "within_slowdown" or choice.configuration not in words:  # the fastest says more
+            words.setdefault(choice.configuration, []).append(phrase(choice.name))
     texts = {entry: "\n".join(dict.fromkeys(criteria)) for entry, criteria in words.items()}
     if len(texts) == 1 and len({choice.name for choice in best}) > 2:
         texts = dict.fromkeys(texts, phrase("best_in_all"))
@@ -146,7 +147,8 @@ def _texts(front: Sequence[Configuration], best: Sequence[Best]) -> dict[Configu
 def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Palette) -> vega.Spec:
     is_large = len(rows) > MAX_SVG_MARKS
     place = {"x": x.channel("x"), "y": y.channel("y")}
-    legend = {"title": None} if len(palette.kinds) > 1 else None
+    shown = [kind for kind in palette.kinds if kind in {row["kind"] for row in rows}]
+    legend = {"title": None, "values": shown} if len(shown) > 1 else None
     marks = {"color": [*palette.colors.values()], "shape": vega.SHAPES[: len(palette.kinds)]}
     kinds = {
         name: channel("kind:N", scale={"domain": palette.kinds, "range": values}, legend=legend)

@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 CHARTS, TABLE = "report", "report.csv"
-FIRST_PAGES = ("answer", "gate", "comparison", "targets")  # pages directly below the first chart
+FIRST_PAGES = ("answer", "gate", "comparison", "targets")  # pages that are summarized, directly below the first chart
 MAX_FIRST = 3  # sentences before the first chart
 REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
@@ -72,6 +72,7 @@ def answer_lines(folder: Path) -> list[str]:
 
 def print_report(report: Report, console: Console) -> None:
     """Print the texts of a report, its runs if it has no analyses, and notes on the runs that it leaves out."""
+    print_text(console, f"{report.title}: {report.about}")
     print_text(console, *report.banner, style="bold yellow")
     for page in report.pages:
         print_page(page, console)
@@ -120,7 +121,7 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
     if not missing:
         runs = table.html(report.runs, cells) if report.runs else ""
         written.append(_write_text(folder / "report.html", report_html(report, runs)))
-    markdown = f"# {escape_markdown(report.title)}\n\n{table.markdown(cells)}"
+    markdown = f"# {escape_markdown(report.title)}\n\n{escape_markdown(report.about)}\n\n{table.markdown(cells)}"
     written += [folder / TABLE, _write_text(folder / "report.md", markdown)]
     write_atomically(folder / TABLE, partial(table.write_csv, report.runs))
     for page in report.pages:
@@ -141,7 +142,7 @@ def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., No
     say(*(missing := render_notes("missing_packages", missing_packages())))
     if missing:
         return written
-    report = Report(title, (), [page], [*module_bars(page.results), *roofline(record, page.results)], (), ())
+    report = Report(title, "", (), [page], [*module_bars(page.results), *roofline(record, page.results)], (), ())
     return [_write_text(folder / f"{page.name}.html", report_html(report)), *written]
 
 
@@ -155,8 +156,9 @@ def write_page(folder: Path, page: Page, markdown: str) -> list[Path]:
 def report_html(report: Report, table_html: str = "") -> str:
     """Render the HTML page, one file that needs no network; everything is escaped, except the table of runs."""
     pages, charts = report.pages, report.charts
-    first_pages = [page for page in pages if page.name in FIRST_PAGES]
-    other_pages = [page for page in pages if page not in first_pages]
+    openings = {page.name: page_part(page, "opening") for page in pages}
+    is_first = {page.name: bool(openings[page.name]) or page.name in FIRST_PAGES for page in pages}
+    first_pages = sorted((page for page in pages if is_first[page.name]), key=lambda page: not openings[page.name])
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
         "themes": {"light": theme(), "dark": theme(is_dark=True)},
@@ -164,22 +166,21 @@ def report_html(report: Report, table_html: str = "") -> str:
     return render_html(
         "report.html.j2",
         report=report,
-        summary=_first_sentences(pages),
+        summary=_first_sentences(pages, openings),
         part=page_part,
-        sections=[*charts[:1], *first_pages, *charts[1:], *other_pages],
+        sections=[*charts[:1], *first_pages, *charts[1:], *(page for page in pages if page not in first_pages)],
         table=pack(table_html) if table_html else "",
         vega=pack(javascript()) if charts else "",
         specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
     )
 
 
-def _first_sentences(pages: Sequence[Page]) -> str:
+def _first_sentences(pages: Sequence[Page], openings: Mapping[str, str]) -> str:
     """Return the first paragraphs of the page: the openings of analyses, then summaries.
 
     The pages of `FIRST_PAGES` are summarized, or without them the first page, such as the failures. The best
     configurations per epoch are left out if there are best configurations for quality targets.
     """
-    openings = {page.name: page_part(page, "opening") for page in pages}
     summarized = [page for page in pages if page.name in FIRST_PAGES] or pages[:1]
     left_out = "answer" if openings.get("targets") else ""
     texts = [*openings.values(), *(page_part(page, "summary") for page in summarized if page.name != left_out)]

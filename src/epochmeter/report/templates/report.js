@@ -41,7 +41,10 @@ if (isFramed) {
 for (const table of document.querySelectorAll(".words table")) {
   const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
   for (const row of table.tBodies[0].rows) {
-    [...row.cells].forEach((cell, column) => (cell.dataset.label = names[column]));
+    [...row.cells].forEach((cell, column) => {
+      cell.dataset.label = names[column];
+      cell.classList.toggle("absent", ["", "-"].includes(cell.textContent));
+    });
   }
 }
 
