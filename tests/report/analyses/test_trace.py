@@ -101,6 +101,16 @@ def test_a_page_has_the_pipes_of_nsight_compute(record, tmp_path):
     assert "- no utilization of pipes: Failed to find metric" in page_of(record)
 
 
+def test_a_page_has_the_memory_of_a_step_next_to_the_estimates(record, tmp_path):
+    kinds = {"weights": 4000, "activations": 2000, "temporary": 500}
+    write_json(tmp_path / "memory.json", {"peak_bytes": 6500, "kinds": kinds, "modules": {"1 (Linear)": 1500}})
+    record.describe({}, {"model": {"weight_bytes": 4000, "activation_bytes": 3000}})
+    text = page_of(record)
+    cells = ["peak, 6.50 kB", "| weights | 4.00 kB | 4.00 kB |", "| activations | 2.00 kB | 3.00 kB |",
+             "| temporary | 500 B | - |", "| 1 (Linear) | 1.50 kB |"]  # fmt: skip
+    assert [cell for cell in cells if cell not in text] == []
+
+
 def test_fractions_by_precision_are_of_the_time_without_communication(record):
     trace = Kineto()
     trace.step(0, 0, 100)

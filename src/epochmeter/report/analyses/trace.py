@@ -6,9 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from epochmeter.report.runs.load import run_folders, sweep_folders
+from epochmeter.results.memory import read_memory
 from epochmeter.results.reuse import record_of
 from epochmeter.shared.record import TRACE, Record
 
@@ -43,22 +45,25 @@ def analyze(record: Record) -> TraceView:
     """Return the analysis of a run's trace; analyze it first if that has not been done, or raise TraceError.
 
     Further values: the `command` that opens the run's timeline, the longest `groups` of modules with their time by
-    phase, and `flop_per_s` of operators and kernels.
+    phase, `flop_per_s` of operators and kernels, `memory` of a training step, and the statistics of its `model`.
     """
     result = record.trace_analysis()
     if result is None:
         from epochmeter.trace.analysis import analyze_run
 
         result = analyze_run(record.folder)
-    training, attribution = record.run().get("training", {}), result["attribution"] or {}
+    run, attribution = record.run(), result["attribution"] or {}
+    training = run.get("training", {})
     return {
         "pipes": None,
         **result,
-        "command": f"python src/report.py run={record.folder} view=perfetto",
+        "command": f"python src/report.py {quote(f'run={record.folder}')} view=perfetto",
         "device_name": training.get("gpu", {}).get("name"),
         "groups": group_modules(attribution.get("modules", ())),
         "flop_per_s": flop_rates(attribution, training.get("operators", {}), result["metrics"].get("steps", 1)),
         "peak_flop_per_s": training.get("peaks", {}).get("flop_per_s"),
+        "memory": read_memory(record),
+        "model": run.get("model", {}),
     }
 
 
