@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +25,7 @@ CATCH_UP_LIMIT_S = 10.0  # time limit for publishing queued runs after a run; th
 NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
 PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
 MAX_REASON = 300  # maximum length of an error's reason
+Work = Callable[[Store], Iterator[Published | str | None]]
 PUBLISH_LOCK = threading.Lock()
 """Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""
 
@@ -45,22 +45,77 @@ class CheckedClient:
         return getattr(self._client, name)
 
 
-class Tracker:
-    """Follows a run, between windows only: publishes its record to MLflow and writes TensorBoard event files.
+class MlflowThread:
+    """Calls MLflow in a background thread, which is idle during windows: each piece of work has a time limit.
 
-    MLflow is called in a background thread that is idle during windows. Without a destination, nothing is published.
-    Only queued runs with the same destination are published. An error in writing event files ends only their writing.
+    The work is a generator. It gets the open destination, and yields its outcome so far: a run in MLflow, or an error.
     """
 
-    def __init__(self, record: Record, destination: Destination | None = None, events: Events | None = None):
-        self._record, self._destination, self._events = record, destination, events
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
         self._store: Store | None = None
         self._loaded, self._loading_limit_s = threading.Event(), LOADING_LIMIT_S
-        self._ended: str | None = None
-        self._housekeeping_done = False
         self._outcome: Published | str | None = None
         self._deadline = math.inf
         self._thread = threading.Thread()
+
+    def work_within(self, limit_s: float, work: Work) -> Published | str:
+        """Do some work for at most this time; return its outcome so far."""
+        deadline = self._deadline = time.monotonic() + limit_s
+        if self._thread.is_alive():  # an earlier call may still hang
+            self._thread.join(limit_s)
+        if not self._thread.is_alive():
+            self.start(work, deadline)
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+        return self._outcome or f"no answer within {limit_s:g} s"
+
+    def start(self, work: Work, deadline: float = math.inf) -> None:
+        """Begin some work; no call to MLflow begins after the deadline, which is a time of the monotonic clock."""
+        self._outcome, self._deadline = None, deadline
+        self._thread = threading.Thread(target=self._do, args=(work,), name="publisher", daemon=True)
+        self._thread.start()
+
+    def wait_until_loaded(self) -> None:
+        """Wait, once, for MLflow's import and an earlier run's last call, which cannot be interrupted."""
+        self._loaded.wait(self._loading_limit_s)
+        self._loading_limit_s = 0.0
+
+    def _do(self, work: Work) -> None:
+        with PUBLISH_LOCK, suppress(DeadlinePassed):
+            try:
+                for outcome in work(self._opened()):
+                    self._outcome = outcome
+            except Exception as error:  # whatever MLflow raises, the run continues
+                self._outcome = error_reason(error)
+
+    def _opened(self) -> Store:
+        """Import MLflow and open the destination, once."""
+        if not self._store:
+            try:
+                load_mlflow()
+            finally:
+                self._loaded.set()
+            self._check_deadline()
+            store = open_store(*self.destination)
+            self._store = store._replace(client=cast("Any", CheckedClient(store.client, self._check_deadline)))
+        return self._store
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise DeadlinePassed
+
+
+class Tracker:
+    """Follows a run, between windows only: publishes its record to MLflow and writes TensorBoard event files.
+
+    Without a destination, nothing is published. An error in writing event files ends only their writing.
+    """
+
+    def __init__(self, record: Record, destination: Destination | None = None, events: Events | None = None):
+        self._record, self._events = record, events
+        self._mlflow = MlflowThread(destination) if destination else None
+        self._ended: str | None = None
+        self._housekeeping_done = False
 
     def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
         """Wait, before measuring, for the calls of earlier runs; return notes about calls that do not end."""
@@ -76,17 +131,15 @@ class Tracker:
     def start(self) -> None:
         """Import MLflow, create the run, end runs whose process died, and save the views, while training starts."""
         self._write_events(Events.open)
-        if self._destination:
-            self._start_thread(self._publish_record)
+        if self._mlflow:
+            self._mlflow.start(self._publish_record)
 
     def flush(self, limit_s: float = 1.0) -> None:
         """Publish the record's current content, within a time limit; at most one call can reach into a window."""
         self._write_events(Events.add)
-        if self._destination:
-            # MLflow's import and an earlier run's last call cannot be interrupted, and must not reach into a window.
-            self._loaded.wait(self._loading_limit_s)
-            self._loading_limit_s = 0.0
-            self.work_within(limit_s, self._publish_record)
+        if self._mlflow:
+            self._mlflow.wait_until_loaded()
+            self._mlflow.work_within(limit_s, self._publish_record)
 
     def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
         """Publish the end, and then queued runs; return the run in MLflow, or a warning, or None without MLflow.
@@ -95,15 +148,15 @@ class Tracker:
         """
         self._write_events(Events.finish)
         self._ended = ended
-        outcome = self.work_within(limit_s, self._publish_record) if self._destination else None
+        outcome = self._mlflow.work_within(limit_s, self._publish_record) if self._mlflow else None
         if isinstance(outcome, str):
             return (
                 f"warning: not all of this run was published to MLflow: {outcome}\n"
                 f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
             )
         queue.dequeue(self._record)
-        if outcome and any(pending_records(self._destination, queue.multirun_of(self._record))):
-            self.work_within(CATCH_UP_LIMIT_S, self.publish_pending)
+        if self._mlflow:
+            publish_queued(self._mlflow, queue.multirun_of(self._record), CATCH_UP_LIMIT_S)
         return outcome
 
     def _write_events(self, write: Callable[[Events], object]) -> None:
@@ -114,52 +167,8 @@ class Tracker:
             self._events = None
             logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
 
-    def publish_pending(self) -> None:
-        """Publish queued runs with the same destination."""
-        store = self._opened()
-        for record in pending_records(self._destination, queue.multirun_of(self._record)):
-            try:
-                publish(record, store)
-                queue.dequeue(record)
-            except Exception as error:  # a broken or refused record must not block the next
-                self._outcome = error_reason(error)
-                store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
-
-    def include(self, folders: Sequence[Path]) -> None:
-        """Publish the runs that a sweep's folders reference, as part of the sweep."""
-        store, published = self._opened(), None
-        for folder in folders:
-            published = include_reused(folder, store) or published
-        views.save_views(store, folders[0].parent.name)
-        self._outcome = published
-
-    def work_within(self, limit_s: float, work: Callable[[], None]) -> Published | str:
-        """Run some work in the background thread; return its outcome so far."""
-        deadline = self._deadline = time.monotonic() + limit_s
-        if self._thread.is_alive():  # an earlier call may still hang
-            self._thread.join(limit_s)
-        if not self._thread.is_alive():
-            self._start_thread(work, deadline)
-            self._thread.join(max(0.0, deadline - time.monotonic()))
-        return self._outcome or f"no answer within {limit_s:g} s"
-
-    def _start_thread(self, work: Callable[[], None], deadline: float = math.inf) -> None:
-        self._outcome, self._deadline = None, deadline
-        self._thread = threading.Thread(target=self._work, args=(work,), name="publisher", daemon=True)
-        self._thread.start()
-
-    def _work(self, work: Callable[[], None]) -> None:
-        with PUBLISH_LOCK:
-            try:
-                work()
-            except DeadlinePassed:
-                pass
-            except Exception as error:  # whatever MLflow raises, the run continues
-                self._outcome = error_reason(error)
-
-    def _publish_record(self) -> None:
-        store = self._opened()
-        self._outcome = publish(self._record, store, self._ended)
+    def _publish_record(self, store: Store) -> Iterator[Published]:
+        yield publish(self._record, store, self._ended)
         run = self._record.run()
         if self._ended or not self._housekeeping_done:  # at the end too, as views depend on the metrics of all runs
             views.save_views(store, run["sweep_id"] if run.get("of_sweep") else None)
@@ -168,32 +177,15 @@ class Tracker:
                 close_dead_runs(store)
             self._housekeeping_done = True
 
-    def _opened(self) -> Store:
-        """Import MLflow and open the destination, once; no call to it begins after the deadline."""
-        if not self._store:
-            try:
-                load_mlflow()
-            finally:
-                self._loaded.set()
-            self._check_deadline()
-            assert self._destination  # nothing else calls this
-            store = open_store(*self._destination)
-            self._store = store._replace(client=cast("Any", CheckedClient(store.client, self._check_deadline)))
-        return self._store
-
-    def _check_deadline(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise DeadlinePassed
-
 
 def make_tracker(record: Record, **tracking: Any) -> Tracker:
     events = Events(record) if tracking.get("tensorboard") else None
     return Tracker(record, destination_of({"experiment": EXPERIMENT, **tracking}), events)
 
 
-def pending_records(destination: Destination | None, multirun: Path) -> Iterator[Record]:
+def pending_records(destination: Destination, multirun: Path) -> Iterator[Record]:
     """Yield the queued records of finished runs with this destination."""
-    for record in queue.pending_runs(multirun) if destination else ():
+    for record in queue.pending_runs(multirun):
         with suppress(*queue.READ_ERRORS):
             if is_superseded(record):
                 queue.dequeue(record)
@@ -201,17 +193,29 @@ def pending_records(destination: Destination | None, multirun: Path) -> Iterator
                 yield record
 
 
+def publish_queued(thread: MlflowThread, multirun: Path, limit_s: float) -> str | None:
+    """Publish queued runs with the same destination; return why any is not published, or None if all are."""
+
+    def publish_all(store: Store) -> Iterator[str]:
+        for record in pending_records(thread.destination, multirun):
+            try:
+                publish(record, store)
+                queue.dequeue(record)
+            except Exception as error:  # a broken or refused record must not block the next
+                yield error_reason(error)
+                store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
+
+    if not any(pending_records(thread.destination, multirun)):
+        return None
+    reason = thread.work_within(limit_s, publish_all)
+    return str(reason) if any(pending_records(thread.destination, multirun)) else None
+
+
 def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float = CLOSE_LIMIT_S) -> str | None:
     """Publish queued runs while no run is measured; return a warning if not all are published."""
     destination = destination_of(tracking)
-    first = next(pending_records(destination, multirun), None)
-    if first is None:
-        return None
-    tracker = Tracker(first, destination)
-    reason = tracker.work_within(limit_s, tracker.publish_pending)
-    if not any(pending_records(destination, multirun)):
-        return None
-    return (
+    reason = publish_queued(MlflowThread(destination), multirun, limit_s) if destination else None
+    return reason and (
         f"warning: earlier runs are not published to MLflow yet: {reason}\n"
         "  hint: their records are complete; once MLflow is available: make publish"
     )
@@ -222,8 +226,13 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Publish
     destination = destination_of(tracking)
     if destination is None or not folders:
         return None
-    tracker = Tracker(Record(folders[0]), destination)
-    outcome = tracker.work_within(CLOSE_LIMIT_S, partial(tracker.include, folders))
+
+    def include(store: Store) -> Iterator[Published | None]:
+        published = [include_reused(folder, store) for folder in folders]
+        views.save_views(store, folders[0].parent.name)
+        yield next(filter(None, reversed(published)), None)
+
+    outcome = MlflowThread(destination).work_within(CLOSE_LIMIT_S, include)
     if isinstance(outcome, Published):
         return outcome
     return f"warning: MLflow does not show the reused runs in this sweep: {outcome}\n  hint: run the same command again"
