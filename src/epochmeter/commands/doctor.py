@@ -37,11 +37,11 @@ def task(config: DictConfig) -> None:
     from epochmeter.run.capabilities import examine_machine
 
     try:
-        validation.check_all_values({"format": config.format, "machine": to_plain(config.machine)})
+        validation.check_all_values({"format": config.format, "machine": app.plain_keys(config.machine)})
         detected, chosen = device_of(config.machine.root), HydraConfig.get()
         if chosen.runtime.choices["device"] == "auto":
             config = compose_for_device("doctor", detected, chosen.overrides.task)
-        keys = to_plain(config)
+        keys = app.plain_keys(config)
         validation.check_all_values(keys)
         rows = list(examine_machine(Examination.from_dict(keys), detected))
     except ValueError as error:
@@ -50,10 +50,6 @@ def task(config: DictConfig) -> None:
         print(json.dumps([row._asdict() for row in rows], indent=2))
     else:
         print_table(rows)
-
-
-def to_plain(config: DictConfig) -> dict[str, object]:
-    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
 def print_table(rows: Iterable["Row"]) -> None:

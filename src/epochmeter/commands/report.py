@@ -34,7 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, validation
 from epochmeter.config.installation import UI_ADDRESS
@@ -59,7 +59,7 @@ def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from epochmeter.console.plain import PlainConsole
 
-    keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    keys = app.plain_keys(config)
     try:
         validation.check_all_values(keys)
         code = (report if keys["view"] is None else view_trace)(keys, PlainConsole())

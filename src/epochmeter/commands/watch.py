@@ -18,7 +18,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, validation
 from epochmeter.config.job import ROOT
@@ -49,7 +49,7 @@ def task(config: DictConfig) -> None:
     from epochmeter.watch.watcher import Watcher
 
     try:
-        validation.check_all_values(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+        validation.check_all_values(app.plain_keys(config))
         read = Watcher(find_folder(config.folder, MULTIRUN)).read
         if config.page or config.metrics:
             from epochmeter.watch.server import open_server, serve

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from textwrap import TextWrapper
+from typing import Any
 
 import hydra
 from hydra.errors import (
@@ -18,7 +19,7 @@ from hydra.errors import (
     OverrideParseException,
     SearchPathException,
 )
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
@@ -66,6 +67,11 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None, is_used
         composed_task()
     for error in broken_pipes:
         raise error
+
+
+def plain_keys(config: DictConfig) -> dict[str, Any]:
+    """Return a composed configuration as plain values, with its references resolved."""
+    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
 @contextmanager
