@@ -11,7 +11,7 @@ from default_jobs import job_of
 from epochmeter.run import event_loop
 from epochmeter.run.event_loop import EventLoop, check_metered
 from epochmeter.run.instruments import WindowInstruments
-from epochmeter.run.window import Window
+from epochmeter.run.window import WindowRecord
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import PROGRESS, Record
@@ -73,7 +73,7 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
     def window(opened, *others):
         earlier_steps.append(others[-1])
         line = {"window": "epoch", "epoch": opened.epoch, "metrics": metrics, "energy": energy}
-        return Window(line, ["epoch 1: no file http://ann:hunter2@host/a"], {"paused": "epoch 1"})
+        return WindowRecord(line, ["epoch 1: no file http://ann:hunter2@host/a"], {"paused": "epoch 1"})
 
     def messages():
         for epoch in range(4):

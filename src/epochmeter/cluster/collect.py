@@ -47,7 +47,7 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
             job, run = recorded_job(record.job()), record.run()
             write_summary(record, job, run, result)
         result.set_from_record(record)
-        publish(record, request.job.tracking.to_dict(), result)
+        publish_result(record, request.job.tracking.to_dict(), result)
     elif record.is_completed() and entry.state == "COMPLETED":  # its node has checked that it would measure the same
         result.set_completed_earlier(record)
     else:
@@ -58,7 +58,7 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
     return result
 
 
-def publish(record: Record, tracking: Mapping[str, Any], result: RunResult) -> None:
+def publish_result(record: Record, tracking: Mapping[str, Any], result: RunResult) -> None:
     """Publish the run, whose node ran with `tracking=none`; it stays in the queue until it is published."""
     run = {**record.run(), "of_sweep": True}
     record.describe({**record.job(), "tracking": redact_tree(tracking)}, run)

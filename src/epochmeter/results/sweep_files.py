@@ -69,7 +69,7 @@ def read_points(folder: Path) -> Points:
     return Points(overrides, frozenset(chain(*overrides)) - common, completed)
 
 
-def planned_runs(folder: Path) -> int:
+def read_planned_runs(folder: Path) -> int:
     """Return the number of runs that a search plans, including those so far; 0 without a search, or if not known."""
     try:
         return int(read_json(folder / SEARCH_FILE)["runs"])

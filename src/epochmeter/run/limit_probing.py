@@ -31,7 +31,7 @@ SHIFT, SHIFT_DEVIATIONS = 0.1, 3.0
 mean must be more than this fraction, and more than this number of standard deviations."""
 
 
-class Measured(NamedTuple):
+class ProbeSums(NamedTuple):
     """Steps, time and energy of a probe: the sums over its pieces, which are in one or several windows.
 
     The uncertainties of pieces are independent, as their causes are the borders of a piece and power between samples.
@@ -162,14 +162,14 @@ class LimitProbing:
             confidence=self._auto.confidence,
             start=None if start == self._default else start,
         )
-        self._probes: list[tuple[str, Measured]] = []
+        self._probes: list[tuple[str, ProbeSums]] = []
         self._epochs_step_s: list[float] = []
         self._is_training = self._is_probing_epoch = False
         self._apply(self._default)
 
     def _apply(self, limit: int) -> None:
         """Apply a limit, and begin a new probe."""
-        self._pieces, self._begin, self._next_limit = Measured(), None, None
+        self._pieces, self._begin, self._next_limit = ProbeSums(), None, None
         before_ns = time.monotonic_ns()
         if limit != self._limit:
             self._settings.change(self._knob, self._targets[limit].setting)
@@ -179,7 +179,7 @@ class LimitProbing:
     def _is_settled(self, at_ns: int) -> bool:
         return (at_ns - self._changed_ns) * NANOSECOND >= SETTLE_S
 
-    def _probe_until(self, reading: Reading, steps: int) -> Measured:
+    def _probe_until(self, reading: Reading, steps: int) -> ProbeSums:
         """Return the probe with its current piece up to a reading; empty if a reading failed: the probe then restarts.
 
         The current piece is not closed, as each border adds uncertainty.
@@ -191,22 +191,22 @@ class LimitProbing:
             return self._pieces
         used = energy_of_window(before, reading, self._meter, seconds).term
         if self._has_energy and "energy_j" not in used:
-            self._pieces, self._begin = Measured(), None
+            self._pieces, self._begin = ProbeSums(), None
             return self._pieces
-        return Measured(
+        return ProbeSums(
             self._pieces.steps + steps - begin_steps,
             self._pieces.seconds + seconds,
             self._pieces.energy_j + used.get("energy_j", seconds),
             math.hypot(self._pieces.uncertainty_j, used.get("energy_uncertainty_j", 0.0)),
         )
 
-    def _is_complete(self, probe: Measured) -> bool:
+    def _is_complete(self, probe: ProbeSums) -> bool:
         """Return whether a probe is long enough for the training and the sensor, and precise enough."""
         is_precise = probe.uncertainty_j <= MAX_UNCERTAINTY * probe.energy_j or probe.seconds >= MAX_PROBE_S
         is_long = probe.steps >= MIN_STEPS and probe.seconds >= self._shortest_s
         return is_long and is_precise and probe.energy_j > 0  # a counter may not have advanced
 
-    def _finish_probe(self, probe: Measured, *, is_near_end: bool = False) -> None:
+    def _finish_probe(self, probe: ProbeSums, *, is_near_end: bool = False) -> None:
         """Add the probe to the search and apply the next limit.
 
         Near the end of a window whose length is known, the limit is changed after the window. A change may take long
@@ -214,7 +214,7 @@ class LimitProbing:
         """
         search = self._search
         assert search
-        self._pieces, self._begin = Measured(), None
+        self._pieces, self._begin = ProbeSums(), None
         search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps / self._devices))
         self._probes.append((self._targets[self._limit].setting, probe))
         self._next_limit = search.next_limit()
@@ -255,7 +255,7 @@ class LimitProbing:
         )
         self._terminal.info(sentence(choice, target.setting, self._auto.objective, search, reason), style="bold")
 
-    def _entry(self, setting: str, probe: Measured) -> Mapping[str, object]:
+    def _entry(self, setting: str, probe: ProbeSums) -> Mapping[str, object]:
         energy = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j} if self._has_energy else {}
         return {"setting": setting, "steps": probe.steps, "time_s": probe.seconds, **energy}
 

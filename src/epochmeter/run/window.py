@@ -32,7 +32,7 @@ FLAG_CONSEQUENCES = {
 MAX_RESIDUAL_FRACTION = 0.001  # tolerated difference between an epoch's two clocks, of its end-to-end time
 
 
-class Window(NamedTuple):
+class WindowRecord(NamedTuple):
     """A closed window: its line in the record, notes on it, and flags of its run, each with its reason."""
 
     line: Mapping[str, Any]
@@ -48,7 +48,7 @@ def build_window(
     instruments: WindowInstruments,
     record: Record,
     earlier_steps: int = 0,
-) -> Window:
+) -> WindowRecord:
     """Build a window from the training process's messages and the readings at its borders.
 
     `earlier_steps` is the number of steps in the record before the window; those of later windows may follow.
@@ -97,7 +97,8 @@ def build_window(
         "gpu_shared": "; ".join(others),
         **{flag: f"{title}: {cause}" for flag, cause in causes.items()},
     }
-    return Window(line, [f"{title}: {text}" for text in notes], {flag: text for flag, text in flags.items() if text})
+    flags = {flag: text for flag, text in flags.items() if text}
+    return WindowRecord(line, [f"{title}: {text}" for text in notes], flags)
 
 
 def node_window(

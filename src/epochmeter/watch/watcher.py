@@ -25,7 +25,7 @@ from epochmeter.report.runs.load import error_text, has_runs, load_run, typed_ke
 from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
 from epochmeter.results.run_status import COMPLETED, status_of
-from epochmeter.results.sweep_files import POINTS_FILE, planned_runs, read_points
+from epochmeter.results.sweep_files import POINTS_FILE, read_planned_runs, read_points
 from epochmeter.watch.run_watcher import ENDED, RunWatcher, format_span, last_change_s, recorded_end_s, total_energy_j
 from epochmeter.watch.snapshot import ACTIVE, BY_INTEREST, FrontPoint, RunView, Snapshot, State, SweepRow
 
@@ -56,7 +56,7 @@ class Watcher:
         points = read_points(self.folder).overrides if (self.folder / POINTS_FILE).exists() else ()
         with os.scandir(self.folder) as entries:  # of a folder: when files were created, replaced or removed
             changed_s = {int(entry.name): entry.stat().st_mtime for entry in entries if entry.name.isdecimal()}
-        numbers = sorted({*changed_s, *range(len(points) or planned_runs(self.folder))})
+        numbers = sorted({*changed_s, *range(len(points) or read_planned_runs(self.folder))})
         if numbers == [0] and is_run(self.folder / "0"):
             return _single_snapshot(self._view(self.folder / "0", now_s), now_s)
         submissions = SubmissionLog(self.folder).entries()
