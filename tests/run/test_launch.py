@@ -63,7 +63,7 @@ def receive(interpreter, tmp_path):
     return listen
 
 
-def vanishes(pid):
+def wait_until_gone(pid):
     """Wait until a process has ended, or is a zombie; return True."""
 
     def has_ended():
@@ -164,7 +164,7 @@ def test_end_of_the_process_is_described_within_seconds_and_all_processes_end(re
     assert time.monotonic() - began < 10
     assert raised.value.failure == failure
     assert message.format(log=tmp_path / "worker.log") in str(raised.value)
-    assert all(vanishes(process.pid) for process in Project.at_work_in(tmp_path))
+    assert all(wait_until_gone(process.pid) for process in Project.at_work_in(tmp_path))
 
 
 def test_death_with_an_unread_reply_or_message_is_described(interpreter, tmp_path):
@@ -176,7 +176,7 @@ def test_death_with_an_unread_reply_or_message_is_described(interpreter, tmp_pat
         with pytest.raises(WorkerError, match="killed by SIGKILL"):
             next(messages)
     with launched(tmp_path, interpreter("facts(epoch=0); connection.send(OPENING); die()")) as worker:
-        assert vanishes(worker.pids[0])
+        assert wait_until_gone(worker.pids[0])
         messages = worker.messages()
         assert next(messages).model == {"epoch": 0}
         assert isinstance(next(messages), WindowOpening)
@@ -237,7 +237,7 @@ def test_children_are_ended_however_the_process_ends(interpreter, tmp_path, end)
     with suppress(WorkerError), launched(tmp_path, interpreter(lines)) as worker:
         children.extend(message.model["pid"] for message in worker.messages())
     (child,) = children
-    assert vanishes(child)
+    assert wait_until_gone(child)
 
 
 CONTROLLER = """
@@ -258,7 +258,7 @@ def test_process_dies_with_its_controller(interpreter, tmp_path):
         process = psutil.Process(int(controller.stdout.readline()))
         assert process.is_running()
         controller.kill()
-    assert vanishes(process.pid)
+    assert wait_until_gone(process.pid)
 
 
 def test_rank_that_finishes_before_the_first_is_no_failure(receive, monkeypatch):
@@ -278,7 +278,7 @@ def test_torchrun_starts_ranks_with_their_share_of_cores_which_are_all_ended(int
         ranks = [next(messages).model for _ in range(2)]
         assert all(os.getsid(rank["pid"]) == rank["pid"] for rank in ranks)
     environment = ranks[0]["env"]
-    assert all(vanishes(int(pid)) for pid in (environment["LAUNCHER"], *(rank["pid"] for rank in ranks)))
+    assert all(wait_until_gone(int(pid)) for pid in (environment["LAUNCHER"], *(rank["pid"] for rank in ranks)))
     argv = environment["STARTED_BY"].split()
     assert argv[1:4] == ["-m", "epochmeter.worker.torchrun", "--nproc_per_node=2"]
     assert argv[-3:] == ["-m", "epochmeter.worker", str(tmp_path)]

@@ -45,7 +45,7 @@ def meter(*domains, source="counter"):
     return Meter(counters=counters, total=list(domains), covers="everything")
 
 
-def at(seconds, **joules):
+def reading(seconds, **joules):
     return Reading(round(seconds * SECOND), joules)
 
 
@@ -70,17 +70,17 @@ NONE, GAUGES = NullMeter("none"), gauges()
 def close(record):
     """close(before, after, meter) -> the window between these readings, by default an epoch."""
 
-    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, source=None, idle_w=None):
+    def build(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, source=None, idle_w=None):
         instruments = WindowInstruments(meter, gauges or GAUGES, source or data_source(), idle_w)
         return build_window(opened, WindowMeasured([measured], []), before, after, instruments, record, 1)
 
-    return made
+    return build
 
 
 def test_loss_that_is_not_finite_is_absent_and_its_flag_names_the_window(close):
     def diverged(window, loss_sum, text):
         opened, measured = WindowOpening(window, 3, 2), MEASURED._replace(loss_sum=loss_sum)
-        closed = close(at(99.99), at(104.01), NONE, measured=measured, opened=opened)
+        closed = close(reading(99.99), reading(104.01), NONE, measured=measured, opened=opened)
         assert closed.line["metrics"].keys().isdisjoint({"epoch/train_loss", "val/loss"})
         assert closed.flags == {"diverged": text}
         assert closed.notes == [f"{text}; its mean loss is omitted."]
@@ -88,7 +88,7 @@ def test_loss_that_is_not_finite_is_absent_and_its_flag_names_the_window(close):
 
     assert diverged("epoch", math.nan, "epoch 4: the loss was nan")["epoch/train_accuracy"] == 0.8
     diverged("val", math.inf, "epoch 4, evaluation: the loss was inf")
-    assert close(at(99.99), at(104.01), NONE).flags == {}
+    assert close(reading(99.99), reading(104.01), NONE).flags == {}
 
 
 HOT = gauges(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
@@ -122,7 +122,7 @@ def test_windows_have_the_metrics_energies_notes_and_flags_of_the_golden_file(cl
     lines = []
     for name, case in CASES.items():
         options = {"before_s": 99.99, "after_s": 104.01, "meter": NONE, **case}
-        before, after = at(options.pop("before_s"), gpu0=10), at(options.pop("after_s"), gpu0=30)
+        before, after = reading(options.pop("before_s"), gpu0=10), reading(options.pop("after_s"), gpu0=30)
         after = after._replace(suspended_s=options.pop("suspended_s", 0.0))
         line, notes, flags = close(before, after, **options)
         marks = {key: value for key, value in line.items() if value is True}
@@ -132,7 +132,7 @@ def test_windows_have_the_metrics_energies_notes_and_flags_of_the_golden_file(cl
     assert_text(Path(__file__).parent / "golden" / "windows.txt", "\n".join([*lines, ""]))
 
 
-class Lost:
+class LostSensor:
     """A board whose only sensor was read at the borders, but not for a while in between."""
 
     def __init__(self):
@@ -149,8 +149,8 @@ class Lost:
 
 
 def test_lost_sensor_leaves_no_energy_but_its_samples_and_a_flag(close, record):
-    meter = Meter(powers=Lost(), total=["VDD_IN"], covers="module")
-    found = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
+    meter = Meter(powers=LostSensor(), total=["VDD_IN"], covers="module")
+    found = close(reading(99.99, VDD_IN=10), reading(104.01, VDD_IN=30), meter)
     assert not [name for name in found.line["metrics"] if "energy" in name or "power" in name]
     assert found.notes[0] == "epoch 4: no energy of VDD_IN: unread for 3.0 s: gone."
     assert found.flags == {"energy_lost": "VDD_IN unread for 3.0 s: gone."}
@@ -162,9 +162,9 @@ def test_energy_by_phase_is_recorded_with_its_uncertainty(close, monkeypatch):
     found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, 0.02, 0.01, "copy: why")
     given = []
     monkeypatch.setattr(window, "phase_energy", lambda *arguments: given.append(arguments) or found)
-    meter = Meter(powers=Lost(), total=["VDD_IN"], covers="module")
-    meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(unavailable={})
-    line, notes, _ = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
+    meter = Meter(powers=LostSensor(), total=["VDD_IN"], covers="module")
+    meter.sampling = lambda *stretch: LostSensor().sampling(*stretch)._replace(unavailable={})
+    line, notes, _ = close(reading(99.99, VDD_IN=10), reading(104.01, VDD_IN=30), meter)
     assert "epoch 4: no energy of some phases: copy: why" in notes
     energies = {name: line["metrics"][f"epoch/{name}_j"] for name in ("energy", "energy_uncertainty")}
     assert given[0][-2:] == (*energies.values(),)
@@ -173,7 +173,7 @@ def test_energy_by_phase_is_recorded_with_its_uncertainty(close, monkeypatch):
     assert line["phases"] == {"averaging_s": 0.02, "lag_s": 0.01, "half_width_j": {"stall": 0.2, "compute": 0.1}}
 
 
-def of_a_node(**metrics):
+def other_node(**metrics):
     term = {name: value for name, value in metrics.items() if name == "energy_j"}
     return NodeWindow("n1", metrics, {}, term, "no RAPL", [])
 
@@ -181,27 +181,27 @@ def of_a_node(**metrics):
 def test_energy_of_several_nodes_is_their_sum_without_a_peak_or_absent_with_the_reason_of_a_node():
     here = WindowEnergy({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
     assert sum_nodes(here, []) is here
-    others = [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node(energy_j=8.0, power_mean_w=2.0)]
+    others = [other_node(energy_j=12.0, power_mean_w=1.0), other_node(energy_j=8.0, power_mean_w=2.0)]
     with_peak = here._replace(metrics={**here.metrics, "power_peak_w": 4.0})
     assert sum_nodes(with_peak, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
-    lacking = sum_nodes(here, [others[0], of_a_node()])
+    lacking = sum_nodes(here, [others[0], other_node()])
     assert lacking.metrics == {"energy_gpu0_j": 30.0}
     reasons = [f"no {name} of all nodes: n1 has none (no RAPL)." for name in ("energy_j", "power_mean_w")]
     assert lacking.notes == ["a note", *reasons]
     # Terms are added if each node has one.
     here = here._replace(term={"energy_j": 20.0, "period_s": 0.1, "shortest_s": 1.0})
-    slow = of_a_node()._replace(term={"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0})
+    slow = other_node()._replace(term={"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0})
     assert sum_nodes(here, [slow]).term == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
-    assert sum_nodes(here, [slow, of_a_node()]).term == {}
+    assert sum_nodes(here, [slow, other_node()]).term == {}
 
 
 def test_window_of_another_node_is_by_its_own_clock():
     instruments = WindowInstruments(meter("cpu0"), GAUGES, data_source())
     times = WindowClosed(100 * SECOND, 104 * SECOND)
-    node = node_window("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), instruments)
+    node = node_window("n1", times, reading(99.999, cpu0=10.0), reading(104.001, cpu0=50.0), instruments)
     assert (node.node, node.joules) == ("n1", {"cpu0": 40.0})
     assert node.metrics["energy_j"] == 40.0
-    late = node_window("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), instruments)
+    late = node_window("n1", times, reading(99.0, cpu0=10.0), reading(104.001, cpu0=50.0), instruments)
     assert late.metrics == {}
     assert "the counters were read" in late.reason
 
@@ -211,8 +211,8 @@ def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
     text = "process 7 (python) also computes on gpu0: {} GiB"
     monitor = Mock(drain=lambda: [text.format(next(looks))])
     instruments = WindowInstruments(meter("gpu0"), GAUGES, data_source(), gpu_monitor=monitor)
-    borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
-    elsewhere = of_a_node()._replace(other_gpu_processes=["process 9 also computes on gpu1"])
+    borders = reading(100, gpu0=0.0), reading(104, gpu0=20.0)
+    elsewhere = other_node()._replace(other_gpu_processes=["process 9 also computes on gpu1"])
     found = build_window(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, instruments, record)
     here = text.format(0)
     assert f"epoch 4: {here}." in found.notes
