@@ -180,7 +180,7 @@ def test_search_continues_by_the_objectives_that_are_measured_and_ends_without_a
     results = search(runs, spec)
     assert len(runs) == 6
     assert searches.available_objectives(spec, results) == [TIME]
-    assert runs.messages[0] == "No steady/energy_j: no meter here. The search continues with steady/e2e_s only."
+    assert runs.messages[0] == "The search minimizes only steady/e2e_s: there is no steady/energy_j: no meter here."
     runs = Runs(lambda number, point: TrialResult({TIME: 1.0, ENERGY: 1.0}))
     search(runs, SearchSpec(GRID, TO_TARGET, trials=3))
     assert len(runs) == 3, "it continues until a run reaches the target"

@@ -100,7 +100,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     with write_errors(folder):
         written = write_report(content, folder, warn, artist)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
-        show_files(written, folder, content.title, keys["tracking"], console)
+    show_files(written, folder, content.title, keys["tracking"], console)
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
         raise ValueError("no run has completed yet\n  hint: report later, or see the running one: python src/watch.py")
     if not content.runs:

@@ -93,8 +93,8 @@ def run_search(
         results[point] = result = measure(number, point)
         objectives = available_objectives(spec, results)
         if dropped := [name for name in previous if name not in objectives]:
-            why = f": {result.no_energy.rstrip('.')}" if result.no_energy else ""
-            say(f"No {' and no '.join(dropped)}{why}. The search continues with {' and '.join(objectives)} only.")
+            why = f": {result.no_energy}" if result.no_energy else ""
+            say(f"The search minimizes only {' and '.join(objectives)}: there is no {' and no '.join(dropped)}{why}")
 
     for number, point in earlier.items():
         if point is not None:
