@@ -12,6 +12,7 @@ from golden import assert_text, json_line
 from epochmeter.results.summary import (
     ENERGIES,
     collect_flags,
+    missed_target_note,
     no_total_note,
     reaches_target,
     step_percentiles,
@@ -135,6 +136,20 @@ def test_every_configured_target_must_be_reached():
         assert not reaches_target(val(0, loss=math.nan), job)
         assert not reaches_target({**val(0, accuracy=0.8, loss=0.3), "partial": True}, job)
         assert not reaches_target(epoch(0, train_accuracy=1.0, train_loss=0.1), job)
+
+
+def test_missed_target_is_noted_with_the_best_values():
+    windows = [epoch(0, train_accuracy=1.0, train_loss=0.1), val(0, accuracy=0.7, loss=0.3)]
+    windows += [val(1, accuracy=0.75, loss=math.nan), val(2, accuracy=0.6, loss=0.29)]
+    for targets, best in (
+        ({"target_accuracy": 0.8}, "highest accuracy 75.0 %"),
+        ({"target_loss": 0.2}, "lowest loss 0.29"),
+        ({"target_accuracy": 0.7, "target_loss": 0.2}, "highest accuracy 75.0 %, lowest loss 0.29"),
+    ):
+        notes = missed_target_note(windows, replace(JOB, **targets))
+        assert notes == [f"target not reached in 3 epochs: {best}"]
+    for job in (JOB, replace(JOB, target_accuracy=0.7)):
+        assert missed_target_note(windows, job) == []
 
 
 def test_flags_have_their_first_text_and_large_variation_of_epoch_times_is_a_warning():

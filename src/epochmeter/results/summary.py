@@ -187,18 +187,37 @@ def windows_to_target(windows: Sequence[Window], job: Job) -> Sequence[Window]:
     return next((windows[:end] for end, window in enumerate(windows, 1) if reaches_target(window, job)), ())
 
 
+def missed_target_note(windows: Sequence[Window], job: Job) -> list[str]:
+    """Return a note with the best accuracy and loss of a run that did not reach its targets; empty without targets."""
+    qualities = [quality for window in windows if (quality := _quality(window, job))]
+    accuracies, losses = ([own[name] for own in qualities if name in own] for name in ("accuracy", "loss"))
+    best = []
+    if job.target_accuracy is not None and accuracies:
+        best.append(f"highest accuracy {100 * max(accuracies):.1f} %")
+    if job.target_loss is not None and losses:
+        best.append(f"lowest loss {min(losses):.4g}")
+    if not best or any(reaches_target(window, job) for window in windows):
+        return []
+    return [f"target not reached in {len(qualities)} epochs: {', '.join(best)}"]
+
+
 def reaches_target(window: Window, job: Job) -> bool:
     """Return whether an evaluation (without any: a complete epoch) reaches every target that is set, at least one."""
-    if window["window"] != ("val" if job.evaluate else "epoch") or is_partial(window):
-        return False
-    prefix = "val/" if job.evaluate else "epoch/train_"
-    accuracy, loss = (window["metrics"].get(f"{prefix}{name}") for name in ("accuracy", "loss"))
-    checks = []
+    quality, checks = _quality(window, job), []
     if job.target_accuracy is not None:
-        checks.append(accuracy is not None and accuracy >= job.target_accuracy)
+        checks.append(quality.get("accuracy", -math.inf) >= job.target_accuracy)
     if job.target_loss is not None:
-        checks.append(loss is not None and loss <= job.target_loss)
+        checks.append(quality.get("loss", math.inf) <= job.target_loss)
     return bool(checks) and all(checks)
+
+
+def _quality(window: Window, job: Job) -> dict[str, float]:
+    """Return the accuracy and loss of an evaluation (without any: of a complete epoch); empty for other windows."""
+    if window["window"] != ("val" if job.evaluate else "epoch") or is_partial(window):
+        return {}
+    prefix = "val/" if job.evaluate else "epoch/train_"
+    values = {name: window["metrics"].get(f"{prefix}{name}") for name in ("accuracy", "loss")}
+    return {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def _unresolved_reason(windows: Sequence[Window]) -> str | None:

@@ -20,7 +20,15 @@ from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
-from epochmeter.results.summary import Window, group_notes, no_total_note, summarize, training_windows, variance_warning
+from epochmeter.results.summary import (
+    Window,
+    group_notes,
+    missed_target_note,
+    no_total_note,
+    summarize,
+    training_windows,
+    variance_warning,
+)
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.plan import Plan, write_error
@@ -137,6 +145,8 @@ def _evaluate_windows(
     epochs, warmup = metrics["total/epochs"], job.warmup_epochs
     if 0 < epochs <= warmup and result.state == "completed" and not throughput:
         result.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
+    if result.state == "completed":
+        result.notes += missed_target_note(windows, job)
     result.metrics = metrics | throughput
 
 
