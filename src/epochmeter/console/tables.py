@@ -37,12 +37,16 @@ SWEEP_COLUMNS = {
     "stall": ("stall\n%", "{:.1%}"),
     "steady/compute_s": ("compute\ns", "{:.3f}"),
     "steady/energy_j": ("energy\nJ", "{:.1f}"),
+    "steady/estimated_energy_j": ("estimated\nenergy J", "{:.1f}"),
     "steady/samples_per_s": ("samples\n/s", "{:.0f}"),
     "throughput/samples_per_s": ("throughput\n/s", "{:.1f}"),
+    "total/time_to_target_s": ("time to\ntarget s", "{:.3f}"),
+    "total/energy_to_target_j": ("energy to\ntarget J", "{:.1f}"),
 }
 OPTIONAL = (
     *("copy_s", "energy_j", "estimated_energy_j", "train_loss", "train_accuracy", "val/loss", "val/accuracy"),
-    *("steady/energy_j", "throughput/samples_per_s"),
+    *("steady/energy_j", "steady/estimated_energy_j", "throughput/samples_per_s"),
+    *("total/time_to_target_s", "total/energy_to_target_j"),
 )
 """Columns that are left out if no row has a value."""
 STATE_COLORS = {"completed": "green", "failed": "red", "killed": "yellow"}
