@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch._utils import ExceptionWrapper
 
+from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker import errors
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
-from epochmeter.worker.errors import describe_failure
+from epochmeter.worker.errors import describe_failure, traceback_hint
 
 JOB = {"batch": 512, "dataset": {"layout": "files"}}
 CPU = (
@@ -107,3 +108,16 @@ def test_error_message_includes_the_class_where_needed(error, message):
     with pytest.raises(type(error)) as raised:
         sent.reraise()
     assert describe_failure(raised.value, JOB) == ("exception", message)
+
+
+def test_errors_of_other_code_have_a_hint_to_their_traceback_also_from_a_dataloader_worker():
+    for call, is_foreign in ((lambda: {}["label"], True), (lambda: instantiate_spec({"_target_": "no.such"}), False)):
+        try:
+            call()
+        except (KeyError, ValueError) as raised:
+            error, sent = raised, ExceptionWrapper(where="in DataLoader worker process 0")
+        with pytest.raises(type(error)) as forwarded:
+            sent.reraise()
+        for own in (error, forwarded.value):
+            assert bool(traceback_hint(own, "message")) is is_foreign
+            assert traceback_hint(own, "message\n  hint: own") == ""

@@ -34,7 +34,7 @@ from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import ControllerConnection, RankedConnection, die_with_parent, dump_stack_on_signal
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
-from epochmeter.worker.errors import describe_failure, is_peer_rank_error
+from epochmeter.worker.errors import describe_failure, is_peer_rank_error, traceback_hint
 from epochmeter.worker.memory import record_memory
 from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.peaks import device_peaks
@@ -60,7 +60,8 @@ def main(folder, under_nsight=False):
         (train_under_nsight if under_nsight else run_training)(record, connection)
     except Exception as error:
         traceback.print_exc()
-        connection.send(RankFailed(*describe_failure(error, record.job()), rank))
+        kind, message = describe_failure(error, record.job())
+        connection.send(RankFailed(kind, message + traceback_hint(error, message), rank))
         if is_peer_rank_error(error):
             time.sleep(EXIT_WAIT_S)
         raise SystemExit(1) from error

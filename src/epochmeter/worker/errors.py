@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import traceback
 
 COMMUNICATION_ERRORS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
 """Substrings of errors in the communication between ranks."""
@@ -21,6 +22,8 @@ NO_SPACE = "No space left on device"
 """A queue's message without shared memory. Any full disk has the same, so the free shared memory is checked too."""
 MIN_FREE_BYTES = 1 << 20  # shared memory counts as exhausted if less than this is free
 KILLED = "signal: Killed"  # torch's message about a DataLoader worker ended by SIGKILL
+TRACEBACK_HINT = "\n  hint: worker.log in the run's folder has the traceback"
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOADER_HINT = "\n  hint: use fewer workers, a smaller batch or prefetch, or workers=0"
 
 
@@ -47,6 +50,17 @@ def describe_failure(error, job):
     if is_plain or not text:
         return kind, text or name
     return kind, "{}: {}".format(name, text)
+
+
+def traceback_hint(error, message):
+    """Return where the traceback of an error is, for errors of other code, whose messages may not explain them."""
+    text = str(error).strip()
+    if CAUGHT_IN_LOADER.match(text):
+        files = re.findall(r'^ *File "(.+)", line', text, re.MULTILINE)
+    else:
+        files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    is_own = bool(files) and files[-1].startswith(PACKAGE + os.sep)
+    return "" if is_own or "hint: " in message else TRACEBACK_HINT
 
 
 def is_peer_rank_error(error):
