@@ -98,7 +98,7 @@ def rank(path: str) -> None:
     recipes = list(RECIPES.items())[sized(0, 1) :]
     jobs = {name: composed("strategy=ddp", "workers=0", *recipe) for name, recipe in recipes}
     strategy = instantiate_spec(next(iter(jobs.values()))["strategy"])
-    device = strategy.device("cpu")
+    device = strategy.set_up("cpu")
     rows = {}
     for name, job in jobs.items():
         bench = Bench(job, strategy, device)

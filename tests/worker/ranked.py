@@ -113,7 +113,7 @@ def main(folder, rank, port):
     os.environ.update((name, str(value)) for name, value in world.items())
     torch.set_num_threads(1)
     strategy = Distributed(2, "torchrun", 60)
-    strategy.device("cpu")
+    strategy.set_up("cpu")
     trained = make_trainer(strategy)
     results = {"description": strategy.describe(), "windows": measured(strategy, folder, trained, 4)}
     results["weights"] = [weight.tolist() for weight in trained.model.parameters()]

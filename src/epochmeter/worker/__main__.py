@@ -75,7 +75,7 @@ def build(record, job):
     rng.seed_all(job["seed"])
     choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
     strategy, task = instantiate_spec(job["strategy"]), instantiate_spec(job["task"])
-    device = strategy.device(job["device"]["accelerator"])
+    device = strategy.set_up(job["device"]["accelerator"])
     training, *validation = make_loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
     trainer = Trainer(job, task, strategy, device)
     check_smallest(trainer.model, job, training.count, task, strategy.replicas)

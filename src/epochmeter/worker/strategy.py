@@ -27,8 +27,9 @@ class Single:
     def __init__(self, ranks):
         self.ranks = ranks
 
-    def device(self, name):
-        return accelerator(name)
+    def set_up(self, accelerator_name):
+        """Set up the communication between ranks, and return this rank's device."""
+        return accelerator(accelerator_name)
 
     def wrap(self, model, device):
         """Return the model for training and the model for evaluation."""
@@ -89,9 +90,9 @@ class Distributed(Single):
         self.node, self.is_node_leader = int(os.environ["GROUP_RANK"]), self._local_rank == 0
         self._timeout = datetime.timedelta(seconds=timeout_s)
 
-    def device(self, name):
+    def set_up(self, accelerator_name):
         # If there are more ranks than GPUs, ranks share them.
-        device, backend = accelerator(name), "gloo"
+        device, backend = accelerator(accelerator_name), "gloo"
         if device.type == "cuda":
             gpus = torch.cuda.device_count()
             device = torch.device("cuda", self._local_rank % gpus)
