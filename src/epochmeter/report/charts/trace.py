@@ -72,7 +72,7 @@ def _roofline_spec(points: Points, lines: Mapping[str, Points]) -> vega.Spec:
     layers += [
         layer("points", "point", shown, filled=True, size=90),
         layer("forward", "text", text, align="left", dx=8, dy=4),
-        layer("backward", "text", text, align="right", dx=-8, dy=-6),
+        layer("backward", "text", text, align="right", dx=-6, dy=-14),
     ]
     backward = [point for point in points if point["name"].endswith("_backward")]
     forward = [point for point in points if point not in backward]
