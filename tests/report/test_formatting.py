@@ -1,6 +1,6 @@
 """Numbers as text, except those of the golden pages."""
 
-from epochmeter.report.formatting import interval, join_or_more, number, percent, plural, quantity, with_bounds
+from epochmeter.report.formatting import interval, join_or_more, number, percent, plural, quantity, ratio, with_bounds
 from epochmeter.report.statistics import Estimate
 
 WIDE = Estimate(6.3, 3e-5, 1.5e6)
@@ -12,6 +12,8 @@ def test_numbers_as_text():
         (quantity(2.3e9, "B"), "2.30 GB"),
         (quantity(1234, "samples/s"), "1234 samples/s"),
         (quantity(0.00000115, "EUR"), "1.15e-06 EUR"),
+        ([number(value) for value in (123456789.0, 6.4e30)], ["123456789", "6.40e+30"]),
+        ([ratio(Estimate(value)) for value in (1.05, 1.999, 2.0)], ["1.050", "1.999", "2.00"]),
         ([number(value) for value in (9.994, 9.996, 99.96, 999.6)], ["9.99", "10.0", "100", "1000"]),
         (quantity(0.0, "EUR"), "0.00 EUR"),
         (quantity(None, "s"), "-"),

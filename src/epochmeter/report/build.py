@@ -26,7 +26,7 @@ from epochmeter.report.charts.lines import efficiency, epochs, power_over_time
 from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.scatter import energy_by_time, to_target
 from epochmeter.report.charts.vega import Chart
-from epochmeter.report.render import Page, render_notes
+from epochmeter.report.render import Page, page_part, render_notes
 from epochmeter.report.runs.configuration import (
     SINGLE,
     Configuration,
@@ -107,6 +107,7 @@ def build_report(
         *run_analyses(selection, include, is_ranked=is_ranked),
         *_pages({"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}),
     ]
+    pages.sort(key=lambda page: not page_part(page, "opening"))  # the subject of an experiment comes first
     return Report(title, _about(selection.ended), selection.ended, pages, charts, banner, notes)
 
 
@@ -169,8 +170,11 @@ def _about(runs: Sequence[Run]) -> str:
         return ""
     first, keys = configurations[0], [key for key in COMMON_KEYS if key not in varied(configurations)]
     shared = [f"{key} {first.value(key)}" for key in keys if key != "strategy" or first.strategy != SINGLE]
-    platforms = [{name: run.platform.get(name) for name in COMMON_FACTS} for run in runs]
-    facts = [value for name, value in platforms[0].items() if value and all(own[name] == value for own in platforms)]
+    facts = {
+        name: value
+        for name in COMMON_FACTS
+        if (value := runs[0].platform.get(name)) and all(run.platform.get(name) == value for run in runs)
+    }
     what = " ".join(command_of(first)) or ", ".join(shared)
     return " ".join(render_notes("about", len(runs), len(configurations), what, facts))
 

@@ -10,7 +10,7 @@ from epochmeter.report.statistics import Estimate
 
 ABSENT = "-"
 DIGITS = 3  # significant digits of a number
-MIN_DECIMAL = 1e-4  # smaller numbers are shown as `1.15e-06`
+MIN_DECIMAL, MAX_DECIMAL = 1e-4, 1e9  # smaller and larger numbers are shown as `1.15e-06`
 MAX_PLUS_MINUS = 1.0  # relative half-width up to which an interval is written with a plus-minus sign
 NEAR_ONE = 2.0  # ratio below which a change of a thousandth is shown
 WIDEST = 10.0  # multiple of its value up to which an upper bound is written; above it, there are too few repeats
@@ -48,7 +48,7 @@ def number(value: float | None, reference: float | None = None) -> str:
     if value is None or not math.isfinite(value):
         return ABSENT
     size = abs(value if reference is None else reference)
-    if value and 0 < size < MIN_DECIMAL:
+    if value and (0 < size < MIN_DECIMAL or size >= MAX_DECIMAL):
         return f"{value:.{DIGITS - 1}e}"
     exponent = int(f"{size:.{DIGITS - 1}e}".partition("e")[2])  # of the rounded number: 9.996 is 10.0
     decimals = min(6, max(0, DIGITS - 1 - exponent))

@@ -165,6 +165,10 @@ def test_ties_samples_and_keys_that_affect_convergence_limit_the_answer():
         keys = [{"batch": 64 >> n // 3, "repeat": n % 3, "sweep": {"order": order}} for n in range(6)]
         repeats.append(answer(*(run(n, drift[n], **own) for n, own in enumerate(keys))).unresolved[1])
     assert repeats == [4, 47]
+    near = [{"batch": 64 >> n // 2, "repeat": n % 2, "sweep": {"order": "random"}} for n in range(4)]
+    two = [replace(run(n, time_s, **near[n]), started="1302"[n])
+           for n, time_s in enumerate((0.181, 0.327, 0.214, 0.375))]  # fmt: skip
+    assert answer(*two).unresolved[1] == 3, "two repeats do not show it"
     assert [answer(*some) for some in ([], [run(0, None)], [run(0, float("nan"))])] == [None] * 3
 
 

@@ -45,11 +45,15 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
 
 
 def repeats_needed(part: Part) -> int | None:
-    """Return the repeats per condition that would probably make a difference significant; None if not known."""
-    if min(map(len, part.values())) < 2:
+    """Return the repeats per condition that would probably make a difference significant; None if not known.
+
+    They are more than there are, as these do not show it.
+    """
+    if (count := min(map(len, part.values()))) < 2:
         return None
     variance = math.fsum(deviation(seconds) ** 2 for seconds in part.values())
-    return repeats_to_decide(abs(math.fsum(map(statistics.fmean, part.values()))), variance, student)
+    repeats = repeats_to_decide(abs(math.fsum(map(statistics.fmean, part.values()))), variance, student)
+    return repeats and max(repeats, count + 1)
 
 
 def _difference(part: Part, other: Part) -> Part:

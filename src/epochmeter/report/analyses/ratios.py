@@ -38,7 +38,11 @@ class Ratios:
     def repeats(
         self, above: Configuration, below: Configuration, critical_value: Callable[[float], float], bound: float = 1.0
     ) -> int | None:
-        """Return the runs per configuration that probably show a ratio other than `bound`; None: unknown, too many."""
+        """Return the runs per configuration that probably show a ratio other than `bound`; None: unknown, too many.
+
+        They are more than there are, as these do not show it.
+        """
         ends = self.places[above], self.places[below]
         counts = [fit.repeats(*ends, critical_value, math.log(bound)) for fit in self.fits]
-        return None if None in counts else max(filter(None, counts))
+        more = 1 + min(len(above.runs), len(below.runs))
+        return None if None in counts else max(more, *filter(None, counts))

@@ -157,8 +157,7 @@ def report_html(report: Report, table_html: str = "") -> str:
     """Render the HTML page, one file that needs no network; everything is escaped, except the table of runs."""
     pages, charts = report.pages, report.charts
     openings = {page.name: page_part(page, "opening") for page in pages}
-    is_first = {page.name: bool(openings[page.name]) or page.name in FIRST_PAGES for page in pages}
-    first_pages = sorted((page for page in pages if is_first[page.name]), key=lambda page: not openings[page.name])
+    first_pages = [page for page in pages if openings[page.name] or page.name in FIRST_PAGES]
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
         "themes": {"light": theme(), "dark": theme(is_dark=True)},
