@@ -572,6 +572,18 @@ def test_steps_of_a_loop_that_fetches_several_batches_are_complete(script, loade
         assert parts["overhead_s"] < 0.02
 
 
+def test_evaluation_before_the_last_step_of_a_loop_that_fetches_ahead_is_overhead_of_the_epoch(script, loader):
+    held_out = DataLoader(DATA, batch_size=4)
+    for _ in range(2):
+        for number, inputs in enumerate(fetching_ahead(script, loader), 1):
+            script.model(inputs)
+            script.optimizer.step()
+            if number == STEPS - 1:
+                script.evaluate(held_out)
+        script.evaluate(held_out)
+    assert script.windows == [("epoch", 0, 8), ("val", 0, 4), ("epoch", 1, 8), ("val", 1, 4)]
+
+
 @pytest.mark.parametrize(("workers", "every"), [(0, 1), (0, 4), (1, 1), (2, 1)])
 def test_data_stall_is_the_known_wait(script, workers, every):
     for _ in range(3):  # other programs may interrupt the script between two readings of a clock

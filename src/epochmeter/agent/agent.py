@@ -244,7 +244,8 @@ class Agent:
             # Lightning keeps the iterator of an evaluation before training; some scripts keep the one of a first batch.
             window, has_gradients = self.window, torch.is_grad_enabled()
             is_evaluation = window.loader() is loader and not (window.training_steps or has_gradients)
-            is_over = window.is_complete() and not (has_gradients and window.is_before_last_step())
+            is_ahead = self._kinds.is_fetched_ahead(window) and not window.is_exhausted
+            is_over = window.is_complete() and not (window.is_before_last_step() if has_gradients else is_ahead)
             if not (is_over or has_gradients > window.has_gradients or is_evaluation):
                 if not has_gradients:
                     self.recorder.clock.end_step()
