@@ -72,7 +72,7 @@ def test_report_is_of_the_newest_sweep_and_an_error_without_runs(tmp_path, sourc
     code, printed, error = command("tracking=none")
     assert code == 0, error
     output = " ".join(printed.split())
-    assert output.startswith("## The answer Fastest: cache warm: 3.75 s"), "synthetic batches are not recommended"
+    assert "## The answer Fastest: cache warm: 3.75 s" in output, "synthetic batches are not recommended"
     assert "Not recommended: 1 configuration" in output
     assert "tracking=none" in output
     names = {path.name for path in folder.iterdir()}
