@@ -1,4 +1,4 @@
-"""Take the README's screenshots with a browser.
+"""Take screenshots for the documentation with a browser.
 
 docs/mlflow.png shows the saved view of energy and time in MLflow; docs/report.png shows the top of a report page.
 
@@ -38,7 +38,7 @@ PICTURE, REPORT = ROOT / "docs" / "mlflow.png", ROOT / "docs" / "report.png"
 START_LIMIT_S = 60
 RENDER_MS = 5000
 SIZE: ViewportSize = {"width": 1400, "height": 950}
-SIZE_OF_REPORT: ViewportSize = {"width": 1280, "height": 1290}
+SIZE_OF_REPORT: ViewportSize = {"width": 1280, "height": 800}
 IN_THE_WAY = ("Hide banner", "Toggle sidebar")
 CHROMIUM = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
 WITHOUT_ASSISTANT = """
