@@ -97,7 +97,10 @@ def test_bars_of_epochs_begin_with_the_fastest_and_many_are_folded():
 )  # fmt: skip
 def test_energy_domains_are_counted_once(total, joules, parts):
     domains = {f"energy_{name}_j": float(value) for name, value in joules.items()}
-    run = replace(ran(0, 10.0, 100.0, steady={**domains, "energy_per_sample_j": 0.1}), energy_domains=total)
+    run = replace(
+        ran(0, 10.0, 100.0, steady={**domains, "energy_per_sample_j": 0.1, "energy_per_gflop_j": 9.0}),
+        energy_domains=total,
+    )
     other = replace(run, number=1, energy_domains=[*total, "X"])
     assert energy_domains(*group_repeats([run]), 100.0) == parts
     assert parts == {} or energy_domains(*group_repeats([run, other]), 100.0) == {}, "different totals"

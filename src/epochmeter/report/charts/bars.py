@@ -20,7 +20,7 @@ PARTS = {"data_stall": vega.VERMILION, "copy": vega.ORANGE, "compute": vega.BLUE
 TIMES = {part: f"{part}_s" for part in PARTS}
 JOULES = {part: f"{part.removeprefix('data_')}_energy_j" for part in PARTS}
 DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega.VERMILION, vega.BROWN)
-DOMAIN = re.compile(r"steady/energy_(?!per_sample_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
+DOMAIN = re.compile(r"steady/energy_(?!per_(?:sample|gflop)_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
 REST = "rest"  # the part of a total that its domains do not cover
 DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, which are read one after the other
 
