@@ -338,5 +338,5 @@ def test_killed_process_that_does_not_end_is_left_with_a_warning(tmp_path, monke
     monkeypatch.setattr(worker_process, "KILL_WAIT_S", 0.1)
     monkeypatch.setattr(os, "killpg", lambda group, number: None)
     hanging = Mock(pid=7, wait=threading.Event().wait)  # in a system call that no signal interrupts
-    worker_process.WorkerProcess(hanging, tmp_path, 0).terminate()
+    worker_process.WorkerProcess(hanging, tmp_path).terminate()
     assert "process 7 was killed, but does not end" in caplog.text

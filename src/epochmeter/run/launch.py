@@ -14,7 +14,6 @@ from pathlib import Path
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.installation import python_path
-from epochmeter.run import worker_process
 from epochmeter.run.nodes import Node
 from epochmeter.run.worker_process import WorkerProcess
 
@@ -48,7 +47,6 @@ def launched(
     It sees only the metered GPUs. If `nsight` begins the command of a program that profiles it, it trains a few steps.
     """
     log = folder / (NSIGHT_LOG if nsight else "worker.log")
-    oom_kills_before = worker_process.oom_kill_count()
     worker = None
     try:
         with listening_socket() as listener, open(log, "wb") as output:
@@ -61,7 +59,7 @@ def launched(
                 # In a session of its own it gets no Ctrl-C or Ctrl-Z from the terminal: the controller ends it.
                 start_new_session=True,
             )
-            worker = WorkerProcess(process, log, oom_kills_before, limit_s, silence_s)
+            worker = WorkerProcess(process, log, limit_s, silence_s)
             worker.accept_connections(listener, 1 if ranks is None else ranks + 1)
         yield worker
         with suppress(subprocess.TimeoutExpired):

@@ -22,14 +22,7 @@ from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import launch
 from epochmeter.run.plan import Plan
-from epochmeter.run.worker_process import (
-    Connection,
-    Process,
-    StartingScript,
-    WorkerError,
-    WorkerProcess,
-    oom_kill_count,
-)
+from epochmeter.run.worker_process import Connection, Process, StartingScript, WorkerError, WorkerProcess
 from epochmeter.shared import protocol
 from epochmeter.shared.process_identity import has_exited
 from epochmeter.shared.record import TRACE
@@ -65,7 +58,7 @@ class ScriptProcess(WorkerProcess):
     """
 
     def __init__(self, process: Process, listener: socket.socket, error: WorkerError | None = None) -> None:
-        super().__init__(process, Path(os.devnull), oom_kill_count())
+        super().__init__(process, Path(os.devnull))
         self._attached = process if isinstance(process, StartingScript) else None
         self._error = error  # of an attached script, unless it closes its `Meter`
         self.trace_error = "no trace: the last warm-up epoch was not measured"

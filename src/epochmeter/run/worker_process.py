@@ -81,15 +81,15 @@ class Connection:
 class WorkerProcess:
     """The running training process, with a connection to each rank and to torchrun.
 
-    `oom_kills` is `oom_kill_count` before the process started; the limits are `sweep.timeout_s`, `sweep.hung_after_s`.
+    The limits are `sweep.timeout_s` and `sweep.hung_after_s`.
     `pids` has the process that was started, then each process that has connected.
     """
 
     def __init__(
-        self, process: Process, log: Path, oom_kills: int, limit_s: float | None = None, silence_s: float | None = None
+        self, process: Process, log: Path, limit_s: float | None = None, silence_s: float | None = None
     ) -> None:
         self.pids = [process.pid]
-        self._process, self._log, self._oom_kills = process, log, oom_kills
+        self._process, self._log, self._oom_kills = process, log, oom_kill_count()
         self._limit_s, self._silence_s = limit_s, silence_s
         self._begun_s = time.monotonic()
         self._ended = _exit_fd(process)
