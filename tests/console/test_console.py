@@ -99,7 +99,7 @@ def test_rehearsal_begins_and_ends_with_its_reasons_its_folder_and_links(termina
 
 
 def test_sweep_with_a_target_or_an_estimate_has_columns_for_them(terminal, rows):
-    target = {"total/time_to_target_s": 2.359, "total/energy_to_target_j": 153.1}
+    target = {"total/time_to_target_s": 2.359, "total/estimated_energy_to_target_j": 153.1}
     reached = RunResult(0, ["batch=8"], metrics={**steady(estimated_energy_j=55.6), **target})
     terminal.sweep([reached, RunResult(1, ["batch=16"], metrics=steady())])
     cells = [row.split() for row in rows() if row and row[0] in "01"]

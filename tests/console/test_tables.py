@@ -16,12 +16,14 @@ def test_sentences_have_the_available_metrics():
         *(tables.bottleneck_line({}, False), tables.energy_line({"total/energy_j": 1406.0}), tables.target_line({})),
         *(tables.energy_line(energy), tables.energy_line({**energy, "total/net_energy_j": 71.82})),
         *(tables.target_line(target), tables.target_line({**target, "total/energy_to_target_j": 30.0})),
+        tables.target_line({**target, "total/estimated_energy_to_target_j": 30.0}),
         tables.forecast_text({"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}),
         tables.forecast_text(paid, "EUR"),
     ] == [
         *("", "", ""),
         *("Energy of the whole run: 1406 J (± 36 %).", "Energy of the whole run: 1406 J (± 36 %), 71.8 J above idle."),
         *("Target reached after 1 epoch: 2.500 s.", "Target reached after 1 epoch: 2.500 s, 30.0 J."),
+        "Target reached after 1 epoch: 2.500 s, 30.0 J (estimated).",
         "forecast total 6.6 ± 1.3 s",
         "forecast total 1:01:01 ± 0:00:01, 0.610 ± 0.012 EUR",
     ]

@@ -129,6 +129,7 @@ def test_report_begins_with_what_its_runs_have_in_common():
     script = trained(0, 9.0, measure={"command": ["train.py", "--lr"]})
     for some, about in (
         (runs, "4 runs of 2 configurations: model resnet152, dataset jpeg, device cpu. Machine: h1; H100."),
+        (runs[:1], "1 run: model resnet152, dataset jpeg, device cpu. Machine: h1; H100; torch 2.0."),
         ([trained(0, 9.0), ddp(1, model="resnet50")], "2 runs: dataset jpeg, device cpu."),
         ([ddp(0)], "1 run: model resnet152, dataset jpeg, strategy ddp x 2, device cpu."),
         ([script], "1 run: train.py --lr."),

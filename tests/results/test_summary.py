@@ -107,6 +107,8 @@ CASES = {
     "counter that did not advance": {"windows": [with_term(epoch(n), 0.0, 0.9) for n in range(2)]},
     "two windows without energy": {"windows": [with_term(epoch(0), 20.0, 4.0), epoch(1), val(1)]},
     "target": {"windows": EVALUATED, "target_accuracy": 0.9},
+    "target with an estimate": {"windows": [epoch(0, estimated_energy_j=20.0),
+                                            val(0, accuracy=0.95, estimated_energy_j=1.0)], "target_accuracy": 0.9},
     "target that is not reached": {"windows": EVALUATED, "target_accuracy": 0.99},
     "target while training": {"windows": [epoch(0, train_loss=2.0), epoch(1, train_loss=0.5)], "target_loss": 0.5,
                               "evaluate": False},

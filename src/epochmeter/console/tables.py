@@ -42,11 +42,12 @@ SWEEP_COLUMNS = {
     "throughput/samples_per_s": ("throughput\n/s", "{:.1f}"),
     "total/time_to_target_s": ("time to\ntarget s", "{:.3f}"),
     "total/energy_to_target_j": ("energy to\ntarget J", "{:.1f}"),
+    "total/estimated_energy_to_target_j": ("estimated J\nto target", "{:.1f}"),
 }
 OPTIONAL = (
     *("copy_s", "energy_j", "estimated_energy_j", "train_loss", "train_accuracy", "val/loss", "val/accuracy"),
     *("steady/energy_j", "steady/estimated_energy_j", "throughput/samples_per_s"),
-    *("total/time_to_target_s", "total/energy_to_target_j"),
+    *("total/time_to_target_s", "total/energy_to_target_j", "total/estimated_energy_to_target_j"),
 )
 """Columns that are left out if no row has a value."""
 STATE_COLORS = {"completed": "green", "failed": "red", "killed": "yellow"}
@@ -171,8 +172,10 @@ def target_line(metrics: Mapping[str, float]) -> str:
     """Return the time and energy to the quality target; empty if it was not reached."""
     if "total/epochs_to_target" not in metrics:
         return ""
-    epochs, energy_j = int(metrics["total/epochs_to_target"]), metrics.get("total/energy_to_target_j")
-    cost = f"{metrics['total/time_to_target_s']:.3f} s" + ("" if energy_j is None else f", {energy_j:.1f} J")
+    epochs, cost = int(metrics["total/epochs_to_target"]), f"{metrics['total/time_to_target_s']:.3f} s"
+    for name, kind in (("energy", ""), ("estimated_energy", " (estimated)")):
+        if (energy_j := metrics.get(f"total/{name}_to_target_j")) is not None:
+            cost += f", {energy_j:.1f} J{kind}"
     return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost}."
 
 

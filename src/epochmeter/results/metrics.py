@@ -41,7 +41,7 @@ OTHERS = {
     "total": """
         e2e_s energy_j energy_uncertainty_j estimated_energy_j net_energy_j machine_energy_j read_bytes edp_js
         idle_power_w idle_power_after_w power_limit_w power_limit_max_w
-        epochs time_to_target_s energy_to_target_j epochs_to_target
+        epochs time_to_target_s energy_to_target_j estimated_energy_to_target_j epochs_to_target
         co2e_g co2e_uncertainty_g co2e_to_target_g cost cost_uncertainty cost_to_target
         intensity_g_per_kwh intensity_min_g_per_kwh intensity_max_g_per_kwh
     """,

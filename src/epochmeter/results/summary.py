@@ -178,7 +178,8 @@ def excessive_variation(metrics: Mapping[str, float]) -> float | None:
 def target_metrics(windows: Sequence[Window], job: Job) -> dict[str, float]:
     """Return time, energy and epochs up to the first window that reached the targets; empty if none did."""
     totals = total_metrics(windows_to_target(windows, job))
-    names = {"time_to_target_s": "e2e_s", "epochs_to_target": "epochs", "energy_to_target_j": "energy_j"}
+    names = {"time_to_target_s": "e2e_s", "epochs_to_target": "epochs"}
+    names |= {"energy_to_target_j": "energy_j", "estimated_energy_to_target_j": "estimated_energy_j"}
     return {name: totals[total] for name, total in names.items() if total in totals} if "e2e_s" in totals else {}
 
 

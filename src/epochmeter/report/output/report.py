@@ -72,7 +72,7 @@ def answer_lines(folder: Path) -> list[str]:
 
 def print_report(report: Report, console: Console) -> None:
     """Print the texts of a report, its runs if it has no analyses, and notes on the runs that it leaves out."""
-    print_text(console, f"{report.title}: {report.about}\n")
+    print_text(console, f"{report.title}{report.about and ': '}{report.about}\n")
     print_text(console, *report.banner, style="bold yellow")
     for page in report.pages:
         print_page(page, console)
