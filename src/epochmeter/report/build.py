@@ -108,7 +108,7 @@ def build_report(
         *_pages({"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}),
     ]
     pages.sort(key=lambda page: not page_part(page, "opening"))  # the subject of an experiment comes first
-    return Report(title, _about(selection.ended), selection.ended, pages, charts, banner, notes)
+    return Report(title, _about(selection.ended or selection.excluded), selection.ended, pages, charts, banner, notes)
 
 
 def run_analyses(selection: Selection, include: Sequence[str] = (), *, is_ranked: bool = False) -> list[Page]:
