@@ -6,10 +6,10 @@ AMPERE = (8, 0)  # first CUDA compute capability whose tensor cores support TF32
 
 
 class NullContext:
-    """`contextlib.nullcontext`, which Python 3.6 lacks."""
+    """A context without effects, as `contextlib.nullcontext`, which Python 3.6 lacks."""
 
     def __enter__(self):
-        pass
+        return self
 
     def __exit__(self, *_):
         pass

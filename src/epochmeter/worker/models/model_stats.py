@@ -62,7 +62,7 @@ def _step_stats(model, job, task, device):
         saved[storage_of(tensor)._cdata] = tensor  # kept alive, so that its storage is not reused
         return tensor
 
-    with OperatorCounter(cache_bytes(device)) as counter:
+    with flop_counter() as flop_counts, OperatorCounter(flop_counts, cache_bytes(device)) as counter:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = task.loss(model(inputs), targets)
         counter.is_backward = True
@@ -84,8 +84,17 @@ def _step_stats(model, job, task, device):
     return stats
 
 
+def flop_counter():
+    """Return torch's counter of FLOPs, which counts while its context is open; a null context in older versions."""
+    if FlopCounterMode is None:
+        return NullContext()
+    return FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten.convolution_backward: convolution_backward_flops}
+    )
+
+
 class OperatorCounter(TorchDispatchMode):
-    """Count the operators that run in the context, except views; nothing without torch's `FlopCounterMode`.
+    """Count the operators that run in the context, except views, within that of a `flop_counter`.
 
     Attributes:
         totals: `calls`, `flops`, and `operator_bytes` of inputs and outputs. `uncached_bytes` are those of operators
@@ -94,29 +103,16 @@ class OperatorCounter(TorchDispatchMode):
         operators: Calls, FLOPs and bytes by the name of an operator with FLOPs.
     """
 
-    def __init__(self, cache_bytes):
+    def __init__(self, flop_counts, cache_bytes):
         super().__init__()
-        self._counter = NullContext()
-        if FlopCounterMode is not None:
-            custom = {torch.ops.aten.convolution_backward: convolution_backward_flops}
-            self._counter = FlopCounterMode(display=False, custom_mapping=custom)
-        self._cache_bytes = cache_bytes
+        self._flop_counts, self._cache_bytes = flop_counts, cache_bytes
         self.totals, self.operators = collections.Counter(), {}
         self.is_backward = False
 
-    def __enter__(self):
-        self._counter.__enter__()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error):
-        super().__exit__(*error)
-        self._counter.__exit__(*error)
-
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        before = self._counter.get_total_flops()
+        before = self._flop_counts.get_total_flops()
         result = function(*arguments, **(keywords or {}))
-        flops = self._counter.get_total_flops() - before
+        flops = self._flop_counts.get_total_flops() - before
         inputs, outputs = (
             [value for value in tree_flatten(values)[0] if isinstance(value, torch.Tensor)]
             for values in ([arguments, keywords or {}], result)
