@@ -85,20 +85,23 @@ def find_owners(trace: Trace) -> Owners:
     parts = np.array_split(host, len(host) // CHUNK_EVENTS + 1)  # lists of Python integers need much memory
     rows = (row for part in parts for row in zip(part.tolist(), *(c[part].tolist() for c in columns), strict=True))
     for event, start_ns, end_ns, category, name, thread, sequence, forward_thread in rows:
-        caller = threads[thread].begin(event, start_ns, end_ns, name in nodes)
-        module[event], phase[event], operator[event] = module[caller], phase[caller], operator[caller]
-        is_operator = category == Category.OPERATOR
-        if name in nodes:  # of the backward pass: as the forward operator with the same sequence number in its thread
+        is_node, is_operator = name in nodes, category == Category.OPERATOR
+        caller = threads[thread].begin(event, start_ns, end_ns, is_node)
+        owner = module[caller], phase[caller]
+        if is_node:  # of the backward pass: as the forward operator with the same sequence number in its thread
             if sequence != NONE:
                 forward = forward_threads[forward_thread], sequence
                 threads[thread].node_module = forward_module.get(forward, OUTSIDE)
-            module[event], phase[event] = threads[thread].node_module, BACKWARD
+            owner = threads[thread].node_module, BACKWARD
         elif name in ranges:
-            module[event], phase[event] = ranges[name]
-        elif phase[event] == LOOP and is_operator:
-            module[event], phase[event] = OUTSIDE, FORWARD
+            owner = ranges[name]
+        elif is_operator and phase[caller] == LOOP:
+            owner = OUTSIDE, FORWARD
+        module[event], phase[event] = owner
         if is_operator and name not in ranges:
-            operator[event], forward_module[thread, sequence] = event, module[event]
+            operator[event], forward_module[thread, sequence] = event, owner[0]
+        else:
+            operator[event] = operator[caller]
     for events in threads.values():
         events.end_until(sys.maxsize - 1)
     return Owners(np.array(module), np.array(phase), np.array(operator), modules, threads)

@@ -71,15 +71,15 @@ def flop_rates(
     attribution: Mapping[str, Any], counted: Mapping[str, Mapping[str, float]], steps: float
 ) -> dict[str, float]:
     """Return the FLOP/s of operators and kernels by name, while they run; `counted` are FLOPs of one step."""
-    names = {row["name"]: BACKEND.sub("", row["name"]) for row in attribution.get("operators", ())}
-    seconds = Counter[str]()
-    for row in attribution.get("operators", ()):
-        seconds[names[row["name"]]] += row["total_s"]
-    flops = {name: counted[plain]["flops"] * steps for name, plain in names.items() if plain in counted}
-    rates = {name: count / seconds[names[name]] for name, count in flops.items() if count and seconds[names[name]]}
-    return rates | {
-        row["name"]: row["flops"] / row["total_s"] for row in attribution.get("kernels", ()) if row.get("flops")
-    }
+    operators, kernels = attribution.get("operators", ()), attribution.get("kernels", ())
+    counted_names = {row["name"]: BACKEND.sub("", row["name"]) for row in operators}
+    times_s = Counter[str]()
+    for row in operators:
+        times_s[counted_names[row["name"]]] += row["total_s"]
+    rates = {name: steps * entry["flops"] / times_s[name] for name, entry in counted.items() if times_s[name]}
+    by_operator = {name: rates[counted_name] for name, counted_name in counted_names.items() if rates.get(counted_name)}
+    timed = [row for row in kernels if row.get("flops") and row["total_s"]]
+    return by_operator | {row["name"]: row["flops"] / row["total_s"] for row in timed}
 
 
 def group_modules(modules: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, float]]:
