@@ -133,6 +133,7 @@ def test_report_begins_with_what_its_runs_have_in_common():
         ([trained(0, 9.0), ddp(1, model="resnet50")], "2 runs: dataset jpeg, device cpu."),
         ([ddp(0)], "1 run: model resnet152, dataset jpeg, strategy ddp x 2, device cpu."),
         ([script], "1 run: train.py --lr."),
+        ([replace(script, state="failed")], "1 run: train.py --lr."),
         ([], ""),
     ):
         assert build_report(sweep(*some)).about == about

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.status import Status
@@ -19,7 +20,6 @@ from epochmeter.config.installation import UI_ADDRESS, display_path
 from epochmeter.config.schema import SCRIPT, Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
-from epochmeter.console.plain import PlainConsole
 from epochmeter.results.run_result import RunResult
 
 PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs in a file, in seconds
@@ -38,7 +38,7 @@ class Terminal(logging.Handler):
     def __init__(self, *, of_script: bool = False) -> None:
         super().__init__()
         self._of_script = of_script
-        self.console = PlainConsole(stderr=of_script)
+        self.console = Console(highlight=False, emoji=False, stderr=of_script)
         # Drawn when the training process reports progress. A thread would compete with it for the cores.
         self._progress = Progress(
             TextColumn("{task.description}"),

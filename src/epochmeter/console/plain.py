@@ -1,4 +1,4 @@
-"""The console that all commands print to."""
+"""The console of commands that print a result and end."""
 
 from typing import Any
 
