@@ -134,17 +134,8 @@ class LimitSearch:
         if self._start not in self.tried:
             return self._start
         best = self._best()
-        if untried := self._promising(best):
-            return untried[0]
-        rivals = [limit for limit in self.tried if limit != best and self._is_rival(limit, best)]
-        if rivals and self._max_slowdown < math.inf:
-            rivals.append(self.default)  # the bound is relative to its time, which may drift
-        counts = Counter(probe.limit for probe in self.probes)
-        last = {probe.limit: number for number, probe in enumerate(self.probes)}
-        again = {best, *rivals} if rivals else {limit for limit in (best, self.default) if counts[limit] < 2}
-        candidates = [limit for limit in again if counts[limit] < MAX_REPEATS]
-        # The least probed limit, of several the one whose last probe is the oldest.
-        return min(candidates, key=lambda limit: (counts[limit], last[limit]), default=None)
+        untried = self._untried_neighbor(best)
+        return self._limit_to_repeat(best) if untried is None else untried
 
     def choice(self) -> Choice:
         """Return the best limit by the probes so far, at least one."""
@@ -188,15 +179,26 @@ class LimitSearch:
     def _exceeds_power(self, limit: int) -> bool:
         return math.exp(self._powers.mean[limit]) > self._power_budget_w
 
-    def _promising(self, best: int) -> list[int]:
-        """The untried neighbors of the best that may have a lower cost and keep the bounds, the best first."""
+    def _untried_neighbor(self, best: int) -> int | None:
+        """The most promising untried neighbor of the best limit; None: no neighbor is likely to be better."""
         lower = [limit for limit in self.tried if limit < best and self._probability_in_time(limit) < self._confidence]
         if lower and self._is_promising(middle := (lower[-1] + best) // 2, best):
-            return [middle]
+            return middle
         distances = range(1, 2 if self._has_effect() else WIDE + 1)
-        near = [best + sign * distance for distance in distances for sign in (-1, 1)]
-        promising = [limit for limit in near if self._is_promising(limit, best)]
-        return sorted(promising, key=lambda limit: (abs(limit - best), self._least_cost(limit)))
+        near = (best + sign * distance for distance in distances for sign in (-1, 1))
+        promising = (limit for limit in near if self._is_promising(limit, best))
+        return min(promising, key=lambda limit: (abs(limit - best), self._least_cost(limit)), default=None)
+
+    def _limit_to_repeat(self, best: int) -> int | None:
+        """The least probed of the limits that may be the best; of several, the one whose last probe is the oldest."""
+        counts = Counter(probe.limit for probe in self.probes)
+        last = {probe.limit: number for number, probe in enumerate(self.probes)}
+        rivals = [limit for limit in self.tried if limit != best and self._is_rival(limit, best)]
+        if rivals and self._max_slowdown < math.inf:
+            rivals.append(self.default)  # the bound is relative to its time, which may drift
+        again = {best, *rivals} if rivals else {limit for limit in (best, self.default) if counts[limit] < 2}
+        candidates = [limit for limit in again if counts[limit] < MAX_REPEATS]
+        return min(candidates, key=lambda limit: (counts[limit], last[limit]), default=None)
 
     def _is_promising(self, limit: int, best: int) -> bool:
         """Whether a limit is untried, and may have a lower cost than the best and keep the bounds."""
@@ -240,7 +242,10 @@ class LimitSearch:
 
 
 def estimate(probes: Sequence[Probe], logarithms: Iterable[float]) -> Estimate:
-    """Fit a mean for each limit, a linear drift over the probes, and warming up; the last two have weak priors."""
+    """Fit a mean for each limit, a linear drift over the probes, and warming up; the last two have weak priors.
+
+    This is Bayesian linear regression with conjugate priors (Gelman et al., Bayesian Data Analysis, chapter 14).
+    """
     values, order = np.array([*logarithms]), np.arange(len(probes))
     limits = sorted({probe.limit for probe in probes})
     of_limit = [[probe.limit == limit for probe in probes] for limit in limits]

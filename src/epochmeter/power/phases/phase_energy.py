@@ -132,29 +132,34 @@ def _spread(sensors: list[Sensor]) -> list[Sensor]:
 def _solution(
     timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve for the energy by phase and its half-width, given a sensor."""
+    """Solve for the energy by phase and its half-width, given a sensor.
+
+    The mean reading of a phase is a mixture of all phases' powers. The matrix of their fractions is inverted, as in the
+    correction of images for the same smoothing (geometric transfer matrix; Rousset et al., J. Nucl. Med. 39, 1998).
+    """
     within = sensor.within(timeline, times_s)
     times_s, watts = times_s[within], watts[within]
-    shares = sensor.shares(timeline, times_s)
+    shares = sensor.shares(timeline, times_s)  # shape (readings, phases)
     assigned, elapsed = timeline.at(times_s - sensor.center_s)
     resolved = _resolved_phases(shares, assigned, elapsed)
     short = f"all phases are too short for a sensor with an averaging time of {sensor.averaging_s:.3g} s."
     _require(bool(resolved.any()), short)
+    # Each resolved phase has a power level; an unresolved one is assumed to have that of the longest resolved phase.
     phases = np.arange(len(resolved))
     level = np.where(resolved, phases, (timeline.phases_s * resolved).argmax())
-    levels = np.eye(len(phases))[level][:, resolved]  # the level of each phase
-    belongs = levels[assigned]
+    levels = np.eye(len(phases))[level][:, resolved]  # shape (phases, levels): 1 for the level of each phase
+    belongs = levels[assigned]  # shape (readings, levels)
     counts = belongs.sum(axis=0)
-    fractions = (belongs.T @ shares) / counts[:, None]  # mean fraction of each phase in the readings of each level
-    mixed, lasts_s = fractions @ levels, timeline.phases_s @ levels
-    joules_per_watt = lasts_s[:, None] * np.linalg.inv(mixed)
+    fractions = (belongs.T @ shares) / counts[:, None]  # shape (levels, phases): in the mean reading of each level
+    mixed = fractions @ levels
     levels_w = np.linalg.solve(mixed, belongs.T @ watts / counts)
+    joules_per_watt = (timeline.phases_s @ levels)[:, None] * np.linalg.inv(mixed)  # by level, per watt of each mean
     rms_w = np.sqrt(belongs.T @ (watts - shares @ levels @ levels_w) ** 2 / counts)
     unknown_w = levels_w.max() * ~resolved
     smeared_w = abs(np.eye(len(mixed)) - mixed) @ (EDGE * rms_w / np.diag(mixed)) + fractions @ unknown_w
     half_width_j = timeline.phases_s * unknown_w
-    half_width_j[resolved] += NORMAL_95 * np.sqrt(joules_per_watt**2 @ (rms_w**2 / counts))
-    half_width_j[resolved] += abs(joules_per_watt) @ smeared_w
+    half_width_j[resolved] += NORMAL_95 * np.sqrt(joules_per_watt**2 @ (rms_w**2 / counts))  # sampling
+    half_width_j[resolved] += abs(joules_per_watt) @ smeared_w  # smoothing at the borders
     return timeline.phases_s * (levels @ levels_w), half_width_j
 
 
