@@ -66,7 +66,7 @@ def test_stop_is_found_in_the_exception_chain():
         fail()
 
 
-STARTED = """
+COMMAND = """
 import os, signal, sys, time, types
 from epochmeter.__main__ import start
 
@@ -76,44 +76,38 @@ class Interrupted:
         time.sleep(0.1)
 
 def main():
+{body}
+
+sys.modules["epochmeter.commands.stopped"] = types.SimpleNamespace(main=main)
+start("stopped")
+"""
+IGNORED = """
     try:
         Interrupted()  # Python ignores exceptions of destructors
         time.sleep(10)
     except BaseException as stop:
         print(repr(stop))
         sys.exit(getattr(stop, "code", 130))
-
-sys.modules["epochmeter.commands.endless"] = types.SimpleNamespace(main=main)
-start("endless")
 """
-
-
-@pytest.mark.parametrize(("name", "stop"), [("SIGINT", "KeyboardInterrupt()"), ("SIGTERM", "SystemExit(143)")])
-def test_stop_that_python_ignored_is_raised_again_and_ends_a_command(name, stop):
-    command = [sys.executable, "-c", STARTED.format(name=name)]
-    done = subprocess.run(command, cwd=ROOT / "src", capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stdout, done.stderr) == (128 + getattr(signal, name), f"{stop}\n", "")
-
-
 FAILING = """
-import signal, sys, types
-from epochmeter.__main__ import start
-
-def main():
     try:
         signal.raise_signal(signal.{name})
         file = open("never reached")
     finally:
-        file.close()
-
-sys.modules["epochmeter.commands.failing"] = types.SimpleNamespace(main=main)
-start("failing")
+        file.close()  # as Hydra's reader of configuration files does
 """
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", -signal.SIGINT), ("SIGTERM", 128 + signal.SIGTERM)])
-def test_command_that_is_stopped_ends_by_the_stop_although_its_cleanup_fails(name, code):
-    """As Hydra's reader of configuration files does: it closes a file that was not opened."""
-    command = [sys.executable, "-c", FAILING.format(name=name)]
+@pytest.mark.parametrize(
+    ("name", "body", "code", "output"),
+    [
+        ("SIGINT", IGNORED, 130, "KeyboardInterrupt()\n"),
+        ("SIGTERM", IGNORED, 143, "SystemExit(143)\n"),
+        ("SIGINT", FAILING, -signal.SIGINT, ""),
+        ("SIGTERM", FAILING, 143, ""),
+    ],
+)
+def test_stop_ends_a_command_although_python_ignores_it_or_the_cleanup_fails(name, body, code, output):
+    command = [sys.executable, "-c", COMMAND.format(name=name, body=body.format(name=name))]
     done = subprocess.run(command, cwd=ROOT / "src", capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stderr) == (code, "")
+    assert (done.returncode, done.stdout, done.stderr) == (code, output, "")
