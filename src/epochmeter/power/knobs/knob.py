@@ -104,19 +104,20 @@ class AppliedSettings:
 
     def change(self, knob: Knob, setting: str) -> None:
         """Change a setting, first or again; its original value is in the journal before. RuntimeError if it fails."""
-        saved = self._saved_settings
         with uninterruptible():
-            before = knob.get()
-            if knob.name in saved:
-                saved[knob.name] = self._journal.update(saved[knob.name]._replace(applied=None))
-            elif before != setting:
-                saved[knob.name] = self._journal.note(knob.name, knob.devices, before, knob.by_hand(before))
-            if knob.name in saved:
-                knob.set(setting)
+            before, entry = knob.get(), self._saved_settings.get(knob.name)
+            if not entry and before == setting:
+                self.applied[knob.name] = before
+                return
+            if entry:
+                entry = self._journal.update(entry._replace(applied=None))
+            else:
+                entry = self._journal.note(knob.name, knob.devices, before, knob.by_hand(before))
+            self._saved_settings[knob.name] = entry
+            knob.set(setting)
             now = self.applied[knob.name] = knob.get()
-            if entry := saved.get(knob.name):
-                by_hand = knob.by_hand(entry.original)
-                saved[knob.name] = self._journal.update(entry._replace(applied=now, by_hand=by_hand))
+            changed = entry._replace(applied=now, by_hand=knob.by_hand(entry.original))
+            self._saved_settings[knob.name] = self._journal.update(changed)
 
     def drift_messages(self) -> list[str]:
         """One message per setting that was changed by someone else during the run, or cannot be read."""
