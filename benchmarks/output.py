@@ -54,5 +54,5 @@ def _conditions() -> Iterable[str]:
 
 
 def _git(*arguments: str) -> str:
-    """Return the output of git; empty if the project is no checkout."""
+    """Return the output of git; empty if the project is not a checkout."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()

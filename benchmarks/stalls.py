@@ -1,7 +1,7 @@
 """Ground truth of stalls: samples that take a known time to read and to preprocess, a step that computes a known time.
 
 Each row is one kind of epoch, measured by the training process's clock and loader. The truth comes from an exact
-simulation of torch's DataLoader with the actual times of all batches and steps, so that other load is no error.
+simulation of torch's DataLoader with the actual times of all batches and steps, so that other load is not an error.
 DataLoader workers are running already: the second epoch and later ones count.
 """
 

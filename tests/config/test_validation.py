@@ -54,10 +54,10 @@ REFUSED = {
 }
 """Invalid values by keys, also of keys that only other options of a group have."""
 INCOMPATIBLE = {
-    "throughput.stop=5": "`throughput={start: null, stop: 5}` is no interval",
-    "throughput={start:5,stop:5}": "`throughput={start: 5, stop: 5}` is no interval",
-    "throughput.exit=true": "`throughput={start: null, stop: null}` is no interval",
-    "profiler=ncu profiler.start=10": "`profiler.start=10 profiler.stop=10` is no interval",
+    "throughput.stop=5": "`throughput={start: null, stop: 5}` is not an interval",
+    "throughput={start:5,stop:5}": "`throughput={start: 5, stop: 5}` is not an interval",
+    "throughput.exit=true": "`throughput={start: null, stop: null}` is not an interval",
+    "profiler=ncu profiler.start=10": "`profiler.start=10 profiler.stop=10` is not an interval",
     "strategy=dp precision=bf16": "`precision=bf16` has no effect in the threads",
     "strategy=ddp dataset.on_bad=skip": "`dataset.on_bad=skip` is not valid",
     "deterministic=true cudnn_benchmark=true": "`cudnn_benchmark=true` may select other algorithms in each run",

@@ -132,7 +132,7 @@ def refusal(**keys):
 def test_unknown_country_is_refused_with_near_matches_and_a_price_without_currency():
     for country, similar in {"Germany": "DEU", "polnd": "POL"}.items():
         problem = refusal(intensity=country)
-        assert problem.message == f"`footprint.intensity={country}` is no country of the table, and no file"
+        assert problem.message == f"`footprint.intensity={country}` is neither a country of the table nor a file"
         assert f"`footprint.intensity={similar}`" in problem.hint
     assert "has no currency" in refusal(price=0.25).message
 
@@ -141,10 +141,10 @@ def test_hourly_file_that_is_not_valid_is_refused(hours):
     for text, why in (
         ("", "it has no hours"),
         ("time,g_per_kwh\n2026-11-23T07:00Z,1\n", "it has no column 'utc'"),
-        ("utc,g_per_kwh\n2026-11-23T07:00Z,-1\n", "`2026-11-23T07:00Z,-1` is no full hour, is repeated, or is below 0"),
-        ("utc,g_per_kwh\n2026-11-23T07:00Z,inf\n", "`2026-11-23T07:00Z,inf` is no full hour"),
-        ("utc,g_per_kwh\n2026-11-23T07:00+05:30,1\n", "`2026-11-23T07:00+05:30,1` is no full hour"),
-        (HOURS + "2026-11-23T08:00+01:00,5\n", "`2026-11-23T08:00+01:00,5` is no full hour, is repeated"),
+        ("utc,g_per_kwh\n2026-11-23T07:00Z,-1\n", "`2026-11-23T07:00Z,-1` is not a full hour, is repeated, or"),
+        ("utc,g_per_kwh\n2026-11-23T07:00Z,inf\n", "`2026-11-23T07:00Z,inf` is not a full hour"),
+        ("utc,g_per_kwh\n2026-11-23T07:00+05:30,1\n", "`2026-11-23T07:00+05:30,1` is not a full hour"),
+        (HOURS + "2026-11-23T08:00+01:00,5\n", "`2026-11-23T08:00+01:00,5` is not a full hour, is repeated"),
         ("utc,g_per_kwh\nyesterday,1\n", "Invalid isoformat string"),
         ("utc,g_per_kwh\n" + 10_000_000 * " ", "it is larger than 10,000,000 bytes"),
     ):

@@ -150,7 +150,7 @@ def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):
     assert found["power limit"] == {"offered": False, "why": "this machine has no power limit to set"}
     assert "modprobe coretemp" in found["temperature"]["remedy"]
     assert found["memory"]["remedy"] == "mount /proc"
-    assert found["trace"]["why"] == f"training is not possible: {python} is no Python 3.6 or newer with torch"
+    assert found["trace"]["why"] == f"training is not possible: {python} is not Python 3.6 or newer with torch"
     assert "device.python=/path" in found["trace"]["remedy"]
     other = examined(f"machine.root={tmp_path}", "device=nano", "device.python=null")
     assert other["device"]["why"].endswith("device=nano requested, this machine is device=cpu: runs are rehearsals")

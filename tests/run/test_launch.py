@@ -190,7 +190,7 @@ def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_impor
         (tmp_path / "torch").mkdir()
         (tmp_path / "torch" / file).write_text("raise SystemExit(1)")
     python = executable(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S "$@"\n')
-    refusal = pytest.raises(ValueError, match=r"is no Python 3\.6 or newer with torch\n  hint: ")
+    refusal = pytest.raises(ValueError, match=r"is not Python 3\.6 or newer with torch\n  hint: ")
     with nullcontext() if file == "__init__.py" else refusal:
         check_interpreter(str(python))
 

@@ -38,7 +38,7 @@ def test_a_pipe_that_is_unknown_for_a_kernel_is_absent(tmp_path, value):
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("", "is no CSV of Nsight Compute"),
+        ("", "is not a CSV file of Nsight Compute"),
         ("==PROF== Connected\n==ERROR== unrecognised option '--page'\n", "^unrecognised option '--page'$"),
         ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "NVreg_RestrictProfilingToAdminUsers=0"),
         ('"ID","Kernel Name"\n"0","' + "x" * 140000 + '"\n', "is damaged"),

@@ -208,7 +208,7 @@ def submit_missing(
 
 
 def is_still_valid(record: Record, task: RunTask) -> bool:
-    """Return whether a completed run needs no check by its node: it is no rehearsal, and its dataset is unchanged."""
+    """Return whether the node need not check a completed run: it is not a rehearsal, and its dataset is unchanged."""
     with suppress(*READ_ERRORS):
         run = record.run()
         return not run["rehearsal"] and task.dataset in (None, run["dataset"]["digest"])

@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides, and the script's command: after `--`, or from the first argument that is no option."""
+    """Return the overrides, and the script's command: after `--`, or from the first argument that is not an option."""
     for end, argument in enumerate(arguments):
         if argument == "--":
             return [*arguments[:end]], [*arguments[end + 1 :]]
@@ -83,7 +83,7 @@ def check_keys(overrides: Sequence[str]) -> None:
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Refuse a command that is no Python file, module or program; InputError."""
+    """Refuse a command that is not a Python file, module or program; InputError."""
     if not command:
         hint = "give it after the keys: `python src/measure.py train.py --its --own arguments`"
         raise errors.input_error("there is no script to measure", hint)

@@ -20,7 +20,7 @@ SECRET_NAME = (
 """End of the names of secrets: `db_password`, `API_KEY`, `hf_token`; not `max_tokens`, `pad_token` or `sort_key`."""
 SECRET_KEY = re.compile(rf"{SECRET_NAME}$", re.IGNORECASE)
 URL_USER = re.compile(r"(://)(?:[^\s/?#@:\[]*:(?!\d*(?:[\s/?#'\",;.)}\]]|$))\S*|[^\s/?#'\"]*)@")
-"""User and password in a URL. A password may contain invalid characters; a port is no password."""
+"""User and password in a URL. A password may contain invalid characters; a port is not a password."""
 URL_PARAMETER = re.compile(rf"([?&](?:[\w.-]*(?:{SECRET_NAME}|signature)|sig|key)=)[^\s&#'\"]+", re.IGNORECASE)
 """A secret in the query of a URL."""
 MAPPING_VALUE = re.compile(

@@ -239,10 +239,10 @@ def combination_problems(job: Job) -> Iterator[Problem]:
     yield from rank_problems(job.strategy, dataset)
     start, stop = job.throughput.start, job.throughput.stop
     if not (start is not None and stop is not None and start < stop) and job.throughput != UNMEASURED_THROUGHPUT:
-        yield Problem(f"`throughput={{start: {format_value(start)}, stop: {format_value(stop)}}}` is no interval",
+        yield Problem(f"`throughput={{start: {format_value(start)}, stop: {format_value(stop)}}}` is not an interval",
                       "give `throughput.start=` and `throughput.stop=`")  # fmt: skip
     if job.profiler.start >= job.profiler.stop:
-        yield Problem(f"`profiler.start={job.profiler.start} profiler.stop={job.profiler.stop}` is no interval",
+        yield Problem(f"`profiler.start={job.profiler.start} profiler.stop={job.profiler.stop}` is not an interval",
                       "give a `profiler.stop=` above `profiler.start=`")  # fmt: skip
     if job.strategy.name == "dp" and job.precision in ("bf16", "fp16"):
         yield Problem(f"`precision={job.precision}` has no effect in the threads of strategy=dp", "give `strategy=ddp`")

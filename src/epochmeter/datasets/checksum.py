@@ -1,7 +1,7 @@
 """Checksum of a dataset's files, independent of their order, so that several threads compute it.
 
 It is the sum, modulo 2**256, of each file's SHA-256 over its relative path, size and contents. It detects damage and
-other versions but is no signature: sums of hashes can be forged deliberately.
+other versions but is not a signature: sums of hashes can be forged deliberately.
 """
 
 from __future__ import annotations

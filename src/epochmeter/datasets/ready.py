@@ -217,7 +217,7 @@ def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: N
 def _existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest | None) -> Manifest | None:
     """Return the manifest of the complete copy in `folder`; None if it must be staged, or staged again.
 
-    With an `original` of None, any complete copy is accepted. Raises RuntimeError if `folder` is no copy of `home`.
+    With an `original` of None, any complete copy is accepted. Raises RuntimeError if `folder` is not a copy of `home`.
     """
     copy = manifest.load_valid(folder, dataset)
     if copy and (original is None or copy.digest == original.digest):

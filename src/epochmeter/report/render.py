@@ -224,7 +224,7 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
     from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
     class Compiled(FileSystemBytecodeCache):
-        """Cache of compiled templates: compiling takes a sixth of a short report's time. A full disk is no error."""
+        """Cache of compiled templates: compiling takes a sixth of a short report's time. A full disk is ignored."""
 
         def load_bytecode(self, bucket: Bucket) -> None:
             with suppress(OSError):

@@ -67,7 +67,7 @@ def load_intensity(value: float | str) -> float | Mapping[int, float]:
     similar = [codes[name] for name in get_close_matches(value.casefold(), codes)][:MAX_SUGGESTIONS]
     guess = "".join(f"`footprint.intensity={code}` ({countries[code][0]}), " for code in similar)
     hint = f"give {guess}a number, a country by its three letters (ISO 3166), or a CSV file"
-    raise input_error(f"`footprint.intensity={value}` is no country of the table, and no file", hint)
+    raise input_error(f"`footprint.intensity={value}` is neither a country of the table nor a file", hint)
 
 
 def describe_intensity(value: float | str) -> str:
@@ -172,7 +172,7 @@ def _read_hours(path: str) -> Mapping[int, float]:
                 at, grams = datetime.fromisoformat(row[TIME].strip().replace("Z", "+00:00")), float(row[GRAMS])
                 hour, rest_s = divmod(at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp(), HOUR_S)
                 if rest_s or hour in hours or not 0 <= grams < math.inf:
-                    raise ValueError(f"`{row[TIME]},{row[GRAMS]}` is no full hour, is repeated, or is below 0")
+                    raise ValueError(f"`{row[TIME]},{row[GRAMS]}` is not a full hour, is repeated, or is below 0")
                 hours[int(hour)] = grams
         if not hours:
             raise ValueError("it has no hours")

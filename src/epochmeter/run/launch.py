@@ -93,10 +93,10 @@ def find_interpreter(python: str | None) -> str:
 
 
 def check_interpreter(python: str | None) -> None:
-    """Refuse an interpreter (`device.python`) that is no Python 3.6 or newer with torch, which is not imported."""
+    """Refuse an interpreter (`device.python`) that is not Python 3.6 or newer with torch, which is not imported."""
     interpreter = find_interpreter(python)
     if not _has_torch(interpreter):
-        raise input_error(f"{interpreter} is no Python 3.6 or newer with torch", INSTALL)
+        raise input_error(f"{interpreter} is not Python 3.6 or newer with torch", INSTALL)
 
 
 @cache  # the configurations of a sweep use the same interpreter

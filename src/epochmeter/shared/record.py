@@ -139,7 +139,7 @@ class Record:
         """Delete an attempt's checkpoint, and move its other files to a new folder, or finish an interrupted move."""
         entries = [path for path in self.folder.iterdir() if not path.name.startswith(("attempt", LOCK_NAME))]
         files = [path for path in entries if path.name not in CHECKPOINTS]
-        files.sort(key=lambda path: path.name != "job.json")  # moved first: without it, the rest is no run
+        files.sort(key=lambda path: path.name != "job.json")  # moved first: without it, the rest is not a run
         attempts = self._attempt_count()
         last = self.folder / f"attempt{attempts}"
         is_interrupted = attempts and not any(path.name == "job.json" or (last / path.name).exists() for path in files)

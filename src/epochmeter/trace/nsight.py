@@ -93,7 +93,7 @@ def _csv_records(path: Path) -> list[dict[str, str]]:
     lines = text.splitlines()
     begin = next((number for number, line in enumerate(lines) if line.startswith(('"ID",', "ID,"))), None)
     if begin is None:
-        raise NsightError(error_in(text) or f"{path.name} is no CSV of Nsight Compute: it has no column `ID`")
+        raise NsightError(error_in(text) or f"{path.name} is not a CSV file of Nsight Compute: it has no column `ID`")
     try:
         header, *rows = csv.reader(lines[begin:])
     except csv.Error as error:

@@ -48,7 +48,7 @@ COLUMNS = [
     "tags.`epochmeter.energy_covers`",
     "tags.`epochmeter.rehearsal`",
 ]
-"""Columns of the run list. Energies of different hardware are not comparable, and rehearsals are no results."""
+"""Columns of the run list. Energies of different hardware are not comparable, and rehearsals are not results."""
 FLAGS = {"deleted": False, "isGenerated": False}
 STALLS = ("steady/data_stall_s", "steady/e2e_s")
 BARS = ("steady/e2e_s", "steady/data_stall_s", "steady/compute_s")

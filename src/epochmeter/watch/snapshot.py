@@ -81,7 +81,7 @@ class RunView:
         throttling: Devices with lowered clocks in the last recorded second, and the causes; empty if there are none,
             None if no sensor reports it.
         warnings: Disturbances and notes of the record, the newest first.
-        rehearsal: The settings that were not applied; empty if the run is no rehearsal.
+        rehearsal: The settings that were not applied; empty if the run is not a rehearsal.
         failure: The error of a failed or stopped run, with hints.
     """
 

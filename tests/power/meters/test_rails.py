@@ -118,6 +118,6 @@ def test_board_without_sensor_files_is_measured_by_jtop_only_if_it_is_a_jetson(t
 
     none = "No INA3221 or INA238 power sensor below "
     assert reason(tmp_path) == f"{none}{tmp_path}; jtop's service measures this machine, not the one below {tmp_path}."
-    assert reason(Path("/")) == f"{none}/; this machine is no Jetson. Select another meter, such as meter=rapl."
+    assert reason(Path("/")) == f"{none}/; this machine is not a Jetson. Select another meter, such as meter=rapl."
     (tmp_path / "nv_tegra_release").touch()
     assert reason(Path("/")) == f"{none}/; jtop's client is not installed."

@@ -72,8 +72,8 @@ class AppliedSettings:
 
     A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
     restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start, and
-    raises RuntimeError at exit unless another exception ends the block. This class is no generator, which a signal may
-    end before its `finally` block.
+    raises RuntimeError at exit unless another exception ends the block. This class is not a generator: a signal may
+    end a generator before its `finally` block.
     """
 
     def __init__(self, targets: Sequence[tuple[Knob, SettingTarget]], journal: RestoreJournal, say: Notify) -> None:

@@ -72,7 +72,7 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
     if root != Path("/"):
         return NullMeter(f"jtop's service measures this machine, not the one below {root}.")
     if not runs_on_jetson():
-        return NullMeter("this machine is no Jetson. Select another meter, such as meter=rapl.")
+        return NullMeter("this machine is not a Jetson. Select another meter, such as meter=rapl.")
     opened = ExitStack()
     try:
         client = opened.enter_context(connect_client(period_s))
@@ -217,7 +217,7 @@ def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], chann
     possible_us = [us * samples for us in rounds_us if interval_ms in (round(us / 1e3), round(us * samples / 1e3))]
     if samples <= 0 or not possible_us or not interval_ms:
         return None
-    # A single sample is no mean: a channel's conversion takes a sixth of the round.
+    # A single sample is not a mean: a channel's conversion takes a sixth of the round.
     renewal_s = max(possible_us) / 1e6
     return Response(renewal_s if samples > 1 else 0.0, renewal_s=renewal_s)
 

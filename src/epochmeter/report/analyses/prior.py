@@ -21,7 +21,7 @@ MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 4, 100
 """Workloads of earlier sweeps with fewer are not used; of more, a random sample is."""
 MAX_WORKLOADS = 50  # of more workloads in earlier sweeps, the last are used
 FEW, NO_CLOCKS, UNREADABLE = "few", "clocks", "unreadable"
-"""Reasons why records and configurations are not used, in addition to the kinds of runs that are no results."""
+"""Reasons why records and configurations are not used, in addition to the kinds of runs that are not results."""
 Column = Sequence[str]  # a key's value in each configuration
 
 

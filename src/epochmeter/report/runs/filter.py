@@ -58,7 +58,7 @@ class Selection:
 
     @property
     def doubtful(self) -> list[tuple[str, dict[int, str]]]:
-        """The kinds of selected runs that are no results, with the reason of each of these runs."""
+        """The kinds of selected runs that are not results, with the reason of each of these runs."""
         reasons = {run.number: reasons_of(run) for run in self.ended}
         by_kind = {kind: {number: own[kind] for number, own in reasons.items() if kind in own} for kind in KINDS}
         return [(kind, runs) for kind, runs in by_kind.items() if runs]
@@ -70,7 +70,7 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
     Args:
         where: Key of the configuration as typed (`optimizer.lr`), or of `RUN_KEYS` -> value, or several; null selects
             runs without a value.
-        include: Kinds of runs to include that are no results.
+        include: Kinds of runs to include that are not results.
     """
     for kind in include:
         if kind not in KINDS:

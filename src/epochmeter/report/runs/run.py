@@ -39,7 +39,7 @@ class Run:
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
-        rehearsal: The settings that were not applied; empty if the run is no rehearsal.
+        rehearsal: The settings that were not applied; empty if the run is not a rehearsal.
         power_limited_devices: Number of devices with a power limit, which applies to each; None without any.
         samples: Size of the training set.
         link: Address of its page in MLflow.

@@ -27,7 +27,7 @@ FULL_PRECISIONS = ("fp32", "tf32")  # precisions whose activations have the same
 def compute_model_stats(model, job, task, device):
     """Return a model's statistics by metric name in `model/`: counts, FLOPs and bytes of one device with its batch.
 
-    Two entries are no metrics: the `operators` with FLOPs, and `conventions`, the FLOPs per sample by each convention.
+    Two entries are not metrics: the `operators` with FLOPs, and `conventions`, the FLOPs per sample by each convention.
     """
     parameters = list(model.parameters())
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
