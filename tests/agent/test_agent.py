@@ -451,6 +451,25 @@ def test_second_pass_over_a_loader_does_not_replace_the_first_one_in_the_same_lo
     assert script.windows == [("epoch", 0, 8), ("epoch", 1, 8)]
 
 
+def test_pass_that_each_step_requests_first_is_the_epoch_also_if_its_iterator_was_made_last(script, loader):
+    for _ in range(2):
+        others = itertools.cycle(script.batches(DataLoader(DATA[:6], batch_size=2)))
+        for (inputs, _), _ in zip(script.batches(loader), others, strict=False):
+            script.model(inputs)
+            script.optimizer.step()
+        script.evaluate(DataLoader(DATA))
+    assert script.windows == [("epoch", 0, 8), ("val", 0, 16), ("epoch", 1, 8), ("val", 1, 16)]
+
+
+def test_evaluation_between_a_new_iterator_and_its_first_batch_does_not_end_the_pass(script, loader):
+    batches = script.batches(loader)
+    script.evaluate(DataLoader(DATA))
+    for inputs, _ in batches:
+        script.model(inputs)
+        script.optimizer.step()
+    assert script.windows == [("epoch", 0, 8)]
+
+
 def test_pass_whose_predecessor_was_left_and_is_released_is_complete(script, loader):
     for _ in range(2):
         batches = script.batches(loader)  # the earlier one is released afterwards

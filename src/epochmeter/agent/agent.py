@@ -5,6 +5,7 @@ windows only, and changes no batch. If it fails, it reports that once and stops 
 """
 
 import contextlib
+import copy
 import itertools
 import os
 import sys
@@ -172,6 +173,12 @@ class Agent:
             outer.training_steps = trained
             self.close(outer)
         return self.guarded(self._open, **properties)
+
+    def take_over(self, outer, properties):
+        """Continue `outer` as the window of another pass, and return it; its first batch was that of the other loader."""
+        self.window = copy.copy(outer)
+        vars(self.window).update(properties, samples=None)
+        return self.window
 
     def end(self, error=None):
         """Close the last window at the script's end, unless an exception ended it, and measure no more."""

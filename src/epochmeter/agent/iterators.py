@@ -118,7 +118,8 @@ class InnerIterator(MeasuredIterator):
 
     The script may have left the earlier pass, whose window is `outer`. Then `properties` are those of a window of this
     pass, else None. It replaces `outer` if the earlier pass has ended, or if the script has trained on a batch of this
-    pass and requests the next batch.
+    pass and requests the next batch. If each step requests a batch of this pass before one of the earlier pass, as with
+    `zip(loader, itertools.cycle(other))`, `outer` becomes the window of this pass.
     """
 
     _step = None  # step of the outer pass at the last request
@@ -135,9 +136,12 @@ class InnerIterator(MeasuredIterator):
         self._step = agent.inner_step(earlier)
         if self._properties is not None and agent.is_ready():
             is_first = self._trained is None
-            has_trained = not is_first and self._step == earlier and outer.training_steps > self._trained
-            if has_trained or (is_first and agent.window is None):
+            has_trained = not is_first and outer.training_steps > self._trained
+            if has_trained and (earlier, self._step) == ((outer, 0), (outer, 1)):
+                self._window = agent.take_over(outer, self._properties)
+            elif (has_trained and self._step == earlier) or (is_first and agent.window is None):
                 self._window = agent.replace_pass(outer, self._trained, self._properties)
+            if self._window is not None:
                 self._clock, self._properties = agent.recorder.clock, None
                 return next(self)
             self._trained = outer.training_steps

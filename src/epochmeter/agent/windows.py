@@ -48,7 +48,7 @@ class OpenWindow:
 
     def may_be_left(self, loader, name):
         """Return whether the script may have left this pass, whose iterator it holds, if it begins another one."""
-        return self.name == name and (self.loader() is loader or (self.batches > 0 and not self.training_steps))
+        return self.name == name and (self.loader() is loader or not self.training_steps)
 
     def is_read_ahead(self):
         """Return whether a step of another thread has shown that batches are requested before it needs them."""
