@@ -243,12 +243,14 @@ def test_controller_whose_script_ended_during_its_start_ends_too(monkeypatch):
         worker.terminate()
 
 
-def test_time_before_the_first_rank_is_removed_from_the_first_wait_and_then_from_compute():
+def test_time_before_the_first_rank_is_removed_from_the_time_to_the_first_batch_and_then_from_compute():
     first = window(12, 14)
     early = clipped(window(10, 14), first)
     assert (early.opened_ns, early.closed_ns) == (first.opened_ns, first.closed_ns)
     expected = {"e2e_s": 2.0, "data_stall_s": 0.5, "host_wait_s": 1.0, "loader_start_s": 0.0, "compute_s": 1.5}
     assert early.parts == {**PARTS, **expected}
-    assert clipped(window(12.5, 13), first) == window(12.5, 13)
+    late_request = clipped(window(10, 14, compute_s=2.0, overhead_s=1.0, first_gap_s=1.25), first)
+    assert late_request.parts == {**PARTS, **expected, "compute_s": 1.25, "overhead_s": 0.25}
+    assert clipped(window(12.5, 13, first_gap_s=0.1), first) == window(12.5, 13)
     without_loader = window(10, 14)._replace(parts={"e2e_s": 4.0, "steps": 8})
     assert clipped(without_loader, first).parts == {"e2e_s": 2.0, "steps": 8}

@@ -174,6 +174,8 @@ class WindowRecorder:
             parts.update(compute_s=parts["compute_s"] + late_s, overhead_s=parts["overhead_s"] - late_s)
         if window.samples is not None:
             parts["samples"] = window.samples
+        if not self.is_first:
+            parts["first_gap_s"] = self.clock.first_gap_s  # so that the controller can leave out the time before
         return parts
 
 

@@ -201,8 +201,10 @@ def clipped(window: protocol.RankWindow, first: protocol.RankWindow) -> protocol
     early_s = max(0, first.opened_ns - window.opened_ns) * NANOSECOND
     stall_s = min(early_s, window.parts.get("loader_start_s", 0.0))  # absent without a DataLoader
     removed = {"e2e_s": early_s, **dict.fromkeys(("data_stall_s", "host_wait_s", "loader_start_s"), stall_s)}
-    removed["compute_s"] = min(early_s - stall_s, window.parts.get("compute_s", 0.0))
-    parts = {name: part - removed.get(name, 0.0) for name, part in window.parts.items()}
+    first_gap_s = min(early_s, window.parts.get("first_gap_s", 0.0))
+    removed["overhead_s"] = max(0.0, first_gap_s - stall_s)
+    removed["compute_s"] = min(early_s - stall_s - removed["overhead_s"], window.parts.get("compute_s", 0.0))
+    parts = {name: part - removed.get(name, 0.0) for name, part in window.parts.items() if name != "first_gap_s"}
     times = max(first.opened_ns, window.opened_ns), min(first.closed_ns, window.closed_ns)
     return window._replace(opened_ns=times[0], closed_ns=times[1], parts=parts)
 

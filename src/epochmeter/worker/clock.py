@@ -40,6 +40,7 @@ class Clock:
         rows: gap, host wait, copy and compute of each step in seconds, flattened (`record.INTERVALS`).
         is_fetching: Whether `fetch` is in, or was left by an error of, the loader's iterator.
         untimed: The batch whose arrival got no timestamp because of an error.
+        first_gap_s: Time from the start to the first batch: its data stall, and overhead.
         opened_ns: Wall clock just before the start timestamp.
         closed_ns: Wall clock just after the last timestamp.
     """
@@ -56,6 +57,7 @@ class Clock:
     def open(self):
         """Wait for the device and start a pass."""
         self._steps = self._first = self._early_wait = self._at_end = 0
+        self.first_gap_s = 0.0
         self._waits, self._intervals, self.untimed = [], [], []
         self._is_computing = self._may_have_ended = False
         self._collect_at = self._host() + self._collect_interval_ns
@@ -220,7 +222,7 @@ class Clock:
             waits[0] += self._early_wait
         stalls = list(map(min, gaps, waits))
         if not self._steps:
-            self._first = stalls[0]
+            self._first, self.first_gap_s = stalls[0], gaps[0] * NANOSECOND
         copies = copies[0] if copies else [0] * steps
         sums = (("gap", gaps), ("stall", stalls), ("host_wait", waits), ("copy", copies), ("compute", computes))
         for name, values in sums:
