@@ -9,10 +9,12 @@ from sweeps import reaching, trained
 
 from epochmeter.report.analyses.answer import analyze
 from epochmeter.report.analyses.best import Criteria
+from epochmeter.report.analyses.gaussian import Error
 from epochmeter.report.analyses.next_runs import Suggestion
-from epochmeter.report.analyses.prediction import NoPrediction
+from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction
 from epochmeter.report.render import Page, page_part
 from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.statistics import Estimate
 from epochmeter.results.bottleneck import Bottleneck
 
 
@@ -83,6 +85,15 @@ def test_text(case, runs, options):
     assert_golden("answer", result, case)
     values = json.loads(json.dumps(replace(result, suggestions=(), prediction=None).values, allow_nan=False))
     assert [choice["job"] for choice in values["choices"]] == [choice.cost.title for choice in result.choices]
+
+
+def test_prediction_is_compared_with_the_best_that_was_run():
+    point = Predicted("batch 4", {}, Estimate(12.0), Estimate(37.5), Estimate(450.0), "")
+    error = Error(0.1, 0.2, 0.3, 8, 8, 2.0, is_useful=True)
+    text = body(answer(*FOUR, prediction=Prediction([point], {"time": error}, [], 8)))
+    assert "batch 4: 12.0 s per epoch, +20 % compared with the fastest" in text
+    assert "batch 4: 450 J per epoch, +100 % compared with the least" in text
+    assert "compared with the" not in body(answer(*REACHED, prediction=Prediction([point], {"time": error}, [], 8)))
 
 
 def test_each_model_and_dataset_has_its_best():
