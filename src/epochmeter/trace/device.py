@@ -27,11 +27,14 @@ def stretches(trace: Trace, groups: Sequence[Ints], times_ns: Sequence[int] = ()
         Starts and lengths of the stretches of time, in ns; the length of the last stretch is 0. For each group, a mask
         of the stretches in which an event of the group runs.
     """
-    edges_ns = [times_ns[group] for group in groups for times_ns in (trace.start_ns, trace.end_ns)]
-    start_ns = np.unique(np.concatenate([*edges_ns, np.array(times_ns, np.int64)]))
-    changes = [np.bincount(np.searchsorted(start_ns, edge_ns), minlength=len(start_ns)) for edge_ns in edges_ns]
-    running = [np.cumsum(begun - ended) > 0 for begun, ended in zip(changes[::2], changes[1::2], strict=True)]
-    return start_ns, np.diff(start_ns, append=start_ns[-1:]), running
+    borders_ns = [edges_ns[group] for group in groups for edges_ns in (trace.start_ns, trace.end_ns)]
+    start_ns = np.unique(np.concatenate([*borders_ns, np.array(times_ns, np.int64)]))
+
+    def counts(edges_ns: Ints) -> Ints:
+        return np.bincount(np.searchsorted(start_ns, edges_ns), minlength=len(start_ns))
+
+    changes = (counts(trace.start_ns[group]) - counts(trace.end_ns[group]) for group in groups)
+    return start_ns, np.diff(start_ns, append=start_ns[-1:]), [np.cumsum(change) > 0 for change in changes]
 
 
 def measure_device(trace: Trace) -> dict[str, float]:

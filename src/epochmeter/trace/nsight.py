@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,17 +74,16 @@ def _launches(path: Path) -> Iterator[tuple[str, list[float]]]:
     """Yield the name of each launched kernel, its duration in s, and the utilization of its pipes as fractions."""
     records = _csv_records(path)
     row_of_units = next((record for record in records if not record["ID"]), {})
-    launches: dict[tuple[str, ...], dict[str, tuple[str, str]]] = {}
-    for record in filter(lambda record: record["ID"], records):
-        kernel = (record.get("Process ID", ""), record["ID"])  # each process counts its kernels from 0
-        values = launches.setdefault((*kernel, record["Kernel Name"]), {})
+    launches = defaultdict[tuple[str, ...], dict[str, tuple[str, str]]](lambda: dict.fromkeys(PIPE_METRICS, ("", "")))
+    for record in filter(lambda record: record["ID"], records):  # each process counts its kernels from 0
+        values = launches[record.get("Process ID", ""), record["ID"], record["Kernel Name"]]
         values.update({metric: (text, row_of_units.get(metric, "")) for metric, text in record.items()})
         if "Metric Name" in record:
             values[record["Metric Name"]] = record.get("Metric Value", ""), record.get("Metric Unit", "")
     for (*_, name), values in launches.items():
-        texts = [values.get(metric, ("", ""))[0] for metric in PIPE_METRICS]
+        texts = [values[metric][0] for metric in PIPE_METRICS]
         numbers = [float(text.replace(",", "")) if NUMBER.fullmatch(text) else math.nan for text in texts]
-        unit_s = SECONDS.get(values.get(DURATION, ("", ""))[1][:1], math.nan)
+        unit_s = SECONDS.get(values[DURATION][1][:1], math.nan)
         yield name, [numbers[0] * unit_s, *(percent / 100 for percent in numbers[1:])]
 
 
