@@ -205,6 +205,7 @@ def test_a_folder_is_a_path_or_the_name_of_a_sweep_and_else_the_newest(tmp_path)
     assert entry.find_folder(None, tmp_path).name == "2026-11-21_12-00-00-1a2b3c4d"
     assert entry.find_folder("2026-11-20_12-00-00-1a2b3c4d", tmp_path) == tmp_path / "2026-11-20_12-00-00-1a2b3c4d"
     assert entry.find_folder(str(tmp_path), tmp_path / "other") == tmp_path
+    assert entry.find_folder(2026, tmp_path) == Path("2026"), "a number, for Hydra"
 
 
 @pytest.mark.system

@@ -72,8 +72,8 @@ def find_folder(folder: str | None, multirun: Path) -> Path:
     from epochmeter.report.runs.load import sweep_folders
 
     if folder is not None:
-        named = multirun / str(folder)
-        return named if named.is_dir() and not Path(folder).exists() else Path(folder)
+        given, named = Path(str(folder)), multirun / str(folder)  # a name may be a number
+        return named if named.is_dir() and not given.exists() else given
     newest = sweep_folders(multirun)[-1:]
     if not newest:
         raise errors.input_error("there are no runs yet", "start one: `python src/train.py`; or give a folder")

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
@@ -21,6 +20,7 @@ ABSENT = object()  # value of a key that does not exist
 MAX_INTEGER = 10**9  # largest count: more is a typing error, and exceeds the 32-bit integers in PyTorch
 MAX_SEED = 2**32 - 1  # largest seed of NumPy's generators
 ABSOLUTE_ZERO_C = -273.15
+MAX_NAME_BYTES = 255  # longest name of a file in all common file systems
 UNMEASURED_THROUGHPUT = Throughput(start=None, stop=None, exit=False)
 
 
@@ -76,6 +76,13 @@ def is_patterns(value: object) -> bool:
         return False
 
 
+def is_location(value: object) -> bool:
+    """Return whether a value can be a path: `~` is the home of an existing user, and no name is too long for a file."""
+    path = os.path.expanduser(value) if isinstance(value, str) else ""
+    has_valid_names = all(len(os.fsencode(name)) <= MAX_NAME_BYTES for name in path.split("/"))
+    return bool(path.strip()) and not path.startswith("~") and has_valid_names
+
+
 def is_normalization(value: object) -> bool:
     """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
     lists = [value.get(name, []) for name in ("mean", "std")] if isinstance(value, Mapping) else [[]]
@@ -87,16 +94,13 @@ COUNT, POSITIVE_COUNT = whole_number(0), whole_number(1)
 NOT_NEGATIVE = finite_number(0)
 FLAG = Rule("one of true, false", lambda value: isinstance(value, bool))
 TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
-LOCATION = Rule(
-    "the path of a folder, in which ~ is the home of an existing user",
-    lambda value: TEXT.is_allowed(value) and not os.path.expanduser(str(value)).startswith("~"),
-)
-FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Path(value).is_dir())
+LOCATION = Rule("the path of a folder, with names of up to 255 bytes, in which ~ is the home of a user", is_location)
+FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and os.path.isdir(value))
 PRIOR = Rule(
     "folders of sweeps, such as multirun/SWEEP or [multirun/A,multirun/B]",
     lambda value: all(map(FOLDER.is_allowed, value if isinstance(value, list) and value else [value])),
 )
-PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and Path(value).exists())
+PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and os.path.exists(value))
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
 PATTERNS = Rule("host facts with valid regular expressions, {model: Jetson}", is_patterns)
 NORMALIZATION = Rule("mean and std, {mean: [0.5], std: [0.5]}, with std above 0", is_normalization)
