@@ -1,4 +1,5 @@
 import math
+import time
 from itertools import pairwise
 
 import pytest
@@ -153,10 +154,12 @@ def test_reading_of_a_counter_is_at_its_middle_and_sampled_power_is_integrated_t
         return 7.0
 
     monkeypatch.setattr("time.monotonic_ns", lambda: clock["now_ns"])
-    assert take_reading(counters(gpu0=slow_read))[:4] == Reading(1300, {"gpu0": 7.0}, 300, 300)[:4]
+    monkeypatch.setattr("time.monotonic", lambda: 5.0)
+    monkeypatch.setattr("time.clock_gettime", {time.CLOCK_BOOTTIME: 8.0}.__getitem__)
+    assert take_reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, 300, 300, 3.0)
     waits = sampled(VDD_IN=0.0)
     monkeypatch.setattr(waits, "read", lambda: {"VDD_IN": slow_read()})
-    assert take_reading(waits)[:4] == Reading(2200, {"VDD_IN": 7.0}, 600, 0)[:4]
+    assert take_reading(waits) == Reading(2200, {"VDD_IN": 7.0}, 600, 0, 3.0)
 
 
 def test_idle_energy_is_the_difference_over_the_idle_time():

@@ -93,13 +93,13 @@ class Meter:
         self.domains = dict(powers.domains) if powers else {}
         self.domains |= {name: counter.domain for name, counter in self._counters.items()}
         # A sensor that only checks a counter must not delay a border when it hangs.
-        self._samples_count = any(self.domains[name].source == "sampled" for name in total)
+        self._total_is_sampled = any(self.domains[name].source == "sampled" for name in total)
         source = max((self.domains[name].source for name in total), key=SOURCES.index, default="none")
         self.energy: EnergyInfo = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
 
     def read(self) -> dict[str, float]:
         """Read the joules of each domain since an arbitrary moment."""
-        joules = self._powers.read(fresh=self._samples_count) if self._powers else {}
+        joules = self._powers.read(fresh=self._total_is_sampled) if self._powers else {}
         for name, counter in self._counters.items():
             joules.pop(name, None)  # integrated samples start at another moment, so they cannot replace a counter
             try:
@@ -129,8 +129,8 @@ class Meter:
         # A counter's reading is up to a period old at either end, where power may be at its peak.
         peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
         over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
-        aged_j = (joules[name] * (domain.period_s + domain.response.lag_s) for name, domain in counted.items())
-        stale_j = sum(aged_j) / seconds * over_mean
+        joule_seconds = (joules[name] * (domain.period_s + domain.response.lag_s) for name, domain in counted.items())
+        stale_j = sum(joule_seconds) / seconds * over_mean
         steps_j = sum(domain.step for domain in counted.values())
         sampled_j = sampling.half_width_j if sampling and len(counted) < len(self._total) else 0.0
         # The age of a reading is independent of the power that the sensor missed within the window.
