@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import chain, product
 from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.report.charts import vega
@@ -22,8 +22,8 @@ MAX_SVG_MARKS = 1000  # marks up to which the page draws them as SVG, with error
 MAX_FULL_MARKS = 150  # marks up to which they have their full size
 HALO = {"style": "halo", "strokeWidth": 4, "strokeJoin": "round"}  # of a label, so that it can be read on marks
 MAX_LABELS = 8  # points of a front that get a label
-NARROW_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX = 480, 14, 6.4, 12
-"""Size of a narrow chart and of its labels, by which labels are kept apart."""
+WIDTHS_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX, MARK_PX = (480, 940), 14, 6.4, 12, 4
+"""Widths of a narrow and a wide chart, sizes of labels, and half the size of a mark, by which labels are kept apart."""
 LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
 """Places of a label in order of preference: right of its point or left of it, and lines below it."""
 
@@ -171,36 +171,45 @@ def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Pale
 
 
 def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
-    """Place each label next to its point, inside the chart and clear of other labels and points, and of bars if it can.
+    """Place each label next to its point, inside the chart and clear of labels, points and if possible bars.
 
     Labels of the best configurations are placed first, and may cover other points. Other labels are dropped if there is
     no free place.
     """
 
-    def pixels(row: Mapping[str, object]) -> tuple[float, float]:
+    def pixels(row: Mapping[str, object], width_px: float) -> tuple[float, float]:
         across, up = (axis.fraction(float(str(row[name]))) for name, axis in (("x", x), ("y", y)))
-        return across * NARROW_PX, (1 - up) * HEIGHT_PX
+        return across * width_px, (1 - up) * HEIGHT_PX
 
-    def bar(row: Mapping[str, object], name: str) -> Box:
-        (x_low, y_high), (x_high, y_low) = (pixels({**row, name: row[f"{name}_{end}"]}) for end in ("low", "high"))
-        return Box(x_low, x_high, y_low, y_high)
+    def bar(row: Mapping[str, object], name: str, width_px: float) -> Box:
+        low, high = (pixels({**row, name: row[f"{name}_{end}"]}, width_px) for end in ("low", "high"))
+        return Box(low[0], high[0], high[1], low[1])
 
-    marks = [Box(at_x, at_x, at_y, at_y) for at_x, at_y in map(pixels, points)]
-    bars = [bar(row, name) for row in points for name in ("x", "y") if f"{name}_low" in row]
+    def is_free(box: Box, width_px: float, obstacles: Iterable[Sequence[Box]]) -> bool:
+        is_inside = box.x_low >= 0 and box.x_high <= width_px and box.y_low >= 0 and box.y_high <= HEIGHT_PX
+        return is_inside and not any(map(box.overlaps, chain(*obstacles)))
+
+    bars = [(row, name) for row in points for name in ("x", "y") if f"{name}_low" in row]
+    obstacles: dict[float, list[list[Box]]] = {}  # bars, points and labels, by the width of the chart
+    for width_px in WIDTHS_PX:
+        centers = [pixels(row, width_px) for row in points]
+        marks = [Box(x_px - MARK_PX, x_px + MARK_PX, y_px - MARK_PX, y_px + MARK_PX) for x_px, y_px in centers]
+        obstacles[width_px] = [[bar(*of, width_px) for of in bars], marks, []]
     placed: list[dict[str, object]] = []
-    taken: list[Box] = []
     for text in sorted(texts, key=lambda text: not text["is_best"]):
-        (at_x, at_y), lines = pixels(text), str(text["text"]).split("\n")
+        lines = str(text["text"]).split("\n")
         width, height = LETTER_PX * max(map(len, lines)), LINE_PX * len(lines)
-        tries = [[*taken, *marks, *bars], [*taken, *marks], *([taken] if text["is_best"] else [])]
-        for obstacles, (is_right, down) in product(tries, LABEL_PLACES):
-            x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
-            y_low = at_y + down * LINE_PX - height / 2
-            box = Box(x_low, x_low + width, y_low, y_low + height)
-            is_inside = x_low >= 0 and box.x_high <= NARROW_PX and y_low >= 0 and box.y_high <= HEIGHT_PX
-            if is_inside and not any(map(box.overlaps, obstacles)):
+        for ignored, (is_right, down) in product(range(3 if text["is_best"] else 2), LABEL_PLACES):
+            boxes = {}
+            for width_px in WIDTHS_PX:
+                at_x, at_y = pixels(text, width_px)
+                x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
+                y_low = at_y + down * LINE_PX - height / 2
+                boxes[width_px] = Box(x_low, x_low + width, y_low, y_low + height)
+            if all(is_free(box, width_px, obstacles[width_px][ignored:]) for width_px, box in boxes.items()):
                 side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}
-                placed.append({**text, "text": lines, **side, "dy": y_low + LINE_PX / 2 - at_y})
-                taken.append(box)
+                placed.append({**text, "text": lines, **side, "dy": down * LINE_PX - (height - LINE_PX) / 2})
+                for width_px, box in boxes.items():
+                    obstacles[width_px][-1].append(box)
                 break
     return placed
