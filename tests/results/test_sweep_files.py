@@ -25,7 +25,12 @@ def test_points_are_read_with_varied_keys_and_completed_runs_and_are_empty_if_mi
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "completed.json").write_text("{}")
     assert read_points(tmp_path) == (overrides, {"batch=8", "batch=16"}, {1})
-    for name, text in {"none": None, "empty": "", "truncated": '{"points": [["batch=8"'}.items():
+    for name, text in {
+        "none": None,
+        "empty": "",
+        "truncated": '{"points": [["batch=8"',
+        "no points": '{"points": []}',
+    }.items():
         if text is not None:
             put(tmp_path, {f"{name}/points.json": text})
         assert read_points(tmp_path / name) == ((), frozenset(), frozenset())

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.results.reuse import REFERENCE, referenced_record
+from epochmeter.results.reuse import READ_ERRORS, REFERENCE, referenced_record
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import COMPLETED
 from epochmeter.shared.atomic_files import read_json
@@ -60,9 +60,9 @@ def read_points(folder: Path) -> Points:
     """Return the points of a sweep; empty without points.json, as for a single run."""
     try:
         overrides = read_json(folder / POINTS_FILE)["points"]
-    except (OSError, ValueError, KeyError):
+        common = set(overrides[0]).intersection(*overrides)
+    except (*READ_ERRORS, IndexError):
         return Points()
-    common = set(overrides[0]).intersection(*overrides)
     own = [path.parent for path in folder.glob("*/completed.json")]
     reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
     completed = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
@@ -73,7 +73,7 @@ def read_planned_runs(folder: Path) -> int:
     """Return the number of runs that a search plans, including those so far; 0 without a search, or if not known."""
     try:
         return int(read_json(folder / SEARCH_FILE)["runs"])
-    except (OSError, ValueError, KeyError):
+    except READ_ERRORS:
         return 0
 
 
