@@ -101,7 +101,9 @@ def test_offline_server_leaves_the_run_in_the_queue_with_a_warning(make_queued, 
     publisher.start()
     publisher.flush(LONG_S)
     assert time.monotonic() - started < 2
-    assert re.search(f"127.0.0.1.*python src/publish.py {record.folder}$", publisher.close(), re.DOTALL)
+    warning, hint = publisher.close().splitlines()
+    assert re.search(r": request to http://127.0.0.1:9 failed: \[Errno 111\] \w+ \w+$", warning)
+    assert hint.endswith(f"python src/publish.py {record.folder.parent}")
     assert queued_folders() == ["0"]
 
 

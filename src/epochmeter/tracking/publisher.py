@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import re
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +26,8 @@ CLOSE_LIMIT_S = 30.0  # time limit for publishing the end of a run or of a sweep
 CATCH_UP_LIMIT_S = 10.0  # time limit for publishing queued runs after a run; the next run continues
 NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
 PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
+UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\"]*)['\")]+$")
+"""An error of MLflow's client about its server: groups are the address and the innermost cause."""
 MAX_REASON = 300  # maximum length of an error's reason
 Work = Callable[[Store], Iterator[Published | str | None]]
 PUBLISH_LOCK = threading.Lock()
@@ -150,9 +154,10 @@ class Tracker:
         self._ended = ended
         outcome = self._mlflow.work_within(limit_s, self._publish_record) if self._mlflow else None
         if isinstance(outcome, str):
+            sweep = shlex.quote(str(self._record.folder.parent))  # one text for all runs of a sweep
             return (
-                f"warning: not all of this run was published to MLflow: {outcome}\n"
-                f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
+                f"warning: not everything was published to MLflow: {outcome}\n"
+                f"  hint: the records are complete; once MLflow is available: python src/publish.py {sweep}"
             )
         queue.dequeue(self._record)
         if self._mlflow:
@@ -241,4 +246,6 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Publish
 def error_reason(error: Exception) -> str:
     """Return the first line of an error, as MLflow's may be pages long, without secrets."""
     text = redact(str(error).partition("\n")[0]) or type(error).__name__
+    if unreachable := UNREACHABLE.match(text):
+        text = "request to {} failed: {}".format(*unreachable.groups())
     return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."
