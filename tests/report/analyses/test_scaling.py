@@ -6,7 +6,7 @@ import pytest
 from golden import assert_golden
 from sweeps import ddp, trained
 
-from epochmeter.report.analyses.scaling import analyze
+from epochmeter.report.analyses.scaling import analyze, without_partner
 
 
 def one(runs):
@@ -73,3 +73,9 @@ def test_unknown_numbers_of_ranks_or_samples_are_not_compared():
     script = trained(1, 160.0, strategy="script", ranks=2)
     script.job.pop("batch")  # unknown for a measured script
     assert analyze([single, script]) == []
+
+
+def test_configurations_without_a_counterpart_on_one_device_are_named_if_others_have_one():
+    alone = [ddp(1, batch=128), replace(trained(2, 100.0, strategy="script"), devices=None)]
+    assert without_partner([trained(0, 100.0), ddp(3), *alone]) == ["ddp x 2, batch 128"]
+    assert without_partner([trained(0, 100.0), *alone]) == []

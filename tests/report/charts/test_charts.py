@@ -180,6 +180,12 @@ def test_mean_whose_error_bar_ends_below_zero_is_within_the_axis_and_its_label_c
     assert abs(*rows(chart, "labels", "dy")) > 10
 
 
+def test_label_is_clear_of_a_mark_that_only_a_wide_chart_has_below_it():
+    runs = [ran(0, 10.0, 600.0, batch=1), ran(1, 10.3, 601.0, batch=2), ran(2, 30.0, 300.0, batch=4)]
+    labels = rows(drawn(runs)["energy_by_time"], "labels", "text", "dx", "dy")
+    assert [(text, abs(dx), dy != 0) for text, dx, dy in labels] == [(["batch 1"], 12, True), (["batch 4"], 12, False)]
+
+
 def test_epochs_are_those_of_the_fastest_only_if_more_configurations_have_several():
     runs = [ran(n, 10.0 + n, batch=n + 1, epochs=[{"epoch/e2e_s": 10.0}] * (n % 4)) for n in range(15)]
     assert [drawn(runs[:count])["epochs_time"].caption["fastest"] for count in (12, 15)] == [False, 6]

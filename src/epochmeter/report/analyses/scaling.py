@@ -94,8 +94,8 @@ def analyze(runs: Sequence[Run]) -> list[Scaling]:
 def without_partner(runs: Sequence[Run]) -> list[str]:
     """Return the titles of configurations on several devices that are not compared; none if no configuration is."""
     compared = {number for result in analyze(runs) for number in result.numbers}
-    several = [entry for entry in group_repeats(runs) if entry.devices != 1 and entry.strategy != SCRIPT]
-    return [entry.title for entry in several if compared and entry.numbers[0] not in compared]
+    several = (entry for entry in group_repeats(runs) if entry.devices != 1 and entry.strategy != SCRIPT)
+    return [entry.title for entry in several if entry.numbers[0] not in compared] if compared else []
 
 
 def _compare(kind: str, entry: Configuration, one: Configuration, speedup: Estimate, **more: Any) -> Scaling:
