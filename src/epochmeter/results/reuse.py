@@ -25,10 +25,7 @@ READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 @lru_cache(maxsize=1)
 def reuse_pool(sweep: Path) -> dict[str, list[Path]]:
-    """Return the completed runs next to a sweep by identity, the earliest first, without runs that it references.
-
-    `find_completed` removes those that it returns or refuses, so that no other run of the sweep reuses them too.
-    """
+    """Return the completed runs next to a sweep by identity, the earliest first, without runs that it references."""
     references = [record for path in sweep.glob(f"*/{REFERENCE}") if (record := referenced_record(path.parent))]
     used = {(record.folder.parent.name, record.folder.name) for record in references}
     ends: dict[str, list[tuple[str, Path]]] = defaultdict(list)
@@ -46,7 +43,7 @@ def find_completed(folder: Path, identity: str) -> Record | None:
     record = referenced_record(folder)
     if record and read_json(record.folder / "completed.json").get("identity") == identity:
         return record
-    unused = reuse_pool(folder.parent).get(identity, [])
+    unused = reuse_pool(folder.parent).get(identity, [])  # of the cache, so that no run is returned twice
     while unused:
         if is_usable(record := Record(unused.pop(0)), identity):
             return record

@@ -1,7 +1,7 @@
 """One run, from its request to its result.
 
-`run_unless_completed` makes the plan and claims the devices, `run_first_node` prepares them, trains, and traces. The
-steps of each window are in event_loop.py, those of the end, whatever ended the run, in finish.py.
+`measure` makes the plan and claims the devices, `run_first_node` prepares them, trains, and traces. The steps of each
+window are in event_loop.py, those of the end, whatever ended the run, in finish.py.
 """
 
 import os
@@ -52,7 +52,7 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
     )
     try:
         with prefer_stop():
-            run_unless_completed(request, result, terminal, earlier)
+            measure(request, result, terminal, earlier)
     except (ValueError, RuntimeError, OSError) as error:
         result.set_failed("job", str(error))
         terminal.refused(result)
@@ -64,9 +64,7 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
     return result
 
 
-def run_unless_completed(
-    request: RunRequest, result: RunResult, terminal: Terminal, earlier: Sequence[RunResult]
-) -> None:
+def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier: Sequence[RunResult]) -> None:
     """Make the plan, and measure the run on locked devices unless a completed run serves the request."""
     terminal.stage("Checking the machine and the dataset")
     unrestored = restore_after_kill(open_restore_journal(request), terminal.warn)
