@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.trace.nsight import PIPES, NsightError, analyze_pipes
+from epochmeter.trace.nsight import DURATION, PIPES, NsightError, analyze_pipes
 
 DATA = Path(__file__).parents[1] / "data/nsight"
 TENSOR = PIPES["tensor"]
@@ -45,6 +45,7 @@ def test_a_pipe_that_is_unknown_for_a_kernel_is_absent(tmp_path, value):
         ('"ID","Name"\n"0","gemm"\n', "unknown layout"),
         ('"ID","Kernel Name"\n"","\n', "has no kernels"),
         ('"ID","Kernel Name"\n"0","gemm"\n', "kernel without `gpu__time_duration.sum`"),
+        (f'"ID","Kernel Name","{DURATION}"\n"","","cycle"\n"0","gemm","5"\n', f"kernel without `{DURATION}`"),
     ],
 )
 def test_a_file_without_kernels_is_an_error_with_its_cause(tmp_path, text, cause):

@@ -62,6 +62,15 @@ def test_run_without_a_trace_has_windows_steps_and_phases_that_end_with_their_ep
     assert (name, begin_s + lasts_s) == ("compute", pytest.approx(10 + 3.5 * 0.99))
 
 
+def test_each_epoch_has_its_own_steps_of_which_the_last_ones_are_shown(record, monkeypatch):
+    record.append_steps(array("f", [0.5, 0.0, 0.0, 1.0, 0.25, 0.25, 0.0, 2.0]))
+    record.append(window("epoch", 1, 120, 124, {"epoch/steps": 2, "epoch/e2e_s": 3.75}))
+    monkeypatch.setattr("epochmeter.trace.perfetto.MAX_STEPS", 3)
+    assert [step for step in slices_of(record) if step[0].startswith("step ")] == [
+        ("step 1", 12.0, 1.5), ("step 2", 20.0, 1.5), ("step 3", 21.5, 2.25),
+    ]  # fmt: skip
+
+
 def test_samples_are_counters_by_column_and_metrics_that_are_not_finite_are_left_out(record):
     record.append(window("val", 1, 117, 118, {"val/loss": float("nan"), "val/accuracy": 0.1}))
     record.append_power([111 * SECOND], {"VDD_IN": [5.0], "total": [7.0]})

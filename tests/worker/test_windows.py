@@ -92,6 +92,7 @@ def test_training_ends_before_the_configured_step(runner, until, expected):
         assert windows.epoch(epoch, make_steps(4)) is last
         opening, (rank,) = controller.last(WindowOpening), controller.last(WindowMeasured).ranks
         assert (opening.steps, rank.parts["steps"], opening.partial) == (steps, steps, partial)
+        assert opening.epoch_steps == (4 if partial else None)
 
 
 @pytest.mark.parametrize("name", ["epoch", "val"])

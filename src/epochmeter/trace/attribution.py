@@ -23,7 +23,7 @@ from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import NONE, Bools, Category, Ints, Trace
 from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
 
-PYTHON, IDLE = "(Python)", "(idle)"  # names of the time outside operators, and without a kernel
+PYTHON, IDLE = "(Python)", "(idle)"  # names of the time outside operators, and of time without a kernel or a step
 PRODUCTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
 """Operator -> positions of the two matrices, or batches of matrices, that it multiplies."""
 CONVOLUTIONS = {f"aten::{backend}_convolution" for backend in ("mkldnn", "cudnn", "miopen")}
@@ -81,13 +81,13 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     is_on_device = bool(trace.duration_ns[kernels].any())
     if is_on_device:  # after each kernel, the device is idle: for a negative time if the next kernel runs already
         begin_ns = np.stack([trace.start_ns[kernels], trace.end_ns[kernels]], axis=1).ravel()
-        events, is_counted = np.repeat(trace.launch[kernels], 2), np.tile([True, False], len(kernels))
+        events, is_busy = np.repeat(trace.launch[kernels], 2), np.tile([True, False], len(kernels))
     else:
         thread = owners.threads[int(trace.steps[0, 3])]
         begin_ns, events = np.array(thread.begin_ns), np.array(thread.innermost)
-        is_counted = (events != NONE) & (trace.step[events] != NONE)
+        is_busy = (events != NONE) & (trace.step[events] != NONE)
     lasts_ns = np.diff(begin_ns, append=begin_ns[-1])
-    counted, times_ns = events[is_counted], lasts_ns[is_counted]
+    counted, times_ns = events[is_busy], lasts_ns[is_busy]
     total_ns, explained_ns = float(times_ns.sum()), float(times_ns[owners.phase[counted] != LOOP].sum())
     result = Attribution(
         basis="device" if is_on_device else "host",
@@ -101,24 +101,24 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     if power and (lasts_ns < 0).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
     elif power:
-        _add_energy(result, trace, owners, begin_ns, events, ~is_counted & is_on_device, power)
+        _add_energy(result, trace, owners, begin_ns, events, is_busy, power)
     return result
 
 
 def _add_energy(
-    result: Attribution, trace: Trace, owners: Owners, begin_ns: Ints, events: Ints, is_idle: Bools, power: TracedPower
+    result: Attribution, trace: Trace, owners: Owners, begin_ns: Ints, events: Ints, is_busy: Bools, power: TracedPower
 ) -> None:
     """Set the energy of modules and operators, from the starts of consecutive stretches of time and their events."""
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
-    events, is_idle = np.r_[NONE, events], np.r_[True, is_idle]
+    events, is_busy = np.r_[NONE, events], np.r_[False, is_busy]
     operators = np.append(trace.name, len(trace.names))[owners.operator[events]]  # the last index for no operator
     tables: tuple[tuple[str, Sequence[Row], Ints, list[str]], ...] = (
         ("modules", result.modules, owners.module[events], [name for name, _ in owners.modules]),
         ("operators", result.operators, operators, [*trace.names, PYTHON]),
     )
     for what, rows, labels, names in tables:
-        energy = power.energy_by_name(begin_ns, np.where(is_idle, len(names), labels), [*names, IDLE])
+        energy = power.energy_by_name(begin_ns, np.where(is_busy, labels, len(names)), [*names, IDLE])
         for row in rows:
             row.energy_j, row.energy_half_width_j = energy.energy_j.get(row.name), energy.half_width_j.get(row.name)
         if energy.reason:

@@ -84,11 +84,13 @@ def test_a_page_has_joules_and_flop_rates(record):
     result["attribution"]["operators"][1].update(energy_j=0.2, energy_half_width_j=0.4)
     result["attribution"]["operators"][0].update(name="aten::cudnn_convolution", total_s=0.5, **energy)
     write_json(record.folder / "trace_analysis.json", result)
-    training = {"operators": {"aten::convolution": {"flops": 5e11}}, "peaks": {"flop_per_s": 4e12}}
+    counted = {"aten::convolution": {"flops": 5e11}, "aten::mm": {"flops": 0}, "aten::bmm": {"flops": 1}}
+    training = {"operators": counted, "peaks": {"flop_per_s": 4e12}}  # of `aten::bmm`, the trace has no time
     training["gpu"] = {"name": "AMD MI250"}
     record.describe({}, {"training": training})
     cells = ["**AMD MI250 ran kernels in ", "| fraction | FLOP/s | of peak | most frequent shapes | energy per step |",
-             "| 2.00 TFLOP/s | 50.0 % |", "| 1.50 J ± 10.0 % |", "| at most 0.300 J |"]  # fmt: skip
+             "| 2.00 TFLOP/s | 50.0 % |", "| aten::mm | 1 | 0.00632 ms | 11.4 % | - | - |", "| 1.50 J ± 10.0 % |",
+             "| at most 0.300 J |"]  # fmt: skip
     text = page_of(record)
     assert [cell for cell in cells if cell not in text] == []
     assert {row["flops"] for row in result["attribution"]["kernels"]} == {None, 2 * 128 * 5 * 128}
