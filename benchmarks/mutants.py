@@ -79,7 +79,8 @@ MUTANTS = [
     Mutant("power/meters/jtop.py", "return \"jtop's service refuses this user: ", 'return "', "power/test_jtop.py"),
     Mutant("power/sampler.py", "return max(MAX_SILENCE_S,", "return min(MAX_SILENCE_S,"),
     Mutant("power/meter.py", "joules.pop(name, None)  #", "pass  #", "power/test_meter.py power/meters/test_meters.py"),
-    Mutant("power/meters/rapl.py", "self._range_uj if now_uj < self._last_uj else 0", "0"),
+    Mutant("power/meters/rapl.py", "increase_uj += self._range_uj", "pass"),
+    Mutant("power/meters/rapl.py", "increase_uj = -RESET_UJ", "pass"),
     Mutant("power/meters/rapl.py", 'package_domain.replace("cpu", "dram")', "package_domain"),
     Mutant("power/meters/rails.py", "[millivolts, milliamperes], 1e-6", "[millivolts, milliamperes], 1e-3"),
     Mutant(
