@@ -126,14 +126,14 @@ def test_chosen_excluded_disturbed_and_different_runs_are_noted():
 def test_report_begins_with_what_its_runs_have_in_common():
     runs = [replace(trained(n, 9.0, batch=8 + n // 2, repeat=n % 2),
                     platform={"host": "h1", "GPU": "H100", "torch": f"2.{n}"}) for n in range(4)]  # fmt: skip
-    script = trained(0, 9.0, measure={"command": ["train.py", "--lr"]})
+    script = trained(0, 9.0, measure={"command": ["train.py", "--api_key=hunter2"]})
     for some, about in (
         (runs, "4 runs of 2 configurations: model resnet152, dataset jpeg, device cpu. Machine: h1; H100."),
         (runs[:1], "1 run: model resnet152, dataset jpeg, device cpu. Machine: h1; H100; torch 2.0."),
         ([trained(0, 9.0), ddp(1, model="resnet50")], "2 runs: dataset jpeg, device cpu."),
         ([ddp(0)], "1 run: model resnet152, dataset jpeg, strategy ddp x 2, device cpu."),
-        ([script], "1 run: train.py --lr."),
-        ([replace(script, state="failed")], "1 run: train.py --lr."),
+        ([script], "1 run: train.py --api_key=***."),
+        ([replace(script, state="failed")], "1 run: train.py --api_key=***."),
         ([], ""),
     ):
         assert build_report(sweep(*some)).about == about

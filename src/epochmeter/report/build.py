@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from epochmeter.config.secrets import redact
 from epochmeter.report.analyses import (
     answer,
     comparison,
@@ -175,7 +176,7 @@ def _about(runs: Sequence[Run]) -> str:
         for name in COMMON_FACTS
         if (value := runs[0].platform.get(name)) and all(run.platform.get(name) == value for run in runs)
     }
-    what = " ".join(command_of(first)) or ", ".join(shared)
+    what = redact(" ".join(command_of(first))) or ", ".join(shared)
     return " ".join(render_notes("about", len(runs), len(configurations), what, facts))
 
 
