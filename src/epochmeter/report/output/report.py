@@ -35,6 +35,7 @@ from epochmeter.report.render import (
 from epochmeter.report.runs.costs import ranked_costs
 from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.load import read_sweep
+from epochmeter.report.runs.run import grouped
 from epochmeter.shared.atomic_files import write_atomically, write_json
 from epochmeter.shared.record import Record
 
@@ -63,7 +64,8 @@ def answer_lines(folder: Path) -> list[str]:
     answer = render_macro("stalls.md.j2", "opening", bottlenecks, is_plain=True)
     if not answer and len(configurations) > 1:
         best = find_best(ranked_costs(configurations))[:2]
-        answer = "".join(render_macro("answer.md.j2", "choice", choice, is_plain=True) for choice in best)
+        groups = grouped(best, lambda choice: (choice.configuration, choice.scope)).values()
+        answer = " ".join(render_macro("answer.md.j2", "headlines", group, is_plain=True) for group in groups)
     return [
         *([f"Answer:  {' '.join(answer.split())}"] if answer else []),
         f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
