@@ -153,6 +153,10 @@ def test_answer_and_report_command_are_one_line_each(tmp_path):
     assert "Fastest: " in answer
     assert answer.index("batch 16") < answer.index("Least energy: ") < answer.index("batch 24")
     assert command.startswith("Report:  python src/report.py sweep=sweep  ->  ")
+    write_run(
+        tmp_path / "sweep", row(3, "storage", 0.5, steady={"energy_j": 9.0}, job_keys={"batch": 1}), energy=energy
+    )
+    assert "Fastest and least energy: batch 1: 0.500 s per epoch, 9.00 J." in output.answer_lines(tmp_path / "sweep")[0]
     assert output.answer_lines(tmp_path / "empty") == []
 
 
