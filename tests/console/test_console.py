@@ -1,7 +1,9 @@
 """Output at the end of a run and of a sweep, in a terminal of 80 columns."""
 
 import io
+import signal
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from default_jobs import job_of
@@ -234,3 +236,12 @@ def test_a_file_has_one_line_per_epoch_with_the_remaining_time_and_the_forecast_
     assert resumed[1].endswith("; 0:01:00 left")
     short = train(watch, 10, seconds=0.2).splitlines()
     assert [line[:7] for line in short] == ["epoch 3", "epoch 6", "epoch 9"], "at most one line per second"
+
+
+def test_reader_of_the_output_that_ends_stops_the_run_as_by_sigpipe(monkeypatch):
+    monkeypatch.setattr("rich.console.os.dup2", lambda *_: None)
+    watched = Terminal()
+    watched.console.file = Mock(spec=io.StringIO, write=Mock(side_effect=BrokenPipeError))
+    with pytest.raises(SystemExit) as stop:
+        watched.info("epoch 1")
+    assert stop.value.code == 128 + signal.SIGPIPE

@@ -5,8 +5,10 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from signal import SIGPIPE
 from typing import Any
 
 from rich.console import Console
@@ -29,6 +31,14 @@ UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"  # fo
 _already_warned: set[str] = set()  # git commits of reused runs for which a warning was printed
 
 
+class RunConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """Stop the run, as SIGPIPE would, if the reader of its output has ended, such as `head`."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()  # drops all later output
+        raise SystemExit(128 + SIGPIPE)
+
+
 class Terminal(logging.Handler):
     """Prints the progress and the results of runs, and logged warnings.
 
@@ -38,7 +48,7 @@ class Terminal(logging.Handler):
     def __init__(self, *, of_script: bool = False) -> None:
         super().__init__()
         self._of_script = of_script
-        self.console = Console(highlight=False, emoji=False, stderr=of_script)
+        self.console = RunConsole(highlight=False, emoji=False, stderr=of_script)
         # Drawn when the training process reports progress. A thread would compete with it for the cores.
         self._progress = Progress(
             TextColumn("{task.description}"),

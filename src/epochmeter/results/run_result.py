@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGPIPE, SIGTERM
 from typing import Any
 
 from epochmeter.shared.record import Record
@@ -96,7 +96,9 @@ def stop_reason(stop: BaseException) -> str:
     """Return the cause that stopped a run. Slurm sends the same signal at the time limit and on cancellation."""
     if isinstance(stop, KeyboardInterrupt):
         return "stopped by Ctrl-C"
-    job = os.environ.get("SLURM_JOB_ID")
-    if job and isinstance(stop, SystemExit) and stop.code == 128 + SIGTERM:
+    job, code = os.environ.get("SLURM_JOB_ID"), stop.code if isinstance(stop, SystemExit) else None
+    if code == 128 + SIGPIPE:
+        return "stopped, because the reader of its output has ended"
+    if job and code == 128 + SIGTERM:
         return f"stopped by Slurm: job {job} was canceled, or reached its time limit (`hydra.launcher.time`)"
     return "stopped by a signal"
