@@ -43,6 +43,7 @@ def test_any_iterable_is_measured_by_epoch(loop, make):
         assert loop.meter.last.e2e_s >= loop.meter.last.compute_s > 0
         assert loop.windows[epoch:] == [("epoch", epoch, 6)]
     assert loop.meter.last.metrics["data_stall_s"] == loop.meter.last.data_stall_s
+    assert len(repr(loop.meter.last)) < 200 < len(str(loop.meter.last.metrics))
     assert loop.meter.last.metrics["forecast/energy_j"] == 9.0
 
 

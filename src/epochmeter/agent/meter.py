@@ -62,6 +62,10 @@ class Measurement(NamedTuple):
     reason: str = ""
     metrics: Mapping[str, float] = MappingProxyType({})
 
+    def __repr__(self):
+        values = ["{}={:.6g}".format(name, getattr(self, name)) for name in FIELDS]
+        return "Measurement({}, reason={!r}, {} metrics)".format(", ".join(values), self.reason, len(self.metrics))
+
 
 FIELDS = Measurement._fields[:-2]
 """The fields that are metrics themselves."""

@@ -50,7 +50,7 @@ def test_frames_have_one_row_per_run_epoch_step_and_power_sample(sweep):
     runs = epochmeter.load_runs(sweep)
     expected = [
         (runs, {"run.number": [0, 1, 2], "batch": [8, 16, 24], "run.state": ["completed", "completed", "unfinished"]}),
-        (runs.epochs, {"epoch/e2e_s": [2.0, 1.0] * 2, "epoch": [0, 1] * 2}),
+        (runs.epochs, {"epoch/e2e_s": [2.0, 1.0] * 2, "epoch": [0, 1] * 2, "warmup": [True, False] * 2}),
         (runs[:1].steps, {"epoch": [0, 0, 1, 1], "compute_s": [3.0, 7.0, 11.0, 15.0], "loss": [3.0, 2.0, 1.0, 0.5]}),
         (runs[:1].power, {"time_s": [0.0, 1.0]}),
     ]
@@ -58,6 +58,10 @@ def test_frames_have_one_row_per_run_epoch_step_and_power_sample(sweep):
         table = frame.to_pandas()
         assert {name: list(table[name]) for name in columns} == columns
     assert runs.to_pandas()["steady/e2e_s"].isna().tolist() == [False, False, True]
+    assert [repr(runs), repr(runs[0])] == [
+        "<Runs: 3, and 0 unreadable>",
+        "<Run 2026-11-20_12-00-00-aa/0 completed strategy=single>",
+    ]
     assert runs[:1].power.to_pandas()["total_w"].isna().tolist() == [False, True]
     record = Record(sweep / "1")
     record.append_steps(array("f", range(8)))

@@ -59,6 +59,9 @@ class Runs(UserList[Run], Frame):
         super().__init__(runs)
         self.unreadable = unreadable or {}
 
+    def __repr__(self) -> str:
+        return f"<Runs: {len(self)}, and {len(self.unreadable)} unreadable>"
+
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per run as a pandas frame: attributes, configuration, metrics, host; absent is NaN or None."""
         import pandas as pd
@@ -135,7 +138,8 @@ def column_order(column: str) -> int:
 
 def _windows(run: Run) -> list[dict[str, object]]:
     return [
-        {"run": run.name, "window": window["window"], "epoch": window["epoch"], "warmup": bool(window.get("warmup")),
+        {"run": run.name, "window": window["window"], "epoch": window["epoch"],
+         "warmup": bool(window.get("warmup")) or window["epoch"] < run.job["warmup_epochs"],  # also after a resume
          **window["metrics"]}
         for window in Record(run.folder).windows()
     ]  # fmt: skip

@@ -86,6 +86,9 @@ class Run:
     mode: str = ""
     mode_clocks: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Run {' '.join([self.name, self.state, *(f'{key}={value}' for key, value in self.keys.items())])}>"
+
     @property
     def name(self) -> str:
         """Unique name of the record: `2026-11-20_12-00-00-1a2b3c4d/3`."""
