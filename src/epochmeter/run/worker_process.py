@@ -1,4 +1,4 @@
-"""The running training process: its messages, the replies to them, and how it ended. Nothing here polls."""
+"""The running training process: its messages, the replies to them, and how it ended."""
 
 import logging
 import os
