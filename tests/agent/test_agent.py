@@ -591,7 +591,9 @@ def test_steps_of_a_loop_that_fetches_several_batches_are_complete(script, loade
         assert parts["overhead_s"] < 0.02
 
 
-def test_evaluation_before_the_last_step_of_a_loop_that_fetches_ahead_is_overhead_of_the_epoch(script, loader):
+@pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad])
+def test_evaluation_before_the_last_step_of_a_loop_that_fetches_ahead_is_overhead(script, loader, monkeypatch, context):
+    monkeypatch.setattr(torch, "no_grad", context)  # the evaluation's; some disable gradients for each batch only
     held_out = DataLoader(DATA, batch_size=4)
     for _ in range(2):
         for number, inputs in enumerate(fetching_ahead(script, loader), 1):

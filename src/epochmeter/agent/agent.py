@@ -252,7 +252,7 @@ class Agent:
             window, has_gradients = self.window, torch.is_grad_enabled()
             is_evaluation = window.loader() is loader and not (window.training_steps or has_gradients)
             is_ahead = self._kinds.is_fetched_ahead(window) and not window.is_exhausted
-            is_over = window.is_complete() and not (window.is_before_last_step() if has_gradients else is_ahead)
+            is_over = window.is_complete() and not (is_ahead or (has_gradients and window.is_before_last_step()))
             if not (is_over or has_gradients > window.has_gradients or is_evaluation):
                 if not has_gradients:
                     self.recorder.clock.end_step()
