@@ -28,8 +28,8 @@ def test_repeats_on_one_host_are_one_configuration_with_a_title_of_its_own():
     models = ["resnet50", "resnet152"]
     runs = [trained(n, 9.0, model=name, typed={"model.name": name}) for n, name in enumerate(models)]
     assert [*titles(*runs)] == models, "without the override of its name"
-    script = replace(trained(2, 9.0), job={"model": {"name": "script"}})
-    assert [*titles(*(trained(n, 9.0, batch=n) for n in (8, 16)), script)] == [
+    script = replace(trained(2, 9.0), job={"model": {"name": "script"}, "optimizer": {"name": "script"}})
+    assert [*titles(*(trained(n, 9.0, batch=n, optimizer={"name": "sgd"}) for n in (8, 16)), script)] == [
         "resnet152, batch 8",
         "resnet152, batch 16",
         "script",

@@ -19,7 +19,14 @@ from epochmeter.report.analyses.prediction import NoPrediction, Prediction, pred
 from epochmeter.report.analyses.prior import Prior
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.formatting import join_or_more
-from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, quality_target, varied
+from epochmeter.report.runs.configuration import (
+    Configuration,
+    NoEnergy,
+    group_repeats,
+    no_energy,
+    quality_target,
+    varied,
+)
 from epochmeter.report.runs.costs import (
     ENERGY,
     ENERGY_TO_TARGET,
@@ -103,7 +110,13 @@ class Answer:
         """
         ranked = [cost.configuration for cost in self.costs]
         groups = grouped(ranked, lambda configuration: configuration.named(("model", "dataset")))
-        return {title: find_best(ranked_costs(group))[:2] for title, group in groups.items()} if len(groups) > 1 else {}
+        if len(groups) < 2:
+            return {}
+        # Grouped again, so that their titles have only the keys that differ within a model and dataset.
+        every = {
+            title: group_repeats([run for entry in group for run in entry.runs]) for title, group in groups.items()
+        }
+        return {title: find_best(ranked_costs(group))[:2] for title, group in every.items()}
 
     @cached_property
     def single_runs(self) -> int:

@@ -69,13 +69,15 @@ def analyze(runs: Sequence[Run]) -> list[Scaling]:
     configurations = [entry for entry in group_repeats(runs) if entry.strategy != SCRIPT]
     if all(entry.strategy == SINGLE for entry in configurations):
         return []
-    names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
-    several_hosts = on_several_hosts(configurations)
     measured = [entry for entry in configurations if positive_values(entry, SPEED)]
+    together = [group for group in groups(measured, VARIED) if any(entry.strategy != SINGLE for entry in group)]
+    shown = [entry for group in together for entry in group]
+    names = [name for name in dict.fromkeys(["model", "dataset", *varied(shown)]) if name not in VARIED]
+    several_hosts = on_several_hosts(shown)
     means = positive_means({entry: entry.values(SPEED) for entry in measured})
     speedups, energies = (Ratios({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
     compared = list[Scaling]()
-    for group in groups(measured, VARIED):
+    for group in together:
         ones = sorted((entry for entry in group if entry.devices == 1), key=lambda one: one.strategy == SINGLE)
         for entry in (entry for entry in group if entry.devices != 1):
             title = entry.named(names, several_hosts)

@@ -13,6 +13,7 @@ from epochmeter.config.schema import SCRIPT
 from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint, grouped
 
 FIRST_KEYS = ("model", "dataset", "strategy", "batch")  # keys that come first in a title
+PLACEHOLDER = {"name": SCRIPT}  # group of keys of a measured script, whose optimizer is not known
 SINGLE, DATA_PARALLEL, DISTRIBUTED = "single", "dp", "ddp"
 
 
@@ -145,7 +146,7 @@ def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
     return [*_grouped(tuple(runs))]
 
 
-@lru_cache(maxsize=8)  # several analyses are of the same runs
+@lru_cache(maxsize=64)  # several analyses are of the same runs, whose configurations are compared by identity
 def _grouped(runs: tuple[Run, ...]) -> list[Configuration]:
     repeats = grouped(runs, lambda run: (run.host, run.fingerprint))
     configurations = [Configuration(group) for group in repeats.values()]
@@ -193,8 +194,15 @@ def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
     jobs = [configuration.job for configuration in configurations]
     keys = dict.fromkeys(key for job in jobs for key in job if key not in NON_CONFIG_KEYS)
     marked = [(job, (job.get("model") or {}).get("name") == SCRIPT) for job in jobs]
-    # A measured script lacks the keys of a training, which therefore do not differ from it.
-    columns = {key: [job.get(key) for job, is_script in marked if key in job or not is_script] for key in keys}
+    # A measured script lacks the keys of a training, or has placeholders for them, which therefore do not differ.
+    columns = {
+        key: [
+            job.get(key)
+            for job, is_script in marked
+            if not is_script or key == "model" or job.get(key, PLACEHOLDER) != PLACEHOLDER
+        ]
+        for key in keys
+    }
     differing = [key for key, values in columns.items() if values.count(values[0]) < len(values)]
     visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
     visible.sort(key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
