@@ -103,7 +103,9 @@ def test_each_model_and_dataset_has_its_best():
     assert [len(best) for best in result.by_workload.values()] == [2, 2], "by time and energy"
     assert_golden("answer", result, "workloads")
     targeted = [reaching(n, 60.0, steady={"e2e_s": 9.0}, dataset={"name": f"d{n}"}) for n in range(2)]
-    assert "| resnet152 on d1, to an accuracy of at least 0.9 | resnet152, batch 64 | 60.0 s |" in body(answer(*targeted))
+    assert "| resnet152 on d1, to an accuracy of at least 0.9 | resnet152, batch 64 | 60.0 s |" in body(
+        answer(*targeted)
+    )
 
 
 def test_text_of_a_grid_with_repeats_and_noisy_runs():

@@ -34,6 +34,10 @@ def test_repeats_on_one_host_are_one_configuration_with_a_title_of_its_own():
         "resnet152, batch 16",
         "script",
     ]
+    fans = [replace(script, number=n, job={**script.job, "fan": fan}) for n, fan in enumerate(("keep", "max"))]
+    assert [*titles(*fans)] == ["fan keep", "fan max"]
+    recipes = [replace(trained(n, 9.0, optimizer={"name": name}), number=n) for n, name in enumerate(("sgd", "adam"))]
+    assert [*titles(*recipes, script)][-1] == "script", "its optimizer is not known"
     hosts = titles(*(on_host(n, host) for n, host in enumerate(["nano", "orin", "nano"])))
     assert {title.rpartition(", ")[2]: numbers for title, numbers in hosts.items()} == {"nano": [0, 2], "orin": [1]}
     on = [on_host(0, "nano", 8), on_host(1, "h200", 8), on_host(2, "h200", 16)]

@@ -114,7 +114,8 @@ class Configuration:
         texts = []
         for key in keys:
             if key in self.job:
-                texts.append(prefixes.get(key, f"{key} ") + self.value(key))
+                value = self.value(key)
+                texts += [prefixes.get(key, f"{key} ") + value] if key == "model" or value != SCRIPT else []
             elif key in self.runs[0].keys:
                 texts.append(f"{key}={self.runs[0].keys[key]}")  # as typed
         return ", ".join([*texts, self.host or "unknown host"] if with_host else texts).replace(", on ", " on ")
@@ -203,7 +204,7 @@ def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
         ]
         for key in keys
     }
-    differing = [key for key, values in columns.items() if values.count(values[0]) < len(values)]
+    differing = [key for key, values in columns.items() if values and values.count(values[0]) < len(values)]
     visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
     visible.sort(key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
     overridden = dict.fromkeys(key for point in configurations for run in point.runs for key in run.keys if "." in key)
