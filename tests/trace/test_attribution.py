@@ -119,6 +119,7 @@ def test_kernels_have_the_flops_of_their_operator_if_its_shapes_determine_them(k
     for number, (name, shapes, flops) in enumerate([
         ("aten::bmm", [[5, 2, 3], [5, 3, 4]], 2 * 5 * 2 * 3 * 4),
         ("aten::addmm", [[4], [2, 3], [3, 4]], 2 * 2 * 3 * 4),
+        ("aten::baddbmm", [[4], [5, 2, 3], [5, 3, 4]], 2 * 5 * 2 * 3 * 4),
         ("aten::mm", [[[2, 3]], []], None),
         ("aten::relu", [[2, 3]], None),
         ("aten::mkldnn_convolution", [[1, 1, 4, 4], [1, 1, 3, 3]], None),  # without a backward pass

@@ -69,6 +69,8 @@ def test_each_epoch_has_its_own_steps_of_which_the_last_ones_are_shown(record, m
     assert [step for step in slices_of(record) if step[0].startswith("step ")] == [
         ("step 1", 12.0, 1.5), ("step 2", 20.0, 1.5), ("step 3", 21.5, 2.25),
     ]  # fmt: skip
+    tracks = [event["args"]["name"] for event in events_of(record) if event["name"] == "thread_name"]
+    assert tracks == ["windows", "steps"]
 
 
 def test_samples_are_counters_by_column_and_metrics_that_are_not_finite_are_left_out(record):

@@ -20,7 +20,7 @@ FURTHER_MODULES = [("(training loop)", ""), ("(outside modules)", ""), ("(optimi
 TRAINING_LOOP, OUTSIDE, OPTIMIZER_STEP, DATA_LOADING = range(len(FURTHER_MODULES))
 MODEL = "(model)"
 CHUNK_EVENTS = 100_000
-MODULE = re.compile(r"module: (.*?)(?: \((\w+)\))?")
+MODULE = re.compile(r"module: (.*) \((.*)\)")  # name and class
 NODE = "autograd::engine::evaluate_function"
 RANGES = (
     (STEP_NAME, (TRAINING_LOOP, LOOP)),
@@ -128,7 +128,7 @@ def _name_ranges(names: list[str]) -> tuple[list[tuple[str, str]], dict[int, tup
     ranges: dict[int, tuple[int, int]] = {}
     for index, name in enumerate(names):
         if match := MODULE.fullmatch(name):
-            module = match[1] or MODEL, match[2] or ""
+            module = match[1] or MODEL, match[2]
             ranges[index] = modules.setdefault(module, len(modules)), FORWARD
         elif owner := next((owner for pattern, owner in RANGES if pattern.match(name)), None):
             ranges[index] = owner
