@@ -3,8 +3,6 @@
 Hydra takes its plugins from the namespace package `hydra_plugins` only, and imports them whenever it starts.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from enum import Enum

@@ -1,7 +1,5 @@
 """Commands with Hydra: `run("train", task, doc)` composes conf/train.yaml with the command line and calls the task."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

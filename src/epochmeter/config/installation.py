@@ -3,8 +3,6 @@
 In a checkout, everything is in the project's root. An installed package contains conf/, and uses the current folder.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A measured script as a configuration: its command, the values of its placeholders, its code and its ranks."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

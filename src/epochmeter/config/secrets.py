@@ -5,8 +5,6 @@ in a URL, `http://user:password@host` or `?token=...`, or in a key, `dataset.mak
 in a text is ambiguous, the rest of the line is hidden.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Problems of overrides with suggestions: similar keys and options, and lists of all valid ones."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache

@@ -1,7 +1,5 @@
 """Allowed values: one rule per key, and rules for combinations of keys."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ A dataset created by epochmeter has it as `manifest.json` in its folder. A user'
 manifest is a file elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path

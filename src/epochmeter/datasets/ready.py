@@ -3,8 +3,6 @@
 If the storage is elsewhere, the dataset is copied (staged) there.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -3,8 +3,6 @@
 They are read at the borders of windows only, and the mean between the two readings is exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from statistics import fmean

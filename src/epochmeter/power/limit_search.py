@@ -5,8 +5,6 @@ in use, then one at 60 % of the highest, then the neighbors of the best so far. 
 shows that it cannot be better. Limits are probed again, in turn, until none is likely to be better than the best.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

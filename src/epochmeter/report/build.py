@@ -1,7 +1,5 @@
 """Build a report: filter the runs, group repeats, run the analyses and specify the charts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers as text, also by filters of templates: three digits, units of a readable size, intervals and plurals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Prep stall (waiting for preprocessing) and fetch stall (waiting for storage) are
 Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. If they cannot be separated, there is one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ window's energy is divided between its hours in proportion to time. Estimated en
 2023. Source: Our World in Data (CC BY 4.0) after Ember and the Energy Institute, as in codecarbon 3.3.2.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import os

@@ -1,7 +1,5 @@
 """Forecast of a run's total time and energy with a 95 % interval, from its first epoch on."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from array import array

@@ -1,7 +1,5 @@
 """Memory of a training step by kind, and the largest batch that its device can hold."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

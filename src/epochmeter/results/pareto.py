@@ -1,7 +1,5 @@
 """The Pareto front of two quantities, such as time and energy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """A run's samples over time, power and gauges, downsampled for charts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path

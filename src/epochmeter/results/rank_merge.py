@@ -1,7 +1,5 @@
 """The measurements of all ranks in one window, merged."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ The identity covers the configuration, the dataset, the host and its GPUs. It do
 libraries, nor the state of the machine.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ The model is that of S. Williams, A. Waterman, D. Patterson, Roofline: an insigh
 et al., PaLM, 2022, appendix B: the FLOPs of a convention, or the executed FLOPs, divided by time and peak.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Metadata of runs in reports: devices, platform, and disturbances of the measurement."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The result of a run, for messages and reports."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ It is planned without a job.json, running if the process that measures it is ali
 Otherwise it failed or was killed according to summary.json, or was killed if its process is gone.
 """
 
-from __future__ import annotations
-
 from epochmeter.shared.process_identity import is_alive, recorded_process
 from epochmeter.shared.record import Record
 

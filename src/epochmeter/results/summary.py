@@ -1,7 +1,5 @@
 """The summary of a run: steady means, standard deviations and totals, as pure functions of its windows and steps."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

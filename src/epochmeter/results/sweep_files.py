@@ -5,8 +5,6 @@ search.json     the number of runs that a search plans
 slurm/jobs.json the jobs that were submitted to a cluster
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ As in the TBD suite (H. Zhu et al., Benchmarking and Analyzing Deep Neural Netwo
 actual number of samples, and as a ratio of sums. A mean of per-step rates is too high if step times vary.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A probe is a number of training steps at one limit. Its borders are progress mes
 readings of the meter. Training never waits for it. The epochs in which limits are probed are marked as warm-up.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Compose the configurations of a sweep; those with the same group choices share a template."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache

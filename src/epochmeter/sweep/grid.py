@@ -1,7 +1,5 @@
 """Grids: the number of configurations, random samples and random orders."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -8,8 +8,6 @@ and for several objectives that of Y. Ozaki, Y. Tanigaki, S. Watanabe, M. Onishi
 Estimator for Computationally Expensive Optimization Problems, GECCO 2020.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """The search space: one dimension per key, with Optuna's distribution of its values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Open the folder of a command's runs, `multirun/<date_time>-<command hash>`; its files: results/sweep_files.py."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Sequence
 from contextlib import suppress

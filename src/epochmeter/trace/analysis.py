@@ -3,8 +3,6 @@
 `python -m epochmeter.trace.analysis RUN_FOLDER` writes `trace_analysis.json`; the controller runs it after training.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Time of the device in the traced steps: busy, idle by cause, overlap, precision and use of the kernels."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence

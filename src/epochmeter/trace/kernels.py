@@ -3,8 +3,6 @@
 A name that matches no pattern has an unknown precision, which is never guessed. docs/traces.md explains the patterns.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Events are decoded one by one from a sliding buffer, so that memory is bounded by the columns, not by the file.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -3,8 +3,6 @@
 The CSV has one of two layouts: a column per metric and a row of units, or a row per kernel and metric.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -1,7 +1,5 @@
 """Module, phase and operator of each host event, and the innermost event at every instant."""
 
-from __future__ import annotations
-
 import re
 import sys
 from array import array

@@ -4,8 +4,6 @@ All times are of the run's monotonic clock. The profiler's are of the wall clock
 difference of the two clocks, `wall_offset_ns`, after it wrote the trace. The format is Chrome's trace event format.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """Publish a run to MLflow while it is measured: in a background thread and between windows only."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

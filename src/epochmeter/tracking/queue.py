@@ -4,8 +4,6 @@ A run is added before its record exists, and removed when it is published and it
 dead runs of the queue and publishes unpublished ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain

@@ -1,7 +1,5 @@
 """Publish a report to MLflow: its files as artifacts of one run per sweep."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path

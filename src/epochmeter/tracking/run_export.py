@@ -3,8 +3,6 @@
 TensorBoard gets the same scalars.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

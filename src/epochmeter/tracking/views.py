@@ -3,8 +3,6 @@
 Views are optional: errors are logged and do not affect the run. Their state is an internal format of MLflow 3.17.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

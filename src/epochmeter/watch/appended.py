@@ -1,7 +1,5 @@
 """Files of a record that grow: only the part appended since the last refresh is read, and no file is kept open."""
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence

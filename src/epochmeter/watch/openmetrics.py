@@ -1,7 +1,5 @@
 """The state of a run or a sweep for Prometheus, as OpenMetrics 1.0."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import get_args

@@ -1,7 +1,5 @@
 """Read the state of one run from its folder, again and again, while another process writes to it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ Every number is one of the record, or is computed as the run's summary and the s
 overrides and titles are texts of the user, to be escaped. A `reason` is why a run has its state; empty without one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """The live view in the terminal: `draw` returns the picture of a snapshot, `show` renews it until `q` or Ctrl-C."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os

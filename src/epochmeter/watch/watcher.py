@@ -4,8 +4,6 @@ Files are only read, never locked or kept open. Of files that grow, only the par
 read, and ended runs are read once.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The top of a report: the best configurations, their bottlenecks, and the runs to try next."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence

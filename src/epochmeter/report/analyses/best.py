@@ -5,8 +5,6 @@ DNN Training, NSDI 2023: the minimum of eta x energy + (1 - eta) x maximum power
 limit that the device accepts; if no run recorded it, the result states the power used instead.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

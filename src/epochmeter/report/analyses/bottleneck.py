@@ -1,7 +1,5 @@
 """Bottlenecks of configurations, with the statistics of their repeats."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Counterparts are equal and on the same host, apart from keys that changed in all
 false discovery rate per metric; intervals are not corrected.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Choose the next runs: those that reduce the uncertainty of the Pareto front of time and energy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from epochmeter.report.analyses.gaussian import Array, Posterior

@@ -1,7 +1,5 @@
 """Runs that failed or cannot be read: the configuration, the reason and what to do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from epochmeter.config.errors import with_hint

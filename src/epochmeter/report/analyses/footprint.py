@@ -1,7 +1,5 @@
 """Carbon footprint and cost of all runs that a sweep made, also with other intensities and prices than configured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -6,8 +6,6 @@ Otherwise the runs are too few to decide. Violations of several checks are corre
 sequentially rejective multiple test procedure, 1979).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ Multivariate Analysis, 1980. On a full grid, the share is eta squared. The part 
 subtracted (epsilon squared).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Suggest the next runs: commands that change the bottleneck of the best configurations and were not run yet."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

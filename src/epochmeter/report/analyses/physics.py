@@ -11,8 +11,6 @@ Parameters are normally distributed over workloads (a hierarchical model; A. Gel
 posterior is computed for the model linearized at the most probable parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@ vary. For a batch size, a power limit or a power mode, others model the physics,
 earlier sweeps. A power mode is predicted from its clocks: the grid has all modes that need no reboot of the board.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """Read time and power of earlier sweeps by batch size and power limit or power mode."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Container, Mapping, Sequence

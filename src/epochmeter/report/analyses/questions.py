@@ -4,8 +4,6 @@ They are the questions of CSC's summer school, HPC and AI, whose demo trains Res
 DataParallel, and with DistributedDataParallel.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ratios between configurations of one sweep, with effects of rounds removed and variances moderated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 

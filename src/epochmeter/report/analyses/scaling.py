@@ -4,8 +4,6 @@ Weak scaling keeps the batch size per device; strong scaling keeps the global ba
 samples per second, efficiency is speedup divided by the number of devices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ stall is T2 - T3 (J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN T
 are never clipped: a negative stall is noise.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ As in J. You, J.-W. Chung, M. Chowdhury, Zeus: Understanding and Optimizing GPU 
 runs would be too low, as the slow ones are missing: only configurations that reached the target in all runs are ranked.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Trace analysis of one run: busy and idle time of the device, and time by module, operator and kernel."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

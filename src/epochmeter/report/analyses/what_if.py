@@ -6,8 +6,6 @@ prepare batches. A worker of torch's DataLoader reads a batch and then preproces
 R = W / (t_fetch / k + t_prep) on storage k times as fast.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Stacked bars of time and energy by part, and bars of time to a target; the configuration with the least is on top."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Time and energy of an epoch by two keys, such as batch size and power limit, with small multiples for a third."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Time and energy by epoch, power over time, and scaling efficiency."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from itertools import chain, islice

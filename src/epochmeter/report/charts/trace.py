@@ -1,7 +1,5 @@
 """Charts of a traced run: its time by group of modules and phase, and the roofline of its device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

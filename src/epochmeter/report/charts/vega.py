@@ -1,7 +1,5 @@
 """One Vega-Lite specification per chart, for the page, PNG and SVG; a process of its own draws the images."""
 
-from __future__ import annotations
-
 import math
 import signal
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@
 `boamps_NUMBER.json` is a run in the form of BoAmps, by Boavizta: https://github.com/Boavizta/BoAmps.
 """
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections import Counter

@@ -1,7 +1,5 @@
 """Open a run's timeline in Perfetto's page, without an upload."""
 
-from __future__ import annotations
-
 import webbrowser
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -1,7 +1,5 @@
 """The runs of a report as one table with one line per run: CSV, Markdown and HTML."""
 
-from __future__ import annotations
-
 import csv
 import json
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """Configurations: runs that are repeats of each other, and the keys in which configurations differ."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

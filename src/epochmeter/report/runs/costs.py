@@ -1,7 +1,5 @@
 """Time and energy of each configuration: per epoch, or up to its quality target."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs of one configuration by the source of their samples: synthetic batches, the page cache, or storage."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

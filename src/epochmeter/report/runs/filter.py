@@ -1,7 +1,5 @@
 """Select the runs of a report: results, and failed runs, rehearsals and estimates of energy if they are included."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

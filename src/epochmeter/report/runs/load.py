@@ -1,7 +1,5 @@
 """Load runs from their folders, or from MLflow's copies of them. A damaged record is reported, never fatal."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import marshal

@@ -1,7 +1,5 @@
 """A run and a sweep as reports use them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
