@@ -1,7 +1,5 @@
 """Errors about invalid input, each with a problem and a hint."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,7 +32,7 @@ def input_error(what: str, hint: str) -> InputError:
     return InputError(Problem(what, hint))
 
 
-def yaml_problem(error: MarkedYAMLError) -> Problem:
+def yaml_problem(error: "MarkedYAMLError") -> Problem:
     """Return the problem of a file that is not valid YAML, with the position of the error."""
     mark = error.problem_mark or error.context_mark
     where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else "a YAML file"

@@ -1,7 +1,5 @@
 """A composed configuration as a typed job, the request for one run, and the identity of its measurement."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform
@@ -66,7 +64,7 @@ class RunRequest:
     def number(self) -> int:
         return int(self.folder.name)
 
-    def with_device(self, device: str) -> RunRequest:
+    def with_device(self, device: str) -> "RunRequest":
         """Return the request composed for another device, which may select its own meter."""
         config = compose_for_device("train", device, self.overrides)
         choices = {**self.choices, "device": device, "meter": config.meter.name}

@@ -4,8 +4,6 @@
 may add keys to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from enum import Enum
@@ -27,7 +25,7 @@ class Section:
     """Keys below one name of the configuration, all of which are declared."""
 
     @classmethod
-    def from_dict(cls, keys: Mapping[str, Any], prefix: str = "") -> Self:
+    def from_dict(cls, keys: Mapping[str, Any], prefix: str = "") -> "Self":
         """Return the section of plain keys, without undeclared ones; InputError if a required one is missing."""
         kinds = get_type_hints(cls)
         values = {}
@@ -57,7 +55,7 @@ class Group(Section):
     name: str  # name of the choice, such as `digits`: the name of its file unless it was set
 
     @classmethod
-    def from_dict(cls, keys: Mapping[str, Any], prefix: str = "") -> Self:
+    def from_dict(cls, keys: Mapping[str, Any], prefix: str = "") -> "Self":
         """Return the group of plain keys, none of which is dropped."""
         return super().from_dict({**keys, "spec": keys}, prefix)
 

@@ -4,8 +4,6 @@ It is the sum, modulo 2**256, of each file's SHA-256 over its relative path, siz
 other versions but is not a signature: sums of hashes can be forged deliberately.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -35,7 +33,7 @@ class Checksum(NamedTuple):
     bytes: int = 0
     digest: int = 0
 
-    def add(self, other: Checksum) -> Checksum:
+    def add(self, other: "Checksum") -> "Checksum":
         return Checksum(self.files + other.files, self.bytes + other.bytes, (self.digest + other.digest) % MODULUS)
 
     @property

@@ -3,8 +3,6 @@
 The energy of a window is the reading after it minus the reading before it. Energy is in joules, power in watts.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from array import array
@@ -79,7 +77,7 @@ class Meter:
         total: Sequence[str],
         covers: str | None,
         counters: Mapping[str, Instrument] | None = None,
-        powers: Sampler | None = None,
+        powers: "Sampler | None" = None,
         sampled_in_part: bool = False,
         reason: str | None = None,
         close: Callable[[], None] = lambda: None,

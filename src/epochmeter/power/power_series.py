@@ -3,8 +3,6 @@
 Times are of the monotonic clock in nanoseconds, power is in watts and energy in joules.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from array import array
@@ -95,7 +93,7 @@ class PowerSeries:
     Power between two good samples is interpolated linearly. A gap longer than `bridge_s` has unknown power.
     """
 
-    def __init__(self, domains: Mapping[str, Domain], *, total: Sequence[str], bridge_s: float) -> None:
+    def __init__(self, domains: "Mapping[str, Domain]", *, total: Sequence[str], bridge_s: float) -> None:
         self.domains, self.bridge_s = domains, bridge_s
         self._integrators = {name: EnergyIntegrator() for name in domains}
         self._total = tuple(total)

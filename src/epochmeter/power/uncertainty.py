@@ -1,7 +1,5 @@
 """The uncertainty of energy that is integrated from power samples: sampling, averaging, lag and renewal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -42,7 +40,7 @@ class Response(NamedTuple):
     lag_s: float = 0.0
     renewal_s: float | None = 0.0
 
-    def resolved(self, estimated_s: float) -> Response:
+    def resolved(self, estimated_s: float) -> "Response":
         """The response, with the estimated renewal period if it is unknown."""
         return self._replace(renewal_s=estimated_s) if self.renewal_s is None else self
 

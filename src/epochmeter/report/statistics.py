@@ -4,8 +4,6 @@ Effects of rounds and drift are removed, the variance of each configuration is m
 multiple comparisons are corrected. `benchmarks/verdicts.py` prints how often the verdicts are wrong.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from bisect import bisect_right
@@ -60,7 +58,7 @@ class Estimate:
         """Whether the value is significantly above zero, as far as its interval is known."""
         return self.low is None or self.low > 0
 
-    def map(self, function: Callable[[float], float]) -> Estimate:
+    def map(self, function: Callable[[float], float]) -> "Estimate":
         """Return an increasing function of the estimate, such as its value in another unit."""
         low, high = (None if bound is None else function(bound) for bound in (self.low, self.high))
         return Estimate(function(self.value), low, high)

@@ -3,8 +3,6 @@
 The file is derived from the record and rewritten in full whenever the run starts or resumes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from itertools import chain
@@ -35,7 +33,7 @@ class Events:
         self._writer: Writer | None = None
         self._written_count = 0
 
-    def open(self) -> Writer:
+    def open(self) -> "Writer":
         """Create the file, replacing those of earlier attempts."""
         from tensorboard.summary import Writer
 

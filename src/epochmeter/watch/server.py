@@ -8,8 +8,6 @@ Without viewers, nothing is read. The server accepts connections of this machine
 which needs a token.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import os
@@ -248,7 +246,7 @@ def open_server(
 
 
 @lru_cache(maxsize=1)
-def page_template() -> Template:
+def page_template() -> "Template":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     folders = [PACKAGE / "watch/templates", PACKAGE / "report/templates"]

@@ -3,8 +3,6 @@
 The original is in the journal (`RestoreJournal`) before a setting is changed: a later start restores it after a kill.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -83,7 +81,7 @@ class AppliedSettings:
         self._saved_settings: dict[str, SavedSetting] = {}
         self._signal_deferral = SignalDeferral(AppliedSettings.__exit__.__code__)
 
-    def __enter__(self) -> AppliedSettings:
+    def __enter__(self) -> "AppliedSettings":
         self._signal_deferral.install()
         try:
             for knob, target in self._targets:

@@ -1,7 +1,5 @@
 """A power sensor's averaging time and lag, estimated from its samples if they are unknown."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -43,13 +41,13 @@ class Sensor(NamedTuple):
         return self.lag_s + self.averaging_s / 2
 
     @classmethod
-    def of(cls, response: Response) -> Sensor:
+    def of(cls, response: Response) -> "Sensor":
         """Return the sensor of a known response; over many steps, periodic renewal has the effect of averaging."""
         averaging_s, renewal_s = response.averaging_s or 0.0, response.renewal_s or 0.0
         both_s = math.hypot(averaging_s, renewal_s)
         return cls(both_s, response.delay_s - both_s / 2)
 
-    def similar(self) -> list[Sensor]:
+    def similar(self) -> "list[Sensor]":
         """Sensors within the accuracy of this one: slightly other lags and averaging times."""
         off_s = TOLERANCE_FRACTION * self.averaging_s + TOLERANCE_S
         moved = [Sensor(self.averaging_s, self.lag_s + later_s) for later_s in (-off_s, off_s)]

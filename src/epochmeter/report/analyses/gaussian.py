@@ -4,8 +4,6 @@ Models are weighted by the likelihood of held-out configurations. Intervals are 
 the models are too narrow with few data.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +51,7 @@ class Grid:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, chosen: Any) -> Grid:
+    def __getitem__(self, chosen: Any) -> "Grid":
         return replace(self, rows=self.rows[chosen], logs=self.logs[:, chosen])
 
     @property
@@ -94,7 +92,7 @@ class Posterior(NamedTuple):
             variances = np.vstack([variances, own.sum(axis=(0, 1))])
         return with_energy(self.means), np.sqrt(np.maximum(variances, 0.0))
 
-    def first(self, quantities: int) -> Posterior:
+    def first(self, quantities: int) -> "Posterior":
         """Return the first quantities only."""
         size = quantities * self.means.shape[1]
         return Posterior(self.means[:quantities], self.covariance[:size, :size])

@@ -1,7 +1,5 @@
 """Configurations as charts show them: mean and standard deviation, color, tooltip and captions."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ class Palette:
     kinds: Sequence[str]
 
     @classmethod
-    def of(cls, configurations: Sequence[Configuration]) -> Palette:
+    def of(cls, configurations: Sequence[Configuration]) -> "Palette":
         """Choose the first key that takes two values or more, up to one for each color but the last."""
         for key in varied(configurations):
             values = {entry.value(key) for entry in configurations}
