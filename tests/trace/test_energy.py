@@ -11,7 +11,7 @@ from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 from epochmeter.shared.record import Record
 from epochmeter.trace.analysis import analyze_run
-from epochmeter.trace.energy import TracedPower
+from epochmeter.trace.energy import TracedPower, read_power
 
 RESOLVED, SLOW = Sensor(averaging_s=0.01, noise_w=0.02), Sensor(averaging_s=1.0, lag_s=0.05)
 
@@ -82,14 +82,19 @@ def test_unresolved_modules_have_no_energy_but_a_reason(tmp_path, sensor, change
 def test_kernels_at_the_same_time_and_runs_without_samples_have_no_energy(tmp_path):
     known, absent = epoch(seed=3, window_s=10, step_s=0.6, sensor=RESOLVED), "no energy of modules and operators: "
     analyzed(tmp_path, known, RESOLVED)
+    samples = read_power(Record(tmp_path)).samples
+    assert samples.response == facts(RESOLVED, 1)
+    assert known.opened_ns - samples.times_ns[0] <= 10**10, "samples of the run before are left out"
     trace = traced(known, on_gpu=True)
     trace.launch("other_kernel", 1000, 1_000_000, stream=20, launched=900)
     trace.write(tmp_path / "trace.json.gz")
     assert absent + "several kernels ran at the same time" in analyze_run(tmp_path)["missing"]
     (tmp_path / "power.csv").write_text("time,watts\n1,2\n")
     assert any(reason.startswith(absent + "the power samples") for reason in analyze_run(tmp_path)["missing"])
-    Record(tmp_path).describe({}, {"traced": {"reason": "power is not sampled. Use another meter."}})
-    assert absent + "power is not sampled" in analyze_run(tmp_path)["missing"]
+    for run, reason in (({"traced": {"reason": "power is not sampled. Use another meter."}}, "power is not sampled"),
+                        ({}, "power was not sampled while the steps were traced")):  # fmt: skip
+        Record(tmp_path).describe({}, run)
+        assert absent + reason in analyze_run(tmp_path)["missing"]
 
 
 def test_energy_of_the_steps_is_integrated_as_late_as_the_sensor_reports_it():

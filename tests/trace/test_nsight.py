@@ -13,7 +13,7 @@ def test_pipes_are_weighted_by_the_time_of_kernels_in_both_layouts(tmp_path, lay
     text = (DATA / f"{layout.split()[0]}.csv").read_text()
     if layout == "rows with another unit":
         text = text.replace('"nsecond","1,100,000"', '"msecond","1.1"')
-    (tmp_path / "ncu.csv").write_text(text)
+    (tmp_path / "ncu.csv").write_text(text + '"9","trunc')
     result = analyze_pipes(tmp_path / "ncu.csv")
     fma, alu = (1180 * 0.025 + 20 * 0.125) / 1200, (1180 * 0.05 + 20 * 0.1) / 1200
     expected = {"fma": fma, "alu": alu, "fp16": 0.0, "tensor": (80 * 0.6 + 1100 * 0.7) / 1200, "xu": 20 * 0.5 / 1200}

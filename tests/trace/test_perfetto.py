@@ -87,12 +87,19 @@ def test_samples_are_counters_by_column_and_metrics_that_are_not_finite_are_left
     assert len({event["pid"] for event in counters}) == 2
 
 
-def test_epochs_before_a_reboot_are_placed_by_the_wall_clock(record):
-    record.append(window("epoch", 1, 8, 9))
-    after = {"epoch": 1, "clock": {"wall_s": 1e9 + 3600, "monotonic_ns": 5 * SECOND}}
-    record.describe({}, {"clock": CLOCK, "resumed": [after]})
+@pytest.mark.parametrize(
+    ("resumed_s", "clock", "expected_s"),
+    [
+        (8, {"wall_s": 1e9 + 3600, "monotonic_ns": 5 * SECOND}, 3600 + 3 - 10),
+        (120, {"wall_s": 1e9 + 21, "monotonic_ns": 120 * SECOND}, 10),
+    ],
+    ids=["reboot", "wall clock corrected by 1 s"],
+)
+def test_epochs_before_a_reboot_are_placed_by_the_wall_clock(record, resumed_s, clock, expected_s):
+    record.append(window("epoch", 1, resumed_s, resumed_s + 1))
+    record.describe({}, {"clock": CLOCK, "resumed": [{"epoch": 1, "clock": clock}]})
     begin_s = {name: begin_s for name, begin_s, _ in slices_of(record)}
-    assert begin_s["epoch 2"] - begin_s["epoch 1"] == 3600 + 3 - 10
+    assert begin_s["epoch 2"] - begin_s["epoch 1"] == expected_s
 
 
 @pytest.fixture

@@ -81,6 +81,8 @@ def test_step_of_a_linear_network_has_the_bytes_of_its_tensors(trainer, tmp_path
     assert hidden <= kinds["activations"] <= hidden + 4 * 512 * 10 * FLOAT
     assert found["peak_bytes"] == sum(kinds.values()) < found["capacity_bytes"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["memory.json"]
+    record_memory(str(path), trainer, (batch[0][:1], batch[1][:1]))  # the peak is at the end of the backward pass
+    assert json.loads(path.read_text())["kinds"]["gradients"] == weights
     record_memory(None, trainer, batch)
 
 
