@@ -32,7 +32,7 @@ def checked_counter(powers, response=NONE):
 
 def used(meter, before, after, seconds=1.0, window_s=None, **how):
     """The energy between two readings that are `seconds` apart."""
-    borders = Reading(0, before), Reading(round(seconds * SECOND), after)
+    borders = Reading(7 * SECOND, before), Reading(round((7 + seconds) * SECOND), after)
     return energy_of_window(*borders, meter, seconds if window_s is None else window_s, **how)
 
 
@@ -46,6 +46,7 @@ GPU, TOO_SHORT = counters(gpu0=float), "gpu0: window of 0.4 s, at least 1 s"
 LOST = sampled(WELL._replace(unavailable={"VDD_IN": "no reading for 3.0 s"}), VDD_IN=0.02)
 CHECK_LOST = WELL._replace(unavailable={"gpu0": "no reading", "gpu0_sampled": "no reading"})
 LOST_CHECK = checked_counter(scripted(CHECK_LOST, gpu0=0.02, gpu0_sampled=0.02))
+BRIDGED = sampled(WELL._replace(failed=3, correction_j={"VDD_IN": 0.5}), VDD_IN=0.02)
 SHORT_CHECK = checked_counter(scripted(WELL._replace(samples=2), gpu0_sampled=0.0))
 BEFORE, AFTER = {"gpu0": 1.0, "gpu0_sampled": 0.0, "VDD_IN": 1.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0, "VDD_IN": 9.0}
 USED = {"energy_j": 8.0, "energy_gpu0_j": 8.0}
@@ -62,6 +63,8 @@ WINDOWS = {
     "lost sensor": (LOST, BEFORE, AFTER, 1.0, {}, "VDD_IN: no reading for 3.0 s."),
     "lost sensor, short": (LOST, BEFORE, AFTER, 0.03, {}, "VDD_IN: no reading for 3.0 s."),
     "lost cross-check": (LOST_CHECK, BEFORE, AFTER, 1.0, USED, "gpu0_sampled: no reading."),
+    "corrected, with failed readings": (BRIDGED, BEFORE, AFTER, 1.0, {"energy_j": 8.5, "energy_VDD_IN_j": 8.5},
+                                        "3 power readings failed"),
     "three samples": (sampled(WELL._replace(samples=3), gpu0=0.0), BEFORE, AFTER, 0.02, USED, ""),
     "too few samples of a cross-check": (SHORT_CHECK, BEFORE, AFTER, 1.0, USED, ""),
     "the same, without a counter": (SHORT_CHECK, BEFORE, {**AFTER, "gpu0": 1.0}, 1.0, {},
@@ -72,13 +75,12 @@ WINDOWS = {
 @pytest.mark.parametrize(("meter", "before", "after", "seconds", "expected", "notes"), WINDOWS.values(), ids=WINDOWS)
 def test_window_has_an_energy_or_the_reason_why_it_has_none(meter, before, after, seconds, expected, notes):
     energy = used(meter, before, after, seconds)
-    texts = [f"no energy of {text}" for text in notes.split("|") if text]
+    texts = [text if text[0].isdigit() else f"no energy of {text}" for text in notes.split("|") if text]
     assert energies(energy) == expected
     assert [text[: len(start)] for text, start in zip(energy.notes, texts, strict=True)] == texts
-    if not expected:
-        assert energy.term == {}
-        failed = [text.split(":")[0] for text in notes.split("|") if "at least" not in text]
-        assert [*energy.unavailable] == failed
+    failed = [] if expected else [text.split(":")[0] for text in notes.split("|") if "at least" not in text]
+    assert ([*energy.unavailable], bool(energy.term)) == (failed, bool(expected))
+    assert energy.metrics.get("power_peak_w") == (9.0 if expected and meter.sampling(0, 1) else None)
 
 
 def test_sampling_statistics_exclude_the_readings_at_the_borders():
@@ -98,6 +100,14 @@ def test_windows_too_short_alone_are_exact_terms_of_a_sum():
     assert used(LATE_COUNTER, {"gpu0": 100.0}, {"gpu0": 100.0}, 0.4).term["period_s"] == pytest.approx(0.12)
     term = used(sampled(VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 9.0}, 0.4).term
     assert (term["energy_j"], term["period_s"]) == (8.0, 0.0), "its sensor's delay is part of its uncertainty"
+    both = {
+        name: Instrument(Domain("counter", period_s, name), float) for name, period_s in {"a": 0.1, "b": 0.2}.items()
+    }
+    slower = Meter(counters=both, total=["a", "b"], covers="all")
+    assert used(slower, {"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 1.0}, 0.4).term["period_s"] == 0.2
+    part_time = checked_counter(None, Response(0.025, 0.0, 0.1))
+    term = used(part_time, {"gpu0": 0.0}, {"gpu0": 100.0}, 10.0).term
+    assert term["unsampled_j"] == part_time.unsampled_j({"gpu0": 100.0}, 10.0, None) > 0
 
 
 def test_mean_power_is_per_second_between_the_readings_and_net_energy_may_be_negative():
@@ -167,3 +177,6 @@ def test_idle_energy_is_the_difference_over_the_idle_time():
     meter = counters(period_s=1e-9, cpu0=lambda: clock["joules"])
     energy = measure_idle(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
     assert energy.metrics["energy_j"] == 60
+    assert energy.metrics["energy_uncertainty_j"] < 0.01, "the readings are the window's borders"
+    for unmeasured, seconds in ((meter, 0.0), (counters("estimated", cpu0=float), 0.1)):
+        assert measure_idle(unmeasured, seconds, sleep=pytest.fail) == ({}, {}, [], {}, {})
