@@ -55,6 +55,7 @@ def test_counter_overflow_is_corrected_and_a_reset_counter_has_no_energy_until_t
         for joules in (COUNTER_RANGE_J - 10, 5, 305, 4, 6):
             board.zone("intel-rapl:0", "package-0", joules)
             readings.append(meter.read())
+        assert meter.energy["covers"] == "CPU packages"
         windows = [energy_j(before, after, meter, 1).get("energy_j") for before, after in pairwise(readings)]
         assert windows == [pytest.approx(15), pytest.approx(300), None, pytest.approx(2)]
         assert energy_j(readings[0], readings[-1], meter, 1) == {}

@@ -16,12 +16,14 @@ CONF = Path(__file__).parents[3] / "conf/meter"
 GPU = Sampling(90, 0.03, 1, {}, peak_w=250.0, half_width_j=2.0, samples_per_domain={"gpu0": 90})
 CPU = Sampling(40, 0.09, 2, {"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5, samples_per_domain={"cpu0": 40})
 NONE = {"_target_": "epochmeter.power.meter.NullMeter"}
+CLOSED: list[str] = []
 ESTIMATE = {"_target_": "epochmeter.power.meters.rapl.open_estimate", "tdp_w": 65}
 
 
 def scripted(name: str, sampling: Sampling, times_ns: list[int], watts: list[float]) -> Meter:
     samples = PowerSamples(array("q", times_ns), {name: array("d", watts)}, array("d", watts))
-    return Meter(powers=ScriptedPowers(sampling, samples, **{name: 0.0}), total=[name], covers=name)
+    powers = ScriptedPowers(sampling, samples, **{name: 0.0})
+    return Meter(powers=powers, total=[name], covers=name, close=lambda: CLOSED.append(name))
 
 
 def test_first_part_is_the_total_and_the_samples_of_all_parts_are_merged_by_time():
@@ -43,6 +45,9 @@ def test_first_part_is_the_total_and_the_samples_of_all_parts_are_merged_by_time
     gaps = {name: ["" if math.isnan(value) else value for value in part] for name, part in columns.items()}
     assert gaps == {name: [200.0, "", 210.0, ""] for name in ("gpu0", "total")} | {"cpu0": ["", 50.0, "", 55.0]}
     assert list(both.drain(100).times_ns) == []
+    CLOSED.clear()
+    both.close()
+    assert CLOSED == ["gpu0", "cpu0"]
 
 
 def test_machine_energy_is_the_sum_of_gpu_and_cpu():
