@@ -1,4 +1,4 @@
-"""The uncertainty of energy that is integrated from power samples: sampling, averaging, lag and renewal."""
+"""The uncertainty of energy that is integrated from power samples; docs/energy.md describes the method."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ class Response(NamedTuple):
     The delay grows from `lag_s` to `lag_s + renewal_s` until the sensor renews its reading.
 
     Attributes:
-        averaging_s: The time that a reading averages over, in seconds; None: unknown.
-        lag_s: The delay from the end of that time to the earliest reading, in seconds.
-        renewal_s: How often a new reading appears, in seconds; 0: at each read; None: unknown, estimated from samples.
+        averaging_s: The time that a reading averages over (A in docs/energy.md), in seconds; None: unknown.
+        lag_s: The delay from the end of that time to the earliest reading (L), in seconds.
+        renewal_s: How often a new reading appears (R), in seconds; 0: at each read; None: unknown, estimated.
     """
 
     averaging_s: float | None = 0.0
