@@ -23,7 +23,7 @@ REFINED_SENSORS = 3  # sensors of the first search that are refined
 PLAUSIBLE_RESIDUAL = 1.25
 """A sensor is plausible if it leaves at most this many times the best sensor's residual sum of squares."""
 PLAUSIBLE_VARIANCES = 6.0
-"""Or at most this many residual variances per independent residual more: the 95 % region of two parameters (chi-squared, 5.99)."""
+"""Or at most this many residual variances per independent residual more: chi-squared at 95 % for two parameters."""
 
 TOLERANCE_FRACTION, TOLERANCE_S = 0.03, 0.0005
 """Best accuracy of a stated sensor and of the steps' clock: a fraction of the averaging time, and seconds."""
