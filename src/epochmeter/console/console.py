@@ -32,6 +32,8 @@ _already_warned: set[str] = set()  # git commits of reused runs for which a warn
 
 
 class RunConsole(Console):
+    """The console of runs, which are stopped if nobody reads their output any more."""
+
     def on_broken_pipe(self) -> None:
         """Stop the run, as SIGPIPE would, if the reader of its output has ended, such as `head`."""
         with suppress(SystemExit):
