@@ -20,6 +20,7 @@ from epochmeter.report.analyses.best import ANY, Best, Criteria
 from epochmeter.report.analyses.next_runs import command_of
 from epochmeter.report.analyses.prior import read_prior
 from epochmeter.report.charts.bars import energy_parts, epoch_parts
+from epochmeter.report.charts.changes import changes
 from epochmeter.report.charts.heatmap import heatmaps
 from epochmeter.report.charts.lines import efficiency, epochs, power_over_time
 from epochmeter.report.charts.points import Palette
@@ -86,7 +87,6 @@ def build_report(
     workloads = read_prior(prior, own) if prior and criteria.predict else None
     failed = group_repeats([run for run in selection.excluded if run.state != COMPLETED])
     result = answer.analyze(ranked, criteria, workloads, failed)
-    draw(charts := all_charts(selection.ended, result.choices if result else []))
     title, banner, notes = sweep.title, render_notes("warnings", selection), _notes(sweep, selection, where or {})
     compared, pairs = None, None
     if against and earlier:
@@ -99,6 +99,7 @@ def build_report(
     elif result and result.baseline:
         baseline = result.baseline.configuration
         pairs = [(baseline, other) for other in ranked if other is not baseline]
+    draw(charts := [*changes(compared), *all_charts(selection.ended, result.choices if result else [])])
     checks = gate.check_bounds(pairs, bounds, interleaved=not against) if bounds and pairs is not None else None
     is_ranked = bool(result and result.choices[0].cost.target)
     pages = [

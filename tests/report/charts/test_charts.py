@@ -10,12 +10,14 @@ import pytest
 from golden import FOLDER, assert_text, json_line
 from sweeps import ddp, reaching, trained
 
+from epochmeter.report.analyses.comparison import analyze
 from epochmeter.report.build import all_charts
 from epochmeter.report.charts.bars import energy_domains
+from epochmeter.report.charts.changes import changes
 from epochmeter.report.charts.lines import MAX_SAMPLES, power_over_time
 from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.trace import roofline
-from epochmeter.report.charts.vega import make_axis, small_multiples, to_svg
+from epochmeter.report.charts.vega import GRAY, GREEN, VERMILION, make_axis, small_multiples, to_svg
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.statistics import fits, ratio_in_fits
 from epochmeter.shared.record import Record
@@ -178,6 +180,32 @@ def test_mean_whose_error_bar_ends_below_zero_is_within_the_axis_and_its_label_c
     assert 0 < low < 21.0
     assert rows(chart, "points", "x_low") == [low, None]
     assert abs(*rows(chart, "labels", "dy")) > 10
+
+
+def compared(*factors):
+    """The changes of three repeats of each configuration, whose times of about 10 s are multiplied by a factor."""
+    before, after = (
+        [ran(3 * n + m, time_s * (factor if is_after else 1.0), batch=n + 1, repeat=m)
+         for n, factor in enumerate(factors) for m, time_s in enumerate((9.9, 10.0, 10.1))]
+        for is_after in (False, True)
+    )  # fmt: skip
+    return changes(analyze(group_repeats(before), group_repeats(after)))
+
+
+def test_changes_have_intervals_and_the_color_of_their_verdict():
+    (chart,) = compared(1.2, 1.0, 0.9)
+    colors = {"All 3 configurations": GRAY, "batch 1": VERMILION, "batch 3": GREEN, "batch 2": GRAY}
+    assert rows(chart, "points", "title", "color") == [*colors.items()]
+    (_, low, high, text), *_ = rows(chart, "points", "row", "x_low", "x_high", "ratio")
+    assert text == f"{(1.2 * 0.9) ** (1 / 3):.3f} ({low:.3f} to {high:.3f})"
+    assert [len(rows(*compared(*[1.2] * count), "points")) for count in (2, 20)] == [2, 15]
+    assert changes(None) == compared() == []
+
+
+def test_long_interval_of_a_change_is_cut():
+    runs = [ran(n, time_s, batch=1, repeat=n) for n, time_s in enumerate((5.0, 20.0))]
+    (chart,) = changes(analyze(group_repeats(runs), group_repeats(runs)))
+    assert rows(chart, "points", "x", "x_low", "x_high") == [(1.0, 0.5, 2.0)]
 
 
 def test_label_is_clear_of_a_mark_that_only_a_wide_chart_has_below_it():

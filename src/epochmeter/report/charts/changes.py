@@ -1,0 +1,51 @@
+"""Changes of time and energy between two sweeps, with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from epochmeter.report.analyses.comparison import DIFFERS, Comparison, Difference
+from epochmeter.report.charts import vega
+from epochmeter.report.charts.vega import Chart, channel, layer
+from epochmeter.report.formatting import ratio
+from epochmeter.report.render import phrase
+from epochmeter.report.runs.costs import ENERGY, TIME
+
+MAX_ROWS, ROW_PX = 15, 34
+MOST_BEYOND = 2.0  # factor to which an interval is drawn beyond all ratios; a longer one is cut
+
+
+def changes(comparison: Comparison | None) -> list[Chart]:
+    """Draw the ratio of each configuration, the largest differences first, in one chart per metric."""
+    charts = []
+    for name, metric in {"change_time": TIME, "change_energy": ENERGY}.items() if comparison else ():
+        own = [entry for entry in (*comparison.overall, *comparison.by_size) if entry.metric == metric]
+        caption = {"ratios": True, "largest_of": len(own) > MAX_ROWS and (MAX_ROWS, len(own))}
+        charts += [Chart(name, phrase(name), _spec(own[:MAX_ROWS]), caption)] if own else []
+    return charts
+
+
+def _spec(entries: Sequence[Difference]) -> vega.Spec:
+    values = [1.0, *(entry.ratio.value for entry in entries)]
+    least, most = min(values) / MOST_BEYOND, MOST_BEYOND * max(values)
+    rows: list[dict[str, object]] = []
+    for place, entry in enumerate(entries):
+        title = entry.title or phrase("all_configurations", count=entry.counts[0])
+        color = vega.GRAY if entry.verdict != DIFFERS else vega.VERMILION if entry.ratio.value > 1 else vega.GREEN
+        row = {"title": title, "ratio": ratio(entry.ratio), "verdict": entry.verdict, "row": place, "color": color}
+        if entry.ratio.low is not None and entry.ratio.high is not None:
+            bounds = max(entry.ratio.low, least), min(entry.ratio.high, most)
+            row |= dict(zip(("x_low", "x_high"), bounds, strict=True))
+            values += bounds
+        rows.append({**row, "x": entry.ratio.value})
+    axis = vega.make_axis(phrase("as_multiple"), values, "")
+    place_of = {"x": axis.channel("x"), "y": channel("row:O", axis=None)}
+    text = {**place_of, "x": {"datum": axis.domain[0]}, "text": channel("title:N")}
+    shown = {**place_of, "color": channel("color:N", scale=None), **vega.on_hover("title", "ratio", "verdict")}
+    layers = [
+        layer("same", "rule", {"x": axis.channel("x")}, strokeDash=[4, 4], style="reference"),
+        vega.error_bars("points", place_of, "x"),
+        layer("points", "point", shown, filled=True, size=80, opacity=1),
+        layer("points", "text", text, align="left", baseline="bottom", dy=-6, limit={"expr": "width"}, aria=False),
+    ]
+    return vega.make_spec({"layer": layers, "height": {"step": ROW_PX}}, {"points": rows, "same": [{"x": 1.0}]})
