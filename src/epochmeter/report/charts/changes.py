@@ -15,10 +15,10 @@ MAX_ROWS, ROW_PX = 15, 34
 MOST_BEYOND = 2.0  # factor to which an interval is drawn beyond all ratios; a longer one is cut
 
 
-def changes(comparison: Comparison | None) -> list[Chart]:
+def changes(comparison: Comparison) -> list[Chart]:
     """Draw the ratio of each configuration, the largest differences first, in one chart per metric."""
     charts = []
-    for name, metric in {"change_time": TIME, "change_energy": ENERGY}.items() if comparison else ():
+    for name, metric in {"change_time": TIME, "change_energy": ENERGY}.items():
         own = [entry for entry in (*comparison.overall, *comparison.by_size) if entry.metric == metric]
         caption = {"ratios": True, "largest_of": len(own) > MAX_ROWS and (MAX_ROWS, len(own))}
         charts += [Chart(name, phrase(name), _spec(own[:MAX_ROWS]), caption)] if own else []
