@@ -99,12 +99,8 @@ def build_report(
     elif result and result.baseline:
         baseline = result.baseline.configuration
         pairs = [(baseline, other) for other in ranked if other is not baseline]
-    draw(
-        charts := [
-            *(changes(compared) if compared else []),
-            *all_charts(selection.ended, result.choices if result else []),
-        ]
-    )
+    charts = changes(compared) if compared else []
+    draw(charts := [*charts, *all_charts(selection.ended, result.choices if result else [])])
     checks = gate.check_bounds(pairs, bounds, interleaved=not against) if bounds and pairs is not None else None
     is_ranked = bool(result and result.choices[0].cost.target)
     pages = [
