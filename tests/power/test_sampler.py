@@ -10,6 +10,7 @@ from epochmeter.machine import periodic_thread
 from epochmeter.power import sampler
 from epochmeter.power.meter import Domain, Instrument
 from epochmeter.power.sampler import Sampler
+from epochmeter.power.uncertainty import Response
 
 S = 1_000_000_000
 LONG_PERIOD_S = 60.0  # so long a period means samples at borders only
@@ -135,6 +136,16 @@ def test_sensor_that_hangs_delays_one_border_and_not_the_end(quick, rail):
         assert sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"].endswith("no sample was taken")
         closing_s = time.monotonic()
     assert time.monotonic() - closing_s < 0.5
+
+
+def test_window_waits_for_the_delay_of_its_sensor_only_and_is_covered_by_a_later_sample(rail):
+    domain = Domain("sampled", LONG_PERIOD_S, "VDD_IN", response=Response(0.1))
+    with closing(Sampler({"VDD_IN": Instrument(domain, rail.read)}, total=["VDD_IN"], period_s=LONG_PERIOD_S)) as rare:
+        rare.read()
+        closed_ns = time.monotonic_ns()
+        rare.sampling(closed_ns - S, closed_ns)
+        waited_ns = time.monotonic_ns() - closed_ns
+        assert S // 10 <= rare.drain(time.monotonic_ns()).times_ns[-1] - closed_ns <= waited_ns < 10 * S
 
 
 def test_slow_reading_counts_as_failed(quick, rail):

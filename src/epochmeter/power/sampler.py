@@ -15,7 +15,6 @@ MAX_SILENCE_S = 0.8
 """Longest gap that is interpolated, in seconds. After a longer one the power is unavailable, reported within 1 s."""
 MAX_BRIDGED_PERIODS = 3
 """Longest interpolated gap in sampling periods, if longer: sensors that are expensive to read are read rarely."""
-SLACK = 1.5  # longest time to the next sample, in sampling periods
 HEALTH_CHECK_S = 0.1  # period of the check for unavailable power, in seconds
 READ_LIMIT_S = 0.8
 """Longest wait of a border for its sample, in seconds, so that a sensor that hangs does not block the run."""
@@ -49,8 +48,8 @@ class Sampler(PowerSeries):
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
         """Sampling statistics of a window, after the sensors have reported all power up to its end."""
         if not self._checks and (settled_s := self.settled_s):
-            wait_s = settled_s + SLACK * self._thread.mean_interval_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
-            time.sleep(max(0.0, wait_s))
+            time.sleep(max(0.0, settled_s - (time.monotonic_ns() - closed_ns) * NANOSECOND))
+            self._thread.now()
         return super().sampling(opened_ns, closed_ns)
 
     def close(self) -> bool:
