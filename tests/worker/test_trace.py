@@ -10,6 +10,7 @@ import torch
 
 from epochmeter.trace.attribution import attribute
 from epochmeter.trace.kineto import load
+from epochmeter.worker import trace as trace_module
 from epochmeter.worker.trace import ALL_THREADS, NsightTrace, TorchTrace, module_ranges
 
 
@@ -38,9 +39,13 @@ def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path, m
         with pytest.raises(OSError, match="full"):
             TorchTrace(1, 1).record_trace(str(path), itertools.repeat(torch.ones(3)), multiply)
     assert list(tmp_path.iterdir()) == []
+    TorchTrace(warmup_steps=1, steps=2).record_trace(None, endless, multiply)  # as on all ranks except the first
+    assert list(tmp_path.iterdir()) == []
+    synchronized = []
+    monkeypatch.setattr(trace_module, "_synchronize", lambda: synchronized.append(next(drawn)))
     TorchTrace(warmup_steps=1, steps=2).record_trace(str(path), endless, multiply)
     assert list(tmp_path.iterdir()) == [path]
-    assert next(drawn) == 1 + 1 + 2
+    assert synchronized == [1 + 3 + 1, 1 + 3 + 4], "at both ends of the traced steps"
     with gzip.open(path, "rt") as file:
         names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
     assert names.count("aten::dot") == 2
@@ -52,7 +57,9 @@ def test_nsight_profiles_the_marked_steps_only(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     for name, module in (("synchronize", torch.cuda), ("start", torch.cuda.profiler), ("stop", torch.cuda.profiler)):
         monkeypatch.setattr(module, name, lambda name=name: events.append(name))
-    events.extend(NsightTrace("ncu", start=1, stop=3, timeout_s=1).mark_steps(iter(range(9))))
+    profiler = NsightTrace("ncu", start=1, stop=3, timeout_s=1, warmup_steps=4)
+    assert (profiler.warmup_steps, profiler.steps) == (4, 5), "of the trace that is recorded as well"
+    events.extend(profiler.mark_steps(iter(range(9))))
     assert events == [0, "start", "synchronize", 1, 2, "synchronize", "stop"]
 
 
@@ -80,7 +87,8 @@ def test_modules_and_operators_are_in_the_trace(tmp_path):
     assert result.explained_fraction > 0.5  # 0.98 without other load, see benchmarks/traces.py
     for rows in (result.modules, result.operators):
         assert sum(row.total_s for row in rows) == pytest.approx(result.total_s, rel=0.01)
-    assert any(row.phases_s.get("backward") for row in result.modules if row.name == "(outside modules)")
+    (outside,) = (row for row in result.modules if row.name == "(outside modules)")
+    assert outside.phases_s.keys() == {"forward", "backward"}
     assert any(row.inputs == "16x3x64x64, 32x3x3x3, 32" for row in result.operators)
 
 

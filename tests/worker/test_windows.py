@@ -95,6 +95,17 @@ def test_training_ends_before_the_configured_step(runner, until, expected):
         assert opening.epoch_steps == (4 if partial else None)
 
 
+@pytest.mark.parametrize(("unit", "counts"), [("images", {"images": 2}), ("tokens", {"tokens": 14}), (None, {})])
+def test_images_are_samples_and_tokens_are_items_of_the_loss(runner, unit, counts):
+    windows, controller, trainer = runner()
+    sentences = Regression("mse_loss")
+    sentences.weight = lambda targets: 7
+    trainer.unit, trainer.train_epoch = unit, lambda batches: consume(batches, sentences)
+    windows.epoch(0, make_steps(2))
+    parts = controller.last(WindowMeasured).ranks[0].parts
+    assert {name: parts[name] for name in ("images", "tokens") if name in parts} == counts
+
+
 @pytest.mark.parametrize("name", ["epoch", "val"])
 def test_suspension_is_reported_for_the_window_in_which_it_ended(runner, name):
     before = signal.getsignal(signal.SIGCONT)

@@ -90,7 +90,7 @@ def test_a_page_has_joules_and_flop_rates(record):
     record.describe({}, {"training": training})
     cells = ["**AMD MI250 ran kernels in ", "| fraction | FLOP/s | of peak | most frequent shapes | energy per step |",
              "| 2.00 TFLOP/s | 50.0 % |", "| aten::mm | 1 | 0.00632 ms | 11.4 % | - | - |", "| 1.50 J ± 10.0 % |",
-             "| at most 0.300 J |"]  # fmt: skip
+             "| at most 0.300 J |", "| 13.0 GFLOP/s | 0.3 % | fp32 |"]  # fmt: skip
     text = page_of(record)
     assert [cell for cell in cells if cell not in text] == []
     assert {row["flops"] for row in result["attribution"]["kernels"]} == {None, 2 * 128 * 5 * 128}
@@ -144,4 +144,5 @@ def test_modules_are_grouped_by_the_beginning_of_their_names():
     modules = [{"name": name, "phases_s": {"forward": 1.0, "backward": 2.0}} for name in ["conv", *names]]
     sums_s = {name: sum(phases_s.values()) for name, phases_s in group_modules(modules).items()}
     assert sums_s == {"layer1": 48, "layer2": 48, "conv": 3}
+    assert len(group_modules(modules[:9])) == 9, "all names if they are few"
     assert group_modules([]) == {}
