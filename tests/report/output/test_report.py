@@ -216,7 +216,7 @@ def test_page_starts_with_three_sentences_at_most(html_of):
         ({"stalls": 1, "scaling": 2, "comparison": 3, "answer": 4}, [f"opening: {n}" for n in (1, 2, 3)], "summary: 4"),
         ({"answer": "batch 8", "targets": "batch 16"}, ["opening: batch 16"], "summary: batch 8"),
         ({"failures": "out of memory"}, ["summary: out of memory"], "opening"),
-        ({"answer": "batch 8", "failures": "out of memory"}, ["summary: batch 8"], "summary: out of memory"),
+        ({"answer": "batch 8", "failures": "no memory"}, ["summary: batch 8", "summary: no memory"], "opening"),
     ):
         html = html_of(**analyses)
         summary = html[html.index('class="summary"') :].partition("</section>")[0]

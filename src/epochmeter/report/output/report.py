@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 CHARTS, TABLE = "report", "report.csv"
-FIRST_PAGES = ("answer", "gate", "comparison", "targets")  # pages that are summarized, directly below the first chart
+FIRST_PAGES = ("answer", "comparison", "targets")  # pages directly below the first chart, as those with an opening
 MAX_FIRST = 3  # sentences before the first chart
 REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
@@ -179,12 +179,10 @@ def report_html(report: Report, table_html: str = "") -> str:
 def _first_sentences(pages: Sequence[Page], openings: Mapping[str, str]) -> str:
     """Return the first paragraphs of the page: the openings of analyses, then summaries.
 
-    The pages of `FIRST_PAGES` are summarized, or without them the first page, such as the failures. The best
-    configurations per epoch are left out if there are best configurations for quality targets.
+    The best configurations per epoch are left out if there are best configurations for quality targets.
     """
-    summarized = [page for page in pages if page.name in FIRST_PAGES] or pages[:1]
     left_out = "answer" if openings.get("targets") else ""
-    texts = [*openings.values(), *(page_part(page, "summary") for page in summarized if page.name != left_out)]
+    texts = [*openings.values(), *(page_part(page, "summary") for page in pages if page.name != left_out)]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
     return "\n\n".join(paragraphs[:MAX_FIRST])
 
