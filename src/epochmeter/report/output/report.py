@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from epochmeter.config.installation import display_path, with_own_commands
 from epochmeter.report.analyses import stalls
@@ -127,7 +126,10 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
     written += [folder / TABLE, _write_text(folder / "report.md", markdown)]
     write_atomically(folder / TABLE, partial(table.write_csv, report.runs))
     for page in report.pages:
-        written += write_page(folder, page, page_file(page, report.title, report.banner, report.notes))
+        text = page_file(page, report.title, report.banner, report.notes)
+        written += [folder / f"{page.name}.json", _write_text(folder / f"{page.name}.md", text)]
+        # JSON has no numbers that are not finite.
+        write_json(written[-2], json.loads(json.dumps(page.values), parse_constant=lambda _: None))
         if page.name == "gate":
             xml = render_html("gate.xml.j2", title=report.title, checks=page.results)
             written.append(_write_text(folder / "gate.xml", xml))
@@ -146,13 +148,6 @@ def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., No
         return written
     report = Report(title, "", (), [page], [*module_bars(page.results), *roofline(record, page.results)], (), ())
     return [_write_text(folder / f"{page.name}.html", report_html(report)), *written]
-
-
-def write_page(folder: Path, page: Page, markdown: str) -> list[Path]:
-    """Write the text and the numbers of an analysis, each completely or not at all."""
-    numbers = folder / f"{page.name}.json"
-    write_json(numbers, _finite(page.values))
-    return [numbers, _write_text(folder / f"{page.name}.md", markdown)]
 
 
 def report_html(report: Report, table_html: str = "") -> str:
@@ -190,15 +185,6 @@ def _first_sentences(pages: Sequence[Page], openings: Mapping[str, str]) -> str:
 def pack(text: str) -> str:
     """Compress a text for the page to unpack; the result has no characters that mean anything in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-
-
-def _finite(value: Any) -> Any:
-    """Replace numbers that are not finite by None, which JSON can hold."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_text(path: Path, text: str) -> Path:
