@@ -13,7 +13,7 @@ from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import experiment, launch
-from epochmeter.run.experiment import claimed_devices, run, start_training
+from epochmeter.run.experiment import claimed_devices, prepared_device, run, start_training
 from epochmeter.run.finish import finalizing, resume_hint
 from epochmeter.run.instruments import check_idle
 from epochmeter.run.nodes import Node
@@ -125,6 +125,15 @@ def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked
         calls.append("run")
     assert calls == ["lock", "refuse", "run"]
     assert result.notes == ["fan could not be restored to its original 80."]
+
+
+@pytest.mark.parametrize(("meter", "is_announced"), [("rapl", True), ("none", False)])
+def test_missing_energy_is_announced_before_training(order, terminal, meter, is_announced):
+    plan = resolve_plan(order("dataset=tensors", "device=cpu", f"meter={meter}"))
+    plan.open_record()
+    with prepared_device(plan, RunResult(0, []), terminal):
+        printed = " ".join(terminal.console.file.getvalue().split())
+    assert ("Energy will not be measured: No RAPL energy counter" in printed) == is_announced
 
 
 def test_refused_run_is_a_failure_and_leaves_no_folder(order, terminal):

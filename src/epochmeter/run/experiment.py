@@ -19,7 +19,7 @@ from epochmeter.machine.signals import prefer_stop
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import SavedSetting
-from epochmeter.results.run_result import RunResult
+from epochmeter.results.run_result import RunResult, no_energy_reason
 from epochmeter.results.sweep_files import read_points
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
@@ -162,6 +162,8 @@ def prepared_device(
         for key, setting in plan.run["applied"].items():
             terminal.info(f"{key} set to {setting} (restored after the run)")
         plan.describe(energy=instruments.meter.energy, storage=instruments.data_source.metadata)
+        if (reason := no_energy_reason(plan.run)) and job.meter.name != "none":
+            terminal.info(f"Energy will not be measured: {reason.partition('. ')[0].removesuffix('.')}.", style="dim")
         since_ns = time.monotonic_ns()
         idle_w = measure_idle_w(instruments.meter, job.meter.idle_s, result, terminal)
         plan.describe(idle={"before_w": idle_w})
