@@ -26,7 +26,7 @@ JOB = {
     "device": {"name": "cuda", "rails": {"total": ["VDD_IN"]}},
     "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet"},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.01, "momentum": 0.9},
-    "tracking": {"name": "mlflow", "experiment": "epochmeter"}, "workers": 4, "pin_memory": True,
+    "tracking": {"name": "mlflow", "experiment": "epochmeter"}, "workers": 4, "pin_memory": True, "warmup_epochs": 1,
 }  # fmt: skip
 RUN = {
     "choices": {"device": "cuda", "model": "lenet", "dataset": "digits", "optimizer": "sgd", "tracking": "mlflow"},
