@@ -12,6 +12,7 @@ from epochmeter.report.runs.configuration import group_repeats
 def test_repeats_needed_for_a_difference():
     """Variances 0.09 each: t(0.975) + t(0.8) times sqrt(0.18 / n) is 0.538 for n = 6, and 0.489 for 7."""
     assert repeats_needed({"a": spread(0.5, 0.3), "b": spread(0.0, 0.3)}) == 7
+    assert repeats_needed({"a": spread(9.0, 0.3)}) == 4, "more than there are"
 
 
 def spent(number=0, layout="files", **seconds):
