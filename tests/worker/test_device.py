@@ -46,6 +46,7 @@ def test_peak_memory_is_the_maximum_over_the_process_gpus(gpu):
 
 
 def test_algorithm_settings_are_applied_and_recorded(gpu):
+    assert not {"gpu", "cudnn_benchmark"} & device.describe_device(CPU).keys()
     for deterministic, benchmark in ((False, False), (False, True), (True, False)):
         try:
             device.choose_algorithms(deterministic, cudnn_benchmark=benchmark)
@@ -111,4 +112,6 @@ def test_objects_with_their_own_to_or_pin_memory_use_it_and_images_get_their_mem
     graph, images, labels = move([Graph(), torch.zeros(2, 3, 4, 4), torch.zeros(2)])
     assert (graph.device, images.device.type, labels.device.type) == ("meta", "meta", "meta")
     assert images.is_contiguous(memory_format=torch.channels_last)
+    on_cpu = batch_mover(CPU, torch.channels_last)(torch.zeros(2, 3, 4, 4))
+    assert on_cpu.is_contiguous(memory_format=torch.channels_last)
     assert map_tensors(torch.clone, {"graph": Graph()}, "pin_memory")["graph"].device == "pinned"

@@ -82,7 +82,23 @@ def test_out_of_memory_message_names_the_process_and_the_reason():
         (MemoryError(), in_memory, "batch=512 ran out of memory (MemoryError)\n  hint: reduce the batch size, or"),
         (RuntimeError(IN_WORKER), JOB, "a DataLoader worker ran out of memory ([enforce fail"),
     ):
-        assert describe_failure(error, job)[1].startswith(message)
+        actual = describe_failure(error, job)[1]
+        assert (actual.startswith(message), "dataset.layout=files" in actual) == (True, job is in_memory)
+
+
+def test_errors_of_communication_are_those_of_another_rank_if_there_are_ranks(monkeypatch):
+    gloo = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+    for ranks, kind in ((False, "exception"), (True, "rank")):
+        if ranks:
+            monkeypatch.setenv("RANK", "1")
+        assert describe_failure(gloo, JOB)[0] == kind
+        others = (
+            RuntimeError("other"),
+            ValueError("gloo"),
+            RuntimeError("NCCL: out of memory"),
+            StorageGoneError("gloo"),
+        )
+        assert [describe_failure(error, JOB)[0] for error in others] == ["exception", "exception", "oom", "storage"]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +124,12 @@ def test_error_message_includes_the_class_where_needed(error, message):
     with pytest.raises(type(error)) as raised:
         sent.reraise()
     assert describe_failure(raised.value, JOB) == ("exception", message)
+
+
+def test_error_that_a_dataloader_worker_cannot_forward_has_its_own_class():
+    text = "Caught MyError in DataLoader worker process 0.\nOriginal Traceback (...):\n  File ...\n{}"
+    for last_line, message in (("package.MyError: broken", "MyError: broken"), ("MyError", "MyError")):
+        assert describe_failure(RuntimeError(text.format(last_line)), JOB) == ("exception", message)
 
 
 def test_errors_of_other_code_have_a_hint_to_their_traceback_also_from_a_dataloader_worker():

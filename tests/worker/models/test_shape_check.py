@@ -63,6 +63,20 @@ def test_mismatched_model_sizes_are_rejected():
             check_inputs(model, config, task)
 
 
+class Labels:
+    """Classification of numbers by labels, whose dataset does not state the number of classes."""
+
+    def example(self, dataset, count, numbers):
+        return torch.randn(count, 4), torch.randint(3, (count,))
+
+
+def test_matching_model_sizes_are_accepted():
+    check_inputs(LeNet(1, 10), job(), IMAGES)
+    check_inputs(nn.Linear(4, 1), POWERS, NUMBERS)
+    check_inputs(Seq2Seq(20, "gru", 8, 1, 0), PAIRS, WORDS)
+    check_inputs(nn.Linear(4, 3), job(dataset={"name": "mine"}), Labels())
+
+
 class Named(nn.Linear):
     """Takes and gives dictionaries, as detection models do."""
 
