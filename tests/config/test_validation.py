@@ -13,6 +13,7 @@ from epochmeter.config.errors import InputError
 from epochmeter.config.schema import Job
 from epochmeter.machine import disk
 from epochmeter.machine.disk import SATISFYING_MEDIA
+from epochmeter.power.uncertainty import Response
 
 REFUSED = {
     "batch checkpoint.every profiler.timeout_s strategy.timeout_s": ["0"],
@@ -29,6 +30,10 @@ REFUSED = {
     "meter.tdp_w": ["-5", ".nan"],
     "meter.cross_check": ["2"],
     "meter.rails meter.sensors device.slurm": ["5"],
+    "meter.sensors device.sensors.ina3221": ["0.1"],
+    "device.sensors.ina3221.averaging": ["0.1"],
+    "device.sensors.ina3221.averaging_s meter.sensors.ina3221.renewal_s": ["-1", "'0.1'", ".inf", "true"],
+    "device.sensors.ina3221.lag_s": ["null"],
     "device.slurm.python": ["[python3]"],
     "meter.rails.shunt_ohm": [".inf", "low"],
     "meter.rails.total": ["VDD_IN", "[1]", "null"],
@@ -83,7 +88,7 @@ def test_invalid_values_are_refused_with_the_allowed_values(keys):
             with pytest.raises(InputError) as refused:
                 validation.check_values(Job.from_dict(changed))
             (problem,) = refused.value.problems
-            assert re.fullmatch(rf"`{key}.* is not valid", problem.message), (key, text)
+            assert re.fullmatch(rf"`{key.partition('.ina3221')[0]}.* is not valid", problem.message), (key, text)
             assert problem.hint.startswith("give "), (key, text)
 
 
@@ -108,6 +113,13 @@ def test_missing_keys_are_refused_and_all_problems_reported_at_once(keys):
 def test_allowed_storage_media_equal_the_detected_ones():
     assert {*SATISFYING_MEDIA}.union(*SATISFYING_MEDIA.values()) <= {*validation.STORAGE_MEDIA}
     assert all(f"{medium}," in (Path(disk.__file__).read_text()) for medium in validation.STORAGE_MEDIA[:-2])
+
+
+def test_fields_of_sensor_tables_are_those_of_a_response_and_may_be_unknown():
+    assert {*Response._fields} == validation.SENSOR_FIELDS
+    validation.check_all_values(
+        {"device": {"sensors": {"ina3221": {"averaging_s": None, "renewal_s": None}, "ina238": None}}}
+    )
 
 
 def test_argument_of_a_script_may_be_empty():

@@ -81,6 +81,15 @@ def is_location(value: object) -> bool:
     return bool(path.strip()) and not path.startswith("~") and has_valid_names
 
 
+def is_sensor(value: object) -> bool:
+    """Return whether a value has the response of a power sensor in seconds; null: unknown, also of a field."""
+    return value is None or (
+        isinstance(value, Mapping)
+        and value.keys() <= SENSOR_FIELDS
+        and all(NOT_NEGATIVE.is_allowed(part) or (part is None and key != "lag_s") for key, part in value.items())
+    )
+
+
 def is_normalization(value: object) -> bool:
     """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
     lists = [value.get(name, []) for name in ("mean", "std")] if isinstance(value, Mapping) else [[]]
@@ -101,6 +110,11 @@ PRIOR = Rule(
 PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and os.path.exists(value))
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
 PATTERNS = Rule("host facts with valid regular expressions, {model: Jetson}", is_patterns)
+SENSOR_FIELDS = {"averaging_s", "lag_s", "renewal_s"}
+SENSORS = Rule(
+    "seconds by sensor, {ina3221: {averaging_s: 0.1, lag_s: 0, renewal_s: 0.1}}",
+    lambda value: isinstance(value, Mapping) and all(map(is_sensor, value.values())),
+)
 NORMALIZATION = Rule("mean and std, {mean: [0.5], std: [0.5]}, with std above 0", is_normalization)
 NAMES = Rule("a list of names, [a,b]", lambda value: isinstance(value, list) and all(map(TEXT.is_allowed, value)))
 METERS = Rule(
@@ -156,7 +170,8 @@ RULE_TABLE = (
     ("sweep.prior", or_null(PRIOR)),
     ("measure.data", or_null(PATH)),
     ("dataset.normalize", NORMALIZATION),
-    ("meter.rails device.rails meter.sensors device.sensors device.slurm", or_null(MAPPING)),
+    ("meter.rails device.rails device.slurm", or_null(MAPPING)),
+    ("meter.sensors device.sensors", or_null(SENSORS)),
     ("device.match", or_null(PATTERNS)),
     ("meter.rails.total device.rails.total", NAMES),
     ("meter.rails.shunt_ohm device.rails.shunt_ohm", positive("ohms")),

@@ -12,7 +12,7 @@ from boards import LAYOUTS, write
 from epochmeter.machine import jetson
 from epochmeter.power.meters import rails
 from epochmeter.power.meters.rails import find_rails, open_rails, total_of
-from epochmeter.power.uncertainty import Response, response_of
+from epochmeter.power.uncertainty import Response
 
 CONF = Path(__file__).parents[3] / "conf/device"
 
@@ -78,14 +78,6 @@ def test_averaging_time_of_a_chip_is_read_from_driver_files(tmp_path, samples, u
             (folder / name).write_text(f"{value}\n")
     responses = [rail.domain.response for _, rail in find_rails(tmp_path, None, TABLE)]
     assert responses == [pytest.approx(response, rel=0.12)] * 3
-
-
-@pytest.mark.parametrize("entry", [{"averaging": 0.1}, {"averaging_s": -1}, {"lag_s": None}, {"renewal_s": "0.1"}])
-def test_invalid_sensor_table_is_refused_with_the_key(entry):
-    with pytest.raises(ValueError, match=rf"device\.sensors\.ina3221\.{next(iter(entry))} is not valid"):
-        response_of({"ina3221": entry}, "ina3221")
-    with pytest.raises(ValueError, match=r"device\.sensors\.ina3221 is not valid"):
-        response_of({"ina3221": 0.1}, "ina3221")
 
 
 def test_board_with_two_input_rails_has_the_carriers_as_total():

@@ -42,7 +42,7 @@ def open_nvml(
         return NullMeter(f"{error}.")
     try:
         opened = [open_instruments(uuid, period_s, sensors) for uuid in gpus]
-    except (OSError, ValueError) as error:
+    except OSError as error:
         shut_down()
         return NullMeter(f"{error}.")
     return gpu_meter(opened, period_s=period_s, cross_check=cross_check, close=shut_down)

@@ -57,7 +57,7 @@ def open_rails(
         board = dict(find_rails(root, (rails or RailTable()).get("shunt_ohm"), sensors, period_s))
         if board:
             return rails_meter(board, rails, period_s)
-    except ValueError as error:  # from the table of sensors or of rails
+    except ValueError as error:  # from the table of rails
         return NullMeter(str(error))
     by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
     reasons = f"No INA3221 or INA238 power sensor below {root}", by_jtop.energy["reason"]
