@@ -107,7 +107,7 @@ def test_texts_of_users_cannot_command_the_terminal_or_use_markup(tmp_path):
 def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(tmp_path):
     write_points(tmp_path, *([f"batch={number}"] for number in range(60)))
     for number in range(40):
-        is_failed = number == 5
+        is_failed = number in (5, 6)
         write_ended(tmp_path, number, 2.0 + number, 3.0 + number, state="failed" if is_failed else "completed",
                     failure={"kind": "oom", "message": "no memory"} if is_failed else None, batch=number)  # fmt: skip
     write_run(tmp_path / "40", epochs(3), number=40, overrides=["batch=40"])

@@ -24,7 +24,7 @@ from rich.filesize import decimal
 from rich.style import Style
 
 from epochmeter.console.tables import percent
-from epochmeter.report.formatting import quantity
+from epochmeter.report.formatting import join_or_more, quantity
 from epochmeter.report.runs.load import error_text
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
@@ -52,7 +52,7 @@ CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 MIN_KEY_WIDTH, MAX_KEY_WIDTH, GAP = 6, 20, "  "
 """Widths in characters of a column of the user's values in the table of a sweep, and the space between columns."""
 ENERGY_TITLE, ESTIMATE_TITLE = "energy J", "estimated J"
-MAX_WARNINGS, MAX_REASONS = 5, 4
+MAX_WARNINGS, MAX_REASONS, MAX_NUMBERS = 5, 4, 5
 GAUGES: Mapping[str, Callable[[float], str]] = {
     "utilization": lambda fraction: f"{percent(fraction)} busy",
     "clock_hz": lambda hertz: f"{hertz / 1e9:.2f} GHz",
@@ -292,8 +292,12 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     yield from _sweep_table(snapshot.runs, rows, width)
     if total > len(rows):
         yield _line(f"and {total - len(rows)} more", "dim")
-    reasons = [f"run {row.number} {row.state}: {row.reason}" for row in rows if row.reason and row.state != "training"]
-    yield from (_line(reason, "yellow") for reason in reasons[-MAX_REASONS:])
+    numbers: dict[str, list[str]] = {}
+    for row in rows:
+        if row.reason and row.state != "training":
+            numbers.setdefault(f"{row.state}: {row.reason}", []).append(str(row.number))
+    for reason, own in [*numbers.items()][-MAX_REASONS:]:
+        yield _line(f"{'runs' if len(own) > 1 else 'run'} {join_or_more(own, MAX_NUMBERS)} {reason}", "yellow")
     yield ()
 
 

@@ -44,7 +44,7 @@ class Watcher:
         self._ended: dict[int, tuple[float, Run, SweepRow]] = {}
         self._compared: list[Run] = []
         self._front: list[FrontPoint] = []
-        self._no_front = "no run is completed yet"
+        self._no_front = "no run is completed"
 
     def read(self) -> Snapshot:
         """Return the state now; raises `READ_ERRORS` if the record of a single run is damaged."""
@@ -176,7 +176,7 @@ def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
     selection = select_any(sweep)
     configurations = group_repeats(selection.runs)
     if not configurations:
-        return [], "no run is completed yet"
+        return [], "no run is completed"
     ranked = costs(configurations)
     best = pareto_front(ranked)
     points = [

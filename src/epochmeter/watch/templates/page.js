@@ -5,7 +5,8 @@
 const HISTORY_S = 300;
 const SILENT_MS = 15_000; // the server sends an event every second
 const MAX_DETAILED = 8; // active runs of a sweep with charts
-const MAX_REASONS = 5; // newest failures above the table of a sweep
+const MAX_REASONS = 5; // newest reasons of failures above the table of a sweep
+const MAX_NUMBERS = 5; // runs listed with each reason
 const SVG = "http://www.w3.org/2000/svg";
 const COLORS = ["var(--compute)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b"];
 const PARTS = { compute: "compute", data_stall: "data stall", copy: "copy", overhead: "overhead" };
@@ -334,7 +335,12 @@ function runSection(run, agoS, isAlone) {
 function sweepHead(agoS) {
   const { counts } = snapshot;
   const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
-  const failures = snapshot.runs.filter((run) => run.reason && !isActive(run.state));
+  const failures = new Map(); // numbers of the runs with the same reason
+  for (const { number, state, reason } of snapshot.runs.filter((run) => run.reason && !isActive(run.state))) {
+    const key = JSON.stringify([state, reason]);
+    if (!failures.has(key)) failures.set(key, []);
+    failures.get(key).push(number);
+  }
   const facts = [countOf(total, "run"), ...Object.entries(counts).map(([state, count]) => `${count} ${state}`)];
   return make(
     "section",
@@ -344,8 +350,13 @@ function sweepHead(agoS) {
     snapshot.fraction === null ? null : bar(snapshot.fraction),
     make("p", {}, [...facts, ...remaining(snapshot, snapshot.active, agoS, false)].join(" · ")),
     snapshot.rehearsal.length && !snapshot.active.length ? make("p", { class: "banner" }, `Rehearsal: ${snapshot.rehearsal.join("; ")}`) : null,
-    failures.slice(-MAX_REASONS).map((run) => make("p", { class: `reason ${run.state}` }, `Run ${run.number} ${run.state}: ${run.reason}`)),
-    failures.length > MAX_REASONS ? make("p", { class: "note" }, `${failures.length - MAX_REASONS} more failures are in the table.`) : null,
+    [...failures].slice(-MAX_REASONS).map(([key, numbers]) => {
+      const [state, reason] = JSON.parse(key);
+      const more = numbers.length > MAX_NUMBERS ? `, ${numbers.length - MAX_NUMBERS} more` : "";
+      const runs = `${numbers.length > 1 ? "Runs" : "Run"} ${numbers.slice(0, MAX_NUMBERS).join(", ")}${more}`;
+      return make("p", { class: `reason ${state}` }, `${runs} ${state}: ${reason}`);
+    }),
+    failures.size > MAX_REASONS ? make("p", { class: "note" }, `${failures.size - MAX_REASONS} more reasons are in the table.`) : null,
     make("p", { class: "path" }, snapshot.folder),
   );
 }
