@@ -61,6 +61,15 @@ def test_counter_overflow_is_corrected_and_a_reset_counter_has_no_energy_until_t
         assert energy_j(readings[0], readings[-1], meter, 1) == {}
 
 
+def test_counter_that_is_read_rarely_may_advance_far_until_it_overflows(board, monkeypatch):
+    clock = iter([0.0, 25.0])
+    monkeypatch.setattr(rapl.time, "monotonic", lambda: next(clock))
+    board.zone("intel-rapl:0", "package-0", COUNTER_RANGE_J - 1)
+    zone = rapl.Zone(board.root / "sys/class/powercap/intel-rapl:0")
+    board.zone("intel-rapl:0", "package-0", 20_000)
+    assert zone.read() == pytest.approx(COUNTER_RANGE_J + 20_000)
+
+
 @pytest.mark.parametrize(
     ("joules", "reason"),
     [
@@ -136,13 +145,13 @@ def test_readings_too_close_together_have_no_power(package):
 
 
 def test_power_across_a_reset_of_the_counter_is_a_failed_reading(package):
-    joules, powers_w = iter([100.0, 101.0, 5.0, 6.0]), []
+    joules, powers_w = iter([100.0, 101.0, 101.0, 5.0, 6.0]), []
     watts = power_from_energy(lambda: next(joules))
-    for _ in range(4):
+    for _ in range(5):
         package.wait(0.02)
         with suppress(OSError):
             powers_w.append(watts())
-    assert powers_w == [pytest.approx(50.0)] * 2
+    assert powers_w == [pytest.approx(50.0), 0.0, pytest.approx(50.0)]
 
 
 def test_half_busy_cpu_is_estimated_at_half_its_rated_power(board):
