@@ -20,7 +20,7 @@ from epochmeter.report.runs.configuration import (
     quality_target,
 )
 from epochmeter.report.runs.costs import ENERGY_TO_TARGET, TIME_TO_TARGET, comparable, costs_to_target, pareto_front
-from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import Run, grouped
 from epochmeter.report.statistics import Estimate
 
 
@@ -68,11 +68,8 @@ class Targets:
 
 def analyze(runs: Sequence[Run]) -> list[Targets]:
     """Analyze each target and dataset of the runs."""
-    groups: dict[tuple[QualityTarget, str], list[Run]] = {}
-    for run in runs:
-        if target := quality_target(run.job):
-            groups.setdefault((target, run.job["dataset"]["name"]), []).append(run)
-    return [_analyze(*key, group_repeats(group)) for key, group in groups.items()]
+    groups = grouped(runs, lambda run: (quality_target(run.job), run.job["dataset"]["name"]))
+    return [_analyze(target, dataset, group_repeats(own)) for (target, dataset), own in groups.items() if target]
 
 
 def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Configuration]) -> Targets:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from epochmeter.report.runs.configuration import Configuration
-from epochmeter.report.runs.run import Run, fingerprint
+from epochmeter.report.runs.run import Run, fingerprint, grouped
 
 SYNTHETIC, FROM_CACHE, FROM_STORAGE = "synthetic", "cached", "storage"
 CONDITIONS = (SYNTHETIC, FROM_CACHE, FROM_STORAGE)
@@ -31,12 +31,10 @@ def condition(job: Mapping[str, Any]) -> str | None:
 
 def by_job(runs: Sequence[Run]) -> list[dict[str, list[Run]]]:
     """Group the runs of each configuration that ran under two conditions or more on one host, by condition."""
-    groups: dict[tuple[str | None, str], dict[str, list[Run]]] = {}
-    for run in runs:
-        if name := condition(run.job):
-            own = groups.setdefault((run.host, fingerprint(run.job, SET_BY_DATA_SOURCE)), {})
-            own.setdefault(name, []).append(run)
-    return [group for group in groups.values() if len(group) > 1]
+    known = [run for run in runs if condition(run.job)]
+    jobs = grouped(known, lambda run: (run.host, fingerprint(run.job, SET_BY_DATA_SOURCE))).values()
+    groups = [grouped(job, lambda run: condition(run.job) or "") for job in jobs]
+    return [group for group in groups if len(group) > 1]
 
 
 def mean(runs: Sequence[Run], name: str) -> float | None:
