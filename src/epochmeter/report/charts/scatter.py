@@ -135,7 +135,7 @@ def _texts(front: Sequence[Configuration], best: Sequence[Best]) -> dict[Configu
     """Return labels: the criteria that a configuration is the best by, and the titles of others on the front."""
     words: dict[Configuration, list[str]] = {}
     for choice in best:
-        if choice.name != "within_slowdown" or choice.configuration not in words:  # the fastest says more
+        if choice.name != "within_slowdown" or choice.configuration not in words:  # other criteria say more
             words.setdefault(choice.configuration, []).append(phrase(choice.name))
     texts = {entry: "\n".join(dict.fromkeys(criteria)) for entry, criteria in words.items()}
     if len(texts) == 1 and len({choice.name for choice in best}) > 2:
