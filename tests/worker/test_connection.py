@@ -53,9 +53,10 @@ def controller(listener, connection):
 
 
 def test_replies_that_arrive_together_belong_to_their_messages(connection, controller):
-    connection.reply_limit_s = 0.5
+    connection.reply_limit_s = 30
     waits = [connection.post(Trained()), connection.post(WindowClosed(1, 2))]
-    controller.connection.sendall(encode(Recorded(False, {"a": 1.0}, "")) + encode(Proceed()))
+    replies = encode(Recorded(False, {"a": 1.0}, "")) + encode(Proceed())
+    threading.Timer(0.2, controller.connection.sendall, [replies]).start()
     assert [reply() for reply in waits] == [Recorded(False, {"a": 1.0}, ""), Proceed()]
 
 

@@ -45,8 +45,16 @@ def test_peak_memory_is_the_maximum_over_the_process_gpus(gpu):
     assert peak_memory(torch.device("cuda", 0)) == {"gpu_memory_peak_bytes": 1234}
 
 
-def test_algorithm_settings_are_applied_and_recorded(gpu):
+def test_gpu_is_described_with_its_uuid_if_torch_knows_it(gpu, monkeypatch):
     assert not {"gpu", "cudnn_benchmark"} & device.describe_device(CPU).keys()
+    described = {"name": "NVIDIA H200", "memory_bytes": 150}
+    assert device.describe_device(CUDA)["gpu"] == {**described, "uuid": "6d5a4f3e"}
+    old = SimpleNamespace(name="NVIDIA H200", total_memory=150)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: old)
+    assert device.describe_device(CUDA)["gpu"] == described
+
+
+def test_algorithm_settings_are_applied_and_recorded(gpu):
     for deterministic, benchmark in ((False, False), (False, True), (True, False)):
         try:
             device.choose_algorithms(deterministic, cudnn_benchmark=benchmark)

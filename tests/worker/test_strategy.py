@@ -29,9 +29,11 @@ def test_shards_cover_all_samples_with_equal_sizes_in_training_and_once_in_evalu
 def test_data_parallel_trains_and_evaluates_on_all_gpus_or_on_one_device(monkeypatch):
     model, strategy = ranked.model(), Parallel(None)
     assert strategy.wrap(model, torch.device("cpu")) == (model, model)
+    assert (strategy.replicas, Single(1).replicas, strategy.describe()) == (1, 1, {"gpus": []})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(strategies.nn, "DataParallel", lambda model, gpus: (model, gpus))
     assert strategy.wrap(model, torch.device("cuda")) == ((model, [0, 1]), (model, [0, 1]))
+    assert strategy.replicas == 2
 
 
 def test_rank_seeds_are_unique_across_seeds():
