@@ -20,7 +20,9 @@ from epochmeter.commands import watch as entry
 from epochmeter.config import installation
 from epochmeter.config.errors import InputError
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
+from epochmeter.tracking import queue
 from epochmeter.watch import terminal, watcher
 from epochmeter.watch.appended import Series
 from epochmeter.watch.terminal import _screen, draw
@@ -206,6 +208,15 @@ def test_a_folder_is_a_path_or_the_name_of_a_sweep_and_else_the_newest(tmp_path)
     assert entry.find_folder("2026-11-20_12-00-00-1a2b3c4d", tmp_path) == tmp_path / "2026-11-20_12-00-00-1a2b3c4d"
     assert entry.find_folder(str(tmp_path), tmp_path / "other") == tmp_path
     assert entry.find_folder(2026, tmp_path) == Path("2026"), "a number, for Hydra"
+
+
+def test_without_a_folder_an_older_sweep_that_is_running_here_comes_before_the_newest(tmp_path):
+    older, newest = tmp_path / "2026-11-20_12-00-00-1a2b3c4d", tmp_path / "2026-11-21_12-00-00-1a2b3c4d"
+    write_ended(newest, 0, 4.0, 10.0)
+    for host, shown in (("another", newest), (this_process().host, older)):
+        queue.enqueue(Record(write_run(older / "0", host=host)), "r")
+        assert entry.find_folder(None, tmp_path) == shown
+    assert [*(tmp_path / ".queue").iterdir()], "the queue is only read"
 
 
 @pytest.mark.system

@@ -1,6 +1,6 @@
 """Watch a run or a sweep while it runs, or look at it after its end.
 
-    python src/watch.py                          the newest run or sweep in multirun/
+    python src/watch.py                          the running or else the newest run or sweep in multirun/
     python src/watch.py multirun/SWEEP           a sweep, also on a cluster
     python src/watch.py /mnt/SWEEP/0 once=true   a run in a mounted or copied folder, printed once
     python src/watch.py page=true                as a page in the browser
@@ -68,13 +68,18 @@ def task(config: DictConfig) -> None:
 
 
 def find_folder(folder: str | None, multirun: Path) -> Path:
-    """Return the folder of a path or of a sweep's name; without one, the newest in multirun/, InputError if none."""
+    """Return the folder of a path or of a sweep's name; without one, the newest that is running here, else the newest.
+
+    Raises:
+        InputError: multirun/ has no runs.
+    """
     from epochmeter.report.runs.load import sweep_folders
+    from epochmeter.tracking.queue import running_sweeps
 
     if folder is not None:
         given, named = Path(str(folder)), multirun / str(folder)  # a name may be a number
         return named if named.is_dir() and not given.exists() else given
-    newest = sweep_folders(multirun)[-1:]
+    newest = (running_sweeps(multirun) or sweep_folders(multirun))[-1:]
     if not newest:
         raise errors.input_error("there are no runs yet", "start one: `python src/train.py`; or give a folder")
     return newest[0]

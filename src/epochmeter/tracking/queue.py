@@ -4,13 +4,15 @@ A run is added before its record exists, and removed when it is published and it
 dead runs of the queue and publishes unpublished ones.
 """
 
+import platform
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
 from epochmeter.results.reuse import READ_ERRORS
-from epochmeter.results.run_status import recorded_status
+from epochmeter.results.run_status import RUNNING, recorded_status, status_of
+from epochmeter.results.sweep_files import sort_key
 from epochmeter.shared.record import Record
 
 
@@ -56,6 +58,18 @@ def pending_runs(multirun: Path) -> Iterator[Record]:
                 yield record
             else:
                 entry.unlink()
+
+
+def running_sweeps(multirun: Path) -> list[Path]:
+    """Return the folders of sweeps of which a run is running on this host, by name. The queue is only read."""
+    sweeps = set()
+    for entry in (multirun / ".queue").glob("[!.]*"):
+        with suppress(*READ_ERRORS):
+            record = Record(multirun / entry.read_text().strip())
+            # A run of another host is assumed to be running, also if it was killed.
+            if status_of(record) == RUNNING and record.run()["host"] == platform.node():
+                sweeps.add(record.folder.parent)
+    return sorted(sweeps, key=lambda sweep: sort_key(sweep.name))
 
 
 def _entry(record: Record, record_id: str) -> Path:
