@@ -3,8 +3,6 @@
 They are selected by `-m hydra/sweeper=optuna batch=8,16,32` and `experiment=memory/largest_batch model=resnet50`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,14 +64,14 @@ class SearchSweeper(ProjectSweeper):
         runs = search.planned_runs(spec, earlier)
         write_json(folder / SEARCH_FILE, {"runs": runs})
 
-        def measure(number: int, point: Point) -> TrialResult:
+        def measure(number: int, point: "Point") -> "TrialResult":
             (done,) = self.launcher.launch([[*fixed, *point]], initial_job_idx=number)
             _ = done.return_value  # raises an error that the run did not handle itself
             return search.trial_result(folder / str(number))
 
         search.run_search(spec, earlier, measure, Terminal().info)
 
-    def make_spec(self, config: DictConfig, dimensions: Sequence[SearchDimension]) -> SearchSpec:
+    def make_spec(self, config: DictConfig, dimensions: "Sequence[SearchDimension]") -> "SearchSpec":
         """Return the settings of the search; SearchError if they are invalid."""
         from epochmeter.sweep.search import STEADY, TO_TARGET, SearchSpec
         from epochmeter.sweep.search_space import SearchError

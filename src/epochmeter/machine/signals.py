@@ -3,8 +3,6 @@
 SIGINT is sent by Ctrl-C, SIGQUIT by Ctrl-\\, SIGTERM by kill and Slurm, SIGHUP by a closed terminal.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -37,7 +35,7 @@ class Stop:
                 signal.signal(number, self)
         sys.unraisablehook = self._retry_ignored
 
-    def _retry_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+    def _retry_ignored(self, ignored: "sys.UnraisableHookArgs") -> None:
         """Stop again a moment later if Python ignored the exception, as in a destructor or a callback of a fork."""
         if self._stop is None or ignored.exc_value is not self._stop:
             sys.__unraisablehook__(ignored)

@@ -4,8 +4,6 @@ Each analysis has a template with the macros `body(results)` and, for the start 
 Lines of a paragraph are joined. Values are escaped, except in plain text, for files and pipes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -113,7 +111,7 @@ def text_to_html(text: str) -> Markup:
     return markdown_to_html(str(escape_markdown(text)))
 
 
-def print_markdown(markdown: str, console: Console) -> None:
+def print_markdown(markdown: str, console: "Console") -> None:
     """Print Markdown in a terminal, and a plain text without line breaks in a file or a pipe."""
     if not console.is_terminal:
         console.print(markdown, markup=False, highlight=False, soft_wrap=True)
@@ -123,12 +121,12 @@ def print_markdown(markdown: str, console: Console) -> None:
 
 
 @cache  # imported late, as it takes a while
-def _terminal_markdown() -> type[Markdown]:
+def _terminal_markdown() -> "type[Markdown]":
     """Return the class of Markdown for a terminal, with tables that divide no word."""
     from rich.markdown import Markdown, TableElement
 
     class Table(TableElement):
-        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Segment]":
             table: Any
             (table,) = super().__rich_console__(console, options)
             cells = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
@@ -219,18 +217,18 @@ def _unbroken(format_value: Callable[..., str]) -> Callable[..., Markup]:
 
 
 @lru_cache(maxsize=3)
-def _environment(to_text: Callable[[object], str] | None) -> Environment:
+def _environment(to_text: Callable[[object], str] | None) -> "Environment":
     """Return the environment of templates whose values become text by a function; None: HTML."""
     from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
     class Compiled(FileSystemBytecodeCache):
         """Cache of compiled templates: compiling takes a sixth of a short report's time. A full disk is ignored."""
 
-        def load_bytecode(self, bucket: Bucket) -> None:
+        def load_bytecode(self, bucket: "Bucket") -> None:
             with suppress(OSError):
                 super().load_bytecode(bucket)
 
-        def dump_bytecode(self, bucket: Bucket) -> None:
+        def dump_bytecode(self, bucket: "Bucket") -> None:
             with suppress(OSError):
                 cache_folder().mkdir(parents=True, exist_ok=True)
                 super().dump_bytecode(bucket)

@@ -4,8 +4,6 @@ Every instant of a step's thread belongs to the innermost event: an operator, a 
 device the time of each kernel belongs to the event that launched it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

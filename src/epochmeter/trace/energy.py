@@ -1,7 +1,5 @@
 """Energy of the traced steps by module and operator, from sampled power, as by phase in `epochmeter.power.phases`."""
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections.abc import Sequence
@@ -80,7 +78,7 @@ def read_power(record: Record) -> TracedPower | str:
     return TracedPower(*window_ns, PowerSamples(times_ns, {}, watts, response), traced["energy_uncertainty_j"])
 
 
-def _read_samples(record: Record, since_ns: int, until_ns: int) -> tuple[array[int], array[float]]:
+def _read_samples(record: Record, since_ns: int, until_ns: int) -> "tuple[array[int], array[float]]":
     """Read times and total power in a window near the end of the record."""
     with open(record.folder / POWER, "rb") as file:
         total = file.readline().rstrip().split(b",").index(b"total_w")

@@ -3,8 +3,6 @@
 `python -m epochmeter.tracking.client` creates the database, so that the first run starts one second earlier.
 """
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os
@@ -38,7 +36,7 @@ USERS_TIMEOUT = os.environ.get(REQUEST_TIMEOUT)  # text that the user has set; N
 class Store(NamedTuple):
     """An open experiment of a tracking server or database."""
 
-    client: MlflowClient
+    client: "MlflowClient"
     uri: str
     experiment_id: str
 
@@ -129,7 +127,7 @@ def open_existing_store(experiment: str, uri: str | None, timeout_s: int = LONG_
     return Store(client, uri, match.experiment_id)
 
 
-def _open_database(database: Path) -> MlflowClient:
+def _open_database(database: Path) -> "MlflowClient":
     """Open the database, one process at a time for MLflow's migrations; a killed process leaves no partial one."""
     from mlflow import MlflowClient
 
@@ -143,7 +141,7 @@ def _open_database(database: Path) -> MlflowClient:
         return MlflowClient(f"{SQLITE}{database}")
 
 
-def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> str:
+def _experiment_id(client: "MlflowClient", name: str, artifacts: str | None) -> str:
     from mlflow.exceptions import MlflowException
 
     match = client.get_experiment_by_name(name)

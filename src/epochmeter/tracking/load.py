@@ -1,7 +1,5 @@
 """Find published runs in MLflow, and download their records for reports of runs whose folders are elsewhere."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -59,7 +57,7 @@ def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | No
     }
 
 
-def _download(run: Run, folder: Path, store: Store) -> Record:
+def _download(run: "Run", folder: Path, store: Store) -> Record:
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     record = Record(folder / _last_name(run.data.tags["epochmeter.sweep_id"]) / _number(run))
@@ -73,7 +71,7 @@ def _download(run: Run, folder: Path, store: Store) -> Record:
     return record
 
 
-def _number(run: Run) -> str:
+def _number(run: "Run") -> str:
     """Return the name of a run's folder: its number in the sweep, or `attempt1` of an archived attempt."""
     return _last_name(run.data.tags["epochmeter.folder"])
 
@@ -83,7 +81,7 @@ def _last_name(path: str) -> str:
     return os.path.basename(os.path.normpath(f"/{path}"))
 
 
-def _iter_pages(store: Store, query: str = MEASURED) -> Iterator[Run]:
+def _iter_pages(store: Store, query: str = MEASURED) -> "Iterator[Run]":
     page = None
     while page is None or page.token:
         page = store.client.search_runs(

@@ -1,7 +1,5 @@
 """Publish a record as an MLflow run. Publishing adds missing parts, so it can be interrupted and repeated."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterable
 from contextlib import suppress
@@ -113,7 +111,7 @@ def records_below(folder: Path) -> list[Record]:
     return []
 
 
-def _find_or_create_run(record: Record, store: Store) -> Run:
+def _find_or_create_run(record: Record, store: Store) -> "Run":
     """Return the MLflow run of the record; delete duplicates of a server that created a run after the timeout."""
     run = record.run()
     query = f"tags.`{RECORD_ID}` = '{run['record_id']}'"
@@ -139,7 +137,7 @@ def _delete_replaced(folder: Path, record: Record, store: Store) -> None:
             store.client.delete_run(run.info.run_id)
 
 
-def _log_metadata(record: Record, store: Store, run: Run) -> None:
+def _log_metadata(record: Record, store: Store, run: "Run") -> None:
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
     expected = run_export.run_tags(record)
@@ -159,7 +157,7 @@ def _log_metadata(record: Record, store: Store, run: Run) -> None:
         store.client.log_inputs(run.info.run_id, [entry])
 
 
-def _log_metrics(points: Iterable[Scalar], tag: tuple[str, str], store: Store, run: Run) -> None:
+def _log_metrics(points: Iterable[Scalar], tag: tuple[str, str], store: Store, run: "Run") -> None:
     """Log points, and then the tag that they are published; MLflow ignores points that are repeated."""
     from mlflow.entities import Metric, RunTag
 
@@ -170,7 +168,7 @@ def _log_metrics(points: Iterable[Scalar], tag: tuple[str, str], store: Store, r
     store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(*tag)])
 
 
-def _log_files(record: Record, store: Store, run: Run) -> None:
+def _log_files(record: Record, store: Store, run: "Run") -> None:
     uploaded = {file.path: file.file_size for file in store.client.list_artifacts(run.info.run_id)}
     for path in complete_files(record):
         if uploaded.get(path.name) != path.stat().st_size:

@@ -1,7 +1,5 @@
 """Changes of time and energy between two sweeps, with their intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from epochmeter.report.analyses.comparison import DIFFERS, Comparison, Difference

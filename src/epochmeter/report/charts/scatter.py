@@ -1,11 +1,10 @@
 """Energy against time, of an epoch and to a target, with the Pareto front."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from epochmeter.report.analyses.best import Best
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.bars import time_bars
 from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, tooltip, without_energy
@@ -14,9 +13,6 @@ from epochmeter.report.render import phrase, render_macro
 from epochmeter.report.runs.configuration import Configuration, quality_target
 from epochmeter.report.runs.costs import PER_EPOCH, TIME_TO_TARGET, TO_TARGET, costs, costs_to_target, pareto_front
 from epochmeter.report.runs.run import grouped
-
-if TYPE_CHECKING:
-    from epochmeter.report.analyses.best import Best
 
 MAX_SVG_MARKS = 1000  # marks up to which the page draws them as SVG, with error bars; more are drawn on a canvas
 MAX_FULL_MARKS = 150  # marks up to which they have their full size
@@ -36,7 +32,7 @@ class Box(NamedTuple):
     y_low: float
     y_high: float
 
-    def overlaps(self, other: Box) -> bool:
+    def overlaps(self, other: "Box") -> bool:
         is_clear = self.x_high <= other.x_low or other.x_high <= self.x_low
         return not (is_clear or self.y_high <= other.y_low or other.y_high <= self.y_low)
 

@@ -1,7 +1,5 @@
 """Print reports, and write their files: page, charts, table, texts and numbers."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -9,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from epochmeter.config.installation import display_path, with_own_commands
 from epochmeter.report.analyses import stalls
@@ -37,9 +36,6 @@ from epochmeter.report.runs.load import read_sweep
 from epochmeter.report.runs.run import grouped
 from epochmeter.shared.atomic_files import write_atomically, write_json
 from epochmeter.shared.record import Record
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 CHARTS, TABLE = "report", "report.csv"
 FIRST_PAGES = ("answer", "comparison", "targets")  # pages directly below the first chart, as those with an opening

@@ -1,7 +1,5 @@
 """Runs as data: typed, and as pandas or polars frames of runs, epochs, steps and power samples."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import UserList
@@ -29,7 +27,7 @@ class Frame:
     def __init__(self, parts: Callable[[], Iterable[Any]]) -> None:
         self._parts = parts  # reads rows, or values by column, of one run after the other
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self) -> "pd.DataFrame":
         """Return the table as a pandas frame; absent values are NaN or None."""
         import pandas as pd
 
@@ -37,7 +35,7 @@ class Frame:
         filled = [frame for frame in frames if len(frame)]
         return pd.concat(filled or frames[:1] or [pd.DataFrame()], ignore_index=True)
 
-    def to_polars(self) -> pl.DataFrame:
+    def to_polars(self) -> "pl.DataFrame":
         """Return the table as a polars frame; ImportError if polars is not installed."""
         try:
             import polars as pl
@@ -62,7 +60,7 @@ class Runs(UserList[Run], Frame):
     def __repr__(self) -> str:
         return f"<Runs: {len(self)}, and {len(self.unreadable)} unreadable>"
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self) -> "pd.DataFrame":
         """Return one row per run as a pandas frame: attributes, configuration, metrics, host; absent is NaN or None."""
         import pandas as pd
 
@@ -156,7 +154,7 @@ def _steps(run: Run) -> dict[str, object]:
     return {"run": [run.name] * count, "epoch": epochs[:count], "step": range(count), **intervals, **loss}
 
 
-def _power(run: Run) -> pd.DataFrame:
+def _power(run: Run) -> "pd.DataFrame":
     import pandas as pd
 
     try:
