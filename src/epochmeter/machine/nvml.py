@@ -52,10 +52,6 @@ class NvmlGpu:
         self.index = int(self.call("nvmlDeviceGetIndex"))  # in PCI order
         self.name = f"gpu{self.index}"
 
-    def compute_capability(self) -> tuple[int, int]:
-        major, minor = self.call("nvmlDeviceGetCudaComputeCapability")
-        return major, minor
-
     def is_in_mig_mode(self) -> bool:
         """Whether the GPU is partitioned; False if the GPU or its driver does not support it."""
         with suppress(OSError):

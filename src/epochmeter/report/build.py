@@ -27,13 +27,7 @@ from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.scatter import energy_by_time, to_target
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.render import Page, page_part, render_notes
-from epochmeter.report.runs.configuration import (
-    SINGLE,
-    Configuration,
-    group_repeats,
-    varied,
-    without_synthetic,
-)
+from epochmeter.report.runs.configuration import SINGLE, Configuration, group_repeats, varied, without_synthetic
 from epochmeter.report.runs.costs import TIME, costs_to_target
 from epochmeter.report.runs.filter import Selection, select_any, texts_of
 from epochmeter.report.runs.run import COMPLETED, REHEARSALS, Run, Sweep

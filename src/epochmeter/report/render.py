@@ -106,11 +106,6 @@ def markdown_to_html(markdown: str) -> Markup:
     return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
 
 
-def text_to_html(text: str) -> Markup:
-    """Convert plain text to HTML; text between backticks is code."""
-    return markdown_to_html(str(escape_markdown(text)))
-
-
 def print_markdown(markdown: str, console: "Console") -> None:
     """Print Markdown in a terminal, and a plain text without line breaks in a file or a pipe."""
     if not console.is_terminal:
@@ -245,7 +240,7 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
     environment.filters |= {
         "code": code,
         "markdown": markdown_to_html,
-        "text": text_to_html,
+        "text": lambda text: markdown_to_html(str(escape_markdown(text))),  # text between backticks is code
         "by_frequency": by_frequency,
     }
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}

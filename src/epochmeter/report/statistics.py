@@ -182,9 +182,7 @@ def ratio_in_fits(fitted: Sequence[Fit], above: int, below: int) -> Estimate:
     return Estimate(value, min(lows, default=None), max(highs, default=None))
 
 
-def pairwise_ratios(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]],
-) -> list[tuple[Estimate, float | None]]:
+def pairwise_ratios(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[tuple[Estimate, float | None]]:
     """Return the ratio of geometric means of each pair (second by first), and its p-value; None without any repeats.
 
     Variances are estimated from all pairs together, and pooled as far as they seem equal.

@@ -107,7 +107,8 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
 def write_summary(record: Record, job: Job, run: Mapping[str, Any], result: RunResult, **more: str) -> None:
     """Set the metrics and notes of a run in its result, and write its summary, with `more` keys."""
     windows, idle = record.windows(), run.get("idle", {})
-    result.notes = dedupe_notes([*result.notes, *(note for window in windows for note in window.get("notes", []))])
+    groups = group_notes([*result.notes, *(note for window in windows for note in window.get("notes", []))])
+    result.notes = [first + (f" ({len(more)} more)" if more else "") for first, *more in groups]
     if windows:
         _evaluate_windows(windows, record.steps(), job, run, result)
     optional = {
@@ -157,11 +158,6 @@ def resume_hint(plan: Plan) -> list[str]:
         return []
     command = "again" if plan.request.of_sweep or is_remote(plan.record.folder.parent) else "with `sweep.resume=true`"
     return [f"a checkpoint after epoch {checkpoint['epochs']} is kept: run the same command {command} to resume"]
-
-
-def dedupe_notes(notes: Sequence[str]) -> list[str]:
-    """Return the first of the notes that differ only in their numbers, with the count of the others."""
-    return [first + (f" ({len(more)} more)" if more else "") for first, *more in group_notes(notes)]
 
 
 def set_links(published: Published | str | None, result: RunResult) -> None:

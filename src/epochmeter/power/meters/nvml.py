@@ -57,7 +57,7 @@ def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> Gpu
         raise OSError(f"{gpu.name} is in MIG mode: {SLICE_REASON}")
     capability: tuple[int, ...] = ()
     with suppress(OSError):
-        capability = gpu.compute_capability()
+        capability = gpu.call("nvmlDeviceGetCudaComputeCapability")
     name = ".".join(map(str, capability))
     response = response_of(sensors, name, UNKNOWN)
     counted = response_of(sensors, f"{name} counter", response)

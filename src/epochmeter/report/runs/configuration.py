@@ -39,10 +39,6 @@ class Configuration:
         return [run.number for run in self.runs]
 
     @property
-    def runs_text(self) -> str:
-        return f"run{'s' if len(self.runs) > 1 else ''} {', '.join(map(str, self.numbers))}"
-
-    @property
     def energy_scope(self) -> str | None:
         """Scope of its energy; None if a run has no energy or the runs differ."""
         scopes = {run.energy_covers for run in self.runs}
@@ -153,7 +149,8 @@ def _grouped(runs: tuple[Run, ...]) -> list[Configuration]:
     names = [configuration.named(keys, several_hosts) for configuration in configurations]
     counts = Counter(names)
     for name, configuration in zip(names, configurations, strict=True):
-        configuration.title = name if counts[name] == 1 else f"{name} ({configuration.runs_text})"
+        named_runs = f"run{'s' if len(configuration.runs) > 1 else ''} {', '.join(map(str, configuration.numbers))}"
+        configuration.title = name if counts[name] == 1 else f"{name} ({named_runs})"
     return configurations
 
 

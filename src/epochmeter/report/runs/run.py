@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, wraps
+from functools import cached_property, lru_cache, partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -163,11 +163,7 @@ def cached_by_identity(function: Callable[..., Value]) -> Callable[..., Value]:
 
 
 _format_scalar = lru_cache(maxsize=4096, typed=True)(format_value)
-
-
-@cached_by_identity
-def _sorted_json(group: Any) -> str:
-    return json.dumps(group, sort_keys=True)
+_sorted_json = cached_by_identity(partial(json.dumps, sort_keys=True))
 
 
 @dataclass(frozen=True)
