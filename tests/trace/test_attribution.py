@@ -129,9 +129,11 @@ def test_kernels_have_the_flops_of_their_operator_if_its_shapes_determine_them(k
     kineto.host("aten::mm", 97, 2, **{"Input Dims": [[2, 2], [2, 2]]})
     for at in (97.1, 97.3):
         kineto.launch("one of two", 100 + at, 0.1, launched=at)
+    kineto.launch("without a launch", 150, 1)
+    kineto.host("aten::mm", 500, 2, **{"Input Dims": [[2, 2], [2, 2]]})
     kernels = {row.name: row.flops for row in attribute(kineto.load(tmp_path)).kernels}
     assert kernels.pop("forward") == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
-    assert kernels.pop("one of two") is None
+    assert (kernels.pop("one of two"), kernels.pop("without a launch")) == (None, None)
     assert {f"{name.split()[0]} {flops and round(flops)}" for name, flops in kernels.items()} == set(kernels)
 
 

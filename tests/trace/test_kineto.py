@@ -55,6 +55,14 @@ def test_order_layout_and_chunks_of_events_do_not_matter(tmp_path, kineto, monke
         assert found.step.tolist() == trace.step.tolist()
 
 
+def test_memory_for_a_single_event_is_limited(tmp_path, kineto, monkeypatch):
+    monkeypatch.setattr("epochmeter.trace.kineto.CHUNK_CHARACTERS", 100)
+    monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENT_CHARACTERS", 300)
+    kineto.host("x" * 1000, 1050, 5)
+    with pytest.raises(TraceError, match="is not a complete trace"):
+        kineto.load(tmp_path)
+
+
 def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):
     far = ((1050 - 7200e6, 5), (1050 + 7200e6, 5), (1050, 7200e6))
     for start, duration in ((1050, -5), *far, (float("nan"), 5), (1050, 10**400)):
