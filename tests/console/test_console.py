@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 from default_jobs import job_of
 
+from epochmeter.console import console
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 
@@ -138,6 +139,13 @@ def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_com
     text = "\n".join(printed)
     assert [text.count(once) for once in ("no sensor", "http://all", "device=nano requested")] == [1, 1, 1]
     assert printed[-1].startswith("REHEARSAL")
+
+
+def test_runs_of_a_sweep_announce_missing_energy_once(capsys, monkeypatch):
+    monkeypatch.setattr(console, "_already_warned", set())
+    for terminal in (Terminal(), Terminal()):
+        terminal.no_energy("No sensor. Buy one.")
+    assert capsys.readouterr().out == "Energy will not be measured: No sensor.\n"
 
 
 def test_emoji_codes_and_markup_in_a_text_are_printed_unchanged(capsys):

@@ -10,6 +10,7 @@ from default_jobs import job_of
 from project import write_checkpoint
 
 from epochmeter.cluster.submissions import SubmissionLog
+from epochmeter.console import console
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import experiment, launch
@@ -128,7 +129,8 @@ def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked
 
 
 @pytest.mark.parametrize(("meter", "is_announced"), [("rapl", True), ("none", False)])
-def test_missing_energy_is_announced_before_training(order, terminal, meter, is_announced):
+def test_missing_energy_is_announced_before_training(order, terminal, meter, is_announced, monkeypatch):
+    monkeypatch.setattr(console, "_already_warned", set())
     plan = resolve_plan(order("dataset=tensors", "device=cpu", f"meter={meter}"))
     plan.open_record()
     with prepared_device(plan, RunResult(0, []), terminal):

@@ -28,7 +28,7 @@ PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs i
 OTHER_COLUMNS = 60  # width of the progress line without the forecast
 SEVERITIES = ("error: ", "warning: ", "note: ")
 UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"  # for links to MLflow on this machine
-_already_warned: set[str] = set()  # git commits of reused runs for which a warning was printed
+_already_warned: set[str] = set()  # git commits and reasons that were printed, once in this process
 
 
 class RunConsole(Console):
@@ -119,6 +119,12 @@ class Terminal(logging.Handler):
                 f"warning: reused runs were measured at git commit {commit[:12]}, the current one is {current[:12]}\n"
                 "  hint: if the change affects the measurement, measure them again with `sweep.again=true`"
             )
+
+    def no_energy(self, reason: str) -> None:
+        """Print before training that energy will not be measured; once for all runs of a sweep with the same reason."""
+        if reason not in _already_warned:
+            _already_warned.add(reason)
+            self.info(f"Energy will not be measured: {reason.partition('. ')[0].removesuffix('.')}.", style="dim")
 
     def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         """Begin the progress line of a window, `epoch` or `val`; epochs count from 0."""

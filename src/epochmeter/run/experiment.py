@@ -163,7 +163,7 @@ def prepared_device(
             terminal.info(f"{key} set to {setting} (restored after the run)")
         plan.describe(energy=instruments.meter.energy, storage=instruments.data_source.metadata)
         if (reason := no_energy_reason(plan.run)) and job.meter.name != "none":
-            terminal.info(f"Energy will not be measured: {reason.partition('. ')[0].removesuffix('.')}.", style="dim")
+            terminal.no_energy(reason)
         since_ns = time.monotonic_ns()
         idle_w = measure_idle_w(instruments.meter, job.meter.idle_s, result, terminal)
         plan.describe(idle={"before_w": idle_w})
