@@ -7,7 +7,7 @@ import base64
 import json
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from urllib.parse import quote, urlencode
 
@@ -81,7 +81,7 @@ def save_views(store: Store, sweep: str | None = None) -> None:
         tags = store.client.get_experiment(store.experiment_id).tags
         if NOTE_TAG not in tags:  # a person may have changed it
             store.client.set_experiment_tag(store.experiment_id, NOTE_TAG, DESCRIPTION)
-        for key, view in views(sweep, partial(_has_values, store)).items():
+        for key, view in views(store, sweep).items():
             if tags.get(VIEW_TAG_PREFIX + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, VIEW_TAG_PREFIX + key, view)
         sweep_tags = sorted(tag for tag in tags if tag.startswith(VIEW_TAG_PREFIX + SWEEP_VIEW_PREFIX))
@@ -91,17 +91,10 @@ def save_views(store: Store, sweep: str | None = None) -> None:
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
 
 
-def _has_values(store: Store, query: str, metric: str) -> bool:
-    """Whether a run that a view shows has a metric."""
-    query += f" and metrics.`{metric}` >= 0"
-    return bool(store.client.search_runs([store.experiment_id], query, max_results=1))
-
-
-def views(sweep: str | None, has_values: Callable[[str, str], bool]) -> dict[str, str]:
+def views(store: Store, sweep: str | None) -> dict[str, str]:
     """Return the views by key, in MLflow's format: of reports, of all runs, and of a sweep.
 
-    `has_values` returns, by the filter of a view and a metric of energy, whether the view draws it against time. MLflow
-    shows such a chart even without a point.
+    Only a metric of energy that a run of a view has is drawn against time: MLflow shows a chart even without a point.
     """
     queries = {ENERGY_AND_TIME: ("Energy and time", RUN_FILTER)}
     if sweep:
@@ -109,7 +102,9 @@ def views(sweep: str | None, has_values: Callable[[str, str], bool]) -> dict[str
         queries[f"{SWEEP_VIEW_PREFIX}{sweep}"] = (f"Sweep {sweep}", of_sweep)
     saved = {REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"], {})}
     for key, (name, query) in queries.items():
-        energies = [metric for metric in (ENERGY, ESTIMATE) if has_values(query, metric)]
+        filters = {metric: f"{query} and metrics.`{metric}` >= 0" for metric in (ENERGY, ESTIMATE)}
+        search = partial(store.client.search_runs, [store.experiment_id], max_results=1)
+        energies = [metric for metric, runs in filters.items() if search(runs)]
         saved[key] = pack_view(name, query, COLUMNS, charts(energies))
     return saved
 
