@@ -31,8 +31,8 @@ def condition(job: Mapping[str, Any]) -> str | None:
 
 def by_job(runs: Sequence[Run]) -> list[dict[str, list[Run]]]:
     """Group the runs of each configuration that ran under two conditions or more on one host, by condition."""
-    known = [run for run in runs if condition(run.job)]
-    jobs = grouped(known, lambda run: (run.host, fingerprint(run.job, SET_BY_DATA_SOURCE))).values()
+    conditioned = [run for run in runs if condition(run.job)]
+    jobs = grouped(conditioned, lambda run: (run.host, fingerprint(run.job, SET_BY_DATA_SOURCE))).values()
     groups = [grouped(job, lambda run: condition(run.job) or "") for job in jobs]
     return [group for group in groups if len(group) > 1]
 
