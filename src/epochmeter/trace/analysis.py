@@ -63,8 +63,8 @@ def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
     """Return the mean wall time of these steps (from 0) in the steady epochs; None if it is unknown."""
     durations_s, epochs, begin = step_durations(record.steps()), [], 0
     for window in record.windows():
-        count = int(window["metrics"].get("epoch/steps", 0))
-        if window["window"] == "epoch" and is_steady(window):
+        count = int(window["metrics"].get("epoch/steps", 0))  # 0 of an evaluation
+        if is_steady(window):
             epochs.append(durations_s[begin : begin + count])
         begin += count
     walls_s = [sum(epoch[step % len(epoch)] for step in steps) for epoch in epochs if len(epoch)]
