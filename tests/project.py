@@ -95,10 +95,11 @@ class Project:
         (root / "data").symlink_to(template / "data")
         self.started: list[subprocess.Popen] = []
 
-    def run(self, entry: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess:
-        """Run a command to its end."""
+    def run(self, entry: str, *arguments: str, check: bool = False, **options: Any) -> subprocess.CompletedProcess:
+        """Run a command to its end; with `check`, its exit code must be 0."""
         process = self.start(entry, *arguments, **options)
         out, err = process.communicate(timeout=LIMIT_S)
+        assert not check or process.returncode == 0, out + err
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start(self, entry: str, *arguments: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen:

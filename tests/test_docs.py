@@ -101,8 +101,7 @@ def test_commands_of_the_tutorial_print_what_it_shows(project):
     assert len(examples) >= 3
     quick = "device=cpu meter=none tracking=none profiler=none roofline.peaks=none machine.lock_dir=."
     for entry, arguments, shown in examples:
-        done = project.run(entry, *shlex.split(f"{arguments} {quick if entry == 'train' else ''}"))
-        assert done.returncode == 0, done.stderr
+        done = project.run(entry, *shlex.split(f"{arguments} {quick if entry == 'train' else ''}"), check=True)
         printed = iter([structure(line) for line in done.stdout.splitlines()])
         compared = (line for line in shown.splitlines() if not re.match(r"\.\.\.|\|.*\d", line))  # no rows of values
         assert [line for line in compared if structure(line) not in printed] == []

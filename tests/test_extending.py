@@ -3,7 +3,7 @@
 import re
 import sys
 
-import pytest
+import torch
 from hydra import compose
 from project import ROOT, put
 
@@ -11,12 +11,9 @@ from epochmeter.config import job
 from epochmeter.config.schema import Dataset, Job, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.run import preflight
-
-torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: nothing can be trained")
-
-from epochmeter.shared.instantiate import instantiate_spec  # noqa: E402
-from epochmeter.worker.data.loader import make_loaders  # noqa: E402
-from epochmeter.worker.trainer import Trainer  # noqa: E402
+from epochmeter.shared.instantiate import instantiate_spec
+from epochmeter.worker.data.loader import make_loaders
+from epochmeter.worker.trainer import Trainer
 
 
 def test_example_is_valid_and_learns(tmp_path, composed, monkeypatch):

@@ -1,15 +1,13 @@
 """Recipes of conf/experiment have the network and schedule of their source."""
 
 import pytest
+import torch
 from omegaconf import DictConfig
 
 from epochmeter.config import job
-
-torch = pytest.importorskip("torch", reason="no torch in this environment, as on a board: models cannot be had")
-
-from epochmeter.shared.instantiate import instantiate_spec  # noqa: E402
-from epochmeter.worker.models.model_stats import compute_model_stats  # noqa: E402
-from epochmeter.worker.schedules import scaled_optimizer  # noqa: E402
+from epochmeter.shared.instantiate import instantiate_spec
+from epochmeter.worker.models.model_stats import compute_model_stats
+from epochmeter.worker.schedules import scaled_optimizer
 
 FORWARD = {
     "edge/lenet_mnist": (416_520, 28 * 28 * 6 * 25),

@@ -32,8 +32,7 @@ def test_dataset_in_memory_is_staged_and_noted_as_never_cold(project):
     shutil.rmtree(store, ignore_errors=True)
     try:
         overrides = {"storage": "ram", "storage.root": store, "cache": "cold", "rehearse": "false"}
-        done = project.run("train", *project.quick(**overrides))
-        assert done.returncode == 0, done.stdout + done.stderr
+        project.run("train", *project.quick(**overrides), check=True)
         run = project.record().run()
         assert run["dataset"]["folder"] == str(store / "digits")
         assert run["storage"]["medium"] == "ram"

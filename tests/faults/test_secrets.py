@@ -18,15 +18,13 @@ def test_secrets_are_in_no_file_and_no_output(project):
     where = f"'https://data.org/digits?token={PLANTED}'"
     secrets = {"+dataset.password": f"'{PLANTED} {PLANTED}'", "+dataset.login": f"{{name:ann,hf_token:{PLANTED}}}"}
     arguments = project.stubbed("-m", tracking="mlflow", **{"+dataset.origin": where, **secrets})
-    done = project.run("train", *arguments, **ENVIRONMENT)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = project.run("train", *arguments, check=True, **ENVIRONMENT)
     assert "http://***@127.0.0.1:9" in done.stdout
     dataset = project.record().job()["dataset"]
     assert dataset["password"] == "***"
     assert dataset["login"] == {"name": "ann", "hf_token": "***"}
     database = f"sqlite:///{project.root}/mlflow.db"
-    published = project.run("publish", "--uri", database, **ENVIRONMENT)
-    assert published.returncode == 0, published.stderr
+    published = project.run("publish", "--uri", database, check=True, **ENVIRONMENT)
     assert project.shown("status") == ["FINISHED"]
     away = project.run("publish", **ENVIRONMENT)
     reported = project.run("report", **ENVIRONMENT)

@@ -138,7 +138,7 @@ def test_resumed_run_with_a_repaired_sensor_loses_its_flag_and_keeps_notes_of_re
     kept = [note for window in record.windows() if window["epoch"] < 6 for note in window.get("notes", [])]
     for file, content in sensor.items():
         file.write_bytes(content)
-    assert nx.project.run("train", *command, **nx.environment).returncode == 0
+    nx.project.run("train", *command, check=True, **nx.environment)
     assert record.run()["resumed"]
     assert record.run()["flags"] == {}
     assert record.summary()["metrics"]["total/energy_j"] > 0

@@ -29,8 +29,7 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
     project.own_data()
     before = listed(pets)
     arguments = {"dataset": "imagefolder", "dataset.root": pets, "dataset.classes": 2, "cache": "cold", **SMALL}
-    done = project.run("train", *project.quick(**arguments))
-    assert done.returncode == 0, done.stdout + done.stderr
+    project.run("train", *project.quick(**arguments), check=True)
     assert listed(pets) == before
     facts, windows = project.record().run()["dataset"], project.record().windows()
     assert facts["splits"] == {"train": 16, "val": 4}
@@ -46,8 +45,7 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
 def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project):
     overrides = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 0, "cache": None}
     arguments = project.quick("-m", **overrides)
-    done = project.run("train", *(text for text in arguments if not text.startswith("cache=")))
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = project.run("train", *(text for text in arguments if not text.startswith("cache=")), check=True)
     sources = [
         dict(text.split("=") for text in record.run()["overrides"])["data_source"] for record in project.records()
     ]
@@ -56,7 +54,7 @@ def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project
     assert not [name for name in first if "loader_read" in name or "read_bytes" in name or "cached" in name]
     assert first["epoch/samples"] == project.records()[0].run()["dataset"]["splits"]["train"]
     (sweep,) = project.sweeps()
-    assert project.run("report", "tracking=none").returncode == 0
+    project.run("report", "tracking=none", check=True)
     (analysis,) = json.loads((sweep / "stalls.json").read_text())
     t1, t3, t2 = (analysis["times_s"][name]["value"] for name in ("synthetic", "cached", "storage"))
     assert t1 < t3  # the same process preprocesses and trains

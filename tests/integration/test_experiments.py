@@ -21,8 +21,7 @@ def test_experiment_is_completed(project, composed, name):
     is_sweep = OmegaConf.select(OmegaConf.load(ROOT / f"{name}.yaml"), "hydra.mode") == "MULTIRUN"
     has_seeds = composed(f"experiment={name}")._get_node("seed")._is_interpolation()
     overrides |= {"sweep.sample": 1 + has_seeds} if is_sweep else {}
-    done = project.run("train", *project.quick(**{"experiment": name, **overrides}))
-    assert done.returncode == 0, done.stdout + done.stderr
+    project.run("train", *project.quick(**{"experiment": name, **overrides}), check=True)
     records = project.records()
     assert [record.job()["seed"] for record in records] == ([0, 1] if has_seeds else [0]), "each run has its own seed"
     for record in records:
@@ -37,8 +36,7 @@ def test_largest_batch_is_at_most_the_training_set(project):
     keys = {"dataset": "jpeg", "dataset.size": 32, "dataset.classes": 1, "tracking": "none"}
     keys |= {"experiment": "memory/largest_batch", "model": "lenet", "machine.lock_dir": project.root / "locks"}
     search = [f"{key}={value}" for key, value in keys.items()]
-    done = project.run("train", *search, "dataset.count=8")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = project.run("train", *search, "dataset.count=8", check=True)
     batches = [record.job()["batch"] for record in project.records()]
     samples = project.records()[0].run()["dataset"]["splits"]["train"]
     assert batches == [1, 2, 4, samples]

@@ -21,15 +21,14 @@ def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
     def run(*flags, **overrides):
         keys = {"device": "auto", "epochs": 1, "batch": 3000, "meter.idle_s": 1.1, **overrides}
         arguments = project.stubbed(*flags, **machine, **keys)
-        return project.run("train", *arguments, STUB="ticks", **environment)
+        return project.run("train", *arguments, check=True, STUB="ticks", **environment)
 
     return run
 
 
 @pytest.mark.system
 def test_gpu_energy_is_its_counter_and_the_power_limit_is_restored(on_a_gpu, project, tmp_path):
-    done = on_a_gpu(power_limit=150)
-    assert done.returncode == 0, done.stdout + done.stderr
+    on_a_gpu(power_limit=150)
     run, metrics = project.record().run(), project.record().windows()[0]["metrics"]
     energy = {"source": "counter", "covers": "GPUs used (whole boards)", "domains": ["gpu0"], "reason": None}
     assert run["energy"] == energy

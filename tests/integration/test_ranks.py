@@ -19,8 +19,7 @@ def two(new_project):
     project = new_project()
     keys = {**DDP, "epochs": 2, "workers": 1, "tracking": "mlflow", "save_model": "true", "strategy.ranks": 2}
     keys |= {"throughput.start": 2, "throughput.stop": 9, "throughput.exit": "true"}
-    done = project.run("train", *project.quick(**keys))
-    assert done.returncode == 0, done.stdout + done.stderr
+    project.run("train", *project.quick(**keys), check=True)
     return project
 
 
@@ -55,8 +54,7 @@ def test_ranks_all_end_at_the_same_step(two):
 def test_two_ranks_on_a_boards_old_python(project):
     if not OLD.exists():
         pytest.skip(f"no Python 3.6 here: `make py36` makes {OLD}")
-    done = project.run("train", *project.quick(**DDP, **{"device.python": OLD}))
-    assert done.returncode == 0, done.stdout + done.stderr
+    project.run("train", *project.quick(**DDP, **{"device.python": OLD}), check=True)
     training = project.record().run()["training"]
     assert training["python"].startswith("3.6.")
     assert training["ranks"] == 2

@@ -35,8 +35,7 @@ def ended_by(new_project):
 def never_ended(new_project):
     """The record of the same run, uninterrupted and without checkpoints."""
     project = new_project()
-    done = project.run("train", *project.quick(**{**OURS, "checkpoint.every": "null"}))
-    assert done.returncode == 0, done.stdout + done.stderr
+    project.run("train", *project.quick(**{**OURS, "checkpoint.every": "null"}), check=True)
     return project.record()
 
 
@@ -52,12 +51,11 @@ def killed(ended_by):
     project = ended_by(signal.SIGKILL, "-m")
     project.before = project.record().run()
     *project.kept, project.cut = project.record().windows()[:5]
-    project.done = project.run("train", *project.arguments)
+    project.run("train", *project.arguments, check=True)
     return project
 
 
 def test_resumed_run_has_exactly_the_results_of_an_uninterrupted_one(killed, never_ended):
-    assert killed.done.returncode == 0, killed.done.stdout + killed.done.stderr
     assert learned(killed.record()) == learned(never_ended)
     assert killed.record().is_completed()
     assert not (killed.record().folder / CHECKPOINT).exists()
@@ -90,7 +88,7 @@ def test_several_ranks_resume_together(ended_by):
     """The third epoch, which the killed run had trained too, has the same losses and scores."""
     project = ended_by(signal.SIGKILL, "-m", strategy="ddp", **{"strategy.ranks": 2, "epochs": 4})
     losses, scores = learned(project.record())
-    assert project.run("train", *project.arguments).returncode == 0
+    project.run("train", *project.arguments, check=True)
     (start,) = project.record().run()["resumed"]
     assert start["epoch"] == 2 <= scores[-1][0]
     again, scored = learned(project.record())
@@ -106,7 +104,7 @@ def test_single_run_with_dataloader_workers_resumes_on_request_and_mlflow_shows_
     (before,) = project.shown("run_uuid")
     points = "select key, step from metrics where key not like 'power/%' and key not like 'system/%'"
     assert {step for key, step in project.rows(points) if key == "epoch/train_loss"} == {0, 1}
-    assert project.run("train", *project.arguments, "sweep.resume=true").returncode == 0
+    project.run("train", *project.arguments, "sweep.resume=true", check=True)
     assert learned(project.record()) == learned(never_ended)
     assert project.shown("run_uuid") == [before]
     assert project.shown("status") == ["FINISHED"]
@@ -130,7 +128,7 @@ def test_run_killed_after_reaching_its_target_trains_no_more(new_project):
     project.until(lambda: not project.at_work_in(record.folder))
     assert not record.is_completed(), "it was completed before it was killed"
     windows = record.windows()
-    assert project.run("train", *arguments).returncode == 0
+    project.run("train", *arguments, check=True)
     assert record.windows() == windows
     assert record.is_completed()
     assert record.summary()["metrics"]["total/epochs"] == 1

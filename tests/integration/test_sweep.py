@@ -15,7 +15,7 @@ def swept(new_project):
     """A project with a completed sweep of one run."""
     project = new_project()
     project.arguments = project.stubbed("-m", device="nano")
-    project.done = project.run("train", *project.arguments)
+    project.done = project.run("train", *project.arguments, check=True)
     return project
 
 
@@ -27,7 +27,6 @@ def table(output):
 
 
 def test_sweep_ends_with_its_table_and_marks_a_rehearsal_in_the_first_and_last_line(swept):
-    assert swept.done.returncode == 0, swept.done.stderr
     assert table(swept.done.stdout) == {"0": "completed"}
     lines = swept.done.stdout.splitlines()
     assert lines[0].startswith("REHEARSAL")
@@ -36,8 +35,8 @@ def test_sweep_ends_with_its_table_and_marks_a_rehearsal_in_the_first_and_last_l
 
 def test_completed_sweep_is_shown_and_not_measured_again(swept):
     before = swept.record().run()
-    done = swept.run("train", *swept.arguments)
-    assert (done.returncode, table(done.stdout)) == (0, {"0": "skipped"})
+    done = swept.run("train", *swept.arguments, check=True)
+    assert table(done.stdout) == {"0": "skipped"}
     assert swept.record().run() == before
     assert len(swept.sweeps()) == 1
     assert done.stdout.splitlines()[-1].startswith("REHEARSAL")
@@ -67,8 +66,7 @@ def points(project):
 @pytest.mark.system
 def test_sweep_in_random_order_resumes_under_the_same_numbers(project):
     arguments = project.stubbed("-m", "sweep.repeats=2", "sweep.order=random", batch="1,2,3")
-    first = project.run("train", *arguments)
-    assert first.returncode == 0, first.stderr
+    first = project.run("train", *arguments, check=True)
     assert "\x1b" not in first.stdout
     measured = points(project)
     assert [repeat for _, (_, repeat) in sorted(measured.items())] == [0, 0, 0, 1, 1, 1]
@@ -83,9 +81,8 @@ def test_sweep_in_random_order_resumes_under_the_same_numbers(project):
 
 @pytest.mark.system
 def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(project):
-    assert project.run("train", *project.stubbed("-m", batch="1,2")).returncode == 0
-    grown = project.run("train", *project.stubbed("-m", batch="4,2,1"))
-    assert grown.returncode == 0, grown.stderr
+    project.run("train", *project.stubbed("-m", batch="1,2"), check=True)
+    grown = project.run("train", *project.stubbed("-m", batch="4,2,1"), check=True)
     old, new = project.sweeps()
     batches = sorted((record.folder.parent, record.job()["batch"]) for record in project.records())
     assert batches == [(old, 1), (old, 2), (new, 4)]
@@ -96,7 +93,7 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
     notes = " ".join(build_report(read_sweep(new)).notes)
     assert f"Reused: 2 of 3 runs, measured by other commands: {old.name}/1, {old.name}/0." in notes
     shutil.rmtree(old / "0")
-    assert project.run("train", *project.stubbed("-m", batch="4,2,1")).returncode == 0
+    project.run("train", *project.stubbed("-m", batch="4,2,1"), check=True)
     assert {record.job()["batch"] for record in project.records() if record.folder.parent == new} == {1, 4}
 
 
@@ -111,10 +108,9 @@ def test_invalid_input_is_refused_and_leaves_no_files(project):
 @pytest.mark.system
 def test_same_command_publishes_runs_measured_while_mlflow_was_unreachable(project):
     arguments = project.stubbed("-m", tracking="mlflow")
-    away = project.run("train", *arguments, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
-    assert (away.returncode, project.record().is_completed()) == (0, True), away.stderr
-    elsewhere = project.run("publish", "--uri", f"sqlite:///{project.root}/other.db")
-    assert elsewhere.returncode == 0, elsewhere.stderr
+    project.run("train", *arguments, check=True, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert project.record().is_completed()
+    project.run("publish", "--uri", f"sqlite:///{project.root}/other.db", check=True)
     assert project.shown("status") == []
     again = project.run("train", *arguments)
     assert "skipped" in again.stdout

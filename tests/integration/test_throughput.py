@@ -22,12 +22,11 @@ def left_early(new_project):
     """A project with a run that ended at step 20, in its second epoch."""
     project = new_project()
     overrides = {**throughput(10, 20, exit="true"), "epochs": 3, "workers": 2, "log_loss": "true"}
-    project.done = project.run("train", *project.quick(**overrides))
+    project.done = project.run("train", *project.quick(**overrides), check=True)
     return project
 
 
 def test_run_ends_at_throughput_stop_and_is_completed_with_its_throughput(left_early):
-    assert left_early.done.returncode == 0, left_early.done.stdout
     record = left_early.record()
     assert record.is_completed()
     assert len(record.losses()) == 20 == len(record.steps()) / len(INTERVALS)
@@ -59,8 +58,7 @@ def test_the_first_steps_are_trained_again_under_nsight(left_early, tmp_path):
 
 def test_non_finite_loss_is_flagged_and_the_run_continues_without_reaching_a_target(project):
     overrides = {"optimizer.lr": 1e38, "epochs": 2, "target_loss": 1e9, "tracking": "mlflow"}
-    done = project.run("train", *project.quick(**overrides))
-    assert done.returncode == 0, done.stdout
+    done = project.run("train", *project.quick(**overrides), check=True)
     record = project.record()
     flag = record.run()["flags"]["diverged"]
     assert flag in ("epoch 1: the loss was nan", "epoch 1: the loss was inf")

@@ -1,13 +1,10 @@
 """The search for the largest batch, with a scripted memory."""
 
 import pytest
-from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from epochmeter.config.errors import InputError
-
-Plugins.instance()  # reloads Hydra's own plugins: classes derived from them are imported after that
-from hydra_plugins.search import TOLERANCE, BisectionSweeper, find_largest  # noqa: E402
+from hydra_plugins.search import TOLERANCE, BisectionSweeper, find_largest
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 100, 1000, 4097])

@@ -6,15 +6,12 @@ from types import GenericAlias, SimpleNamespace
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from epochmeter.config.errors import InputError
 from epochmeter.results.sweep_files import read_points
 from epochmeter.sweep.grid import draw_sample, shuffle_points
-
-Plugins.instance()  # reloads Hydra's own plugins: classes derived from them are imported after that
-from hydra_plugins.grid import GridSweeper  # noqa: E402
+from hydra_plugins.grid import GridSweeper
 
 GRID = [[f"batch={batch}", f"workers={workers}"] for batch in range(8) for workers in range(6)]
 REPEATED = [[f"repeat={repeat}", *point] for repeat in range(4) for point in GRID]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import boards
 import pytest
 from hydra import compose
-from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 pytest.importorskip("optuna", reason="Optuna is optional")
@@ -19,10 +18,8 @@ from epochmeter.results.reuse import write_reference
 from epochmeter.shared.record import Record
 from epochmeter.sweep.search import STEADY, TO_TARGET, SearchSpec, earlier_points, trial_result
 from epochmeter.sweep.search_space import list_dimension
-
-Plugins.instance()  # reloads Hydra's own plugins: classes derived from them are imported after that
-from hydra_plugins.grid import ProjectSweeper  # noqa: E402
-from hydra_plugins.search import SearchSweeper  # noqa: E402
+from hydra_plugins.grid import ProjectSweeper
+from hydra_plugins.search import SearchSweeper
 
 ENERGY, TIME = STEADY
 GRID = [list_dimension("batch", ["8", "16"])]
@@ -158,8 +155,7 @@ def test_report_of_a_search_has_its_pareto_front(project):
     boards.write(project.root / "board", "orin_nano")
     board = {"machine.root": project.root / "board", "device": "auto", "device.accelerator": "cpu", "meter.idle_s": 0}
     search = {"hydra/sweeper": "optuna", "hydra.sweeper.trials": 2, **board}
-    done = project.run("train", *project.stubbed("-m", batch="500,600,700", **search))
-    assert done.returncode == 0, done.stdout + done.stderr
+    project.run("train", *project.stubbed("-m", batch="500,600,700", **search), check=True)
     assert len(project.records()) == 2
     (sweep,) = project.sweeps()
     (answer, *_) = build_report(read_sweep(sweep)).pages

@@ -22,8 +22,7 @@ def test_run_on_a_board_s_python_is_completed_and_its_clock_accounts_for_every_e
         pytest.skip(f"`make {target}` creates the environment if that Python is installed")
     overrides = {"epochs": 2, "workers": 2, "profiler": "torch", "save_model": "true"}
     overrides["device.python"] = INTERPRETERS[target]
-    done = project.run("train", *project.quick(**overrides))
-    assert done.returncode == 0, done.stdout + done.stderr
+    project.run("train", *project.quick(**overrides), check=True)
     record = project.record()
     assert record.is_completed()
     training = record.run()["training"]
@@ -45,6 +44,5 @@ def test_edge_experiment_runs_on_the_oldest_stack(project, composed):
     name = "edge/mobilenet_v3_images"
     overrides = tiny.typed(composed(f"experiment={name}"), project.own_data().parent)
     overrides |= {"experiment": name, "batch": 24, "workers": 0, "device.python": INTERPRETERS[INSTALLED[0]]}
-    done = project.run("train", *project.quick(**overrides))
-    assert done.returncode == 0, done.stdout + done.stderr
+    project.run("train", *project.quick(**overrides), check=True)
     assert project.record().is_completed()
