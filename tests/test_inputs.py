@@ -52,14 +52,9 @@ REFUSED = {
     "meter=estimate meter.period_s=1": "the selected meter has no key `period_s`",
     "strategy.ranks=2": "strategy=single has one rank",
     # values
-    "batch=true": "`batch=true`",
     "batch=1.5": "`batch=1.5` is not valid\n  hint: give a whole number, 1 or more",
-    "target_accuracy=high": "`target_accuracy=high` is not valid\n  hint: give ",
-    "evaluate=maybe": "`evaluate=maybe` is not valid\n  hint: give one of true, false",
     "cache=hot": "`cache=hot` is not valid\n  hint: give one of keep, cold, cold_each_epoch, warm",
     "sweep=5": "`sweep=5` is not valid: ",
-    "power_limit=[15]": "`power_limit=[15]`",
-    "+optimizer.dampening=nan": "`optimizer.dampening=nan`",
     "workers=100000": "`workers=100000` is too many: this machine has",
     "strategy=ddp strategy.ranks=100000": "for each of 100,000 ranks",
 }

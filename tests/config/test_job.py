@@ -26,18 +26,19 @@ def test_power_limit_is_watts_or_a_power_mode(made):
 
 
 def test_identity_changes_with_keys_that_affect_the_measurement_dataset_and_host(made, monkeypatch):
+    default = made()
+    here, anywhere = job.identity(default, "digest"), job.identity(default, "digest", host="")
     for override in ("tracking=none", "sweep.again=true", "machine.lock_dir=/tmp"):
-        assert job.identity(made(override), "digest") == job.identity(made(), "digest"), override
+        assert job.identity(made(override), "digest") == here, override
     nano = ["device=nano", "device.slurm.constraint=other"]  # the node's own properties are in the identity
     assert job.identity(made(*nano), "digest") == job.identity(made(nano[0]), "digest")
     for override in ("repeat=1", "device=cpu", "optimizer.lr=0.1", "meter=estimate"):
-        assert job.identity(made(override), "digest") != job.identity(made(), "digest"), override
-    assert len({job.identity(made(), digest) for digest in ("0a", "0b", None)}) == 3
-    assert len({job.identity(made(), "digest", nodes) for nodes in (1, 2, 3)}) == 3
-    here, anywhere = job.identity(made(), "digest"), job.identity(made(), "digest", host="")
+        assert job.identity(made(override), "digest") != here, override
+    assert len({job.identity(default, digest) for digest in ("0a", "0b", None)}) == 3
+    assert len({job.identity(default, "digest", nodes) for nodes in (1, 2, 3)}) == 3
     monkeypatch.setattr(job.platform, "node", lambda: "another")
-    assert job.identity(made(), "digest") != here
-    assert job.identity(made(), "digest", host="") == anywhere
+    assert job.identity(default, "digest") != here
+    assert job.identity(default, "digest", host="") == anywhere
 
 
 def test_record_without_keys_of_a_later_version_has_their_defaults_but_not_those_of_groups(composed):

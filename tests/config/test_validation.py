@@ -16,13 +16,13 @@ from epochmeter.machine.disk import SATISFYING_MEDIA
 from epochmeter.power.uncertainty import Response
 
 REFUSED = {
-    "batch checkpoint.every profiler.timeout_s strategy.timeout_s": ["0"],
+    "batch checkpoint.every profiler.timeout_s strategy.timeout_s": ["0", "true"],
     "seed": ["-1", "4294967296"],
     "workers": ["-1", "1.5", "true", "many"],
-    "power_limit": ["{a: 1}", ".nan", "''", "0", "-5", "true", f"1{400 * '0'}"],
+    "power_limit": ["{a: 1}", "[15]", ".nan", "''", "0", "-5", "true", f"1{400 * '0'}"],
     "rehearse": ["later"],
-    "evaluate": ["2", "'false'"],
-    "target_accuracy": ["0", "97", ".nan"],
+    "evaluate": ["2", "'false'", "maybe"],
+    "target_accuracy": ["0", "97", ".nan", "high"],
     "throughput.start": ["-1"],
     "footprint.intensity": ["-1", "true", "''", ".nan"],
     "footprint.price": ["-0.1", "free"],
@@ -39,7 +39,7 @@ REFUSED = {
     "meter.rails.total": ["VDD_IN", "[1]", "null"],
     "meter.parts": ["null", "[5]", "[{tdp_w: 65}]"],
     "optimizer.lr": [".inf", "true", "-0.1", "high", f"1{400 * '0'}"],
-    "optimizer.betas.x": ["-.inf"],
+    "optimizer.betas.x optimizer.dampening": ["-.inf", ".nan"],
     "device.match": ["5", "{model: 5}", "{model: '('}"],
     "sweep.repeats": ["0", "1001"],
     "sweep.cool_wait_s": ["-1", ".inf"],

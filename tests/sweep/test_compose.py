@@ -21,28 +21,23 @@ def master(loader):
     return loader.load_configuration("train", ["batch=8,16", "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
+def test_configuration_equals_hydras_own(loader, master, tmp_path):
+    put(tmp_path, {"study/mine.yaml": "# @package _global_\nbatch: 77\nepochs: 3\n"})
+    fast = SweepLoader(loader)
+    for overrides in (
         ["batch=2", "model=resnet18", "optimizer.lr=0.3"],
         ["experiment=edge/resnet18_cifar10", "device=nano", "epochs=2"],
         ["+note=x", "~scheduler", "~optimizer.momentum"],
         ["hydra.job.name=me", "seed=3", "model={name: mine}"],
         ["experiment=edge/grid", "power_limit=null", "storage=hdd_usb"],
-        ["hydra.searchpath=[file://SEARCHED]", "+study=mine", "epochs=4"],
-    ],
-    ids=" ".join,
-)
-def test_configuration_equals_hydras_own(loader, master, tmp_path, overrides):
-    put(tmp_path, {"study/mine.yaml": "# @package _global_\nbatch: 77\nepochs: 3\n"})
-    overrides = [override.replace("SEARCHED", str(tmp_path)) for override in overrides]
-    fast = SweepLoader(loader)
-    expected = OmegaConf.to_container(loader.load_sweep_config(master, overrides))
-    fast.load_sweep_config(master, [*overrides, "seed=99"])  # makes the template
-    composed = OmegaConf.to_container(fast.load_sweep_config(master, overrides))
-    for config in (expected, composed):
-        del config["hydra"]["job"]["override_dirname"]  # names of folders, which are numbers here
-    assert composed == expected
+        [f"hydra.searchpath=[file://{tmp_path}]", "+study=mine", "epochs=4"],
+    ):
+        expected = OmegaConf.to_container(loader.load_sweep_config(master, overrides))
+        fast.load_sweep_config(master, [*overrides, "seed=99"])  # makes the template
+        composed = OmegaConf.to_container(fast.load_sweep_config(master, overrides))
+        for config in (expected, composed):
+            del config["hydra"]["job"]["override_dirname"]  # names of folders, which are numbers here
+        assert composed == expected
 
 
 def test_grid_reads_files_once_per_choice_of_groups(loader, master, monkeypatch):
@@ -57,15 +52,15 @@ def test_grid_reads_files_once_per_choice_of_groups(loader, master, monkeypatch)
     assert read == [["model=lenet"], ["model=resnet18"]]
 
 
-@pytest.mark.parametrize("root", ["machine.root=/board", "machine.root=${oc.env:BOARD}", "machine={root: /board}"])
-def test_device_of_this_machine_replaces_auto(loader, master, composed, monkeypatch, root):
-    monkeypatch.setenv("BOARD", "/board")
+def test_device_of_this_machine_replaces_auto(loader, master, composed, monkeypatch):
+    monkeypatch.setenv("BOARD", "/b")
     roots = []
     fast = SweepLoader(loader, lambda root: roots.append(root) or "nano")
-    config = fast.load_sweep_config(master, ["batch=4", root])
-    assert roots == ["/board"]
-    assert (config.device.name, config.hydra.runtime.choices.device) == ("nano", "nano")
-    assert config.hydra.overrides.task == ["batch=4", root]
+    for root in ("machine.root=/a", "machine.root=${oc.env:BOARD}", "machine={root: /c}"):
+        config = fast.load_sweep_config(master, ["batch=4", root])
+        assert (config.device.name, config.hydra.runtime.choices.device) == ("nano", "nano")
+        assert config.hydra.overrides.task == ["batch=4", root]
+    assert roots == ["/a", "/b", "/c"]
     assert config.meter.name == composed("device=nano").meter.name
     assert fast.load_sweep_config(master, ["device=agx"]).device.name == "agx"
     assert SweepLoader(loader).load_sweep_config(master, []).device.name == "auto", "on another machine"
