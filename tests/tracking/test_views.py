@@ -59,9 +59,11 @@ def test_energy_is_drawn_against_time_as_soon_as_a_completed_run_of_the_view_has
             run(*values)
         views.save_views(store, "mine")
         for key, energies in ((views.ENERGY_AND_TIME, of_all), (f"{views.SWEEP_VIEW_PREFIX}mine", of_sweep)):
-            charts = unpack(tags_of(store)[views.VIEW_TAG_PREFIX + key])["compareRunCharts"]
-            drawn = [chart["yaxis"]["key"] for chart in charts if chart["type"] == "SCATTER"]
+            page = unpack(tags_of(store)[views.VIEW_TAG_PREFIX + key])
+            drawn = [chart["yaxis"]["key"] for chart in page["compareRunCharts"] if chart["type"] == "SCATTER"]
             assert drawn == [*energies, "steady/e2e_s"]
+            columns = [section["columns"] for section in page["compareRunSections"]]
+            assert columns == [3 if energies else 1, 1, 3, 3], "a section is as wide as its charts"
 
 
 def test_views_show_existing_metrics_and_are_saved_once_without_an_error(store, monkeypatch):

@@ -110,17 +110,17 @@ def views(store: Store, sweep: str | None) -> dict[str, str]:
 
 
 def charts(energies: Sequence[str]) -> dict[str, list[Chart]]:
-    """Return the charts by section; MLflow hides bars and parallel coordinates without values."""
+    """Return the charts by section; MLflow hides parallel coordinates without values."""
     scatters: list[Chart] = [
         {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
         for x, y in (*(("total/e2e_s", energy) for energy in energies), STALLS)
     ]
-    bars: dict[str, Chart] = {name: {"type": "BAR", "metricKey": name} for name in (ENERGY, ESTIMATE, *BARS)}
+    bars: dict[str, Chart] = {name: {"type": "BAR", "metricKey": name} for name in (*energies, *BARS)}
     # MLflow drops runs that lack an axis of parallel coordinates: further charts include energy and power limit.
     results = [*STALLS]
     axes = [("workers", results), ("workers", [*results, ENERGY]), ("power_limit", [*results, ENERGY])]
     return {
-        "Energy and time": [*scatters, bars[ENERGY], bars[ESTIMATE]],
+        "Energy and time": [*scatters, *(bars[energy] for energy in energies)],
         "Configuration and results": [
             {"type": "PARALLEL", "selectedParams": ["device", "batch", param], "selectedMetrics": metrics}
             for param, metrics in axes
@@ -141,7 +141,7 @@ def pack_view(name: str, query: str, columns: Sequence[str], sections: Mapping[s
         "isAccordionReordered": True,
         "compareRunSections": [
             {**FLAGS, "display": True, "isReordered": True, "cardHeight": 280, "uuid": title, "name": title,
-             "columns": min(3, len(drawn))}
+             "columns": 1 if drawn[0]["type"] == "PARALLEL" else min(3, len(drawn))}  # axes need the full width
             for title, drawn in sections.items()
         ],
         "compareRunCharts": [
