@@ -140,6 +140,11 @@ def test_the_analysis_is_written_into_the_run_folder_and_a_failed_or_slow_one_ha
     monkeypatch.setattr(profiling, "TIMEOUT_S", 0.01)
     (note,) = analyze_trace(tmp_path)
     assert "took more than 0.01 s" in note
+    monkeypatch.setattr(profiling, "TIMEOUT_S", 60)
+    for command, cause in (("exit 3", "ended with exit code 3"), ("kill -9 $$", "was killed by SIGKILL")):
+        program = executable(tmp_path / "python", f"#!/bin/sh\n{command}\n")
+        monkeypatch.setattr(profiling.sys, "executable", str(program))
+        assert analyze_trace(tmp_path) == [f"no trace metrics: the analysis {cause}"]
     monkeypatch.setattr(profiling.sys, "executable", str(tmp_path))
     (note,) = analyze_trace(tmp_path)
     assert "Permission denied" in note

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -75,7 +76,9 @@ def analyze_trace(folder: Path) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"no trace metrics: the analysis took more than {TIMEOUT_S:g} s; the trace is kept"]
     except subprocess.CalledProcessError as error:
-        lines = error.stderr.strip().splitlines() or [f"the analysis ended with exit code {error.returncode}"]
+        code = error.returncode
+        end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        lines = error.stderr.strip().splitlines() or [f"the analysis {end}"]
         cause = lines[0] if "\n  hint: " in error.stderr else lines[-1]
         return [f"no trace metrics: {cause}"]
     except OSError as error:  # no process can be started, as without memory

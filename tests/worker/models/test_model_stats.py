@@ -138,4 +138,4 @@ def test_conventions_of_flops_per_sample_leave_model_and_random_state_unchanged(
     assert found["megatron"] == pytest.approx(72 * length * layers * width**2 * share)
     assert found["torchtitan"] == found["6n"] + 12 * layers * width * length**2
     assert found["counted"] > 0
-    assert list(of_images(LeNet(1, 10), 32)["conventions"]) == ["counted"]
+    assert list(of_images(LeNet(1, 10), 32, length=length)["conventions"]) == ["counted"], "images have no tokens"
