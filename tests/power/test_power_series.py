@@ -159,16 +159,19 @@ def test_uncertainty_includes_one_missed_spike_per_rare_spike_that_was_sampled()
 
 def test_failed_reads_are_counted_and_interpolated_up_to_the_bridge_and_unavailable_after_it():
     power, unavailable = series("VDD_IN", "VDD_SOC", total=("VDD_IN",)), []
+    never_read = series()
     for tenth in range(15):
         good, failed = {0: {"VDD_IN": 10.0}, 4: {"VDD_IN": 20.0}}.get(tenth, {}), {"VDD_IN": "No such device"}
         power.add(tenth * S // 10, {"VDD_SOC": 1.0, **good}, {} if good else failed)
         unavailable.append(power.unavailable(tenth * S // 10))
+        never_read.add(tenth * S // 10, {}, {"VDD_IN": "No such device"})
         if tenth == 4:
             assert joules(power, 0.4) == pytest.approx(6.0)
     bridged = power.sampling(0, S * 4 // 10)
     assert (bridged.samples, bridged.failed, bridged.unavailable) == (2, 3, {})
     assert (bridged.gap_max_s, power.sampling(0, S * 3 // 10).failed) == (pytest.approx(0.4), 3)
     assert unavailable == [{}] * 13 + [failed] * 2  # 0.8 s after the last reading
+    assert never_read.unavailable(S * 14 // 10) == failed
     assert power.joules(S * 14 // 10) == {"VDD_SOC": pytest.approx(1.4)}
     assert power.sampling(0, S * 14 // 10).unavailable == {"VDD_IN": "no reading for 1.0 s: No such device"}
 
