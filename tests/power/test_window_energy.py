@@ -175,7 +175,12 @@ def test_reading_of_a_counter_is_at_its_middle_and_sampled_power_is_integrated_t
 def test_idle_energy_is_the_difference_over_the_idle_time():
     clock = {"joules": 100.0}
     meter = counters(period_s=1e-9, cpu0=lambda: clock["joules"])
-    energy = measure_idle(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
+
+    def idle(seconds):
+        time.sleep(seconds)
+        clock["joules"] = 160.0
+
+    energy = measure_idle(meter, 0.01, sleep=idle)
     assert energy.metrics["energy_j"] == 60
     assert energy.metrics["energy_uncertainty_j"] < 0.01, "the readings are the window's borders"
     for unmeasured, seconds in ((meter, 0.0), (counters("estimated", cpu0=float), 0.1)):
