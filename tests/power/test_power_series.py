@@ -50,6 +50,8 @@ def test_linear_power_is_integrated_exactly_and_its_rounding_error_is_assumed_to
         sampling = power.sampling(S, 2 * S)
         assert joules(power, 2.0) == pytest.approx(10.0)
         assert sampling.half_width_j == half_width_j
+        if step_w:
+            assert power.sampling(S, S * 3 // 2).half_width_j == pytest.approx(0.01)
         assert sampling.samples == len(times_s)  # including those at the borders
 
 
@@ -160,6 +162,7 @@ def test_uncertainty_includes_one_missed_spike_per_rare_spike_that_was_sampled()
 def test_failed_reads_are_counted_and_interpolated_up_to_the_bridge_and_unavailable_after_it():
     power, unavailable = series("VDD_IN", "VDD_SOC", total=("VDD_IN",)), []
     never_read = series()
+    assert never_read.unavailable(9 * S) == {}, "sampling has not begun"
     for tenth in range(15):
         good, failed = {0: {"VDD_IN": 10.0}, 4: {"VDD_IN": 20.0}}.get(tenth, {}), {"VDD_IN": "No such device"}
         power.add(tenth * S // 10, {"VDD_SOC": 1.0, **good}, {} if good else failed)
