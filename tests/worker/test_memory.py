@@ -37,15 +37,16 @@ def module(at, duration, name):
 
 EVENTS = [
     module(0, 10, "outer (Net)"), module(1, 5, "inner (Linear)"),
-    memory(2, 100, 40), saved(3, 100), memory(4, 200, 8), memory(5, 200, -8), memory(7, 300, 20), saved(8, 300),
-    memory(12, 400, 16), memory(13, 100, -40), memory(14, 500, 1),
+    memory(2, 100, 40), saved(3, 100), saved(3, 1), saved(3, 999), memory(4, 200, 8), memory(5, 200, -8),
+    memory(7, 300, 20), saved(8, 300), memory(9, 350, 4), memory(12, 400, 16), saved(12, 400), memory(13, 100, -40),
+    memory(14, 500, 1),
 ]  # fmt: skip
 
 
 def test_peak_is_divided_by_kind_and_module_and_on_a_gpu_has_fragmentation_and_other_kinds():
     found = peak_by_kind(EVENTS, {1: ("weights", 50), 2: ("optimizer", 25)}, memory_module.ON_CPU)
-    assert found["peak_bytes"] == sum(found["kinds"].values()) == 151
-    expected = {"weights": 50, "optimizer": 25, "activations": 60, "temporary": 16}
+    assert found["peak_bytes"] == sum(found["kinds"].values()) == 155
+    expected = {"weights": 50, "optimizer": 25, "activations": 76, "temporary": 4}
     assert {kind: size for kind, size in found["kinds"].items() if size} == expected
     assert found["modules"] == {"inner (Linear)": 40, "outer (Net)": 20}
     gpu = {"Device Type": 1, "Device Id": 1}
