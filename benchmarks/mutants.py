@@ -168,7 +168,7 @@ MUTANTS = [
         "if not values or None in values else math.fsum(values)",
         "if not values else math.fsum(filter(None, values))",
     ),
-    Mutant("results/summary.py", "accuracy >= job.target_accuracy", "accuracy > job.target_accuracy"),
+    Mutant("results/summary.py", "-math.inf) >= job.target_accuracy", "-math.inf) > job.target_accuracy"),
     Mutant("results/throughput.py", "- (count - 1) * global_batch]", "- count * global_batch]"),
     Mutant("results/reuse.py", '            and not run["rehearsal"]\n', ""),
     # Machine and datasets: identity of processes, locks, disks, checksums
