@@ -14,7 +14,6 @@ Its steps, with the controller's part in brackets:
 Afterwards, a program of NVIDIA Nsight may start `python -m epochmeter.worker RUN_FOLDER nsight` for a few steps.
 """
 
-import gc
 import itertools
 import math
 import os
@@ -65,9 +64,6 @@ def main(folder, under_nsight=False):
         if is_peer_rank_error(error):
             time.sleep(EXIT_WAIT_S)
         raise SystemExit(1) from error
-    finally:
-        if hasattr(gc, "freeze"):  # Python 3.7 or newer
-            gc.freeze()  # at exit, Python would search all modules for garbage for 0.9 s
 
 
 def build(record, job):
