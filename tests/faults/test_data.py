@@ -31,8 +31,8 @@ def test_dataset_in_memory_is_staged_and_noted_as_never_cold(project):
     store = Path("/dev/shm/epochmeter-test")
     shutil.rmtree(store, ignore_errors=True)
     try:
-        overrides = {"storage": "ram", "storage.root": store, "cache": "cold", "rehearse": "false"}
-        project.run("train", *project.quick(**overrides), check=True)
+        overrides = {"dataset": "digits", "storage": "ram", "storage.root": store, "cache": "cold"}
+        project.run("train", *project.stubbed(rehearse="false", **overrides), check=True)
         run = project.record().run()
         assert run["dataset"]["folder"] == str(store / "digits")
         assert run["storage"]["medium"] == "ram"

@@ -57,9 +57,9 @@ def test_device_of_this_machine_replaces_auto(loader, master, composed, monkeypa
     roots = []
     fast = SweepLoader(loader, lambda root: roots.append(root) or "nano")
     for root in ("machine.root=/a", "machine.root=${oc.env:BOARD}", "machine={root: /c}"):
-        config = fast.load_sweep_config(master, ["batch=4", root])
+        config = fast.load_sweep_config(master, ["device=auto", "batch=4", root])
         assert (config.device.name, config.hydra.runtime.choices.device) == ("nano", "nano")
-        assert config.hydra.overrides.task == ["batch=4", root]
+        assert config.hydra.overrides.task == ["device=auto", "batch=4", root]
     assert roots == ["/a", "/b", "/c"]
     assert config.meter.name == composed("device=nano").meter.name
     assert fast.load_sweep_config(master, ["device=agx"]).device.name == "agx"
