@@ -94,6 +94,12 @@ def _create_once(tmp_path_factory, name: str, create: Callable[[Path], None]) ->
     return root
 
 
+@pytest.fixture(autouse=True)
+def _memory_is_the_disk(monkeypatch) -> None:
+    """Skip fsync, which takes up to a third of a test: written data survives the end of a process."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory) -> Path:
     """A folder with compiled copies of `src` and `conf`, to be copied by tests that start a command."""

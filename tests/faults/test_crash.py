@@ -1,6 +1,5 @@
 """A record whose writer crashes at any line: its folder has a readable state, and no completed window is lost."""
 
-import os
 import shutil
 import sys
 from array import array
@@ -22,12 +21,6 @@ STEP, LOSS = array("f", [0.0, 0.25, 0.5, 0.75]), array("f", [2.0])
 WRITERS = {records.__file__, atomic_files.__file__}
 EARLIER = ("failed", "completed")
 """States of the attempts before the one that crashes."""
-
-
-@pytest.fixture(autouse=True)
-def _memory_is_the_disk(monkeypatch):
-    """Skip fsync: written data survives the crash of a process."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def live(record, identity, end):
