@@ -79,7 +79,9 @@ class Script:
             if number == steps:
                 break
 
-    def evaluate(self, loader):
+    def evaluate(self, loader, steps=None):
         with torch.no_grad():
-            for inputs, _ in self.batches(loader):
+            for number, (inputs, _) in enumerate(self.batches(loader), 1):
                 self.model(inputs)
+                if number == steps:
+                    break

@@ -150,13 +150,10 @@ def test_early_break_and_accumulated_gradients_end_their_epoch_with_their_steps(
 
 def test_passes_that_end_early_after_a_complete_one_are_partial_epochs_but_no_evaluations(script, loader):
     held_out = DataLoader(DATA, batch_size=4)
-    for steps in (None, 3, None):
+    for steps, evaluated in ((2, 1), (None, 2), (3, None), (3, 2)):
         script.train(loader, steps)
-        batches = script.batches(held_out)
-        script.model(next(batches)[0])
-        del batches
-        script.evaluate(held_out)
-    counts = [(8, None), (4, None), (3, 3), (4, None), (8, None), (4, None)]
+        script.evaluate(held_out, evaluated)
+    counts = [(2, None), (8, None), (2, None), (3, 3), (4, None), (3, 3)]
     closed = [message for message in script.connection.of(WindowClosed) if message.window]
     assert [window[2] for window in script.windows] == [count for count, _ in counts]
     assert [message.steps for message in closed] == [partial for _, partial in counts]
@@ -459,6 +456,7 @@ def test_pass_that_each_step_requests_first_is_the_epoch_also_if_its_iterator_wa
             script.optimizer.step()
         script.evaluate(DataLoader(DATA))
     assert script.windows == [("epoch", 0, 8), ("val", 0, 16), ("epoch", 1, 8), ("val", 1, 16)]
+    assert "samples" not in script.connection.parts[0], "the first batch was one of the other loader"
 
 
 def test_evaluation_between_a_new_iterator_and_its_first_batch_does_not_end_the_pass(script, loader):
@@ -595,10 +593,11 @@ def test_steps_of_a_loop_that_fetches_several_batches_are_complete(script, loade
 def test_evaluation_before_the_last_step_of_a_loop_that_fetches_ahead_is_overhead(script, loader, monkeypatch, context):
     monkeypatch.setattr(torch, "no_grad", context)  # the evaluation's; some disable gradients for each batch only
     held_out = DataLoader(DATA, batch_size=4)
-    for _ in range(2):
+    for last in (STEPS, STEPS - 1):
         for number, inputs in enumerate(fetching_ahead(script, loader), 1):
             script.model(inputs)
-            script.optimizer.step()
+            if number <= last:
+                script.optimizer.step()
             if number == STEPS - 1:
                 script.evaluate(held_out)
         script.evaluate(held_out)

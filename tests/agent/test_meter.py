@@ -62,9 +62,10 @@ def test_evaluation_follows_its_epoch_and_a_window_can_be_named(loop):
         time.sleep(0.02)
     loop.train(loop.meter.batches(BATCHES))
     loop.evaluate(loop.meter.batches(BATCHES))
+    loop.evaluate(loop.meter.batches(BATCHES), steps=1)
     for _ in loop.meter.batches(BATCHES, window="epoch"):
         pass
-    assert loop.windows == [("load_data", 0, 0), ("epoch", 0, 6), ("val", 0, 6), ("epoch", 1, 6)]
+    assert loop.windows == [("load_data", 0, 0), ("epoch", 0, 6), ("val", 0, 6), ("val", 0, 1), ("epoch", 1, 6)]
     assert loop.meter.last_of("load data").e2e_s >= 0.02
 
 

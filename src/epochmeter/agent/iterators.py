@@ -137,7 +137,7 @@ class InnerIterator(MeasuredIterator):
         if self._properties is not None and agent.is_ready():
             is_first = self._trained is None
             has_trained = not is_first and outer.training_steps > self._trained
-            if has_trained and (earlier, self._step) == ((outer, 0), (outer, 1)):
+            if (earlier, self._step) == ((outer, 0), (outer, 1)):
                 self._window = agent.take_over(outer, self._properties)
             elif (has_trained and self._step == earlier) or (is_first and agent.window is None):
                 self._window = agent.replace_pass(outer, self._trained, self._properties)
