@@ -58,6 +58,20 @@ def test_costs_are_shown_in_one_currency_and_parts_of_the_time_with_its_decimals
     assert (columns["e2e (s)"], columns["stall (s)"]) == (["10.00", "4.17", "10.00"], ["0.00", "0.00", "-"])
 
 
+def test_quality_is_that_of_the_last_evaluation_and_training_metrics_are_shown_for_runs_without_any():
+    steady = {"train_loss": 0.5, "train_accuracy": 0.75}
+    trained_only = trained(0, 100.0, steady=steady)
+    evaluated = replace(run := trained(1, 100.0, steady=steady), metrics={**run.metrics, "val/accuracy": 0.625})
+    names = ["train loss", "train accuracy", "val loss", "val accuracy"]
+    shown = [{name: cells for name, cells in columns_of(runs).items() if name in names}
+             for runs in ([trained_only], [evaluated], [trained_only, evaluated])]  # fmt: skip
+    assert shown == [
+        {"train loss": ["0.500"], "train accuracy": ["0.750"]},
+        {"train loss": ["0.500"], "val accuracy": ["0.625"]},
+        {"train loss": ["0.500"] * 2, "train accuracy": ["0.750"] * 2, "val accuracy": ["-", "0.625"]},
+    ]
+
+
 def test_names_are_not_markup_in_html_and_only_web_addresses_are_links():
     links = ["https://mlflow.example/#/runs/a?b=1&c=2", unsafe := "javascript:alert(1)"]
     runs = [replace(row(n, "storage", 1.0, typed={f"<b>{MARKUP}": MARKUP + str(n)}), link=link)

@@ -1,5 +1,6 @@
 """Run folders as runs: what was measured, which runs are excluded and why, and sweeps by name."""
 
+import json
 import os
 import subprocess
 import sys
@@ -100,6 +101,21 @@ def test_metric_that_is_not_finite_and_epoch_on_a_damaged_line_are_absent_and_re
     *metrics, lines = found.read_errors
     assert sorted(metrics) == ["steady/energy_j: not finite", "steady/train_loss: not finite"]
     assert lines == "epochs.jsonl: 2 unreadable lines"
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [({"loss": 0.25, "accuracy": 0.75}, {"val/loss": 0.25, "val/accuracy": 0.75}),
+     ({"loss": float("nan"), "e2e_s": 1.0}, {}), (None, {})],
+)  # fmt: skip
+def test_quality_of_a_run_is_that_of_its_last_evaluation(tmp_path, last, expected):
+    path = write(tmp_path, trained(0, 100.0)).folder / "epochs.jsonl"
+    qualities = [] if last is None else [{"loss": 1.5, "accuracy": 0.5}, last]
+    windows = [{"window": "val", "epoch": epoch, "metrics": {f"val/{name}": value for name, value in values.items()}}
+               for epoch, values in enumerate(qualities)]  # fmt: skip
+    path.write_text("".join(json.dumps(window) + "\n" for window in windows))
+    (found,) = read_sweep(tmp_path).runs
+    assert {name: value for name, value in found.metrics.items() if name.startswith("val/")} == expected
 
 
 def test_run_has_its_power_mode_and_the_clocks_of_all(tmp_path):

@@ -25,9 +25,11 @@ COSTS = ("steady/cost", "total/cost", "total/cost_to_target")  # left out if the
 METRICS = (
     TIME, *PARTS, "steady/samples_per_s", "steady/tokens_per_s", "steady/mfu", "trace/gpu_busy_fraction", ENERGY, POWER,
     TIME_TO_TARGET, ENERGY_TO_TARGET, "steady/co2e_g", "total/co2e_g", "total/co2e_to_target_g", *COSTS,
-    "steady/train_loss", "steady/train_accuracy",
+    "steady/train_loss", "steady/train_accuracy", "val/loss", "val/accuracy",
 )  # fmt: skip
 """Metrics of Markdown and HTML; `phrases.j2` has their titles."""
+OF_EVALUATION = {"steady/train_loss": "val/loss", "steady/train_accuracy": "val/accuracy"}
+"""Training metric -> metric of the last evaluation, which replaces it if all runs with the former have it."""
 MIN_FILTERED = 11  # rows from which the HTML table has a filter per column, a search field and several pages
 FORMULA = ("=", "+", "-", "@")  # beginnings of a text that a spreadsheet would run as a formula
 
@@ -56,7 +58,8 @@ def columns_and_rows(runs: Sequence[Run]) -> Cells:
     keys = varied(runs)
     currencies = {str(own["currency"]) for run in runs if (own := run.job.get("footprint") or {}).get("currency")}
     shown = [name for name in METRICS if len(currencies) == 1 or name not in COSTS]
-    metrics = [name for name in shown if any(name in run.metrics for run in runs)]
+    with_metric = {name: {run for run in runs if name in run.metrics} for name in shown}
+    metrics = [name for name in shown if with_metric[name] - with_metric.get(OF_EVALUATION.get(name, ""), set())]
     titles = [phrase(name, currency="".join(currencies)) for name in metrics]
     # The third digit of the smallest number is the last one in its column.
     smallest = {

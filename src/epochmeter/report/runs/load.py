@@ -33,6 +33,8 @@ MAX_ONE_PROCESS = 1000
 """More records than these are read by two processes: sending runs takes a third of the time to read them."""
 CLOCKS = ("cores", "cpu_hz", "gpu_hz", "emc_hz")  # fields of a power mode in host.json
 YAML_VALUES = {"True": "true", "False": "false", "None": "null"}  # as Hydra's sweeps write them -> as YAML
+EVALUATION = '"window": "val"'  # part of the line of an evaluation
+QUALITY_METRICS = ("val/loss", "val/accuracy")
 _SHARED: dict[bytes, Any] = {}
 
 
@@ -196,9 +198,9 @@ def _load_record(folder: Path) -> Run:
         raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
     job, run = {key: _share(value) for key, value in description["job"].items()}, description["run"]
     host = _parse_host(_content_or_empty(f"{folder}/host.json"))
-    epochs, broken_lines = _epochs(folder)
+    epochs, evaluated, broken_lines = _windows(folder)
     summary = _summary(folder, run)
-    metrics = _finite(summary["metrics"])
+    metrics = _finite(summary["metrics"]) | evaluated
     errors = [f"{name}: not finite" for name, value in summary["metrics"].items() if value and name not in metrics]
     energy = run.get("energy") or {}
     is_metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
@@ -303,16 +305,24 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
     return summary
 
 
-def _epochs(folder: Path) -> tuple[dict[int, Mapping[str, float]], int]:
-    """Return the metrics of the representative epochs, and the number of damaged lines, without an incomplete last."""
+def _windows(folder: Path) -> tuple[dict[int, Mapping[str, float]], dict[str, float], int]:
+    """Return the metrics of the representative epochs, the quality at the last evaluation, and the number of damaged
+    lines, without an incomplete last.
+    """
     *lines, _ = _content_or_empty(f"{folder}/epochs.jsonl").decode("utf-8", errors="replace").split("\n")
-    windows = [_parse_window(line) for line in lines if '"window": "val"' not in line]
+    evaluations = [line for line in lines if EVALUATION in line]
+    windows = [_parse_window(line) for line in lines if EVALUATION not in line]
     epochs: dict[int, Mapping[str, float]] = {}
     for window in windows:
         if window and window["window"] == "epoch" and is_steady(window):
-            metrics = window["metrics"]
-            epochs[window["epoch"]] = _finite({name: metrics[name] for name in EPOCH_METRICS if name in metrics})
-    return epochs, windows.count(None)
+            epochs[window["epoch"]] = _finite_of(window, EPOCH_METRICS)
+    last = _parse_window(evaluations[-1]) if evaluations else None
+    return epochs, _finite_of(last, QUALITY_METRICS) if last else {}, windows.count(None)
+
+
+def _finite_of(window: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]:
+    metrics = window["metrics"]
+    return _finite({name: metrics[name] for name in names if name in metrics})
 
 
 def _parse_window(line: str) -> dict[str, Any] | None:

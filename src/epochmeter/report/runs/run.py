@@ -31,7 +31,8 @@ class Run:
     Attributes:
         number: Number in its sweep; runs of several sweeps are numbered consecutively.
         keys: Overrides as typed: `batch` -> `64`.
-        metrics: `steady/`, `std/`, `total/` and `model/` values of its summary; empty without one.
+        metrics: `steady/`, `std/`, `total/` and `model/` values of its summary, empty without one; and `val/loss` and
+            `val/accuracy` of its last evaluation.
         state: `completed`, `failed`, `killed`, `running` on this host, or `unfinished`.
         failure: First line of the error that ended it, if any.
         energy_covers: The parts of the machine that its energy includes; None without energy.
