@@ -82,7 +82,7 @@ def is_location(value: object) -> bool:
 
 
 def is_sensor(value: object) -> bool:
-    """Return whether a value has the response of a power sensor in seconds; null: unknown, also of a field."""
+    """Return whether a value is the response of a power sensor, in seconds; null, also in a field, means unknown."""
     return value is None or (
         isinstance(value, Mapping)
         and value.keys() <= SENSOR_FIELDS

@@ -159,7 +159,7 @@ def _pages(results: Mapping[str, Any]) -> list[Page]:
 
 
 def _about(runs: Sequence[Run]) -> str:
-    """Return the number of runs, and what they have in common."""
+    """Return the number of runs with their common model, dataset and machine, as a sentence."""
     configurations = group_repeats(runs)
     if not configurations:
         return ""

@@ -105,7 +105,7 @@ def claimed_devices(
 
 
 def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
-    """Run on the first node: its record is open and its devices are locked. Whatever ends it is set in the result."""
+    """Run on the first node: its record is open and its devices are locked. An error or stop is set in the result."""
     tracker = make_tracker(plan.record, **plan.job.tracking.to_dict())
     with finalizing(plan, result, tracker, terminal):
         result.notes += tracker.wait_for_previous(terminal.info)

@@ -21,13 +21,13 @@ MAX_EXCESS_S, MAX_EXCESS_FRACTION = 0.02, 0.01
 MAX_TERM_EXCESS_S = 0.5
 """The same for a term of a total, whose uncertainty includes that time: reading eight GPUs takes long."""
 SUM_KEYS = (*ENERGIES, "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
-PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
-SUSPENDED_NOTE = "the machine was suspended; the pause is not included in its times, but may be in its energy"
+PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the times include the pause"
+SUSPENDED_NOTE = "the machine was suspended; the times exclude the pause, but the energy may include it"
 MIN_SUSPENSION_S = 0.1  # shortest suspension of the machine that is noted, in seconds
 FLAG_CONSEQUENCES = {
     "diverged": "; its mean loss is omitted",
-    "partial": "; it is not included in the means",
-    "paused": "; it is not included in the means",
+    "partial": "; excluded from the means",
+    "paused": "; excluded from the means",
 }
 MAX_RESIDUAL_FRACTION = 0.001  # tolerated difference between an epoch's two clocks, of its end-to-end time
 

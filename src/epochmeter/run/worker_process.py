@@ -276,7 +276,7 @@ def oom_kill_count(root: Path = Path("/")) -> int:
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, name = line.split(":", 2)
             group = root / "sys/fs/cgroup" / controllers / name.lstrip("/")
-            # A container may see its group at the place of the topmost one.
+            # In a container, its own group may be mounted as the topmost one.
             groups += [group, *group.parents] if controllers in ("", "memory") else []
     files = (group / file for group in groups for file in ("memory.events", "memory.oom_control"))  # versions 2 and 1
     for path in (*files, root / "proc/vmstat"):

@@ -114,7 +114,7 @@ class Trace:
             values.extend((start_us, _number(event.get("dur", 0)), category, names[str(event.get("name"))], thread))
             values.append(shapes[json.dumps(sizes)] if isinstance(sizes, list) else NONE)
             values.extend(_number(arguments.get(key)) for key in ARGUMENTS)
-            if len(values) > MAX_EVENTS * len(COLUMNS):  # events are not in order of time: go on with the earlier half
+            if len(values) > MAX_EVENTS * len(COLUMNS):  # events are not in order of time: keep the earlier half
                 rows = np.frombuffer(values, ROW)
                 until_us = float(np.nanmedian(rows["start_us"]))
                 early = rows[rows["start_us"] < until_us]

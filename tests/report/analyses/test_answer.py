@@ -92,7 +92,7 @@ def test_prediction_is_compared_with_the_best_that_was_run():
     error = Error(0.1, 0.2, 0.3, 8, 8, 2.0, is_useful=True)
     text = body(answer(*FOUR, prediction=Prediction([point], {"time": error}, [], 8)))
     assert "batch 4: 12.0 s per epoch, +20 % compared with the fastest" in text
-    assert "batch 4: 450 J per epoch, +100 % compared with the least" in text
+    assert "batch 4: 450 J per epoch, +100 % compared with the lowest" in text
     assert "compared with the" not in body(answer(*REACHED, prediction=Prediction([point], {"time": error}, [], 8)))
 
 

@@ -24,7 +24,7 @@ MAX_INTERVAL_S = 20.0
 MIN_INTERVAL_S = 0.005
 """Shortest time between readings that give power: over less, one counter update is more than a fifth of the power."""
 MAX_W = 2000.0  # highest plausible power of a counter, in watts
-RESET_UJ = 10**15  # by which a counter that was reset runs backwards: more than any run uses
+RESET_UJ = 10**15  # subtracted after a reset of a counter, so that it runs backwards: more than any run uses
 MAX_READ_S = 0.001  # longest duration of a reading; a longer one means that the thread was interrupted
 MAX_TRIES = 3
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

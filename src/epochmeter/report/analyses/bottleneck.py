@@ -45,7 +45,7 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
 def repeats_needed(part: Part) -> int | None:
     """Return the repeats per condition that would probably make a difference significant; None if not known.
 
-    They are more than there are, as these do not show it.
+    The number is larger than that of the existing repeats, which do not show the difference.
     """
     if (count := min(map(len, part.values()))) < 2:
         return None

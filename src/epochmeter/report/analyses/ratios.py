@@ -38,7 +38,7 @@ class Ratios:
     ) -> int | None:
         """Return the runs per configuration that probably show a ratio other than `bound`; None: unknown, too many.
 
-        They are more than there are, as these do not show it.
+        The number is larger than that of the existing runs, which do not show the difference.
         """
         ends = self.places[above], self.places[below]
         counts = [fit.repeats(*ends, critical_value, math.log(bound)) for fit in self.fits]
