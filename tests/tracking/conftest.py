@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, event
 
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
@@ -91,7 +92,8 @@ def make_queued(make_record):
 
 @pytest.fixture(scope="session")
 def shared_store(template, tmp_path_factory) -> Store:
-    """A copy of the projects' database, since MLflow takes two seconds to create one."""
+    """A copy of the projects' database, since MLflow takes two seconds to create one; no commit waits for the disk."""
+    event.listen(Engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = off"))
     return open_store(uri=f"sqlite:///{shutil.copy(template / 'mlflow.db', tmp_path_factory.mktemp('mlflow'))}")
 
 
