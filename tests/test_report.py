@@ -66,12 +66,12 @@ def test_report_is_of_the_newest_sweep_and_an_error_without_runs(report, tmp_pat
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     output = " ".join(done.stdout.split())
-    assert "## The answer Fastest: cache warm: 3.75 s" in output, "synthetic batches are not recommended"
-    assert "Not recommended: 1 configuration" in output
+    assert "## The answer Only one configuration:" in output, "the others are references"
+    assert "Not ranked: 1 configuration" in output
     assert "tracking=none" in output
     names = {path.name for path in folder.iterdir()}
     assert {"report.html", "report.csv", "report.md", "answer.json", "stalls.json", "stalls.md"} <= names
-    assert read_json(folder / "answer.json")["choices"][0]["runs"] == [2, 3]
+    assert read_json(folder / "answer.json")["choices"][0]["runs"] == [4, 5]
     assert "fetch-bound" in done.stdout
 
 

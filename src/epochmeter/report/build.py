@@ -29,6 +29,7 @@ from epochmeter.report.charts.vega import Chart
 from epochmeter.report.render import Page, page_part, render_notes
 from epochmeter.report.runs.configuration import SINGLE, Configuration, group_repeats, varied, without_synthetic
 from epochmeter.report.runs.costs import TIME, costs_to_target
+from epochmeter.report.runs.data_source import candidates
 from epochmeter.report.runs.filter import Selection, select_any, texts_of
 from epochmeter.report.runs.run import COMPLETED, REHEARSALS, Run, Sweep
 from epochmeter.results.run_info import DISTURBED
@@ -79,8 +80,10 @@ def build_report(
     earlier = select_any(against, where, include) if against else None
     ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
     workloads = read_prior(prior, own) if prior and criteria.predict else None
-    failed = group_repeats([run for run in selection.excluded if run.state != COMPLETED])
-    result = answer.analyze(ranked, criteria, workloads, failed)
+    failed = [run for run in selection.excluded if run.state != COMPLETED]
+    ranked_runs = {run for entry in ranked for run in entry.runs}
+    excluded = group_repeats([*failed, *(run for run in selection.runs if run not in ranked_runs)])
+    result = answer.analyze(ranked, criteria, workloads, excluded)
     title, banner, notes = sweep.title, render_notes("warnings", selection), _notes(sweep, selection, where or {})
     compared, pairs = None, None
     if against and earlier:
@@ -124,12 +127,12 @@ def run_analyses(selection: Selection, include: Sequence[str] = (), *, is_ranked
 
 
 def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
-    """Return the configurations that are ranked: none on synthetic batches, and all with a time per epoch.
+    """Return the configurations to choose from, with a time per epoch.
 
     With a quality target, the time per epoch may be missing, as a target may be reached within the warm-up.
     """
-    with_target = group_repeats(without_synthetic(ended))
-    return with_target if costs_to_target(with_target) else group_repeats(without_synthetic(_with_time(ended)))
+    with_target = group_repeats(candidates(ended))
+    return with_target if costs_to_target(with_target) else group_repeats(candidates(_with_time(ended)))
 
 
 def all_charts(ended: Sequence[Run], best: Sequence[Best] = ()) -> list[Chart]:
@@ -183,13 +186,19 @@ def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list
     return render_notes(
         "notes",
         selection,
-        len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs))),
+        _not_ranked(selection.runs),
         {key: texts_of(values) for key, values in where.items()},
         (selection.count - len(sweep.unreadable), len(sweep.runs)),
         DISTURBED,
         [kind for kind in kinds if len({platform.get(kind) for platform in platforms}) > 1],
         scaling.without_partner(selection.runs),
     )
+
+
+def _not_ranked(runs: Sequence[Run]) -> tuple[int, int]:
+    """Return the number of configurations on synthetic batches, and of those that a stall analysis compares with."""
+    counts = [len(group_repeats(some)) for some in (runs, without_synthetic(runs), candidates(runs))]
+    return counts[0] - counts[1], counts[1] - counts[2]
 
 
 def _unshared(

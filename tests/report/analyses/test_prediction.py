@@ -75,7 +75,7 @@ def test_time_power_and_energy_of_all_other_configurations_of_the_grid_are_predi
 def test_configuration_that_failed_is_not_predicted(result):
     failed = run(99, *map(int, place(result.points[0])))
     with_other_key = replace(failed, job={**failed.job, "precision": "bf16"})
-    kept, others = (predict(grid(20), failed=group_repeats([one])).points for one in (with_other_key, failed))
+    kept, others = (predict(grid(20), excluded=group_repeats([one])).points for one in (with_other_key, failed))
     assert [point.title for point in kept] == [point.title for point in result.points]
     assert [point.title for point in others] == [point.title for point in result.points[1:]]
 

@@ -231,12 +231,12 @@ class Answer:
 
 def analyze(
     configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None,
-    failed: Sequence[Configuration] = (),
+    excluded: Sequence[Configuration] = (),
 ) -> Answer | None:  # fmt: skip
     """Return the answer; None if no configuration has a time; ValueError unless one has the baseline's values.
 
     Args:
-        failed: Configurations that did not complete, which are neither predicted nor suggested.
+        excluded: Configurations that were started but are no candidates, which are neither predicted nor suggested.
     """
     ranked = ranked_costs(configurations)
     if not ranked:
@@ -251,8 +251,8 @@ def analyze(
         every[len(choices) :],
         bottlenecks,
         key_shares(ranked) if differs else [],
-        suggest_runs([*configurations, *failed], choices, bottlenecks),
-        predict(configurations, prior, criteria.next_runs, failed) if criteria.predict else None,
+        suggest_runs([*configurations, *excluded], choices, bottlenecks),
+        predict(configurations, prior, criteria.next_runs, excluded) if criteria.predict else None,
         None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
     )
 

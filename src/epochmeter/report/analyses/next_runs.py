@@ -11,6 +11,7 @@ from epochmeter.config.installation import with_own_commands
 from epochmeter.report.analyses.best import Best
 from epochmeter.report.runs.configuration import DATA_PARALLEL, Configuration
 from epochmeter.report.runs.costs import LIMIT, costs, positive_values
+from epochmeter.report.runs.data_source import FROM_STORAGE, by_stall_analysis
 from epochmeter.report.runs.run import REPEATED
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL, STALLS, Bottleneck
 
@@ -37,7 +38,7 @@ def suggest_runs(
     """Suggest runs that may be faster, then some that may need less energy; none for scripts of unknown keys.
 
     Args:
-        configurations: All configurations that were started, including those that failed.
+        configurations: All configurations that were started, including those that failed or are no candidates.
     """
     if any(map(command_of, configurations)):
         return []
@@ -78,7 +79,8 @@ def _faster(
     """Yield a key and its new value, the most promising first."""
     job, ran_on, largest = configuration.job, configuration.runs[0].platform, bottleneck.parts[0]
     if bottleneck.data_stall >= bottleneck.fractions[largest]:  # one stall, or prep and fetch stall together
-        yield from _faster_data(configuration, bottleneck)
+        if not _has_stall_analysis(configuration, tried):  # which predicts the effect of such changes
+            yield from _faster_data(configuration, bottleneck)
         return
     accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
     if (
@@ -93,6 +95,11 @@ def _faster(
         yield "batch", str(2 * batch)
     if largest == COMPUTE and not job.get("compile", True) and ran_on.get("torch", "") >= "2":
         yield "compile", "true"
+
+
+def _has_stall_analysis(configuration: Configuration, tried: Sequence[Configuration]) -> bool:
+    analyses = by_stall_analysis([run for other in tried for run in other.runs])
+    return any(run in configuration.runs for sources in analyses for run in sources[FROM_STORAGE])
 
 
 def _faster_data(configuration: Configuration, bottleneck: Bottleneck) -> Iterator[tuple[str, str]]:

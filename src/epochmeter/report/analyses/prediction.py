@@ -110,12 +110,12 @@ class NoPrediction:
 
 def predict(
     configurations: Sequence[Configuration], prior: Prior | None = None, count_next: int = 3,
-    failed: Sequence[Configuration] = (),
+    excluded: Sequence[Configuration] = (),
 ) -> Prediction | NoPrediction:  # fmt: skip
     """Predict the configurations of the grid of varying keys that were not run, and suggest `count_next` of them.
 
     Args:
-        failed: Configurations that did not complete, which are not predicted.
+        excluded: Configurations that were started but are no candidates, which are not predicted.
     """
     measured = costs(configurations)
     hosts = list(dict.fromkeys(cost.configuration.host or "unknown" for cost in measured))
@@ -124,7 +124,7 @@ def predict(
     if len(measured) < MIN_CONFIGURATIONS:
         return NoPrediction("few", count=len(measured), needed=MIN_CONFIGURATIONS)
     columns, followers = _columns(measured)
-    missing = _not_run(measured, columns, followers, failed)
+    missing = _not_run(measured, columns, followers, excluded)
     if isinstance(missing, NoPrediction):
         return missing
     rows = [*zip(*columns.values(), strict=True), *missing]
@@ -177,7 +177,7 @@ def _determine(leaders: Sequence[Column], column: Column) -> bool:
 
 
 def _not_run(
-    measured: Sequence[Cost], columns: Mapping[str, Column], followers: Followers, failed: Sequence[Configuration]
+    measured: Sequence[Cost], columns: Mapping[str, Column], followers: Followers, excluded: Sequence[Configuration]
 ) -> list[tuple[str, ...]] | NoPrediction:
     """Return the points of the grid that were not run, with all power modes, or why nothing can be predicted."""
     keys, run = list(columns), set(zip(*columns.values(), strict=True))
@@ -197,7 +197,7 @@ def _not_run(
         choices[POWER_LIMIT] += random.Random(0).sample(others, min(room, len(others)))
     groups = [key.partition(".")[0] for key in (*columns, *followers)]
     fixed = {fingerprint(cost.configuration.job, groups) for cost in measured}
-    same = [entry for entry in failed if fingerprint(entry.job, groups) in fixed]
+    same = [entry for entry in excluded if fingerprint(entry.job, groups) in fixed]
     run |= {tuple(setting(entry, key) for key in keys) for entry in same}
     missing = [point for point in itertools.product(*choices.values()) if point not in run]
     return missing or NoPrediction("complete", keys)

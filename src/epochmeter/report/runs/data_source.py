@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from epochmeter.report.runs.configuration import Configuration
+from epochmeter.report.runs.configuration import Configuration, without_synthetic
 from epochmeter.report.runs.run import Run, fingerprint, grouped
 
 SYNTHETIC, FROM_CACHE, FROM_STORAGE = "synthetic", "cached", "storage"
@@ -35,6 +35,17 @@ def by_job(runs: Sequence[Run]) -> list[dict[str, list[Run]]]:
     jobs = grouped(conditioned, lambda run: (run.host, fingerprint(run.job, SET_BY_DATA_SOURCE))).values()
     groups = [grouped(job, lambda run: condition(run.job) or "") for job in jobs]
     return [group for group in groups if len(group) > 1]
+
+
+def by_stall_analysis(runs: Sequence[Run]) -> list[dict[str, list[Run]]]:
+    """Group the runs of each configuration that ran under all three conditions on one host, by condition."""
+    return [group for group in by_job(runs) if len(group) == len(CONDITIONS)]
+
+
+def candidates(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs to choose from: of a stall analysis those from storage, the others if they load samples."""
+    references = {run for group in by_stall_analysis(runs) for run in group[FROM_CACHE]}
+    return [run for run in without_synthetic(runs) if run not in references]
 
 
 def mean(runs: Sequence[Run], name: str) -> float | None:
