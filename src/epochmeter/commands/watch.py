@@ -1,6 +1,6 @@
 """Watch a run or a sweep while it runs, or look at it after its end.
 
-    python src/watch.py                          the running or else the newest run or sweep in multirun/
+    python src/watch.py                          the running or newest run or sweep in multirun/
     python src/watch.py multirun/SWEEP           a sweep, also on a cluster
     python src/watch.py /mnt/SWEEP/0 once=true   a run in a mounted or copied folder, printed once
     python src/watch.py page=true                as a page in the browser
