@@ -150,6 +150,8 @@ def test_missed_target_is_noted_with_the_best_values():
     ):
         notes = missed_target_note(windows, replace(JOB, **targets))
         assert notes == [f"target not reached in 3 epochs: {best}"]
+    one = missed_target_note(windows[:2], replace(JOB, target_accuracy=0.8))
+    assert one == ["target not reached in 1 epoch: highest accuracy 70.0 %"]
     for job in (JOB, replace(JOB, target_accuracy=0.7)):
         assert missed_target_note(windows, job) == []
 

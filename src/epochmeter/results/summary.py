@@ -197,7 +197,8 @@ def missed_target_note(windows: Sequence[Window], job: Job) -> list[str]:
         best.append(f"lowest loss {min(losses):.4g}")
     if not best or any(reaches_target(window, job) for window in windows):
         return []
-    return [f"target not reached in {len(qualities)} epochs: {', '.join(best)}"]
+    count = f"{len(qualities)} epoch{'s' if len(qualities) > 1 else ''}"
+    return [f"target not reached in {count}: {', '.join(best)}"]
 
 
 def reaches_target(window: Window, job: Job) -> bool:
