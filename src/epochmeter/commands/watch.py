@@ -15,13 +15,18 @@ Exit code: 0, or 1 if there is no such run.
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, validation
 from epochmeter.config.job import ROOT
+
+if TYPE_CHECKING:
+    from epochmeter.watch.snapshot import Snapshot
 
 MULTIRUN = ROOT / "multirun"
 
@@ -46,11 +51,10 @@ def task(config: DictConfig) -> None:
     from epochmeter.report.runs.load import error_text
     from epochmeter.results.reuse import READ_ERRORS
     from epochmeter.watch.terminal import show
-    from epochmeter.watch.watcher import Watcher
 
     try:
         validation.check_all_values(app.plain_keys(config))
-        read = Watcher(find_folder(config.folder, MULTIRUN)).read
+        read = reader(config.folder, MULTIRUN)
         if config.page or config.metrics:
             from epochmeter.watch.server import open_server, serve
 
@@ -65,6 +69,27 @@ def task(config: DictConfig) -> None:
     except READ_ERRORS as error:
         problem = f"cannot read the record of the run: {error_text(error)}"
         sys.exit(errors.format_error(errors.input_error(problem, "give the folder of its sweep, or of another run")))
+
+
+def reader(folder: str | None, multirun: Path) -> Callable[[], "Snapshot"]:
+    """Return a function that reads the state of a folder; without one, of the newest until a sweep is running here."""
+    from epochmeter.tracking.queue import running_sweeps
+    from epochmeter.watch.watcher import Watcher
+
+    watcher = Watcher(find_folder(folder, multirun))
+    if folder is not None:
+        return watcher.read
+    was_running = False
+
+    def read() -> "Snapshot":
+        nonlocal watcher, was_running
+        if not was_running and (running := running_sweeps(multirun)[-1:]):
+            was_running = True
+            if running[0].absolute() != watcher.folder:
+                watcher = Watcher(running[0])
+        return watcher.read()
+
+    return read
 
 
 def find_folder(folder: str | None, multirun: Path) -> Path:

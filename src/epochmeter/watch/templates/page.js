@@ -496,7 +496,7 @@ function appended(before, after) {
 }
 
 function receive(update) {
-  if (update.snapshot.folder !== snapshot.folder) location.reload(); // another server at the same address
+  if (update.snapshot.folder !== snapshot.folder) location.reload(); // the next run or sweep, or another server at the same address
   if (!update.is_full) {
     for (const run of update.snapshot.active) {
       const before = snapshot.active.find((other) => other.folder === run.folder);
