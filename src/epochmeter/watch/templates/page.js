@@ -114,8 +114,13 @@ function make(tag, properties = {}, ...children) {
   return made;
 }
 
-function present(text, tag, className) {
-  return text ? make(tag, { class: className }, text) : null;
+// Returns the parts of a message, those between backticks as code.
+function withCode(message) {
+  return message.split(/`([^`]+)`/).map((part, index) => (index % 2 ? make("code", {}, part) : part));
+}
+
+function present(message, tag, className) {
+  return message ? make(tag, { class: className }, withCode(message)) : null;
 }
 
 // Progress
@@ -306,7 +311,7 @@ function panels(run) {
 }
 
 function missing(run) {
-  return Object.entries(run.missing).map(([name, why]) => make("p", { class: "note" }, `${MISSING[name]}: ${why}`));
+  return Object.entries(run.missing).map(([name, why]) => present(`${MISSING[name]}: ${why}`, "p", "note"));
 }
 
 function runSection(run, agoS, isAlone) {
@@ -325,7 +330,7 @@ function runSection(run, agoS, isAlone) {
     split(run),
     figures(run),
     run.throttling ? make("p", { class: "banner" }, `Clocks are lowered: ${run.throttling}`) : null,
-    run.warnings.map((warning) => make("p", { class: "note" }, warning)),
+    run.warnings.map((warning) => present(warning, "p", "note")),
     missing(run),
     make("p", { class: "path" }, `${run.host} · ${run.folder}`),
   );
@@ -354,7 +359,7 @@ function sweepHead(agoS) {
       const [state, reason] = JSON.parse(key);
       const more = numbers.length > MAX_NUMBERS ? `, ${numbers.length - MAX_NUMBERS} more` : "";
       const runs = `${numbers.length > 1 ? "Runs" : "Run"} ${numbers.slice(0, MAX_NUMBERS).join(", ")}${more}`;
-      return make("p", { class: `reason ${state}` }, `${runs} ${state}: ${reason}`);
+      return present(`${runs} ${state}: ${reason}`, "p", `reason ${state}`);
     }),
     failures.size > MAX_REASONS ? make("p", { class: "note" }, `${failures.size - MAX_REASONS} more reasons are in the table.`) : null,
     make("p", { class: "path" }, snapshot.folder),
@@ -366,7 +371,8 @@ function table(columns, rows) {
   const head = make("tr", {}, columns.map((column) => make("th", { scope: "col", ...kind(column) }, column.title)));
   const cell = (column, row) => {
     const attributes = { ...kind(column), ...(column.attributes?.(row) ?? {}) };
-    return make("td", { "data-label": column.title, ...attributes }, column.text(row));
+    const text = column.text(row);
+    return make("td", { "data-label": column.title, ...attributes }, column.isMessage ? withCode(text) : text);
   };
   const body = rows.map((row, index) => {
     const name = `${columns[0].title} ${index}`;
@@ -399,7 +405,7 @@ function sweepTable() {
     { title: "Data stall", isNumber: true, text: (run) => (run.stall_fraction === null ? "" : percent(run.stall_fraction)) },
     { title: "Duration", isNumber: true, text: (run) => (run.duration_s === null ? "" : duration(run.duration_s)) },
     { title: "Host", text: (run) => [run.host, run.slurm_job && `job ${run.slurm_job}`].filter(Boolean).join(", ") },
-    { title: "Reason", text: (run) => run.reason },
+    { title: "Reason", isMessage: true, text: (run) => run.reason },
   ];
   const used = columns.filter((column) => runs.some((run) => column.text(run)));
   const legend = snapshot.front.length ? make("p", { class: "note" }, "Runs with a colored edge are on the Pareto front.") : null;
