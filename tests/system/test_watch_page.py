@@ -61,7 +61,7 @@ def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(brow
     flags = {"gpu_shared": "stop `<b>it` or `that`"}
     record.describe(record.job(), {**run, "flags": flags, "start_ticks": "0"})  # its ID is that of another process
     page.wait_for_selector(".state.interrupted")
-    assert page.eval_on_selector_all(".note code", "codes => codes.map((code) => code.textContent)") == ["<b>it", "that"]
+    assert page.locator(".note code").all_inner_texts() == ["<b>it", "that"]
     assert "`" not in page.inner_text("body")
     assert page.errors == []
     assert all(request.startswith(("data:", url)) for request in page.requests), "nothing leaves the machine"
