@@ -47,7 +47,7 @@ ui: setup $(if $(JETSON),$(call extra,ui)) ## show the runs in MLflow
 tensorboard: setup $(call extra,tensorboard) ## show the runs made with tracking.tensorboard=true in TensorBoard
 	.venv/bin/tensorboard --logdir multirun --host 127.0.0.1 $(ARGS)
 
-watch: setup ## watch the newest run or sweep in the terminal (ARGS=FOLDER: another one)
+watch: setup ## watch the running, else the newest run or sweep in the terminal (ARGS=FOLDER: another one)
 	$(PYTHON) src/watch.py $(ARGS)
 
 report: setup ## evaluate the last sweep (ARGS="sweep=...") and write its HTML report

@@ -11,7 +11,8 @@ from epochmeter.config.errors import format_error
 
 def test_remedy_in_a_message_is_printed_as_a_hint():
     for text, printed in (
-        ("Cannot read it. Mount the disk.", "error: Cannot read it\n  hint: Mount the disk."),
+        ("Cannot read it. Mount the disk.", "error: Cannot read it\n  hint: mount the disk."),
+        ("Not found. RAPL needs root.", "error: Not found\n  hint: RAPL needs root."),
         ("batch=0 is wrong: give 1 or more", "error: batch=0 is wrong\n  hint: give 1 or more"),
         ("one. sentence", "error: one. sentence"),
         ("why\nhint: do this", "error: why\n  hint: do this"),

@@ -68,7 +68,7 @@ def test_missing_energy_has_no_column_but_a_warning_unless_it_was_requested(term
     assert rows()[2] == "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 0.5123 91.2"
     assert rows()[-2:] == [
         "warning: energy was not measured: No CPU counter here",
-        "hint: Give meter.tdp_w for an estimate.",
+        "hint: give meter.tdp_w for an estimate.",
     ]
     finish(terminal, [], RunResult(0, [], no_energy="meter=none: the job requests no energy."))
     assert rows()[-1] == "Energy was not measured (meter=none)."
@@ -132,7 +132,7 @@ def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_com
     printed = lines()
     assert printed[9].startswith("skipped: ")
     assert printed[10:13] == [
-        f"error: runs 2, 3 failed: no [red] [/] {'x' * 300}", "  hint: Use less memory.",
+        f"error: runs 2, 3 failed: no [red] [/] {'x' * 300}", "  hint: use less memory.",
         "error: run 4 killed: stopped by Ctrl-C",
     ]  # fmt: skip
     assert "run the same command again" in printed[13]

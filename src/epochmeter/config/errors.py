@@ -48,7 +48,10 @@ def indent_hints(text: str) -> str:
 def with_hint(text: str) -> str:
     """Turn the sentences after the first into a hint, if a message has one line and no hint."""
     parts = re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)
-    return str(Problem(*parts.groups())) if parts and "hint: " not in text else text
+    if parts is None or "hint: " in text:
+        return text
+    hint = re.sub(r"^[A-Z](?=[a-z]* )", lambda first: first[0].lower(), parts[2])  # not of an abbreviation
+    return str(Problem(parts[1], hint))
 
 
 def format_error(error: BaseException | str) -> str:
