@@ -175,7 +175,7 @@ class Agent:
         return self.guarded(self._open, **properties)
 
     def take_over(self, outer, properties):
-        """Continue `outer` as the window of another pass, and return it; its first batch was the other loader's."""
+        """Return the window of another pass that continues `outer`, whose first batch came from the other loader."""
         self.window = copy.copy(outer)
         vars(self.window).update(properties, samples=None)
         return self.window

@@ -72,7 +72,7 @@ def task(config: DictConfig) -> None:
 
 
 def reader(folder: str | None, multirun: Path) -> Callable[[], "Snapshot"]:
-    """Return a function that reads the state of a folder; without one, of the newest until a sweep is running here."""
+    """Return a function that reads the state of a folder. Without one: of the newest, until a sweep is running here."""
     from epochmeter.tracking.queue import running_sweeps
     from epochmeter.watch.watcher import Watcher
 
@@ -93,7 +93,7 @@ def reader(folder: str | None, multirun: Path) -> Callable[[], "Snapshot"]:
 
 
 def find_folder(folder: str | None, multirun: Path) -> Path:
-    """Return the folder of a path or of a sweep's name; without one, the newest that is running here, else the newest.
+    """Return the folder with a path or a sweep's name. Without either: the newest running here, else the newest.
 
     Raises:
         InputError: multirun/ has no runs.

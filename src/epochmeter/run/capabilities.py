@@ -185,7 +185,7 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
 
 
 def counter_row(names: list[str] | None) -> Row:
-    """Return whether the driver reports performance counters of the GPUs in a run. None: it uses none."""
+    """Return whether the driver reports performance counters of the GPUs in a run. None: the run uses no GPU."""
     if not names:
         absent = "training does not use a GPU here" if names is None else "no driver lists the GPU used, as on a Jetson"
         return Row("GPU counters", False, why=absent)

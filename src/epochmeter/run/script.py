@@ -115,7 +115,7 @@ class ScriptProcess(WorkerProcess):
         return bool(readable) or self._listener in ready
 
     def _sort(self, connection: Connection, message: protocol.Message) -> None:
-        """Keep a message of the first rank for `messages`, and what the others report for `_merged`."""
+        """Keep a message of the first rank for `messages`, and the reports of the other ranks for `_merged`."""
         rank = self.others.get(connection)
         connection.finished = isinstance(message, LAST_MESSAGES)
         if isinstance(message, (protocol.WindowOpening, protocol.WindowClosed)):

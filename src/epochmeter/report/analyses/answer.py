@@ -182,7 +182,7 @@ class Answer:
 
     @property
     def headlines(self) -> list[list[Best]]:
-        """The first three choices: those of all configurations together that name the same one, others alone."""
+        """The first three choices in groups: those among all configurations that select the same one are one group."""
         return [*grouped(self.choices[:3], lambda best: (best.configuration, best.scope and best.name)).values()]
 
     @property

@@ -43,7 +43,7 @@ def by_stall_analysis(runs: Sequence[Run]) -> list[dict[str, list[Run]]]:
 
 
 def candidates(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that may be recommended: none on synthetic batches, of a stall analysis only those from storage."""
+    """Return the runs that may be recommended: none on synthetic batches, those from storage of a stall analysis."""
     references = {run for group in by_stall_analysis(runs) for run in group[FROM_CACHE]}
     return [run for run in without_synthetic(runs) if run not in references]
 
