@@ -91,7 +91,8 @@ def called_slower(simulated: Sweep) -> list[bool]:
     times = simulated.times
     best = min(range(len(times)), key=lambda index: fmean(times[index]))
     rounds = [list(range(len(times[0])))] * len(times)
-    return [not is_same for is_same in indistinguishable_from_best(times, best, rounds, simulated.started)]
+    ties = indistinguishable_from_best(times, best, rounds, simulated.started)
+    return [place not in ties for place in range(len(times))]
 
 
 def called_different(before: Sweep, after: Sweep) -> list[bool]:
@@ -108,7 +109,7 @@ def coverage(count: int, repeats: int, simulations: int, step: float) -> float:
     for _ in range(simulations):
         times, _ = sweep(chance, factors, repeats)
         best = min(range(count), key=lambda index: fmean(times[index]))
-        ties = sum(indistinguishable_from_best(times, best))
+        ties = len(indistinguishable_from_best(times, best))
         covered += positive_means(dict(enumerate(times)), dict.fromkeys(range(count), ties))[best].contains(
             factors[best]
         )

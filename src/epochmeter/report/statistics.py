@@ -145,21 +145,23 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
 
 def indistinguishable_from_best(
     samples: Values, best: int, rounds: Sequence[Rounds] = (), started: Sequence[Sequence[str]] = ()
-) -> list[bool]:
-    """Return for each configuration whether it is not significantly different from the best.
+) -> dict[int, float]:
+    """Return the places of the configurations that are not significantly different from the best, with their ratios.
 
+    A ratio is that of the geometric means, of the configuration to the best, as `ratio_in_fits` returns it.
     Distances of logarithms are compared with Tukey's studentized range for as many configurations, as the best of many
     equal ones seems better by chance. Without any repeats, only equal values are not different.
     """
-    is_tie = np.arange(len(samples)) == best
-    for fitted in fits(_logs(samples), rounds, started):
+    is_tie, fitted_each = np.arange(len(samples)) == best, fits(_logs(samples), rounds, started)
+    for fitted in fitted_each:
         distances = fitted.difference(range(len(samples)), best)
         varies = distances.variance > 0
         varies[best] = False
         critical = np.zeros(len(samples))
         critical[varies] = [tukey_critical_value(len(samples), dof) for dof in distances.dof[varies].tolist()]
         is_tie |= np.abs(distances.value) <= np.where(varies, critical * np.sqrt(distances.variance), 1e-9)
-    return is_tie.tolist()  # type: ignore[no-any-return]
+    ratios = np.exp(fitted_each[0].difference(range(len(samples)), best).value)
+    return {place: float(ratios[place]) for place in np.flatnonzero(is_tie).tolist()}
 
 
 def repeats_to_decide(distance: float, variance: float, critical_value: Callable[[float], float]) -> int | None:

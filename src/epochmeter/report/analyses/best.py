@@ -47,7 +47,8 @@ class Best:
     Attributes:
         cost: Its time and energy. Their intervals allow for the choice of the best among its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
-        ties: Configurations that are not significantly different, and the relative increase of their value.
+        ties: Configurations that are not significantly different, and the relative increase of their value: the ratio
+            of geometric means less 1, which is negative if only the arithmetic mean is larger.
         count: Number of configurations with comparable values, including those that the constraint excludes.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
@@ -109,14 +110,14 @@ def _best(
 
     best = min(candidates, key=order)
     value = order(best)[0]
-    is_tie = indistinguishable_from_best(
+    ratios = indistinguishable_from_best(
         [values(cost) for cost in candidates],
         candidates.index(best),
         [[run.round for run in cost.configuration.runs] for cost in candidates],
         [[run.started for run in cost.configuration.runs] for cost in candidates],
     )
-    tied = [cost for cost, tie in zip(candidates, is_tie, strict=True) if tie and cost is not best]
-    return Best(name, best, value, [(cost, order(cost)[0] / value - 1) for cost in tied], len(group), scope, **more)
+    ties = [(candidates[place], ratio - 1) for place, ratio in ratios.items() if candidates[place] is not best]
+    return Best(name, best, value, ties, len(group), scope, **more)
 
 
 def _widened(choices: list[Best], ranked: Sequence[Cost]) -> list[Best]:
