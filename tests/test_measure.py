@@ -222,7 +222,7 @@ def test_one_of_several_processes_on_a_node_is_detected():
 
 
 @pytest.mark.system
-def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_runs(project):
+def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_runs_of_the_same_code(project):
     (project.root / "own.py").write_text(SCRIPT.replace("sys.exit(3)", "sys.exit(epochs > 2)"))
     options = keys(project, "-m", "script.epochs=3,2", "sweep.repeats=1", "profiler=torch")
     command = [*options, "own.py", "{script.epochs}", "0", "0"]
@@ -240,6 +240,11 @@ def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_run
     again = project.run("measure", *command)
     states = re.compile(r"^\d +\S+ +(completed|failed|skipped)", re.MULTILINE)
     assert states.findall(again.stderr) == ["failed", "skipped"]
+    with (project.root / "own.py").open("a") as script:
+        script.write("# edited")
+    edited = project.run("measure", *command)
+    assert states.findall(edited.stderr) == ["failed", "completed"]
+    assert len({record.folder.parent for record in project.records()}) == 2
 
 
 RANKED = (

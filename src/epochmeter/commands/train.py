@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, job
+from epochmeter.config.script import code_digest
 from epochmeter.config.secrets import redact
 from epochmeter.run import nodes
 from epochmeter.sweep import sweep_folder
@@ -49,7 +50,7 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
         if not command and (folder := nodes.other_node_folder(os.environ, many)):
             return folder
-        script = [f"measure.command={os.getcwd()}:{shlex.join(command)}"] if command else []
+        script = [f"measure.command={code_digest(command)}:{shlex.join(command)}"] if command else []
         return sweep_folder.open_sweep_folder(job.ROOT / "multirun", datetime.now(), [*keys, *script], many, again)
 
     job.register(create_folder, nodes.device_of, command)
