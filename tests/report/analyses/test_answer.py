@@ -77,6 +77,7 @@ NEVER = [reaching(3 + n, batch=128 << n) for n in range(4)]
         ("interaction", [run(n, time_s, batch=32 << n // 2, workers=2 + n % 2)
                          for n, time_s in enumerate((10.0, 20.0, 20.0, 10.0))], {}),
         # Of two configurations 35 % apart with a noise of 15 %, two repeats are too few.
+        ("reused", [replace(run(0, 9.0), reused="earlier/0"), run(1, 10.0, batch=128)], {}),
         ("unresolved", pairs(1.0, 1.2, 1.35, 1.62), {}),
     ],
 )  # fmt: skip
@@ -85,6 +86,15 @@ def test_text(case, runs, options):
     assert_golden("answer", result, case)
     values = json.loads(json.dumps(replace(result, suggestions=(), prediction=None).values, allow_nan=False))
     assert [choice["job"] for choice in values["choices"]] == [choice.cost.title for choice in result.choices]
+
+
+@pytest.mark.parametrize(
+    ("origins", "numbers"),
+    [(["earlier/0", "", ""], [0]), (["", "earlier/1", ""], []), (["earlier/0", "earlier/1", "earlier/2"], [])],
+)
+def test_best_run_that_was_not_measured_with_the_others_is_named(origins, numbers):
+    runs = [replace(run(n, 10.0 + n, batch=8 << n), reused=origin) for n, origin in enumerate(origins)]
+    assert [own.number for own in answer(*runs).reused] == numbers
 
 
 def test_prediction_is_compared_with_the_best_that_was_run():

@@ -22,6 +22,7 @@ from epochmeter.report.charts import vega
 from epochmeter.report.output import report as output
 from epochmeter.report.render import Page, escape_markdown
 from epochmeter.report.runs.run import Sweep
+from epochmeter.results.reuse import write_reference
 
 EVIL = "<script>alert(1)</script> & $x_1$"
 CHARTS = [
@@ -157,6 +158,12 @@ def test_answer_and_report_command_are_one_line_each(tmp_path):
         tmp_path / "sweep", row(3, "storage", 0.5, steady={"energy_j": 9.0}, job_keys={"batch": 1}), energy=energy
     )
     assert "Fastest and least energy: batch 1: 0.500 s per epoch, 9.00 J." in output.answer_lines(tmp_path / "sweep")[0]
+    other = write_run(tmp_path / "other", row(0, "storage", 0.25, job_keys={"batch": 2}))
+    other.describe(other.job(), {**other.run(), "record_id": "r"})
+    (tmp_path / "sweep" / "4").mkdir()
+    write_reference(tmp_path / "sweep" / "4", other, ["batch=2"])
+    answer, _ = output.answer_lines(tmp_path / "sweep")
+    assert re.search(r"^Answer:  Fastest: batch 2: 0.250 s .*\. Run 4 of the best ", answer), answer
     assert output.answer_lines(tmp_path / "empty") == []
 
 

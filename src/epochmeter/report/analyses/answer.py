@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
-from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, find_best
+from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, find_best, reused_runs
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
@@ -197,6 +197,11 @@ class Answer:
         has_repeats = self.single_runs < len(self.configurations)
         is_certain = has_repeats and not self.unmet and not any(best.ties or best.scope for best in self.choices)
         return is_certain and len(self.choices) > 1 and len({choice.cost.title for choice in self.choices}) == 1
+
+    @property
+    def reused(self) -> list[Run]:
+        """Runs of the best that were not measured together with the others."""
+        return reused_runs(self.choices, self.costs)
 
     @property
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, max_power
+from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import indistinguishable_from_best, positive_means
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
@@ -96,6 +97,13 @@ def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
                 nearest = min(group, key=limited)
                 unmet.append(Best(name, nearest, limited(nearest), (), len(group), scope, bound, is_met=False))
     return [*_widened(result, ranked), *unmet]
+
+
+def reused_runs(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Run]:
+    """Return the runs of the best that another sweep measured than other ranked runs; the load may have differed."""
+    sweeps = {run.name.partition("/")[0] for cost in ranked for run in cost.configuration.runs}
+    runs = dict.fromkeys(run for choice in choices for run in choice.configuration.runs if run.reused)
+    return list(runs) if len(sweeps) > 1 else []
 
 
 def _best(

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from epochmeter.config.installation import display_path, with_own_commands
 from epochmeter.report.analyses import stalls
-from epochmeter.report.analyses.best import find_best
+from epochmeter.report.analyses.best import find_best, reused_runs
 from epochmeter.report.build import Report, ranked_configurations
 from epochmeter.report.charts.trace import module_bars, roofline
 from epochmeter.report.charts.vega import Artist, javascript, missing_packages, theme
@@ -58,9 +58,11 @@ def answer_lines(folder: Path) -> list[str]:
     bottlenecks = stalls.analyze([run for run in selection.runs if not run.rehearsal])
     answer = render_macro("stalls.md.j2", "opening", bottlenecks, is_plain=True)
     if not answer and len(configurations) > 1:
-        best = find_best(ranked_costs(configurations))[:2]
+        ranked = ranked_costs(configurations)
+        best = find_best(ranked)[:2]
         groups = grouped(best, lambda choice: (choice.configuration, choice.scope)).values()
         answer = " ".join(render_macro("answer.md.j2", "headlines", group, is_plain=True) for group in groups)
+        answer += render_macro("answer.md.j2", "reused", reused_runs(best, ranked), is_plain=True)
     return [
         *([f"Answer:  {' '.join(answer.split())}"] if answer else []),
         f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
