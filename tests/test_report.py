@@ -109,7 +109,7 @@ def test_where_and_out_select_the_runs_and_the_folder(report, texts_only, tmp_pa
         ("report.baseline=3", "give {key: value}, defaults"),
         (f"out={ROOT}/conf/report.yaml", "cannot write the report to"),
         ("include=[rehearsal]", "give one of rehearsals"),
-        ("where={bach: 8}", "Do you mean batch"),
+        ("where={bach: 8}", "do you mean batch"),
         ("where=batch", "give a mapping"),
         ("source=nowhere.csv", "give one of records, mlflow"),
     ],
