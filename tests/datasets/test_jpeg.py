@@ -1,4 +1,5 @@
 import itertools
+import re
 
 import numpy
 import pytest
@@ -82,3 +83,10 @@ def test_invalid_arguments_are_rejected_with_valid_ranges(tmp_path):
     for (key, value), error in {**errors, ("count", 49): "dataset.count=49: give 5 for each class, 50"}.items():
         with pytest.raises(ValueError, match=error):
             made(tmp_path / f"{key}{value}", **{key: value})
+
+
+def test_size_that_the_hint_suggests_is_valid(tmp_path):
+    with pytest.raises(ValueError, match="is impossible") as refused:
+        made(tmp_path / "refused", file_bytes=10)
+    suggested = int(re.search(r"`dataset.file_bytes=(\d+)`", str(refused.value))[1])
+    made(tmp_path / "suggested", file_bytes=suggested)

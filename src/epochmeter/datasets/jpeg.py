@@ -118,7 +118,8 @@ def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, flo
     if not least_bytes <= file_bytes <= most_bytes:
         raise ValueError(
             f"dataset.file_bytes={file_bytes} is impossible: files of {scene.pixels} x {scene.pixels} pixels have "
-            f"{least_bytes:.0f} to {most_bytes:.0f} bytes. Set a size in this range, or another dataset.pixels=."
+            f"{least_bytes:.0f} to {most_bytes:.0f} bytes. Set a size in this range, such as "
+            f"`dataset.file_bytes={mean(QUALITY):.0f}` (JPEG quality {QUALITY}), or another `dataset.pixels=`."
         )
     low = bisect_right(range(1, 100), float(file_bytes), key=mean)
     low_bytes, high_bytes = mean(low), mean(low + 1)
