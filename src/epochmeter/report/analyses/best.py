@@ -100,7 +100,7 @@ def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
 
 
 def reused_runs(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Run]:
-    """Return the runs of the best that another sweep measured than other ranked runs; the load may have differed."""
+    """Return the reused runs of the best configurations; none if one sweep measured all ranked runs."""
     sweeps = {run.name.partition("/")[0] for cost in ranked for run in cost.configuration.runs}
     runs = dict.fromkeys(run for choice in choices for run in choice.configuration.runs if run.reused)
     return list(runs) if len(sweeps) > 1 else []
