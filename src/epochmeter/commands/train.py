@@ -1,4 +1,4 @@
-"""Train models as configured; report for every epoch where the time went and the energy used.
+"""Train models as configured, and report where the time and the energy of every epoch went.
 
     python src/train.py device=nano model=lenet                  one run
     python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
