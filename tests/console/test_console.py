@@ -142,7 +142,7 @@ def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_com
 
 
 def test_runs_of_a_sweep_announce_missing_energy_once(capsys, monkeypatch):
-    monkeypatch.setattr(console, "_already_warned", set())
+    monkeypatch.setattr(console, "_already_printed", set())
     for terminal in (Terminal(), Terminal()):
         terminal.no_energy("No sensor. Buy one.")
     assert capsys.readouterr().out == "Energy will not be measured: No sensor.\n"

@@ -130,7 +130,7 @@ def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked
 
 @pytest.mark.parametrize(("meter", "is_announced"), [("rapl", True), ("none", False)])
 def test_missing_energy_is_announced_before_training(order, terminal, meter, is_announced, monkeypatch):
-    monkeypatch.setattr(console, "_already_warned", set())
+    monkeypatch.setattr(console, "_already_printed", set())
     plan = resolve_plan(order("dataset=tensors", "device=cpu", f"meter={meter}"))
     plan.open_record()
     with prepared_device(plan, RunResult(0, []), terminal):

@@ -28,7 +28,7 @@ PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs i
 OTHER_COLUMNS = 60  # width of the progress line without the forecast
 SEVERITIES = ("error: ", "warning: ", "note: ")
 UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"  # for links to MLflow on this machine
-_already_warned: set[str] = set()  # git commits and reasons that were printed, once in this process
+_already_printed: set[str] = set()  # texts that this process prints once: commits of reused runs, reasons for no energy
 
 
 class RunConsole(Console):
@@ -113,8 +113,8 @@ class Terminal(logging.Handler):
     def reused(self, name: str, folder: Path, commit: str | None, current: str | None) -> None:
         """Print that a completed run is reused; warn once per git commit that is not the current one."""
         self.info(f"{name}: reused from {display_path(folder)}")
-        if commit and current and commit != current and commit not in _already_warned:
-            _already_warned.add(commit)
+        if commit and current and commit != current and commit not in _already_printed:
+            _already_printed.add(commit)
             self.warn(
                 f"warning: reused runs were measured at git commit {commit[:12]}, the current one is {current[:12]}\n"
                 "  hint: if the change affects the measurement, measure them again with `sweep.again=true`"
@@ -122,8 +122,8 @@ class Terminal(logging.Handler):
 
     def no_energy(self, reason: str) -> None:
         """Print before training that energy will not be measured; once for all runs of a sweep with the same reason."""
-        if reason not in _already_warned:
-            _already_warned.add(reason)
+        if reason not in _already_printed:
+            _already_printed.add(reason)
             self.info(f"Energy will not be measured: {reason.partition('. ')[0].removesuffix('.')}.", style="dim")
 
     def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:

@@ -241,7 +241,7 @@ def analyze(
     """Return the answer; None if no configuration has a time; ValueError unless one has the baseline's values.
 
     Args:
-        excluded: Configurations that were started but are no candidates, which are neither predicted nor suggested.
+        excluded: Configurations that were started but are not candidates, which are neither predicted nor suggested.
     """
     ranked = ranked_costs(configurations)
     if not ranked:

@@ -38,7 +38,7 @@ def suggest_runs(
     """Suggest runs that may be faster, then some that may need less energy; none for scripts of unknown keys.
 
     Args:
-        configurations: All configurations that were started, including those that failed or are no candidates.
+        configurations: All configurations that were started, including those that failed or are not candidates.
     """
     if any(map(command_of, configurations)):
         return []

@@ -115,7 +115,7 @@ def predict(
     """Predict the configurations of the grid of varying keys that were not run, and suggest `count_next` of them.
 
     Args:
-        excluded: Configurations that were started but are no candidates, which are not predicted.
+        excluded: Configurations that were started but are not candidates, which are not predicted.
     """
     measured = costs(configurations)
     hosts = list(dict.fromkeys(cost.configuration.host or "unknown" for cost in measured))

@@ -306,8 +306,9 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _windows(folder: Path) -> tuple[dict[int, Mapping[str, float]], dict[str, float], int]:
-    """Return the metrics of the representative epochs, the quality at the last evaluation, and the number of damaged
-    lines, without an incomplete last.
+    """Return the metrics of representative epochs, those of the last evaluation, and how many lines are damaged.
+
+    An incomplete last line is not counted, as it is still being written.
     """
     *lines, _ = _content_or_empty(f"{folder}/epochs.jsonl").decode("utf-8", errors="replace").split("\n")
     evaluations = [line for line in lines if EVALUATION in line]
