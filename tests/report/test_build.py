@@ -121,13 +121,19 @@ MODES = [replace(trained(n, 9.0, power_limit=limit), platform={"power mode": str
 SHARED = {"gpu_shared": "process 7 (python) also computes on gpu0: 3.0 GiB"}
 
 
-def test_chosen_excluded_disturbed_and_different_runs_are_noted():
+EPOCHS = [{"epoch/e2e_s": 9.0, **({"epoch/energy_j": 5.0} if number in (1, 3) else {})} for number in range(4)]
+
+
+def test_chosen_excluded_disturbed_partly_metered_and_different_runs_are_noted():
     for content, options, numbers, notes in (
         (sweep(*(trained(n, 100.0, batch=8 + n) for n in range(4))), {"where": {"batch": [8, 10]}}, [0, 2],
          ["Chosen: 2 of 4 runs: batch 8 or 10."]),
         (sweep(*(replace(trained(n, 9.0, batch=8 + n), platform=own) for n, own in enumerate(PLATFORMS))), {}, [0, 1],
          ["The runs differ in CPU, power mode, which may explain differences between them: see the columns `host.` in "
           "report.csv."]),
+        (sweep(*(trained(n, 9.0, steady={"energy_j": joules}, batch=8 + n, epochs=EPOCHS[: 4 - 2 * n])
+                 for n, joules in enumerate((5.0, 5.0, None)))), {}, [0, 1, 2],
+         ["Mean energies of fewer epochs than mean times, as not all epochs have an energy: run 0 (2 of 3)."]),
         (sweep(*MODES), {}, [0, 1], []),  # the runs set the power modes
         (sweep(unreadable={"0": "half of it"}), {}, [],
          ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]),

@@ -12,6 +12,7 @@ from golden import assert_text, json_line
 from epochmeter.results.summary import (
     ENERGIES,
     collect_flags,
+    mean_energy_note,
     missed_target_note,
     no_total_note,
     reaches_target,
@@ -97,8 +98,10 @@ CASES = {
     "one steady epoch": {"windows": TIMES[:2]},
     "percentiles of steady epochs": {"windows": STEPPED, "steps": steps(50.0, 60.0, 1.0, 1.0, 8.0, 8.0, 8.0)},
     "no meter": {"windows": [*(epoch(n, samples=10) for n in range(3)), val(2)]},
-    "an epoch without energy": {"windows": [epoch(0, energy_j=5.0), epoch(1, energy_j=5.0, samples=1),
-                                            epoch(2, samples=1)]},
+    # Energy, 5 J per sample and 1 W are of the first steady epoch, as is what the second lacks with its energy.
+    "an epoch without energy": {"windows": [epoch(0, energy_j=9.0), epoch(1, energy_j=10.0, samples=2, gap=1.0, x=1.0),
+                                            epoch(2, e2e_s=20.0, samples=6, x=3.0)]},
+    "energy in few epochs": {"windows": [epoch(0), epoch(1, energy_j=5.0), epoch(2), epoch(3)]},
     "a warm-up without energy": {"windows": [epoch(0), epoch(1, energy_j=5.0)]},
     "an evaluation without energy": {"windows": [epoch(0, energy_j=20.0), val(0)]},
     # 920 J in 3 x 1.53 s. Uncertainties: 3 x max(20 J, mean power x 0.1 s), and 3 x mean power x 0.1 s.
@@ -119,8 +122,10 @@ def test_summaries_have_the_metrics_and_the_note_on_energy_of_the_golden_file():
     lines = []
     for name, case in CASES.items():
         changed = {key: value for key, value in case.items() if key not in ("windows", "steps")}
-        metrics = summarize(case["windows"], case.get("steps", NO_STEPS), replace(JOB, **changed))
-        lines += [name, f"    {json_line(metrics)}", *(f"    {note}" for note in no_total_note(case["windows"]))]
+        job = replace(JOB, **changed)
+        metrics = summarize(case["windows"], case.get("steps", NO_STEPS), job)
+        notes = [*mean_energy_note(case["windows"], job.warmup_epochs), *no_total_note(case["windows"])]
+        lines += [name, f"    {json_line(metrics)}", *(f"    {note}" for note in notes)]
     assert_text(Path(__file__).parent / "golden" / "summaries.txt", "\n".join([*lines, ""]))
 
 

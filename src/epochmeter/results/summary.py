@@ -25,6 +25,8 @@ RATIOS = {
 }
 MAX_VARIATION, MIN_VARIATION_S = 0.1, 0.05
 """Tolerated standard deviation of epoch times, relative to the mean and in seconds."""
+MIN_METERED = 0.5
+"""Fraction of the steady epochs that must have an energy for a mean energy."""
 
 
 def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, float]:
@@ -50,10 +52,25 @@ def is_averaged(epoch: Window, warmup_epochs: int) -> bool:
 
 
 def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
-    """Return `steady/` and `std/` over epochs; metrics that an epoch lacks are absent."""
-    if not epochs:
-        return {}
+    """Return `steady/` and `std/` over epochs; metrics that an epoch lacks are absent.
+
+    If some epochs have no energy, but at least half have one, metrics that only the latter have are their means.
+    """
+    metered = metered_epochs(epochs)
+    of_metered = _means(metered) if MIN_METERED * len(epochs) <= len(metered) < len(epochs) else {}
+    return of_metered | _means(epochs) | {f"steady/{name}": value for name, value in step_percentiles(steps).items()}
+
+
+def metered_epochs(epochs: Sequence[Window]) -> list[Window]:
+    """Return the epochs with an energy, measured or estimated."""
+    return [epoch for epoch in epochs if {"epoch/energy_j", "epoch/estimated_energy_j"} & epoch["metrics"].keys()]
+
+
+def _means(epochs: Sequence[Window]) -> dict[str, float]:
+    """Return `steady/` and `std/` of the metrics that all epochs have."""
     metrics: dict[str, float] = {}
+    if not epochs:
+        return metrics
     for name in epochs[0]["metrics"]:
         section, _, short = name.partition("/")
         if section != "epoch" or any(name not in epoch["metrics"] for epoch in epochs):
@@ -72,7 +89,7 @@ def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
         metrics["steady/read_iops"] = math.fsum(operations) / math.fsum(e["metrics"]["epoch/e2e_s"] for e in epochs)
     if (energy_j := _sum(epochs, "energy_j")) is not None:
         metrics["steady/power_mean_w"] = energy_j / _energy_window_s(epochs)
-    return metrics | {f"steady/{name}": value for name, value in step_percentiles(steps).items()}
+    return metrics
 
 
 def training_windows(windows: Sequence[Window]) -> list[Window]:
@@ -153,6 +170,14 @@ def no_total_note(windows: Sequence[Window]) -> list[str]:
         more = f" and {len(without_energy) - 1} more windows" if len(without_energy) > 1 else ""
         reason = f"it was not measured in epoch {without_energy[0]}{more}"
     return [f"no total energy: {reason}"] if reason else []
+
+
+def mean_energy_note(windows: Sequence[Window], warmup_epochs: int) -> list[str]:
+    """Return a note on the number of epochs behind a run's mean energy, if some steady epochs have no energy."""
+    steady = [window for window in windows if window["window"] == "epoch" and is_averaged(window, warmup_epochs)]
+    metered, count = len(metered_epochs(steady)), len(steady)
+    kind = "mean" if metered >= MIN_METERED * count else "no mean"
+    return [f"{kind} energy: {metered} of {count} steady epochs have an energy"] if 0 < metered < count else []
 
 
 def variance_warning(metrics: Mapping[str, float]) -> list[str]:

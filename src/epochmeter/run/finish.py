@@ -23,6 +23,7 @@ from epochmeter.results.run_status import FAILED, KILLED, recorded_status, statu
 from epochmeter.results.summary import (
     Window,
     group_notes,
+    mean_energy_note,
     missed_target_note,
     no_total_note,
     summarize,
@@ -135,7 +136,8 @@ def _evaluate_windows(
     result.no_energy = no_energy_reason(run)
     if is_measured(run) and (reason := run["energy"]["reason"]):
         result.notes.append(f"energy: {reason}")
-    result.notes += [*no_total_note(training_windows(windows)), *variance_warning(metrics)]
+    result.notes += [*mean_energy_note(windows, job.warmup_epochs), *no_total_note(training_windows(windows))]
+    result.notes += variance_warning(metrics)
     carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
     metrics |= carbon_and_cost
     metrics |= roofline_metrics(metrics, run, convention, job.precision)

@@ -49,6 +49,12 @@ class Selection:
         return [f"run {run.number}: {error}" for run in self.ended for error in run.read_errors]
 
     @property
+    def partly_metered(self) -> list[str]:
+        """The runs whose mean energy is of some of their epochs, with the numbers of these and of all steady epochs."""
+        counts = {run.number: run.metered_epochs for run in self.ended if "steady/energy_j" in run.metrics}
+        return [f"run {number} ({some} of {every})" for number, (some, every) in counts.items() if 0 < some < every]
+
+    @property
     def exclusions(self) -> Counter[tuple[str, str]]:
         """Number of excluded runs by kind and reason; failures are counted by state."""
         reasons = [(run, *next(iter(reasons_of(run).items()))) for run in self.excluded]
