@@ -57,7 +57,7 @@ def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(term
         "3 12.346 3.211 0.500 8.000 0.635 0.0 0.5123 91.2 -",
         "mean 2-3 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2 75.0",
         "% of time 100 26 4.1 65 5.1",
-        "Bottleneck: compute-bound, 65 % of epoch time. Data stalls: 26 %.",
+        "Bottleneck: compute-bound. Epoch time: compute 65 %, data stalls 26 %.",
         "Evaluation: mean of 2: 0.250 s.",
     ]
 

@@ -43,12 +43,15 @@ def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():
     """1.69 s per epoch with 0.01 s of fetch and 0.06 s of prep stall is compute."""
     metrics = steady(e2e_s=1.69, compute_s=1.61, copy_s=0.0, overhead_s=0.01, data_stall_s=0.07,
                      loader_read_s=0.1, loader_preprocess_s=0.6, loader_decode_s=0.5)  # fmt: skip
-    line = "Bottleneck: compute-bound, 95 % of epoch time. Data stalls: 4.1 %"
+    line = "Bottleneck: compute-bound. Epoch time: compute 95 %, data stalls 4.1 %"
     assert tables.bottleneck_line(metrics, in_memory=False) == f"{line} (prep stall 3.6 %, fetch stall 0.6 %)."
     assert tables.bottleneck_line(metrics, in_memory=True) == f"{line}."
     equal = steady(e2e_s=1.0, compute_s=0.5, data_stall_s=0.49, copy_s=0.0, overhead_s=0.01)
-    line = "Bottleneck: compute-bound or prep-bound (about equal), 50 % and 49 % of epoch time."
-    assert tables.bottleneck_line(equal, in_memory=True).startswith(line)
+    line = "Bottleneck: compute-bound or prep-bound (about equal). Epoch time: compute 50 %, data stalls 49 %."
+    assert tables.bottleneck_line(equal, in_memory=True) == line
+    halves = {**metrics, "steady/compute_s": 0.81, "steady/data_stall_s": 0.87}
+    line = "Bottleneck: prep-bound. Epoch time: data stalls 51 % (prep stall 44 %, fetch stall 7.4 %)."
+    assert tables.bottleneck_line(halves, in_memory=False) == line
 
 
 def test_mean_row_has_the_range_of_its_epochs_or_their_number_and_flagged_epochs_their_flag():

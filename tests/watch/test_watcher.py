@@ -64,7 +64,7 @@ def test_numbers_so_far_are_those_of_the_summary(tmp_path):
     totals = summary.total_metrics(summary.training_windows(lines))
     steady = summary.steady_metrics([lines[2], lines[4]], array("f"))
     assert view.metrics == steady | {f"total/{name}": value for name, value in totals.items()}
-    assert view.verdict.startswith("Bottleneck: compute-bound, 74 % of epoch time.")
+    assert view.verdict.startswith("Bottleneck: compute-bound. Epoch time: compute 74 %,")
     assert view.bottleneck == {"compute": pytest.approx(5.9 / 8)}
     assert {kind: split.title for kind, split in view.splits.items()} == {"last": "3", "mean": "mean 2-3"}
     assert [view.splits[kind].metrics["data_stall_s"] for kind in ("last", "mean")] == [2.0, 2.0]
@@ -100,7 +100,7 @@ def test_the_first_epoch_has_progress_a_forecast_and_a_bottleneck_from_its_steps
     view = look(folder).active[0]
     assert view.progress.fraction == pytest.approx(0.5 / 6)
     assert view.progress.remaining_s == pytest.approx(5.5 * 4.0)
-    assert view.verdict.startswith("Epoch 1 so far. Bottleneck: compute-bound,")
+    assert view.verdict.startswith("Epoch 1 so far. Bottleneck: compute-bound. ")
     assert view.bottleneck == {"compute": 0.5}
 
 

@@ -1,7 +1,8 @@
-"""The bottleneck of an epoch: its largest part. One rule for runs, reports and `experiment=stalls`.
+"""The bottleneck of an epoch: the largest of compute, data stalls, copy and overhead. One rule for all outputs.
 
 Prep stall (waiting for preprocessing) and fetch stall (waiting for storage) are the data stalls of J. Mohan et al.,
-Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. If they cannot be separated, there is one.
+Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. They compete with the other parts together; if
+they are the largest, the larger one of them is named. If they cannot be separated, there is one.
 """
 
 import math
@@ -22,7 +23,8 @@ class Bottleneck:
     """The largest part of an epoch, and the smaller data stalls.
 
     Attributes:
-        parts: The largest part; several if they do not differ significantly, the largest first; empty if undecided.
+        parts: The largest part, of the data stalls the larger one; several if they do not differ significantly, the
+            largest first; empty if undecided.
         fractions: Part -> its fraction of the epoch's time, 0 to 1; parts that were not measured are absent.
         stalls: Data stalls that are significant but not in `parts`, the largest first.
         equal: Whether several `parts` differ by less than `MIN_FRACTION`; else their difference is not significant.
@@ -45,21 +47,34 @@ class Bottleneck:
 def find_bottleneck(
     seconds: Mapping[str, float], e2e_s: float, significant: Callable[[str, str | None], bool] = lambda *_: True
 ) -> Bottleneck | None:
-    """Return the largest part of an epoch; None if a part that was not measured (absent) could be the largest.
+    """Return the bottleneck of an epoch; None if a part that was not measured (absent) could be the largest.
 
     A part counts as larger than another (or than zero, for None) if the difference is significant and at least
-    `MIN_FRACTION` of the epoch; negative times count as zero.
+    `MIN_FRACTION` of the epoch; negative times count as zero. The larger data stall represents all data stalls when it
+    is compared with another part.
     """
     fractions = {part: max(0.0, seconds[part]) / e2e_s for part in PARTS if part in seconds}
-    ordered = sorted(fractions, key=lambda part: -fractions[part])
-    if not ordered or fractions[ordered[0]] < 1 - math.fsum(fractions.values()):
+    stalls = {part: fraction for part, fraction in fractions.items() if part in STALLS}
+    kinds, are_kinds_equal = _largest(stalls, significant)
+    sizes = {part: fraction for part, fraction in fractions.items() if part not in STALLS}
+    sizes |= dict.fromkeys(kinds[:1], math.fsum(stalls.values()))
+    parts, are_equal = _largest(sizes, significant)
+    if not parts or sizes[parts[0]] < 1 - math.fsum(sizes.values()):
         return None
-    largest, *smaller = ordered
-    close = [part for part in smaller if fractions[largest] - fractions[part] < MIN_FRACTION]
-    visible = [part for part in smaller if fractions[part] >= MIN_FRACTION]
-    tied = [part for part in visible if part in close or not significant(largest, part)]
-    stalls = [part for part in visible if part in STALLS and part not in tied and significant(part, None)]
-    return Bottleneck((largest, *tied), fractions, tuple(stalls), equal={*tied} <= {*close})
+    if is_by_data := not {*kinds}.isdisjoint(parts):
+        parts = [kind for part in parts for kind in (kinds if part in STALLS else [part])]
+    visible = [stall for stall in sorted(stalls, key=lambda stall: -stalls[stall]) if stalls[stall] >= MIN_FRACTION]
+    others = [stall for stall in visible if stall not in parts and significant(stall, None)]
+    return Bottleneck(tuple(parts), fractions, tuple(others), are_equal and (are_kinds_equal or not is_by_data))
+
+
+def _largest(sizes: Mapping[str, float], significant: Callable[[str, str], bool]) -> tuple[list[str], bool]:
+    """Return the largest part with those that are not significantly smaller, and whether all are about equal."""
+    ordered = sorted(sizes, key=lambda part: -sizes[part])
+    close = {part for part in ordered if sizes[ordered[0]] - sizes[part] < MIN_FRACTION}
+    visible = [part for part in ordered[1:] if sizes[part] >= MIN_FRACTION]
+    tied = [part for part in visible if part in close or not significant(ordered[0], part)]
+    return [*ordered[:1], *tied], close.issuperset(tied)
 
 
 def run_bottleneck(metrics: Mapping[str, float], in_memory: bool) -> Bottleneck | None:

@@ -23,7 +23,7 @@ FAMILIES = {
     "epoch_joules": ("gauge", "Measured energy of the mean steady epoch."),
     "epoch_part_seconds": ("gauge", "Time of the mean steady epoch by cause."),
     "epoch_part_ratio": ("gauge", "Fraction of the mean steady epoch by cause."),
-    "bottleneck_ratio": ("gauge", "Fraction of the epoch in its largest part, or in parts that are about equal."),
+    "bottleneck_ratio": ("gauge", "Fraction of the epoch in the part that is its bottleneck, or in about equal parts."),
     "current_epoch_steps": ("gauge", "Finished steps of the current epoch."),
     "current_epoch_part_seconds": ("gauge", "Time of the current epoch's steps by cause."),
     "power_watts": ("gauge", "Sampled power by source."),

@@ -9,7 +9,7 @@ from epochmeter.config.schema import SCRIPT
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME, positive_values
 from epochmeter.report.statistics import Rounds, Samples, contrast, deviation, repeats_to_decide, student
-from epochmeter.results.bottleneck import PARTS, Bottleneck, find_bottleneck, part_seconds
+from epochmeter.results.bottleneck import PARTS, STALLS, Bottleneck, find_bottleneck, part_seconds
 
 Part = Samples
 """A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
@@ -32,14 +32,16 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
     """Decide the bottleneck with the intervals that repeats allow; the difference of two parts is taken run by run."""
 
     def significant(part: str, other: str | None) -> bool:
-        difference = _difference(parts[part], parts[other] if other else {})
+        difference = _difference(parts, part, other)
         return contrast(dict.fromkeys(difference, 1.0), difference, rounds).is_positive
 
     means = {part: math.fsum(map(statistics.fmean, runs.values())) for part, runs in parts.items()}
     bottleneck = find_bottleneck(means, e2e_s, significant)
     if bottleneck is None or len(bottleneck.parts) == 1 or bottleneck.equal:
         return bottleneck
-    return replace(bottleneck, repeats=repeats_needed(_difference(*(parts[part] for part in bottleneck.parts[:2]))))
+    largest, *tied = bottleneck.parts
+    rival = next((part for part in tied if not {largest, part} <= {*STALLS}), tied[0])
+    return replace(bottleneck, repeats=repeats_needed(_difference(parts, largest, rival)))
 
 
 def repeats_needed(part: Part) -> int | None:
@@ -54,8 +56,13 @@ def repeats_needed(part: Part) -> int | None:
     return repeats and max(repeats, count + 1)
 
 
-def _difference(part: Part, other: Part) -> Part:
-    result = {name: list(values) for name, values in part.items()}
-    for name, values in other.items():
-        result[name] = [a - b for a, b in zip(result.get(name, [0.0] * len(values)), values, strict=True)]
+def _difference(parts: Mapping[str, Part], one: str, other: str | None) -> Part:
+    """Return the difference of two parts; a data stall that differs from another part stands for all data stalls."""
+    is_single = other is None or {one, other} <= {*STALLS}
+    result: dict[str, list[float]] = {}
+    for sign, part in ((1.0, one), (-1.0, other)):
+        for name in STALLS if part in STALLS and not is_single else (part,):
+            for condition, seconds in parts.get(name or "", {}).items():
+                sums = result.get(condition, [0.0] * len(seconds))
+                result[condition] = [a + sign * b for a, b in zip(sums, seconds, strict=True)]
     return result

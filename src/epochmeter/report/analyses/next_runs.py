@@ -78,9 +78,9 @@ def _faster(
 ) -> Iterator[tuple[str, str]]:
     """Yield a key and its new value, the most promising first."""
     job, ran_on, largest = configuration.job, configuration.runs[0].platform, bottleneck.parts[0]
-    if bottleneck.data_stall >= bottleneck.fractions[largest]:  # one stall, or prep and fetch stall together
+    if largest in STALLS:
         if not _has_stall_analysis(configuration, tried):  # which predicts the effect of such changes
-            yield from _faster_data(configuration, bottleneck)
+            yield from _faster_data(configuration, largest)
         return
     accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
     if (
@@ -102,9 +102,9 @@ def _has_stall_analysis(configuration: Configuration, tried: Sequence[Configurat
     return any(run in configuration.runs for sources in analyses for run in sources[FROM_STORAGE])
 
 
-def _faster_data(configuration: Configuration, bottleneck: Bottleneck) -> Iterator[tuple[str, str]]:
-    """Yield changes that shorten the data stalls, by the larger one of them."""
-    job, stall = configuration.job, max(STALLS, key=lambda part: bottleneck.fractions.get(part, 0.0))
+def _faster_data(configuration: Configuration, stall: str) -> Iterator[tuple[str, str]]:
+    """Yield changes that shorten the data stalls, of which `stall` is the larger one."""
+    job = configuration.job
     stall_s, start_s = (configuration.mean(f"steady/{name}_s") or 0.0 for name in ("data_stall", "loader_start"))
     if not job.get("persistent_workers", True) and start_s > stall_s / 2:
         yield "persistent_workers", "true"
