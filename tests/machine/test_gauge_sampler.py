@@ -186,9 +186,12 @@ def test_unavailable_quantity_has_a_reason(tree, degrees):
         "gpu_clock_mean_hz", "gpu_utilization", "network_bytes", "ram_peak_bytes", "temperature_max_c", "throttling",
     ]  # fmt: skip
     assert missing["gpu_utilization"] == ("no GPU in use reports its utilization", "")
-    assert "meminfo" in missing["ram_peak_bytes"][0]
+    why, remedy = missing["ram_peak_bytes"]
+    assert ("meminfo" in why, remedy) == (True, "mount /proc")
     why, remedy = missing["temperature_max_c"]
-    assert (f"value of {degrees}" in why, "physical machine" in remedy) == (True, True)
+    assert (f"value of {degrees}" in why, remedy) == (True, ""), "a driver is loaded"
+    with gauges(tree() / "empty") as opened:
+        assert "modprobe coretemp" in opened.unavailable()["temperature_max_c"][1]
 
 
 def test_peaks_include_the_borders_and_old_samples_are_discarded_except_the_last(tree):

@@ -60,7 +60,7 @@ class Gauges:
 
     def __init__(self, *, gpus: Sequence[str], root: str | Path = "/", series: GaugeSeries | None = None) -> None:
         self.series = series
-        self._reasons: dict[str, str] = {}
+        self._errors: dict[str, Exception] = {}  # the last error of each quantity
         self._samples: list[Sample] = []
         self._sources: list[tuple[str, str]] = []
         self._opened = ExitStack()
@@ -71,7 +71,7 @@ class Gauges:
                 gauges += [gauge for uuid in nvidia for gauge in nvml_gauges(nvml.open_gpu(uuid))]
             except OSError as error:
                 self._opened.close()
-                self._reasons = dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error))
+                self._errors = dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), error)
         self._gauges = list(zip(gauges, level_columns(gauges), strict=True))
         period_s = min(PERIOD_S, series.period_s) if series else PERIOD_S
         self._thread = PeriodicThread(self._take_sample, period_s=period_s, patience_s=READ_LIMIT_S, name="gauges")
@@ -128,12 +128,13 @@ class Gauges:
 
     def unavailable(self) -> dict[str, tuple[str, str]]:
         """Return the reason and a remedy (empty if there is none) of each quantity that is not available."""
-        available = dict(self.sources())
-        return {
-            quantity: (self._reasons.get(quantity, why), remedy)
-            for quantity, (why, remedy) in UNAVAILABLE_REASONS.items()
-            if quantity not in available
-        }
+        available, unavailable = dict(self.sources()), {}
+        for quantity, (why, remedy) in UNAVAILABLE_REASONS.items():
+            if quantity not in available:
+                error = self._errors.get(quantity, FileNotFoundError(why))
+                # Remedies are for what is missing; they do not help if it is there and cannot be read.
+                unavailable[quantity] = str(error), remedy if isinstance(error, FileNotFoundError) else ""
+        return unavailable
 
     def close(self) -> None:
         if self._thread.close():
@@ -147,7 +148,7 @@ class Gauges:
             try:
                 value = gauge.read()
             except (OSError, ValueError) as error:
-                self._reasons[gauge.quantity] = str(error)
+                self._errors[gauge.quantity] = error
                 continue
             readings[gauge.quantity].append(value)
             sources.append((gauge.quantity, gauge.source))
