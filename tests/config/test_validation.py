@@ -35,7 +35,6 @@ REFUSED = {
     "device.sensors.ina3221.averaging_s meter.sensors.ina3221.renewal_s": ["-1", "'0.1'", ".inf", "true"],
     "device.sensors.ina3221.lag_s": ["null"],
     "device.slurm.python": ["[python3]"],
-    "meter.rails.shunt_ohm": [".inf", "low"],
     "meter.rails.total": ["VDD_IN", "[1]", "null"],
     "meter.parts": ["null", "[5]", "[{tdp_w: 65}]"],
     "optimizer.lr": [".inf", "true", "-0.1", "high", f"1{400 * '0'}"],

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from epochmeter.machine.periodic_thread import jittered_s
 from epochmeter.power.meter import Domain, Instrument, Meter
+from epochmeter.power.meters.rails import filter_response
 from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.power.sampler import MAX_SILENCE_S
 from epochmeter.power.uncertainty import UNKNOWN, Response
@@ -118,17 +119,20 @@ class Case(NamedTuple):
     counter: bool = False
     """Whether a counter adds up the sensor's readings; then the power is sampled as a cross-check only."""
     cross_check: Response | None = None  # the response of the sampled power if it differs from the counter's sensor
+    is_filter: bool = False  # whether the sensor is a low-pass filter, for which a moving mean is stated
 
 
 SLOW_READ_S = 0.02
-JETPACK4, THOR = Response(0.4224, 0.0, 0.4224), Response(0.0505, 0.0, 0.0505)
+ROUND_S, SAMPLES = 0.0066, 64  # an INA3221's time to convert all channels, and the number of averaged samples
+FILTER, THOR = {"response": filter_response(ROUND_S, SAMPLES), "is_filter": True}, Response(0.0505, 0.0, 0.0505)
 MEAN54, LATE50 = Response(0.054), Response(0.05, 0.02)
 A100, MEAN_1S = Response(0.025, 0.0, 0.1), Response(1.0, 0.0, 0.1)
 H100: dict[str, Any] = {"response": Response(0.1, 0.02, 0.1), "counter": True, "cross_check": A100}
 GPU = {"period_s": GPU_PERIOD_S}
 CASES = {
-    "INA3221, JetPack 4 (422 ms): step near a border": Case(step_near_a_border, JETPACK4),
-    "INA3221, JetPack 4 (422 ms): stall and compute": Case(stall_and_compute, JETPACK4),
+    "INA3221, 64 samples (422 ms): step near a border": Case(step_near_a_border, **FILTER),
+    "INA3221, 64 samples (422 ms): stall and compute": Case(stall_and_compute, **FILTER),
+    "INA3221, 64 samples (422 ms): any square wave": Case(any_square, **FILTER),
     "54 ms mean: step near a border": Case(step_near_a_border, MEAN54),
     "INA238, Thor (50 ms): step near a border": Case(step_near_a_border, THOR),
     "INA238, Thor (50 ms): any square wave": Case(any_square, THOR),
@@ -190,6 +194,19 @@ class Reader:
         return math.fsum(self.watts(at_s) * self._renewal_s for at_s in appeared_s)
 
 
+class Filter:
+    """An INA3221: after each round, its reading has moved by 1 / `SAMPLES` towards the power."""
+
+    def __init__(self, load: Load, chance: Random) -> None:
+        self._load, self._next_s, self._reading_w = load, BEGIN_S + chance.uniform(0, ROUND_S), load.watts(BEGIN_S)
+
+    def watts(self, at_s: float) -> float:
+        while self._next_s <= at_s:
+            self._reading_w += (self._load.watts(self._next_s) - self._reading_w) / SAMPLES
+            self._next_s += ROUND_S
+        return self._reading_w
+
+
 def sample_times(case: Case, borders_s: Sequence[float], until_s: float, chance: Random) -> Iterator[float]:
     """Times of the samples: with jitter, and at the borders of windows."""
     pace_s = max(case.period_s, 1.5 * case.read_s)
@@ -211,13 +228,14 @@ def measure(case: Case, load: Load, windows_s: Sequence[tuple[float, float]], ch
     stated = case.stated or case.cross_check or case.response
     rail = Domain("sampled", case.period_s, "rail", STEP_W, stated)
     power = PowerSeries({"rail": rail}, total=["rail"], bridge_s=MAX_SILENCE_S)
-    reader, read_j = Reader(load, case.cross_check or case.response, chance), {}
+    averaging = Reader(load, case.cross_check or case.response, chance)
+    reader, read_j = Filter(load, chance) if case.is_filter else averaging, {}
     borders_s = [at_s for window in windows_s for at_s in window]
     for at_s in sample_times(case, borders_s, borders_s[-1] + power.settled_s + 1.5 * case.period_s, chance):
         power.add(round(at_s / NANOSECOND), {"rail": round(reader.watts(at_s) / STEP_W) * STEP_W})
         if at_s in borders_s:
             read_j[at_s] = power.joules(round(at_s / NANOSECOND))["rail"]
-    counted = Reader(load, case.response, chance) if case.cross_check else reader
+    counted = Reader(load, case.response, chance) if case.cross_check else averaging
     terms = []
     for opened_s, closed_s in windows_s:
         sampling = power.sampling(round(opened_s / NANOSECOND), round(closed_s / NANOSECOND))

@@ -7,8 +7,9 @@ import yaml
 from power.conftest import ScriptedPowers
 
 from epochmeter.power.meter import Domain, Instrument, Meter, open_meter, shortest_s
+from epochmeter.power.meters.rails import filter_response
 from epochmeter.power.power_series import PowerSeries
-from epochmeter.power.uncertainty import UNKNOWN, Response
+from epochmeter.power.uncertainty import UNKNOWN
 
 CONF = Path(__file__).parents[2] / "conf/meter"
 
@@ -43,7 +44,7 @@ def test_samples_of_a_part_are_not_the_power_of_the_total():
 
 def test_shortest_window_is_that_of_the_documentation():
     for source, response, least_s in (
-        ("sampled", Response(0.4224, 0.0, 0.4224), 1.7),  # JetPack 4
+        ("sampled", filter_response(0.0066, 64), 2.1),  # an INA3221 that averages 64 samples
         ("sampled", UNKNOWN, 0.4),  # an NVIDIA GPU without a counter
         ("counter", UNKNOWN, 1.0),
     ):

@@ -174,7 +174,6 @@ RULE_TABLE = (
     ("meter.sensors device.sensors", or_null(SENSORS)),
     ("device.match", or_null(PATTERNS)),
     ("meter.rails.total device.rails.total", NAMES),
-    ("meter.rails.shunt_ohm device.rails.shunt_ohm", positive("ohms")),
     ("meter.parts", METERS),
     ("sweep.cool_wait_s meter.idle_s", SECONDS),
     ("strategy.timeout_s profiler.timeout_s meter.period_s", positive("seconds")),

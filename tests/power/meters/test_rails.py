@@ -7,19 +7,19 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
-from boards import LAYOUTS, write
+from boards import LAYOUTS, set_cell, write
 
 from epochmeter.machine import jetson
 from epochmeter.power.meters import rails
-from epochmeter.power.meters.rails import find_rails, open_rails, total_of
+from epochmeter.power.meters.rails import filter_response, find_rails, open_rails, total_of
 from epochmeter.power.uncertainty import Response
 
 CONF = Path(__file__).parents[3] / "conf/device"
 
 
-JETPACK4, SINGLE, THOR = Response(0.4224, 0.0, 0.4224), Response(0, 0.0, 0.0066), Response(0.0505, 0.0, 0.0505)
-RESPONSES = {"iio": {JETPACK4}, "hwmon": {SINGLE}, "thor": {SINGLE, THOR}, "tx2": {Response()}}
-"""Responses that device files state, as drivers do not report them; tx2 has no file."""
+JETPACK4, SINGLE, THOR = filter_response(0.00084, 64), Response(0, 0.0, 0.0066), Response(0.0505, 0.0, 0.0505)
+RESPONSES = {"iio": {JETPACK4}, "hwmon": {SINGLE}, "thor": {SINGLE, THOR}}
+"""Responses in the device tree (iio), and those of device files, as drivers do not report them."""
 
 
 def opened(root: Path, board: str):
@@ -51,20 +51,44 @@ def test_every_rail_is_a_domain_with_its_power_and_the_total_is_the_module(tmp_p
 def test_resolution_of_a_rail_is_one_current_step_at_its_voltage(tmp_path, board, layout, step_w):
     """40 uV over 5 mOhm at 5 V, and over 2 mOhm at 20 V."""
     write(tmp_path, board, layout)
-    assert next(find_rails(tmp_path, shunt_ohm=0.005))[1].domain.step == pytest.approx(step_w)
+    assert next(find_rails(tmp_path))[1].domain.step == pytest.approx(step_w)
+
+
+@pytest.mark.parametrize(
+    ("config", "mode", "response"),
+    [
+        (0x7C07, 1, filter_response(0.00084, 512)),
+        (0x7127, 1, SINGLE),
+        (0x3727, 1, filter_response(0.0044, 64)),  # two channels
+        (None, 1, filter_response(0.0066, 64)),
+        (0x7C07, 0, Response()),  # a read triggers a conversion
+    ],
+)
+def test_averaging_time_with_jetpack_4_is_read_from_the_device_tree(tmp_path, config, mode, response):
+    folder = write(tmp_path, "nano").folder(0)
+    (folder / "running_mode").write_text(f"{mode}\n")
+    file = folder.parent / "of_node/ti,continuous-config"
+    file.unlink() if config is None else set_cell(file, config)
+    assert [rail.domain.response for _, rail in find_rails(tmp_path)] == [pytest.approx(response)] * 3
+
+
+def test_a_low_pass_filter_has_the_mean_age_of_its_time_constant():
+    response = filter_response(0.0066, 64)
+    assert (response.delay_s, response.renewal_s) == pytest.approx((0.4224, 0.0066))
+    assert filter_response(0.0066, 1) == SINGLE
 
 
 TABLE = {"ina3221": {"averaging_s": 0.2, "renewal_s": 0.3, "lag_s": 0.01}}
-MEAN16 = Response(0.1056, 0.0, 0.1056)
+MEAN16 = filter_response(0.0066, 16)
 
 
 @pytest.mark.parametrize(
     ("samples", "update_interval", "response"),
     [
-        pytest.param(16, 106, MEAN16, id="Linux before 6.7: the time of all conversions"),
-        pytest.param(16, 7, MEAN16, id="Linux from 6.7 on: the time of one round"),
+        pytest.param(16, 106, MEAN16, id="Linux before 5.14: the time of all samples"),
+        pytest.param(16, 7, MEAN16, id="Linux from 5.14 on: the time of one round"),
         pytest.param(1, 7, Response(0.0, 0.0, 0.0066), id="no averaging"),
-        pytest.param(4, 3, Response(0.01104, 0.0, 0.01104), id="both fit: the longer one"),
+        pytest.param(4, 3, filter_response(0.002784, 4), id="both fit: the longer one"),
         pytest.param(None, 7, Response(0.2, 0.01, 0.3), id="no samples file: the device's table"),
         pytest.param(16, None, Response(0.2, 0.01, 0.3), id="no interval file: the device's table"),
         pytest.param(1, 0, Response(0.2, 0.01, 0.3), id="a time that the chip cannot have"),
@@ -76,7 +100,7 @@ def test_averaging_time_of_a_chip_is_read_from_driver_files(tmp_path, samples, u
         (folder / name).unlink()
         if value is not None:
             (folder / name).write_text(f"{value}\n")
-    responses = [rail.domain.response for _, rail in find_rails(tmp_path, None, TABLE)]
+    responses = [rail.domain.response for _, rail in find_rails(tmp_path, TABLE)]
     assert responses == [pytest.approx(response, rel=0.12)] * 3
 
 
