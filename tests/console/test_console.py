@@ -1,6 +1,7 @@
 """Output at the end of a run and of a sweep, in a terminal of 80 columns."""
 
 import io
+import re
 import signal
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -146,6 +147,22 @@ def test_runs_of_a_sweep_announce_missing_energy_once(capsys, monkeypatch):
     for terminal in (Terminal(), Terminal()):
         terminal.no_energy("No sensor. Buy one.")
     assert capsys.readouterr().out == "Energy will not be measured: No sensor.\n"
+
+
+def test_wrapped_lines_keep_numbers_with_their_units(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "24")
+    Terminal().info("Data stalls: prep stall 26 % (fetch stall 3 %), as 12 batches show.")
+    printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert printed.splitlines() == ["Data stalls: prep stall", "26 % (fetch stall 3 %),", "as 12 batches show."]
+
+
+def test_stopped_run_of_a_sweep_is_named_at_its_end_only(terminal, lines):
+    stopped = RunResult(0, ["batch=8"], of_sweep=True, state="killed", failure="stopped by Ctrl-C")
+    finish(terminal, [], stopped)
+    assert lines() == []
+    terminal.sweep([stopped])
+    assert "\n".join(lines()).count("Ctrl-C") == 1
 
 
 def test_emoji_codes_and_markup_in_a_text_are_printed_unchanged(capsys):

@@ -93,8 +93,9 @@ class Terminal(logging.Handler):
     def info(self, text: str, style: str = "") -> None:
         """Print a text. A terminal wraps it at words, except lines with a link or a hint, which are copied."""
         for line in errors.indent_hints(redact(text)).splitlines():
-            is_copied = "://" in line or "hint: " in line
-            self.console.print(escape(line), style=style, soft_wrap=is_copied or not self.console.is_terminal)
+            is_wrapped = self.console.is_terminal and "://" not in line and "hint: " not in line
+            for part in tables.wrap(line, self.console.width) if is_wrapped else [line]:
+                self.console.print(escape(part), style=style, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         self.info(text, style="yellow")
@@ -204,8 +205,8 @@ class Terminal(logging.Handler):
             self._print_footer([result])
 
     def failed(self, result: RunResult) -> None:
-        """Print why a run failed or was stopped, if it was."""
-        if result.failure:
+        """Print why a run failed or was stopped, if it was; a stopped sweep ends, and names its run."""
+        if result.failure and not (result.of_sweep and result.state == "killed"):
             text = errors.format_error(result.failure)
             self.info(text.replace("error: stopped", "Stopped", 1) if result.state == "killed" else text, style="red")
 

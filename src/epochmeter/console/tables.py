@@ -1,6 +1,8 @@
 """Tables and sentences at the end of a run and of a sweep, as functions of the measurements."""
 
+import re
 import statistics
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -99,6 +101,13 @@ def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
 def percent(fraction: float) -> str:
     """Return a fraction as a text: `3.6 %`, `44 %`."""
     return f"{100 * fraction:.{0 if fraction >= 0.0995 else 1}f} %"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Return the lines of a text, which break at spaces, but not between a number and its unit."""
+    joined = re.sub(r"(?<=\d) (?=\S{1,4}( |$))", "\N{NO-BREAK SPACE}", text)
+    lines = textwrap.wrap(joined, width, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def energy_line(metrics: Mapping[str, float]) -> str:

@@ -7,7 +7,6 @@ import re
 import select
 import sys
 import termios
-import textwrap
 import tty
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.style import Style
 
-from epochmeter.console.tables import percent
+from epochmeter.console.tables import percent, wrap
 from epochmeter.report.formatting import join_or_more, quantity
 from epochmeter.report.runs.load import error_text
 from epochmeter.results.reuse import READ_ERRORS
@@ -195,8 +194,7 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
     yield _bar(label, progress.fraction, remaining or f"{format_span(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
-    verdict = view.verdict.replace(" %", "\N{NO-BREAK SPACE}%")
-    yield from (((line, "bold"),) for line in textwrap.wrap(verdict, width))
+    yield from (((line, "bold"),) for line in wrap(view.verdict, width))
     yield from (_line(line.strip(), "red") for line in view.failure.splitlines()[1:])
     yield ()
     yield from _split_lines(view) if view.splits else [_line("No step is recorded yet.", "dim")]
