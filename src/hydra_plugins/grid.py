@@ -24,7 +24,7 @@ from epochmeter.config.validation import problems_of
 from epochmeter.run.nodes import device_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
-from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points, unescape_colons
+from epochmeter.sweep.grid import as_typed, check_size, draw_sample, shuffle_points
 from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
 
 
@@ -93,7 +93,7 @@ class GridSweeper(ProjectSweeper):
         points = draw_sample(grid, self.sample, self.seed)
         if self.order == "random":
             points = shuffle_points(points, self.seed)
-        points = [list(map(unescape_colons, point)) for point in points]
+        points = [list(map(as_typed, point)) for point in points]
         self.check_configurations(points)
         sweep_folder.write_points(Path(self.config.hydra.sweep.dir), points)
         return [points]

@@ -15,7 +15,7 @@ from epochmeter.config.errors import input_error
 from epochmeter.results.reuse import record_of
 from epochmeter.results.sweep_files import SEARCH_FILE
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.sweep.grid import unescape_colons
+from epochmeter.sweep.grid import as_typed
 from epochmeter.sweep.sweep_folder import is_sweep_override, key_of
 from hydra_plugins.grid import ProjectSweeper
 
@@ -48,7 +48,7 @@ class SearchSweeper(ProjectSweeper):
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(overrides)
         last = {override.get_key_element(): override for override in parsed}
         swept = [override for override in last.values() if override.is_sweep_override()]
-        fixed = [unescape_colons(f"{key}={override.get_value_element_as_str()}")
+        fixed = [as_typed(f"{key}={override.get_value_element_as_str()}")
                  for key, override in last.items() if not override.is_sweep_override()]  # fmt: skip
         spec = self.make_spec(self.config, [search_space.make_dimension(override) for override in swept])
         self.check_configurations(search_space.probe_points(spec.dimensions, fixed))

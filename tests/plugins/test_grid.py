@@ -63,8 +63,11 @@ def test_random_order_is_by_its_seed_and_has_repeats_as_blocks_with_own_permutat
 def test_points_without_a_sample_are_those_of_hydra_and_recorded_before_the_first_run(sweeper, tmp_path):
     configurations = points(sweeper(), "batch=8,16", "power_limit=range(100,251,30)", "a=1")
     assert configurations == [[f"batch={b}", f"power_limit={w}", "a=1"] for b in (8, 16) for w in range(100, 251, 30)]
-    texts = points(sweeper(), r"power_limit=id:2,a\\\:b,'c:d','e f'")
-    assert texts == [["power_limit=id:2"], [r"power_limit=a\\:b"], ["power_limit='c:d'"], ["power_limit='e f'"]]
+    for typed, values in (
+        (r"power_limit=id:2,a\\\:b,'c:d','e f',null", ["id:2", r"a\\:b", "'c:d'", "'e f'", "null"]),
+        ("power_limit=true,False,'True'", ["true", "false", "'True'"]),
+    ):
+        assert points(sweeper(), typed) == [[f"power_limit={value}"] for value in values]
     shuffled = points(sweeper(order="random", seed=5), "batch=8,16,32", "workers=0")
     varied = frozenset({"batch=8", "batch=16", "batch=32"})
     assert read_points(tmp_path / "sweep") == (shuffled, varied, frozenset())

@@ -12,6 +12,7 @@ from epochmeter.sweep.sweep_folder import REPEAT, key_of
 
 MAX_RUNS = 10_000  # maximum number of runs of a sweep: composing that many takes a quarter of an hour
 MAX_POINTS = 1_000_000  # maximum number of configurations that a sample is drawn from
+BOOLEANS = {"True": "true", "False": "false"}  # as Hydra writes swept values -> as users type them
 Point = list[str]  # the overrides of a run
 
 
@@ -48,9 +49,11 @@ def value_count(override: Override) -> float:
     return sum(1 for _ in override.sweep_string_iterator())
 
 
-def unescape_colons(override: str) -> str:
-    """Remove the backslashes that Hydra adds before the colons of a swept value, such as `power_limit=id:2`."""
-    return re.sub(r"(?<!\\)((?:\\\\)*)\\:", r"\1:", override)
+def as_typed(override: str) -> str:
+    r"""Return a swept override, or its value, as typed: Hydra writes `compile=True`, and `power_limit=id\:2`."""
+    key, equals, value = override.rpartition("=")
+    text = BOOLEANS.get(value) or re.sub(r"(?<!\\)((?:\\\\)*)\\:", r"\1:", value)
+    return f"{key}{equals}{text}"
 
 
 def draw_sample(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:

@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from epochmeter.config.errors import InputError, Problem
-from epochmeter.sweep.grid import MAX_RUNS, unescape_colons, value_count
+from epochmeter.sweep.grid import MAX_RUNS, as_typed, value_count
 
 DIGITS = 6  # significant digits of a number drawn from an interval: the rounded number is measured and recorded
 
@@ -82,7 +82,7 @@ def make_dimension(override: Override) -> SearchDimension:
                 f"`{override.input_line}` has {count:,} values",
                 f"give 1 to {MAX_RUNS:,} values, or {key}=interval(low, high)",
             )
-        return list_dimension(key, map(unescape_colons, override.sweep_string_iterator()))
+        return list_dimension(key, map(as_typed, override.sweep_string_iterator()))
     low, high, log = sweep.start, sweep.end, "log" in sweep.tags
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
