@@ -58,6 +58,14 @@ def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
     assert not (completed.folder / "attempt1").exists()
 
 
+def test_sweep_whose_first_runs_fail_with_the_same_error_is_stopped(project):
+    arguments = project.stubbed("-m", **{"device.python": stub.failing(project.root)}, repeat="0,1,2,3")
+    done = project.run("train", *arguments)
+    assert (done.returncode, table(done.stdout)) == (1, dict.fromkeys("012", "failed"))
+    assert done.stderr.startswith("error: the sweep was stopped")
+    assert len(project.records()) == 3
+
+
 def points(project):
     """Return batch size and repeat by run number."""
     return {record.run()["number"]: (record.job()["batch"], record.job()["repeat"]) for record in project.records()}

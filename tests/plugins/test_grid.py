@@ -9,8 +9,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from epochmeter.config.errors import InputError
-from epochmeter.results.sweep_files import read_points
-from epochmeter.sweep.grid import draw_sample, shuffle_points
+from epochmeter.results.run_result import RunResult
+from epochmeter.results.sweep_files import Points, read_points
+from epochmeter.sweep.grid import draw_sample, is_hopeless, shuffle_points
 from hydra_plugins.grid import GridSweeper
 
 GRID = [[f"batch={batch}", f"workers={workers}"] for batch in range(8) for workers in range(6)]
@@ -94,3 +95,32 @@ def test_configurations_of_ended_runs_are_not_kept(composed, tmp_path):
 def test_no_plugin_module_has_a_type_alias_which_hydra_refuses_on_python_3_10():
     modules = [import_module(f"hydra_plugins.{name}") for name in ("grid", "search", "slurm")]
     assert [name for module in modules for name, value in vars(module).items() if type(value) is GenericAlias] == []
+
+
+FOUR = [["compile=true", "batch=8"], ["compile=true", "batch=16"], ["compile=false", "batch=8"], ["a=1"]]
+
+
+@pytest.mark.parametrize(
+    ("ends", "runs", "is_over"),
+    [
+        (["exception no GPU\n  hint: see 0", "exception no GPU\n  hint: see 1", "exception no GPU"], FOUR, True),
+        (["job no GPU"] * 3, FOUR, True),
+        (["job no GPU"] * 3, [["repeat=0"], ["repeat=1"], ["repeat=2"], ["repeat=3"]], True),
+        (["job no GPU"] * 3, FOUR[:3], False),
+        (["job no GPU"] * 2, FOUR[1:], False),
+        (["job no GPU", "job no GPU", "job no disk"], FOUR, False),
+        (["job no GPU", "exception no GPU", "job no GPU"], FOUR, False),
+        (["oom no memory"] * 3, FOUR, False),
+        (["job no compiler"] * 3, [*FOUR[:2], ["compile=true", "batch=32"], ["compile=false", "batch=8"]], False),
+        ([None] * 3, FOUR, False),
+    ],
+    ids=["training", "refused", "repeats", "last run", "two", "other error", "other kind", "memory", "one value",
+         "completed"],
+)  # fmt: skip
+def test_grid_ends_if_its_first_runs_have_the_same_error_with_two_values_of_each_key(ends, runs, is_over):
+    overrides = frozenset(text for run in runs for text in run if text != "a=1")
+    results = [RunResult(number, run) for number, run in enumerate(runs[: len(ends)])]
+    for result, end in zip(results, ends, strict=True):
+        if end:
+            result.set_failed(*end.split(" ", 1))
+    assert is_hopeless(Points(runs, overrides), results) == is_over

@@ -1,18 +1,23 @@
-"""Grids: the number of configurations, random samples and random orders."""
+"""Grids: the number of configurations, random samples, random orders, and when to give up."""
 
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from epochmeter.config.errors import input_error
+from epochmeter.results.run_result import RunResult
+from epochmeter.results.sweep_files import Points
 from epochmeter.sweep.sweep_folder import REPEAT, key_of
 
 MAX_RUNS = 10_000  # maximum number of runs of a sweep: composing that many takes a quarter of an hour
 MAX_POINTS = 1_000_000  # maximum number of configurations that a sample is drawn from
 BOOLEANS = {"True": "true", "False": "false"}  # as Hydra writes swept values -> as users type them
+MIN_FAILURES = 3  # smallest number of equal failures that end a sweep
 Point = list[str]  # the overrides of a run
 
 
@@ -77,3 +82,16 @@ def shuffle_points(points: Sequence[Point], seed: int) -> list[Point]:
         blocks.setdefault(next((override for override in point if key_of(override) == REPEAT), ""), []).append(point)
     generator = random.Random(seed)
     return [point for block in blocks.values() for point in generator.sample(block, len(block))]
+
+
+def is_hopeless(points: Points, results: Sequence[RunResult]) -> bool:
+    """Return whether all runs so far failed with the same error, whatever the values of the varied keys.
+
+    At least two values of each key were tried. Failures that may depend on the size of a value, such as a lack of
+    memory, do not count.
+    """
+    failures = {(result.kind, str(result.failure).partition("\n")[0]) for result in results}
+    is_same = len(failures) == 1 and results[0].kind in ("job", "exception")
+    tried = Counter(map(key_of, set(chain.from_iterable(result.overrides for result in results))))
+    varied = set(map(key_of, points.varied_keys)) - {REPEAT}
+    return is_same and MIN_FAILURES <= len(results) < len(points.overrides) and all(tried[key] > 1 for key in varied)
