@@ -131,7 +131,7 @@ def test_folder_of_runs_that_cannot_be_created_is_named_in_the_error(tmp_path):
     (tmp_path / "multirun").touch()
     job.register(lambda *command: open_sweep_folder(tmp_path / "multirun", datetime.now(), *command))
     with (
-        pytest.raises(SystemExit, match=r"cannot use `.*/multirun`: File exists\n  hint: give another path"),
+        pytest.raises(SystemExit, match=r"cannot use `.*/multirun`: File exists\n  hint: .*`hydra\.run\.dir="),
         friendly_hydra_errors([], "train"),
         initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3"),
     ):

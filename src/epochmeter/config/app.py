@@ -155,7 +155,8 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
             hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
             return Problem(f"cannot parse `{error.override}`", hint)
         case InterpolationResolutionError(__context__=InterpolationResolutionError(__context__=OSError() as refusal)):
-            return describe_hydra_error(refusal, arguments, entry)  # such as a folder of runs that cannot be created
+            hint = "fix its permissions, or give `hydra.run.dir=FOLDER/0`; for a sweep `hydra.sweep.dir=FOLDER`"
+            return describe_hydra_error(refusal, arguments, entry)._replace(hint=hint)  # of the folder of runs
         case InterpolationResolutionError() | RecursionError():
             references = " ".join(f"`{argument}`" for argument in arguments if "${" in argument)
             cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error))
