@@ -19,7 +19,7 @@ from epochmeter.console.tables import bottleneck_line, epoch_title, mean_title
 from epochmeter.report.runs.load import typed_keys
 from epochmeter.results.bottleneck import run_bottleneck
 from epochmeter.results.footprint import JOULES_PER_KWH
-from epochmeter.results.reuse import READ_ERRORS, record_of
+from epochmeter.results.reuse import record_of
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING, recorded_status, status_of
 from epochmeter.results.summary import group_notes, steady_metrics, total_metrics, training_windows, variance_warning
@@ -107,28 +107,26 @@ class RunWatcher:
         if is_new:
             self._forget_windows()
         for line in lines:
-            try:
-                self._add_window(json.loads(line))
-            except READ_ERRORS:
-                self._damaged += 1
+            match _parsed(line):
+                case {"window": str(), "epoch": int(), "opened_ns": int(), "closed_ns": int(),
+                      "metrics": dict(), "energy": {"term": dict()}} as window:  # fmt: skip
+                    self._add_window(window)
+                case _:
+                    self._damaged += 1
 
     def _add_window(self, window: Mapping[str, Any]) -> None:
-        took_ns = window["closed_ns"] - window["opened_ns"]
-        steps = int(window["metrics"].get("epoch/steps", 0))
-        _ = window["epoch"] + 0, window["energy"]["term"].items()  # raises one of READ_ERRORS for a damaged line
         if window["window"] == "epoch":
             self._epochs.append(window)
         self._windows.append(window)
-        self._steps += steps
-        self._longest_ns = max(took_ns, self._longest_ns)
+        self._steps += int(window["metrics"].get("epoch/steps", 0))
+        self._longest_ns = max(window["closed_ns"] - window["opened_ns"], self._longest_ns)
         self._notes = [first for first, *_ in group_notes([*reversed(window.get("notes") or ()), *self._notes])]
 
     def _read_current(self) -> None:
         for line in self._open_epoch.new_lines()[0][-1:]:
-            with suppress(*READ_ERRORS):
-                current = json.loads(line)
-                _ = current["epoch_steps"] + current["steps"], math.fsum(current["parts"].values())
-                self._current = current
+            match _parsed(line):
+                case {"epoch": int(), "epoch_steps": int(), "steps": int(), "parts": dict()} as current:
+                    self._current = current
         if self._current.get("epoch") != len(self._epochs):
             self._current = {}
 
@@ -241,6 +239,13 @@ class RunWatcher:
         damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
         distinct = (first for first, *_ in group_notes([*variance_warning(metrics), *notes]))
         return [*damaged, *self._run["flags"].values(), *distinct]
+
+
+def _parsed(line: bytes) -> Any:
+    """Return the value of a line of JSON; None if it is damaged."""
+    with suppress(ValueError):
+        return json.loads(line)
+    return None
 
 
 def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict[str, float]]:
