@@ -57,6 +57,9 @@ def test_request_for_the_detected_device_keeps_overrides_and_search_path_and_sel
     assert (request.job.meter.name, request.choices["meter"]) == ("nvml", "nvml")
     assert (request.job.batch, request.job.device.python) == (8, "/usr/bin/python3")
     assert order("meter=estimate").with_device("cuda").job.meter.name == "estimate"
+    assert order("device=auto", "meter.period_s=0.2").with_device("nano").job.meter.spec["period_s"] == 0.2
+    with pytest.raises(ValueError, match="no key `cross_check`"):
+        order("device=auto", "meter.cross_check=true").with_device("nano")
     put(tmp_path, {"study/mine.yaml": "# @package _global_\nbatch: 77\n"})
     hydra = OmegaConf.create({"overrides": {"hydra": ["hydra.mode=RUN", f"hydra.searchpath=[file://{tmp_path}]"]}})
     monkeypatch.setattr(job.HydraConfig, "initialized", lambda: True)

@@ -13,11 +13,13 @@ from typing import Any
 from hydra import compose
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
 from epochmeter.config import installation
+from epochmeter.config.app import problem_by_text
 from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.schema import SCRIPT, Device, Job, Schema
 from epochmeter.config.script import script_job
@@ -72,10 +74,16 @@ class RunRequest:
 
 
 def compose_for_device(entry: str, device: str, overrides: Sequence[str]) -> DictConfig:
-    """Compose a command's configuration again, with another device, and with the search path of the present command."""
+    """Compose a command's configuration again, with another device, and with the search path of the present command.
+
+    Raises InputError for a key that the meter of this device does not have.
+    """
     own = search_path(HydraConfig.get()) if HydraConfig.initialized() else []
     others = [override for override in overrides if override.partition("=")[0] != "device"]
-    return compose(entry, overrides=[*own, *others, f"device={device}"])
+    try:
+        return compose(entry, overrides=[*own, *others, f"device={device}"])
+    except ConfigCompositionException as error:
+        raise InputError(problem_by_text(error, entry)) from error
 
 
 def search_path(hydra: Any) -> list[str]:

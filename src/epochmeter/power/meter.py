@@ -165,9 +165,9 @@ class Meter:
 
 
 class NullMeter(Meter):
-    """The meter of a machine without instruments, or of a job that configures none."""
+    """The meter of a machine without instruments, or of a job that configures none; all keys of a group are ignored."""
 
-    def __init__(self, reason: str, *, gpus: Sequence[str] = (), root: Path | None = None) -> None:
+    def __init__(self, reason: str, **_: object) -> None:
         super().__init__(total=(), covers=None, reason=reason)
 
 
