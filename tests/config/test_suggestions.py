@@ -27,11 +27,15 @@ def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys():
         ("train", "hydra.sweeper.n_trials", "list the keys of Hydra: `python src/train.py --cfg hydra`"),
         ("train", "meter.tdp_w", "`meter=estimate`"),  # of another option
         ("train", "optimizer.nesterov", "to add a new key: `+optimizer.nesterov=`"),
+        ("train", "device.rails.gpu", "`device=nano`"),
+        ("train", "device.rails.gpuu", "did you mean `device.rails.gpu=`? keys of device.rails: "),
         ("report", "report.etta", "did you mean `report.eta=`? keys of report: "),
     ):
         problem = unknown_key_problem(key, entry)
-        assert problem.message in (f"unknown key `{key}`", "the selected meter has no key `tdp_w`")
+        group, _, name = key.partition(".")
+        assert problem.message in (f"unknown key `{key}`", f"the selected {group} has no key `{name}`")
         assert hint in problem.hint
+    assert unknown_key_problem("model.aux.weight") == unknown_key_problem("model.aux")
 
 
 def test_unknown_option_has_a_hint_with_similar_options_and_all_options():

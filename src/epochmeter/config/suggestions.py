@@ -42,7 +42,7 @@ def option_content(group: str, option: str) -> Mapping[str, Any]:
 
 def unknown_key_problem(key: str, entry: str = "train") -> Problem:
     group, _, rest = key.partition(".")
-    name = rest.partition(".")[0]
+    parent, _, name = rest.rpartition(".")
     groups, keys = entry_keys(entry)
     if group.partition("/")[0] == "hydra":
         return Problem(f"unknown key `{key}`", f"list the keys of Hydra: `python src/{entry}.py --cfg hydra`")
@@ -51,16 +51,18 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
         available = sorted([*groups, *keys])
         return Problem(f"unknown key `{key}`", f"{_did_you_mean(group, available)}keys: {', '.join(available)}")
     if isinstance(section, Mapping):
-        available, add = list(section), ""
+        available, add, section_name, name = list(section), "", group, rest
     else:
-        contents = {option: merged_defaults(group, option) for option in list_choices(group)}
+        contents = {option: _section(merged_defaults(group, option), parent) for option in list_choices(group)}
         suitable = ", ".join(f"`{group}={option}`" for option, content in contents.items() if name in content)
         if suitable:
-            return Problem(f"the selected {group} has no key `{name}`", f"select one that has it: {suitable}")
+            return Problem(f"the selected {group} has no key `{rest}`", f"select one that has it: {suitable}")
         available = sorted({name for content in contents.values() for name in content}.difference(INTERNAL_KEYS))
-        add = f"; to add a new key: `+{key}=`"
-    guess = _did_you_mean(name, available, f"{group}.{{}}=")
-    return Problem(f"unknown key `{group}.{name}`", f"{guess}keys of {group}: {', '.join(available)}{add}")
+        add, section_name = f"; to add a new key: `+{key}=`", key.removesuffix(f".{name}")
+        if not available:
+            return unknown_key_problem(section_name, entry)
+    guess = _did_you_mean(name, available, f"{section_name}.{{}}=")
+    return Problem(f"unknown key `{section_name}.{name}`", f"{guess}keys of {section_name}: {', '.join(available)}{add}")
 
 
 def unknown_choice_problem(group: str, option: str) -> Problem:
@@ -94,6 +96,15 @@ def merged_defaults(group: str, option: str) -> dict[str, object]:
         if isinstance(base, str) and base != "_self_":
             merged |= merged_defaults(group, base)
     return {**merged, **option_content(group, option)}
+
+
+def _section(keys: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Return the keys below a dotted key (empty: all keys); none if it is no mapping."""
+    for name in filter(None, path.split(".")):
+        keys = keys.get(name) or {}
+        if not isinstance(keys, Mapping):
+            return {}
+    return keys
 
 
 def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:
