@@ -62,7 +62,7 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
         if not available:
             return unknown_key_problem(section_name, entry)
     guess = _did_you_mean(name, available, f"{section_name}.{{}}=")
-    return Problem(f"unknown key `{section_name}.{name}`", f"{guess}keys of {section_name}: {', '.join(available)}{add}")
+    return Problem(f"unknown key `{key}`", f"{guess}keys of {section_name}: {', '.join(available)}{add}")
 
 
 def unknown_choice_problem(group: str, option: str) -> Problem:
