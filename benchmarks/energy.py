@@ -18,7 +18,7 @@ from played import Curve, play, ramp, square
 from power.simulated_sensors import CASES, WAVES, Case, errors, simulate
 from tools import Plan, Window
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.shared.units import NANOSECOND
 
 PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from output import print_table, sized
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.machine.disk import disk_of
 from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries

@@ -11,8 +11,8 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from output import sized
 
-from epochmeter.config import job
-from epochmeter.config.job import ROOT
+from epochmeter.config import job, resolvers
+from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.record import Record
@@ -23,7 +23,7 @@ TRACKING = sized("tracking.experiment=bench", "tracking=none")
 
 def composed(*overrides: str) -> dict[str, Any]:
     """Compose a job as `src/train.py` does."""
-    job.register(lambda command, many, again: Path())
+    resolvers.register(lambda command, many, again: Path())
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return job.to_plain(compose("train", overrides=list(overrides)))
 

@@ -15,7 +15,7 @@ from pairs import COLUMNS, ratio
 from torch.amp import GradScaler
 from torch.utils.data import DataLoader
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import instantiate_spec

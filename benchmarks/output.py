@@ -17,7 +17,7 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.machine import host
 
 SHORT = "--short" in sys.argv[1:]

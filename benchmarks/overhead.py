@@ -25,7 +25,7 @@ from torch.amp import GradScaler
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import instantiate_spec

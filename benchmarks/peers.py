@@ -20,7 +20,7 @@ from jobs import TRACKING, digits_folder
 from output import print_table, sized
 from pairs import COLUMNS, Ratio, median
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 
 ROUNDS, EPOCHS = sized(12, 1), sized(10, 1)
 """Pairs of processes per tool, and measured epochs per process, after one that is not counted."""

@@ -21,7 +21,7 @@ import psutil
 from jobs import trained
 from output import ARGUMENTS, print_table, sized
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.record import Record
 

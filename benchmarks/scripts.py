@@ -18,7 +18,7 @@ from output import print_table, sized
 from pairs import COLUMNS, median
 from stalls import Part
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.shared.record import Record
 
 PAIRS, EPOCHS = sized(5, 1), sized(30, 2)

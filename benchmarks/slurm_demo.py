@@ -13,7 +13,7 @@ from pathlib import Path
 
 import slurm
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 
 NODES = {"node1": "nano", "node2": "agx"}  # node -> its feature
 SWEEP = ("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=1", "experiment=smoke", "workers=0",

@@ -14,7 +14,7 @@ from jobs import trained
 from output import SHORT, print_table, sized
 from pairs import median
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.shared.record import INTERVALS
 
 PAIRS = sized(9, 1)

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import stub
 from output import ARGUMENTS, print_table, sized
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 
 EDGE = 100  # number of runs in the rows `first` and `last`
 KEYS = [f"{key}={value}" for key, value in stub.JOB.items()]
@@ -94,7 +94,7 @@ def run_watched(arguments: Sequence[str]) -> None:
 
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
-    from epochmeter.config import job
+    from epochmeter.config import request
     from epochmeter.run import experiment, launch, preflight, worker_process
 
     costs: list[Cost] = []
@@ -111,7 +111,7 @@ def run_watched(arguments: Sequence[str]) -> None:
     watch.around(launch.subprocess.Popen, "wait", "worker")
     watch.around(ConfigLoaderImpl, "load_configuration", "hydra")
     watch.around(preflight, "validate_sweep", "checking", then=watch.clear)
-    watch.around(job, "current_request", "epochmeter")
+    watch.around(request, "current_request", "epochmeter")
     watch.around(experiment, "run", "epochmeter", then=ended)
     sys.argv = ["src/train.py", *arguments]
     with suppress(SystemExit):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import yaml
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.power.meter import Meter, open_meter
 from epochmeter.power.window_energy import Reading, energy_of_window, take_reading
 from epochmeter.shared.units import NANOSECOND

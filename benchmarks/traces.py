@@ -23,7 +23,7 @@ from hta import figures
 from output import ARGUMENTS, print_table, sized
 from torchvision.models import mobilenet_v3_small, resnet18
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.trace.attribution import attribute
 from epochmeter.trace.kineto import load
 from epochmeter.worker.models.lenet import LeNet

@@ -36,7 +36,7 @@ from overhead import DIGITS, Bench, controller
 from pairs import COLUMNS, Ratio, median
 from watched import JOB
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.watch import server
 
 Processes = Sequence[subprocess.Popen[str]]

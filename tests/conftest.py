@@ -18,7 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from project import ROOT, Project, copy_sources, set_up
 from rich.console import Console
 
-from epochmeter.config import job
+from epochmeter.config import job, request, resolvers
+from epochmeter.config.request import RunRequest
 from epochmeter.console.console import Terminal
 from epochmeter.shared.atomic_files import lock_folder
 
@@ -168,21 +169,21 @@ def compose_once(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
 @pytest.fixture
 def composed(monkeypatch) -> Iterator[Callable[..., DictConfig]]:
     """composed("batch=8", ...) -> the configuration that the command line makes."""
-    job.register(lambda command, resume: Path("nowhere"))
-    monkeypatch.setattr(job, "compose", lambda name, overrides: compose_once(overrides)[0])
+    resolvers.register(lambda command, resume: Path("nowhere"))
+    monkeypatch.setattr(request, "compose", lambda name, overrides: compose_once(overrides)[0])
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         yield lambda *overrides: compose_once(overrides)[0]
 
 
 @pytest.fixture
-def order(composed, tmp_path) -> Callable[..., job.RunRequest]:
+def order(composed, tmp_path) -> Callable[..., RunRequest]:
     """order("batch=8", ...) -> the request that the command line makes, on a PC without a GPU or a power limit."""
     (folder := tmp_path / "multirun" / "sweep" / "0").mkdir(parents=True)
     (pc := tmp_path / "pc").mkdir()
 
-    def request(*overrides: str, of_sweep: bool = False) -> job.RunRequest:
+    def request(*overrides: str, of_sweep: bool = False) -> RunRequest:
         overrides = (f"machine.root={pc}", f"machine.lock_dir={tmp_path}/locks", *overrides)
         config, choices = compose_once(overrides)
-        return job.RunRequest(job.composed_job(config), choices, [*overrides], folder, of_sweep)
+        return RunRequest(job.composed_job(config), choices, [*overrides], folder, of_sweep)
 
     return request

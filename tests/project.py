@@ -37,16 +37,17 @@ LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
 """Added to QUICK for a run that a test stops in the middle of an epoch."""
 SET_UP = """
 from hydra import compose, initialize_config_dir
-from epochmeter.config import job
+from epochmeter.config import job, resolvers
+from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.tracking.client import open_store
 
 open_store("template")
-initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3")
-job.register(None)
+initialize_config_dir(str(ROOT / "conf"), version_base="1.3")
+resolvers.register(None)
 keys = job.to_plain(compose("train"))
-prepare_dataset(Dataset.from_dict(keys["dataset"]), Storage.from_dict(keys["storage"]), job.ROOT, print)
+prepare_dataset(Dataset.from_dict(keys["dataset"]), Storage.from_dict(keys["storage"]), ROOT, print)
 """
 """Creates database and dataset. The experiment `template` is used by no test: a copied database keeps the artifact
 folders of its experiments."""

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.machine.jetson import CONF_FILE
 
 DOCKERFILES = {name: (ROOT / "docker" / name / "Dockerfile").read_text() for name in ("cuda", "jetson")}

@@ -11,9 +11,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import SearchPathException
 from project import put
 
-from epochmeter.config import job
+from epochmeter.config import job, resolvers
 from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import InputError
+from epochmeter.config.installation import ROOT
 from epochmeter.config.validation import check_all_values
 from epochmeter.machine.signals import REPEATED_SIGNAL_S, Stop
 from epochmeter.run.preflight import check_capacity, check_processes, validate_job
@@ -101,11 +102,11 @@ def test_valid_input_is_accepted(order, tmp_path, monkeypatch):
 )
 def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
     put(tmp_path, {"experiment/mine.yaml": text})
-    job.register(lambda command, many, again: tmp_path)
+    resolvers.register(lambda command, many, again: tmp_path)
     with (
         pytest.raises(SystemExit) as end,
         friendly_hydra_errors([], "train"),
-        initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3"),
+        initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
     ):
         job.to_plain(compose("train", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]))
     assert re.search(rf"^error: (?s:.)*{re.escape(part)}(?s:.)*\n  hint: ", str(end.value))
@@ -129,11 +130,11 @@ def test_invalid_path_has_its_own_hint_and_errors_after_composing_or_with_traces
 
 def test_folder_of_runs_that_cannot_be_created_is_named_in_the_error(tmp_path):
     (tmp_path / "multirun").touch()
-    job.register(lambda *command: open_sweep_folder(tmp_path / "multirun", datetime.now(), *command))
+    resolvers.register(lambda *command: open_sweep_folder(tmp_path / "multirun", datetime.now(), *command))
     with (
         pytest.raises(SystemExit, match=r"cannot use `.*/multirun`: File exists\n  hint: .*`hydra\.run\.dir="),
         friendly_hydra_errors([], "train"),
-        initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3"),
+        initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
     ):
         print(compose("train", return_hydra_config=True).hydra.run.dir)
 

@@ -21,7 +21,6 @@ from epochmeter.config import errors
 from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.secrets import redact
 from epochmeter.config.validation import problems_of
-from epochmeter.run.nodes import device_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import as_typed, check_size, draw_sample, shuffle_points
@@ -43,6 +42,8 @@ class ProjectSweeper(BasicSweeper):
     launcher: Any
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from epochmeter.machine.host import device_of
+
         is_remote = config.hydra.runtime.choices["hydra/launcher"] == "slurm"  # each node resolves `device=auto` itself
         assert isinstance(hydra_context.config_loader, ConfigLoaderImpl)
         loader = SweepLoader(hydra_context.config_loader, None if is_remote else device_of)

@@ -27,7 +27,7 @@ class SlurmLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from epochmeter.cluster.submit import make_run_task, run_on_cluster
-        from epochmeter.config import job
+        from epochmeter.config.request import current_request, search_path
         from epochmeter.tracking.client import check_address
 
         sweep = Path(self.config.hydra.sweep.dir)
@@ -42,9 +42,9 @@ class SlurmLauncher(Launcher):
 
         try:
             for number, overrides in points.items():
-                request = self._run(number, overrides, job.current_request).return_value
+                request = self._run(number, overrides, current_request).return_value
                 check_address(request.job.tracking.to_dict())  # nodes do not receive the tracking keys
-                tasks.append(make_run_task(request, self.keys, job.search_path(self.config.hydra)))
+                tasks.append(make_run_task(request, self.keys, search_path(self.config.hydra)))
             run_on_cluster(tasks, sweep, self.keys, report)
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error

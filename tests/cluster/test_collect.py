@@ -6,7 +6,7 @@ from default_jobs import job_keys, job_of
 from epochmeter.cluster import collect
 from epochmeter.cluster.collect import collect_result
 from epochmeter.cluster.submissions import Submission
-from epochmeter.config.job import RunRequest
+from epochmeter.config.request import RunRequest
 from epochmeter.console.console import Terminal
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue

@@ -7,7 +7,7 @@ from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
 from epochmeter.cluster import submit
-from epochmeter.config.job import RunRequest
+from epochmeter.config.request import RunRequest
 from epochmeter.machine import slurm
 from hydra_plugins.slurm import SlurmLauncher
 

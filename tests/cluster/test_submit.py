@@ -14,7 +14,8 @@ from stub import executable
 from epochmeter.cluster import submit
 from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
 from epochmeter.cluster.submit import RunTask, iter_ended, make_run_task, run_on_cluster, submit_missing
-from epochmeter.config.job import ROOT, RunRequest
+from epochmeter.config.installation import ROOT
+from epochmeter.config.request import RunRequest
 from epochmeter.shared.record import Record
 
 DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device").glob("*.yaml")}

@@ -9,7 +9,7 @@ import pytest
 from hydra import compose
 from omegaconf import OmegaConf
 
-from epochmeter.config import job
+from epochmeter.config import job, resolvers
 from epochmeter.shared.instantiate import import_object, target_arguments
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -99,7 +99,7 @@ def test_edge_studies_set_power_and_storage_by_board(composed):
     config = composed("experiment=edge/lenet_mnist", "device=nano", "storage=hdd_usb", "power_limit=5")
     assert (config.power_limit, config.storage.medium) == (5, "hdd_usb")
     for device, modes in {"agx": "MAXN,30,15", "nano": "MAXN,5", "cuda": "null"}.items():
-        job.register(lambda *_: Path("nowhere"), lambda root: {"/": device}[root])  # noqa: B023
+        resolvers.register(lambda *_: Path("nowhere"), lambda root: {"/": device}[root])  # noqa: B023
         grid = compose("train", overrides=["experiment=edge/grid"], return_hydra_config=True)
         assert grid.hydra.sweeper.params.power_limit == modes
 

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from project import put
 
-from epochmeter.config import job
+from epochmeter.config import job, request, resolvers
+from epochmeter.config.identity import identity
+from epochmeter.config.installation import ROOT
 
 
 @pytest.fixture
@@ -22,23 +25,23 @@ def test_power_limit_is_watts_or_a_power_mode(made):
     for value, normal in same.items():
         normalized = job.normalize_power_limit(value)
         assert (normalized, type(normalized)) == (normal, type(normal))
-    assert job.identity(made("power_limit='15.0'"), "digest") == job.identity(made("power_limit=15"), "digest")
+    assert identity(made("power_limit='15.0'"), "digest") == identity(made("power_limit=15"), "digest")
 
 
 def test_identity_changes_with_keys_that_affect_the_measurement_dataset_and_host(made, monkeypatch):
     default = made()
-    here, anywhere = job.identity(default, "digest"), job.identity(default, "digest", host="")
+    here, anywhere = identity(default, "digest"), identity(default, "digest", host="")
     for override in ("tracking=none", "sweep.again=true", "machine.lock_dir=/tmp"):
-        assert job.identity(made(override), "digest") == here, override
+        assert identity(made(override), "digest") == here, override
     nano = ["device=nano", "device.slurm.constraint=other"]  # the node's own properties are in the identity
-    assert job.identity(made(*nano), "digest") == job.identity(made(nano[0]), "digest")
+    assert identity(made(*nano), "digest") == identity(made(nano[0]), "digest")
     for override in ("repeat=1", "device=cpu", "optimizer.lr=0.1", "meter=estimate"):
-        assert job.identity(made(override), "digest") != here, override
-    assert len({job.identity(default, digest) for digest in ("0a", "0b", None)}) == 3
-    assert len({job.identity(default, "digest", nodes) for nodes in (1, 2, 3)}) == 3
-    monkeypatch.setattr(job.platform, "node", lambda: "another")
-    assert job.identity(default, "digest") != here
-    assert job.identity(default, "digest", host="") == anywhere
+        assert identity(made(override), "digest") != here, override
+    assert len({identity(default, digest) for digest in ("0a", "0b", None)}) == 3
+    assert len({identity(default, "digest", nodes) for nodes in (1, 2, 3)}) == 3
+    monkeypatch.setattr("platform.node", lambda: "another")
+    assert identity(default, "digest") != here
+    assert identity(default, "digest", host="") == anywhere
 
 
 def test_record_without_keys_of_a_later_version_has_their_defaults_but_not_those_of_groups(composed):
@@ -62,24 +65,24 @@ def test_request_for_the_detected_device_keeps_overrides_and_search_path_and_sel
         order("device=auto", "meter.cross_check=true").with_device("nano")
     put(tmp_path, {"study/mine.yaml": "# @package _global_\nbatch: 77\n"})
     hydra = OmegaConf.create({"overrides": {"hydra": ["hydra.mode=RUN", f"hydra.searchpath=[file://{tmp_path}]"]}})
-    monkeypatch.setattr(job.HydraConfig, "initialized", lambda: True)
-    monkeypatch.setattr(job.HydraConfig, "get", lambda: hydra)
+    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(HydraConfig, "get", lambda: hydra)
     request = replace(order(), overrides=["+study=mine", "device=auto"]).with_device("nano")
     assert (request.job.batch, request.job.device.name) == (77, "nano")
 
 
 def test_folder_of_a_sweep_depends_on_its_sweeper_grid_and_launcher():
     commands = []
-    job.register(lambda command, many, again: commands.append(command) or Path("nowhere"))
+    resolvers.register(lambda command, many, again: commands.append(command) or Path("nowhere"))
     keys = ["hydra/launcher=slurm", "hydra.launcher.mem=1", "hydra/sweeper=optuna", "+hydra.sweeper.params.seed=1"]
-    with initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = compose("train", overrides=["batch=8", *keys, "hydra.sweeper.trials=3"], return_hydra_config=True)
         assert config.hydra.run.dir == "nowhere/0"
     assert commands == [["batch=8", *keys]]
 
 
 def test_keys_of_sweeps_are_refused_for_a_single_run():
-    for key in job.SWEEP_ONLY_KEYS:
+    for key in request.SWEEP_ONLY_KEYS:
         with pytest.raises(ValueError, match=rf"`{key}=3` is for sweeps, and this is a single run"):
-            job.forbid_sweep_keys(["batch=8", f"{key}=3"])
-    job.forbid_sweep_keys(["sweep.timeout_s=60", "sweep.resume=true", "sweep.repeats=null", "batch=8"])
+            request.forbid_sweep_keys(["batch=8", f"{key}=3"])
+    request.forbid_sweep_keys(["sweep.timeout_s=60", "sweep.resume=true", "sweep.repeats=null", "batch=8"])

@@ -6,8 +6,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from stub import executable
 
-from epochmeter.config import job
+from epochmeter.config import job, resolvers
 from epochmeter.config.errors import InputError
+from epochmeter.config.identity import identity
 from epochmeter.config.script import check_placeholders, code_digest, filled_command, find_program, is_program
 from epochmeter.config.suggestions import CONF
 
@@ -19,12 +20,12 @@ COMMAND = [
 @pytest.fixture
 def composed_script():
     def compose_script(*overrides, command=COMMAND):
-        job.register(lambda command, resume: None, command=command)
+        resolvers.register(lambda command, resume: None, command=command)
         with initialize_config_dir(str(CONF), version_base="1.3"):
             return job.composed_job(compose("train", overrides=[*overrides]), overrides)
 
     yield compose_script
-    job.register(None)
+    resolvers.register(None)
 
 
 def test_command_has_the_values_of_its_placeholders_and_no_other_changes(composed_script):
@@ -51,19 +52,19 @@ def test_script_is_traced_only_on_request_and_its_kernels_are_not_counted(compos
 
 
 def test_identity_depends_on_values_and_code_and_folder(composed_script, tmp_path, monkeypatch):
-    def identity(value):
-        return job.identity(composed_script(f"script.lr={value}", command=["train.py", "{script.lr}"]), None)
+    def of(value):
+        return identity(composed_script(f"script.lr={value}", command=["train.py", "{script.lr}"]), None)
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("1")
-    first = identity(1)
-    assert first == identity(1) != identity(2)
+    first = of(1)
+    assert first == of(1) != of(2)
     (tmp_path / "train.py").write_text("2")
-    assert first != identity(1)
+    assert first != of(1)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/train.py").write_text("1")
     monkeypatch.chdir(tmp_path / "other")
-    assert first != identity(1)
+    assert first != of(1)
     (tmp_path / "other/package").mkdir()
     before = code_digest(["-m", "package.train"])
     (tmp_path / "other/package/train.py").touch()

@@ -1,13 +1,9 @@
 import subprocess
-from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from epochmeter.machine.host import describe, detect_device, device_facts, is_match
 
-CONF = Path(__file__).parents[2] / "conf" / "device"
-DEVICES = {path.stem: OmegaConf.to_container(OmegaConf.load(path))["match"] for path in CONF.glob("*.yaml")}
 MODULES = {
     "nano": (1600, "nvidia,p3450-0000 nvidia,jetson-nano nvidia,tegra210"),
     "nx": (1866, "nvidia,p3449-0000+p3668-0000 nvidia,p3668-0000 nvidia,tegra194"),
@@ -43,7 +39,7 @@ def governed(governor, least_khz, most_khz, core=0):
 def test_every_board_is_detected_also_with_files_of_a_desktop_gpu_and_has_its_memory_clock(board, name):
     memory_mhz, names = MODULES[name]
     for files in ({}, {"proc/driver/nvidia/gpus/0000:01:00.0/information": NVIDIA}):
-        assert detect_device(DEVICES, facts := device_facts(board(names, **files))) == name.partition("-")[0]
+        assert detect_device(facts := device_facts(board(names, **files))) == name.partition("-")[0]
         assert facts["board"] == facts["tegra"] == names
     files = {"etc/nvpmodel.conf": NVPMODEL_CONF, "var/lib/nvpmodel/status": "pmode:0000"}
     mode = describe(board(names, **files))["power_modes"][0]

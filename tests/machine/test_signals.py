@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.machine.signals import STOP_SIGNALS, deferred_signals, prefer_stop, uninterruptible
 
 

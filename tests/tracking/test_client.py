@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.tracking.client import LOCAL_URI, Destination, check_address, destination_of, open_store
 
 OPEN = "import sys; from epochmeter.tracking.client import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from project import put
 
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import views
 from epochmeter.tracking.client import open_store

@@ -6,7 +6,8 @@ from typing import Any
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
 from epochmeter.config.installation import display_path
-from epochmeter.config.job import RunRequest, recorded_job
+from epochmeter.config.job import recorded_job
+from epochmeter.config.request import RunRequest
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.console.tables import state_name

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from epochmeter.config.job import hash_value
+from epochmeter.config.identity import hash_value
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.run_status import recorded_status
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE

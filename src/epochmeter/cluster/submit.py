@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog, attempt_id, has_started
-from epochmeter.config.installation import IMPORT_PATH, display_path
-from epochmeter.config.job import ROOT, RunRequest, affects_measurement, hash_value, identity
+from epochmeter.config.identity import affects_measurement, hash_value, identity
+from epochmeter.config.installation import IMPORT_PATH, ROOT, display_path
+from epochmeter.config.request import RunRequest
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.datasets.ready import dataset_checksum

@@ -19,8 +19,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
-from epochmeter.config.job import compose_for_device, value_for_board
-from epochmeter.run.nodes import device_of
+from epochmeter.config.request import compose_for_device
+from epochmeter.config.resolvers import value_for_board
 
 if TYPE_CHECKING:
     from epochmeter.run.capabilities import Row
@@ -34,6 +34,7 @@ def main() -> None:
 def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from epochmeter.config.schema import Examination
+    from epochmeter.machine.host import device_of
     from epochmeter.run.capabilities import examine_machine
 
     try:

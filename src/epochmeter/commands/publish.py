@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.cluster.submissions import SubmissionLog
-from epochmeter.config.installation import with_own_commands
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT, with_own_commands
 from epochmeter.results.run_status import RUNNING, recorded_status, status_of
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.run.finish import close_orphans

@@ -37,8 +37,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, validation
-from epochmeter.config.installation import UI_ADDRESS
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT, UI_ADDRESS
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from epochmeter.config import app, errors, job
+from epochmeter.config import app, errors
+from epochmeter.config.installation import ROOT
+from epochmeter.config.request import RunRequest, current_request
+from epochmeter.config.resolvers import register
 from epochmeter.config.script import code_digest
 from epochmeter.config.secrets import redact
 from epochmeter.run import nodes
@@ -51,9 +54,14 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
         if not command and (folder := nodes.other_node_folder(os.environ, many)):
             return folder
         script = [f"measure.command={code_digest(command)}:{shlex.join(command)}"] if command else []
-        return sweep_folder.open_sweep_folder(job.ROOT / "multirun", datetime.now(), [*keys, *script], many, again)
+        return sweep_folder.open_sweep_folder(ROOT / "multirun", datetime.now(), [*keys, *script], many, again)
 
-    job.register(create_folder, nodes.device_of, command)
+    def detect(root: str) -> str:
+        from epochmeter.machine import host  # late, so that --help is fast
+
+        return host.device_of(root)
+
+    register(create_folder, detect, command)
     try:
         app.run("train", runs.run, doc, is_used)
         if runs.request:
@@ -72,7 +80,7 @@ class Runs:
     """The runs of a command so far."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self.request: job.RunRequest | None = None  # of the last run
+        self.request: RunRequest | None = None  # of the last run
         self.results: list[RunResult] = []
         self._command = command
 
@@ -96,14 +104,14 @@ class Runs:
             problem = f"the sweep was stopped: its first {len(self.results)} runs failed with the same error"
             sys.exit(errors.format_error(errors.input_error(problem, "correct it, then run the same command again")))
 
-    def _next_request(self, config: DictConfig, terminal: "Terminal") -> job.RunRequest:
+    def _next_request(self, config: DictConfig, terminal: "Terminal") -> RunRequest:
         """Return the request of the next run; before the first run, close the records of killed runs."""
         from epochmeter.run.finish import close_orphans
 
         if self._command and not self.request:
             sys.argv += ["--", *self._command]  # for the record of the command line; Hydra has read it
         try:
-            request = job.current_request(config)
+            request = current_request(config)
         except ValueError as error:
             sys.exit(errors.format_error(redact(str(error))))
         if not self.request:
@@ -121,7 +129,7 @@ def make_terminal(command: Sequence[str] | None) -> "Terminal":
     return Terminal(of_script=bool(command))
 
 
-def include_reused(request: job.RunRequest, results: "Sequence[RunResult]") -> None:
+def include_reused(request: RunRequest, results: "Sequence[RunResult]") -> None:
     """Include reused runs in the sweep's view in MLflow."""
     reused = [result.folder for result in results if result.reused and result.folder]
     if not reused:
@@ -137,7 +145,7 @@ def include_reused(request: job.RunRequest, results: "Sequence[RunResult]") -> N
             result.compare_link = link if result.reused else result.compare_link
 
 
-def publish_pending(request: job.RunRequest) -> None:
+def publish_pending(request: RunRequest) -> None:
     """Publish the rest of earlier runs, for example because the last one was killed while publishing."""
     from epochmeter.tracking import publisher
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, validation
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 
 if TYPE_CHECKING:
     from epochmeter.watch.snapshot import Snapshot

@@ -9,6 +9,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from epochmeter.config.errors import InputError
+from epochmeter.config.suggestions import list_choices, option_content
+from epochmeter.config.validation import problems_of
 from epochmeter.machine import jetson
 from epochmeter.machine.gpus import find_gpus
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
@@ -71,13 +74,28 @@ def is_match(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -
     return match is not None and all(re.search(match[key], facts.get(key) or "") for key in match)
 
 
-def detect_device(devices: Mapping[str, Mapping[str, str] | None], facts: Mapping[str, str | None]) -> str:
-    """Select the device that matches best: by its board, else by its GPU, else the one without conditions."""
+@cache
+def device_matches() -> Mapping[str, Mapping[str, str] | None]:
+    """Return for each device of conf/device the host facts that identify it; InputError for an invalid pattern."""
+    matches = {option: option_content("device", option).get("match") for option in list_choices("device")}
+    if problems := [problem for match in matches.values() for problem in problems_of("device.match", match)]:
+        raise InputError(*problems)
+    return matches
+
+
+def detect_device(facts: Mapping[str, str | None]) -> str:
+    """Return the device of conf/device that matches best: by its board, else its GPU, else one without conditions."""
+    devices = device_matches()
     matching = [name for name, match in devices.items() if is_match(match, facts)]
     if not matching:
         raise ValueError(f"device=auto: no device matches {dict(facts)}\nhint: name one: device={'|'.join(devices)}")
     # The board comes first, since a Jetson may also have the files of a desktop's NVIDIA driver.
     return max(matching, key=lambda name: [key in (devices[name] or {}) for key in MATCH_PRIORITY])
+
+
+def device_of(root: str) -> str:
+    """Return the device of conf/device that the machine is whose files are below a root."""
+    return detect_device(device_facts(root))
 
 
 def _board(root: Path) -> dict[str, str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.config.errors import InputError
-from epochmeter.config.job import ROOT, local_device_overrides
+from epochmeter.config.installation import ROOT
+from epochmeter.config.request import local_device_overrides
 from epochmeter.config.schema import Examination, Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host

@@ -2,8 +2,7 @@
 
 from contextlib import suppress
 
-from epochmeter.config.installation import display_path
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT, display_path
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine.host import git_commit

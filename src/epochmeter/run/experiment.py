@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from epochmeter.config.job import ROOT, RunRequest
+from epochmeter.config.installation import ROOT
+from epochmeter.config.request import RunRequest
 from epochmeter.config.script import is_program
 from epochmeter.console.console import Terminal
 from epochmeter.datasets.ready import prepare_dataset

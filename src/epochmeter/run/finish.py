@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.job import RunRequest, recorded_job
+from epochmeter.config.job import recorded_job
+from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal

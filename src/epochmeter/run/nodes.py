@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from epochmeter.config.installation import IS_INSTALLED
-from epochmeter.config.job import device_matches
 from epochmeter.machine.slurm import run_command
 
 PORTS = range(16384, 32768)  # below the ephemeral ports of Linux
@@ -59,13 +58,6 @@ def first_address(listed: str) -> str:
     except RuntimeError:  # a container often lacks Slurm's programs
         return name
     return address.group(1) if address else name
-
-
-def device_of(root: str) -> str:
-    """Return the name in conf/device of the machine whose files are below a root, before a job is composed."""
-    from epochmeter.machine import host  # late, so that --help is fast
-
-    return host.detect_device(device_matches(), host.device_facts(root))
 
 
 def other_node_folder(environment: Mapping[str, str], many: bool) -> Path | None:

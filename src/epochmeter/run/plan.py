@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from epochmeter.config.job import ROOT, SCRIPT_KEYS, RunRequest, identity
+from epochmeter.config.identity import identity
+from epochmeter.config.installation import ROOT
+from epochmeter.config.job import SCRIPT_KEYS
+from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_override, redact_tree
 from epochmeter.machine import host

@@ -11,7 +11,9 @@ from omegaconf import DictConfig
 from rich.progress import track
 
 from epochmeter.config.errors import input_error
-from epochmeter.config.job import ROOT, local_device_overrides, split_config
+from epochmeter.config.installation import ROOT
+from epochmeter.config.job import split_config
+from epochmeter.config.request import local_device_overrides
 from epochmeter.config.schema import Device, Job
 from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from epochmeter.config.errors import input_error
-from epochmeter.config.job import ROOT, RunRequest, affects_measurement, device_matches, local_device_overrides
+from epochmeter.config.identity import affects_measurement
+from epochmeter.config.installation import ROOT
+from epochmeter.config.request import RunRequest, local_device_overrides
 from epochmeter.config.schema import Job
 from epochmeter.config.script import filled_command
 from epochmeter.config.secrets import redact_override
@@ -40,7 +42,7 @@ def detect(request: RunRequest) -> Plan:
         request=request,
         job=request.job,
         facts=facts,
-        detected=host.detect_device(device_matches(), facts),
+        detected=host.detect_device(facts),
         node=Node() if request.job.measure.command else current_node(os.environ),  # a script has a run per node
         record=Record(request.folder),
         journal=open_restore_journal(request),

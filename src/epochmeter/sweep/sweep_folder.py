@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from epochmeter.config.job import affects_measurement, hash_value
+from epochmeter.config.identity import affects_measurement, hash_value
 from epochmeter.config.secrets import redact_tree
 from epochmeter.results.sweep_files import POINTS_FILE, sort_key
 from epochmeter.shared.atomic_files import lock_folder, write_json

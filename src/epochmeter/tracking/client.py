@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochmeter.config.errors import input_error
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import ROOT
 from epochmeter.config.secrets import redact
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from epochmeter.config.identity import affects_measurement
 from epochmeter.config.installation import with_own_commands
-from epochmeter.config.job import affects_measurement
 from epochmeter.config.validation import flatten, format_value
 from epochmeter.results import run_status as states
 from epochmeter.results.power_trace import downsample

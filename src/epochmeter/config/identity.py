@@ -1,0 +1,40 @@
+"""The identity of a measurement: a hash of the keys, the dataset and the machine that affect it."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from epochmeter.config.schema import Job
+
+SLURM_KEYS = ("account", "qos", "time", "setup", "python", "poll_s")
+NON_MEASUREMENT_KEYS = (
+    *("tracking", "sweep", "roofline", "footprint"),
+    *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s"),
+    *(f"{keys}.{key}" for keys in ("hydra.launcher", "device.slurm") for key in SLURM_KEYS),
+)
+"""Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""
+
+
+def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] = (), host: str | None = None) -> str:
+    """Return the hash of everything that affects the measurement; an empty `host` leaves the host out.
+
+    `digest` is the dataset's checksum, and `gpus` has the models of the GPUs.
+    """
+    measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
+    measured["machine"] = {"root": job.machine.root}
+    measured["device"] = {key: value for key, value in job.device.to_dict().items() if key != "slurm"}
+    measured |= {"nodes": nodes} if nodes > 1 else {}
+    measured |= {"gpus": list(gpus)} if gpus else {}
+    return hash_value([measured, platform.node() if host is None else host, digest])
+
+
+def affects_measurement(key: str) -> bool:
+    plain_key = key.lstrip("+~")
+    return not any(f"{plain_key}.".startswith(f"{other}.") for other in NON_MEASUREMENT_KEYS)
+
+
+def hash_value(value: Any) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

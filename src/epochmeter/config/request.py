@@ -1,0 +1,91 @@
+"""The request for one run, from the configuration that Hydra has composed, or composed again for another device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hydra import compose
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from epochmeter.config.app import problem_by_text
+from epochmeter.config.errors import InputError, input_error
+from epochmeter.config.job import composed_job, split_config
+from epochmeter.config.schema import Device, Job
+
+SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior"))
+"""Keys that apply to sweeps only."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The request for one run: its configuration, and the folder of its record."""
+
+    job: Job
+    choices: dict[str, str]  # group -> the choice: `device` -> `nano`
+    overrides: list[str]
+    folder: Path
+    of_sweep: bool
+    remote: bool = False  # whether a node of a cluster runs it, not this process
+
+    @property
+    def number(self) -> int:
+        return int(self.folder.name)
+
+    def with_device(self, device: str) -> "RunRequest":
+        """Return the request composed for another device, which may select its own meter."""
+        config = compose_for_device("train", device, self.overrides)
+        choices = {**self.choices, "device": device, "meter": config.meter.name}
+        return replace(self, job=composed_job(config, self.overrides), choices=choices)
+
+
+def current_request(config: DictConfig) -> RunRequest:
+    """Return the request for the run that Hydra starts now; InputError if it is not possible."""
+    hydra = HydraConfig.get()
+    remote = hydra.runtime.choices["hydra/launcher"] == "slurm"
+    many = hydra.mode == RunMode.MULTIRUN
+    if remote and not many:
+        raise input_error("hydra/launcher=slurm needs a sweep", "add -m, also for a single run")
+    if hydra.job.chdir:
+        raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
+    if not many and OmegaConf.is_missing(hydra.job, "num"):  # `num` is set for a sweep's run on a node
+        forbid_sweep_keys(hydra.overrides.task)
+    job, choices, overrides = split_config(config, hydra)
+    return RunRequest(job, choices, overrides, Path(hydra.runtime.output_dir), of_sweep=many, remote=remote)
+
+
+def forbid_sweep_keys(overrides: Sequence[str]) -> None:
+    """Refuse keys of sweeps for a single run; raises InputError."""
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if key in SWEEP_ONLY_KEYS and value != "null":
+            raise input_error(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
+
+
+def compose_for_device(entry: str, device: str, overrides: Sequence[str]) -> DictConfig:
+    """Compose a command's configuration again, with another device, and with the search path of the present command.
+
+    Raises InputError for a key that the meter of this device does not have.
+    """
+    own = search_path(HydraConfig.get()) if HydraConfig.initialized() else []
+    others = [override for override in overrides if override.partition("=")[0] != "device"]
+    try:
+        return compose(entry, overrides=[*own, *others, f"device={device}"])
+    except ConfigCompositionException as error:
+        raise InputError(problem_by_text(error, entry)) from error
+
+
+def search_path(hydra: Any) -> list[str]:
+    """Return the overrides of the search path in a configuration of Hydra itself."""
+    return [override for override in hydra.overrides.hydra if override.lstrip("+").startswith("hydra.searchpath=")]
+
+
+def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
+    """Return another machine's device with the accelerator and Python of this one, except where overrides set them."""
+    keys = {override.partition("=")[0] for override in overrides}
+    accelerator = device.accelerator if "device.accelerator" in keys else "auto"
+    python = device.python if "device.python" in keys else None
+    return replace(device, accelerator=accelerator, python=python)
