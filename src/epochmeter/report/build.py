@@ -99,31 +99,22 @@ def build_report(
     charts = changes(compared) if compared else []
     draw(charts := [*charts, *all_charts(selection.ended, result.choices if result else [])])
     checks = gate.check_bounds(pairs, bounds, interleaved=not against) if bounds and pairs is not None else None
-    is_ranked = bool(result and result.choices[0].cost.target)
-    pages = [
-        *_pages({"comparison": compared, "gate": checks, "answer": result}),
-        *run_analyses(selection, include, is_ranked=is_ranked),
-        *_pages({"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}),
-    ]
-    pages.sort(key=lambda page: not page_part(page, "opening"))  # the subject of an experiment comes first
-    return Report(title, _about(selection.ended or selection.excluded), selection.ended, pages, charts, banner, notes)
-
-
-def run_analyses(selection: Selection, include: Sequence[str] = (), *, is_ranked: bool = False) -> list[Page]:
-    """Run the analyses that the runs of a sweep allow.
-
-    Stalls of rehearsals, whose data may be on another device, are analyzed only if `include` has rehearsals. If the
-    answer already ranks configurations by their costs to a target (`is_ranked`), the page of targets does not repeat
-    the best.
-    """
+    # Data of a rehearsal may be on another device.
     stalled = [run for run in selection.runs if REHEARSALS in include or not run.rehearsal]
-    results = {
+    analyses = {
+        "comparison": compared,
+        "gate": checks,
+        "answer": result,
         "stalls": stalls.analyze(stalled),
-        "targets": [replace(group, is_ranked_above=is_ranked) for group in targets.analyze(selection.ended)],
+        "targets": targets.analyze(selection.ended, is_ranked_above=bool(result and result.choices[0].cost.target)),
         "scaling": scaling.analyze(selection.runs),
         "questions": questions.analyze(selection.runs),
+        "footprint": footprint.analyze(sweep.runs),
+        "failures": failures.analyze(selection),
     }
-    return _pages(results)
+    pages = [Page(name, results) for name, results in analyses.items() if results]
+    pages.sort(key=lambda page: not page_part(page, "opening"))  # the subject of an experiment comes first
+    return Report(title, _about(selection.ended or selection.excluded), selection.ended, pages, charts, banner, notes)
 
 
 def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
@@ -155,10 +146,6 @@ def all_charts(ended: Sequence[Run], best: Sequence[Best] = ()) -> list[Chart]:
 
 def _with_time(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if TIME in run.metrics]
-
-
-def _pages(results: Mapping[str, Any]) -> list[Page]:
-    return [Page(name, result) for name, result in results.items() if result]
 
 
 def _about(runs: Sequence[Run]) -> str:
