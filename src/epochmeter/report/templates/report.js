@@ -3,6 +3,7 @@
 
 const PANEL_PX = 300; // smallest width of one of several panels
 const NARROW_PX = 560; // legends of a narrower chart have one column
+const MAX_STACKED = 12; // rows of a table up to which a narrow window shows each as a list
 const isDark = window.matchMedia("(prefers-color-scheme: dark)");
 const isFramed = window.self !== window.top; // as MLflow shows an artifact, where no page can be opened
 const drawn = new Map(); // element -> the embedded view
@@ -37,8 +38,10 @@ if (isFramed) {
   });
 }
 
-// Labels the cells of tables with their columns, for narrow windows.
+// Labels the cells of short tables with their columns, for narrow windows.
 for (const table of document.querySelectorAll(".words table")) {
+  if (table.tBodies[0].rows.length > MAX_STACKED) continue;
+  table.classList.add("stacked");
   const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
   for (const row of table.tBodies[0].rows) {
     [...row.cells].forEach((cell, column) => {
