@@ -17,7 +17,7 @@ from epochmeter.machine.gpus import find_gpus, meter_id
 from epochmeter.run.instruments import write_gauges
 from epochmeter.shared.record import GAUGES, Record
 
-SECONDS = sized(300, 5)
+SECONDS = sized(300, 2)
 HOUR_S = 3600
 ROUNDS = sized(5, 2)
 COLUMNS = ("gauges.csv", "columns", "processor time", "size of one hour")

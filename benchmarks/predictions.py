@@ -36,12 +36,12 @@ from epochmeter.results.pareto import is_pareto_front
 
 TRACES = Path(ARGUMENTS[0]) if ARGUMENTS else Path(__file__).parents[1] / "tests/data/zeus"
 RUNS, MORE, SIZE = 6, 3, 40
-DRAWS, BOARD_DRAWS = sized(4, 1), sized(2, 1)
+DRAWS, BOARD_DRAWS, TESTED = sized(4, 1), sized(2, 1), sized(None, 1)
 GAUSSIAN, PHYSICS, NEW_GPU, NEW_WORKLOAD = (
     "Gaussian process only", "no prior", "prior: other GPUs", "prior: other workloads",
 )  # fmt: skip
 NEW_BOARD = "prior: other boards"
-WORKLOADS, MODE_RUNS, MODES_OF_PRIOR, MODE_BATCH = sized(2, 1), (6, 15, 50), 50, 32
+WORKLOADS, MODE_RUNS, MODES_OF_PRIOR, MODE_BATCH = sized(2, 1), sized((6, 15, 50), (6, 15)), 50, 32
 SMOOTH_FROM = 12
 """Smallest number of runs for which the Gaussian process is used in addition to the physics, as in the report."""
 Array = NDArray[np.float64]
@@ -60,8 +60,8 @@ class Trace(NamedTuple):
 
 
 def main() -> None:
-    gpus = read_traces()
-    chosen = gpus[:: sized(1, 18)]
+    gpus = read_traces()[:: sized(1, 6)]
+    chosen = gpus[:TESTED]
     methods = methods_of(gpus, {NEW_GPU: other_device, NEW_WORKLOAD: other_workload})
     print_table(
         f"Errors of the other configurations, predicted from {RUNS} random runs",
@@ -75,12 +75,14 @@ def main() -> None:
         "Errors of the power modes that were not run, on simulated boards",
         ("method", "runs", "grids", *ERROR_COLUMNS),
         [
-            accuracy_cells(name, boards, models_of, runs, BOARD_DRAWS)
+            accuracy_cells(name, boards[:TESTED], models_of, runs, BOARD_DRAWS)
             for name, models_of in methods.items()
             for runs in MODE_RUNS
         ],
     )
-    print_designs(f"{MORE} more power modes, after {RUNS} random ones of {SIZE}, on simulated boards", boards, methods)
+    print_designs(
+        f"{MORE} more power modes, after {RUNS} random ones of {SIZE}, on simulated boards", boards[:TESTED], methods
+    )
 
 
 def other_device(trace: Trace, other: Trace) -> bool:

@@ -17,7 +17,7 @@ from jobs import trained
 from output import ARGUMENTS, print_table, sized
 from torch import nn
 
-WIDTH = BATCH = 2560
+WIDTH = BATCH = sized(2560, 512)
 """Sizes of matrices below 32 MiB. The C library keeps their memory; for larger ones the system provides new memory at
 each step, which takes several percent of the time."""
 STEPS = 2
