@@ -77,7 +77,6 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
 
 
 @pytest.mark.system
-@pytest.mark.alone
 def test_power_mode_with_the_least_energy_is_found_while_training(nx):
     """The epochs last equally long in all modes, so that the mode with the least power uses the least energy."""
     shares, stopped = {DEFAULT: 0.6, 2: 0.8, 8: 1.0}, threading.Event()
@@ -89,7 +88,7 @@ def test_power_mode_with_the_least_energy_is_found_while_training(nx):
     nx.board.put(**{"nvpmodel/status": "pmode:0008"})
     playing = threading.Thread(target=play, daemon=True)
     playing.start()
-    done = nx.run(power_limit="auto", batch=400, epochs=64)
+    done = nx.run(power_limit="auto", batch=400, epochs=60)
     stopped.set()
     playing.join()
     assert done.returncode == 0, done.stderr

@@ -118,6 +118,7 @@ def test_same_command_publishes_runs_measured_while_mlflow_was_unreachable(proje
     arguments = project.stubbed("-m", tracking="mlflow")
     project.run("train", *arguments, check=True, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
     assert project.record().is_completed()
+    shutil.copy(project.root / "mlflow.db", project.root / "other.db")
     project.run("publish", "--uri", f"sqlite:///{project.root}/other.db", check=True)
     assert project.shown("status") == []
     again = project.run("train", *arguments)

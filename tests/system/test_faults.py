@@ -11,7 +11,6 @@ import pytest
 pytestmark = pytest.mark.system
 
 
-@pytest.mark.alone
 def test_locked_database_delays_no_epoch(project):
     database = sqlite3.connect(project.root / "mlflow.db", isolation_level=None)
     database.execute("begin exclusive")

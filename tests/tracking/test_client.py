@@ -57,9 +57,8 @@ def test_experiment_is_created_once_with_artifacts_next_to_the_database_and_not_
 
 
 @pytest.mark.system
-def test_database_is_created_even_if_the_users_server_is_offline(tmp_path):
-    for folder in ("src", "conf"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
+def test_database_is_created_even_if_the_users_server_is_offline(sources, tmp_path):
+    shutil.copytree(sources, tmp_path, dirs_exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "MLFLOW_TRACKING_URI": OFFLINE}
     subprocess.run([sys.executable, "-m", "epochmeter.tracking.client"], env=environment, check=True)
     assert (tmp_path / "mlflow.db").is_file()

@@ -56,7 +56,8 @@ def test_trainer_uses_the_configured_optimizer_and_schedule(batches):
 )  # fmt: skip
 def test_reduced_precision_trains_similarly_and_a_compiled_model_equally(batches, keys, error):
     plain, other = make_trainer(), make_trainer(**keys)
-    losses = [each.train_epoch([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
+    same_size = batches[:2]  # a model is compiled for each size
+    losses = [each.train_epoch([each.move(batch) for batch in same_size]).losses() for each in (plain, other)]
     assert losses[0] == pytest.approx(losses[1], rel=error)
 
 
