@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from epochmeter.machine.amd import AmdCounters
 from epochmeter.machine.gpu_counters import PROFILING_OPTION, GpuCounters, counter_ids
 from epochmeter.machine.nvml import GPM
 
@@ -59,6 +60,15 @@ def test_a_slice_has_its_own_counters(nvml, monkeypatch):
     assert counters.reason == ""
     gpus = [{"vendor": "nvidia", "uuid": "GPU-aaaa"}, {"vendor": "nvidia"}, {"vendor": "amd", "bus": "0000:c1:00.0"}]
     assert counter_ids(gpus, {"CUDA_VISIBLE_DEVICES": "0"}) == ["GPU-aaaa", "0000:c1:00.0"]
+
+
+def test_counter_of_an_amd_gpu_that_is_not_reported_at_one_border_has_no_metric():
+    counters = object.__new__(AmdCounters)
+    borders = iter([{"xgmi_read_data_acc": [0, 0]}, {"xgmi_read_data_acc": "N/A"}])
+    counters.call = lambda _: {**next(borders), "system_clock_counter": next(clock_ns), "gfx_activity_acc": 0}
+    clock_ns = iter([0, 10**9])
+    counters.start()
+    assert counters.end() == {"gpu_gfx_active_fraction": 0.0}
 
 
 AMD_METRICS = {

@@ -114,7 +114,7 @@ class AmdCounters(AmdSmiGpu):
         def increases(name: str) -> list[int]:
             readings = (border.get(name) for border in borders)
             first, last = (reading if isinstance(reading, list) else [reading] for reading in readings)
-            pairs = zip(first, last, strict=True)
+            pairs = zip(first, last, strict=False)  # a list may be N/A at one border
             return [end - start for start, end in pairs if isinstance(start, int) and isinstance(end, int)]
 
         seconds = sum(increases("system_clock_counter")) * NANOSECOND
