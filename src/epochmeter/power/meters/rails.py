@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, TypedDict
@@ -26,7 +25,6 @@ SHUNT_STEP_V = 40e-6  # resolution of the INA3221's shunt voltage, and thus of t
 INA3221_SAMPLES = (1, 4, 16, 64, 128, 256, 512, 1024)
 INA3221_US = (140, 204, 332, 588, 1100, 2116, 4156, 8244)
 """Numbers of samples that an INA3221 can average, and times of a conversion in us (its datasheet, SBOS576)."""
-INA238_US = (50, 84, 150, 280, 540, 1052, 2074, 4120)  # the same times of an INA238 (its datasheet)
 INA3221_CONFIG = 0x7727  # assumed without a device tree: the default in the header of NVIDIA's driver (ina3221.h)
 FILTER_WIDTH = 2.5
 """Width of the moving mean that stands for a low-pass filter with the same mean age, in time constants of the filter.
@@ -160,30 +158,25 @@ def find_rails(root: Path, sensors: Sensors | None = None, period_s: float = 0.0
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = read_text(sensor / "name")
         domain = Domain("sampled", period_s, "", response=response_of(sensors, kind))
-        hwmons = sorted(sensor.glob("hwmon/hwmon*"))
         if kind.startswith("ina3221"):
             for folder in sorted(sensor.glob("iio:device*")):
                 yield from _iio_rails(folder, sensor / "of_node", domain)
-            for folder in hwmons:
+        for folder in sorted(sensor.glob("hwmon/hwmon*")):
+            if kind.startswith("ina3221"):
                 yield from _hwmon_rails(folder, domain)
-        elif kind.startswith("ina238"):  # the input rail of Thor's carrier board
-            for folder in hwmons:
-                round_s, samples = _driver_setting(folder, INA238_US, 3)
-                renewal_s = round_s * samples  # its registers are renewed when the mean of all samples is complete
-                shown = Response(renewal_s if samples > 1 else 0.0, renewal_s=renewal_s) if samples else domain.response
+            elif kind.startswith("ina238"):  # the input rail of Thor's carrier board
                 name = read_text(folder / "in1_label") or "VIN"
-                yield from _rail(name, [folder / "power1_input"], 1e-6, domain._replace(response=shown))
+                yield from _rail(name, [folder / "power1_input"], 1e-6, domain)
 
 
 def _iio_rails(folder: Path, tree: Path, domain: Domain) -> Rails:
     """Rails of an IIO device (JetPack 4): channels 0 to 2, in milliwatts; `tree` is its node of the device tree."""
-    if read_text(folder / "running_mode") == "0":  # triggered: a read takes a single sample
-        response = Response()
-    else:
+    response = Response()  # in triggered mode, a read takes a sample
+    if read_text(folder / "running_mode") != "0":
         config = _cell(tree / "ti,continuous-config") or INA3221_CONFIG
-        enabled, samples, *times = (config >> 12, config >> 9, config >> 6, config >> 3)
-        round_s = (enabled & 7).bit_count() * sum(INA3221_US[code & 7] for code in times) / 1e6
-        response = filter_response(round_s, INA3221_SAMPLES[samples & 7])
+        channels, samples, *times = (config >> shift & 7 for shift in (12, 9, 6, 3))
+        round_s = channels.bit_count() * sum(INA3221_US[time] for time in times) / 1e6
+        response = filter_response(round_s, INA3221_SAMPLES[samples])
     for channel in range(3):
         shunt_ohm = max(map(_cell, tree.glob(f"*@{channel}/ti,shunt-resistor-mohm")), default=0) / 1e3
         step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
@@ -195,7 +188,7 @@ def _iio_rails(folder: Path, tree: Path, domain: Domain) -> Rails:
 def _hwmon_rails(folder: Path, domain: Domain) -> Rails:
     """Rails of a hwmon device (JetPack 5 and later): channels 1 to 3, in millivolts and milliamperes."""
     enabled = [channel for channel in range(1, 4) if read_text(folder / f"in{channel}_enable") != "0"]
-    round_s, samples = _driver_setting(folder, INA3221_US, 2, len(enabled))
+    round_s, samples = _driver_setting(folder, len(enabled))
     response = filter_response(round_s, samples) if samples else domain.response
     for channel in enabled:
         millivolts, milliamperes = folder / f"in{channel}_input", folder / f"curr{channel}_input"
@@ -214,20 +207,20 @@ def _watts(files: Sequence[str], unit_w: float) -> float:
     return prod(map(_number, files)) * unit_w
 
 
-def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
+def _step_w(millivolts: Path, shunt_ohm: float) -> float:
     """Resolution of a channel's power in watts: one step of its current at its present voltage; 0: unknown."""
     return SHUNT_STEP_V / shunt_ohm * _number_or_0(millivolts) / 1e3 if shunt_ohm else 0.0
 
 
-def _driver_setting(folder: Path, times_us: Sequence[int], quantities: int, channels: int = 1) -> tuple[float, int]:
-    """The time in which a chip converts all its quantities once, in s, and how many samples it averages; 0 if unknown.
+def _driver_setting(folder: Path, channels: int) -> tuple[float, int]:
+    """The time in which an INA3221 converts all channels once, in s, and the number of averaged samples; 0 if unknown.
 
     They are from the driver's files `samples` and `update_interval`. The latter is the time of all samples in Linux
     before 5.14, and of one round later. The chip's possible conversion times show which it is; if both fit, the longer
     is assumed.
     """
     samples, interval_ms = _number_or_0(folder / "samples"), _number_or_0(folder / "update_interval")
-    rounds_us = [channels * sum(times) for times in product(times_us, repeat=quantities)]
+    rounds_us = [channels * (bus_us + shunt_us) for bus_us in INA3221_US for shunt_us in INA3221_US]
     possible_us = [us for us in rounds_us if interval_ms in (round(us / 1e3), round(us * samples / 1e3))]
     return (max(possible_us) / 1e6, samples) if interval_ms and possible_us and samples > 0 else (0.0, 0)
 
