@@ -11,6 +11,7 @@ from yaml import MarkedYAMLError
 
 from epochmeter.config.errors import InputError, Problem, input_error, yaml_problem
 from epochmeter.config.installation import CONF
+from epochmeter.config.validation import value_of
 
 INTERNAL_KEYS = ("_target_", "name", "defaults")
 """Keys in the files of groups that suggestions leave out, since overrides rarely set them."""
@@ -53,11 +54,11 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
     if isinstance(section, Mapping):
         available, add, section_name, name = list(section), "", group, rest
     else:
-        contents = {option: _section(merged_defaults(group, option), parent) for option in list_choices(group)}
-        suitable = ", ".join(f"`{group}={option}`" for option, content in contents.items() if name in content)
+        sections = {option: _section(merged_defaults(group, option), parent) for option in list_choices(group)}
+        suitable = ", ".join(f"`{group}={option}`" for option, section in sections.items() if name in section)
         if suitable:
             return Problem(f"the selected {group} has no key `{rest}`", f"select one that has it: {suitable}")
-        available = sorted({name for content in contents.values() for name in content}.difference(INTERNAL_KEYS))
+        available = sorted(set().union(*sections.values()).difference(INTERNAL_KEYS))
         add, section_name = f"; to add a new key: `+{key}=`", key.removesuffix(f".{name}")
         if not available:
             return unknown_key_problem(section_name, entry)
@@ -100,11 +101,8 @@ def merged_defaults(group: str, option: str) -> dict[str, object]:
 
 def _section(keys: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """Return the keys below a dotted key (empty: all keys); none if it is no mapping."""
-    for name in filter(None, path.split(".")):
-        keys = keys.get(name) or {}
-        if not isinstance(keys, Mapping):
-            return {}
-    return keys
+    section = value_of(keys, path) if path else keys
+    return section if isinstance(section, Mapping) else {}
 
 
 def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:

@@ -64,8 +64,7 @@ def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None
         raise ValueError(f"meter.tdp_w={tdp_w} is not a rated power\nhint: give it in watts: meter.tdp_w=65")
     stat = root / "proc/stat"
     try:
-        cores = len(re.findall(r"^cpu\d", stat.read_text(), re.MULTILINE))
-        core_ticks(stat)
+        cores = len(core_ticks(stat)) - 1  # without `cpu`, which has all of them
     except (OSError, ValueError) as error:
         return NullMeter(f"The energy cannot be estimated: {error}")
     covers = f"CPU: busy fraction of {tdp_w:g} W"
