@@ -97,7 +97,8 @@ def test_windows_too_short_alone_are_exact_terms_of_a_sum():
     terms = [used(meter, *pair, 0.4).term for pair in pairwise(readings)]
     assert [term["energy_j"] for term in terms] == [0, 40, 0, 40]
     assert {(term["period_s"], term["shortest_s"]) for term in terms} == {(0.1, 1.0)}
-    assert used(LATE_COUNTER, {"gpu0": 100.0}, {"gpu0": 100.0}, 0.4).term["period_s"] == pytest.approx(0.12)
+    stopped = used(LATE_COUNTER, {"gpu0": 100.0}, {"gpu0": 100.0}, 0.4)
+    assert (stopped.joules, stopped.term["energy_j"], stopped.term["period_s"]) == ({}, 0.0, pytest.approx(0.12))
     term = used(sampled(VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 9.0}, 0.4).term
     assert (term["energy_j"], term["period_s"]) == (8.0, 0.0), "its sensor's delay is part of its uncertainty"
     both = {

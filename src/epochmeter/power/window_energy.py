@@ -77,19 +77,13 @@ def energy_of_window(
     failed = {name: f"{why}." for name, why in unavailable if meter.domains[name].source == "sampled"}
     short = {name: why for name in meter.domains if (why := _too_short_reason(name, meter, seconds, sampling))}
     used = _energy_between(before.joules, after.joules, meter, sampling)
-    # Why a domain has no energy of this window.
-    reasons = {
-        name: failed.get(name) or short.get(name) or FAILED_COUNTER
-        for name in meter.domains
-        if name in failed or name in short or name not in used
-    }
-    available = {name: used[name] for name in sorted(used) if name not in failed}
-    joules = {name: value for name, value in available.items() if name not in short}
+    stopped = {name for name, value in used.items() if value == 0 and meter.domains[name].source != "sampled"}
     # A counter may not advance in a short window; it then counts that energy in the next one.
-    not_advanced = {
-        name: 0.0 for name in short.keys() - failed if before.joules.get(name, -1.0) == after.joules.get(name)
-    }
-    summable = {**not_advanced, **available}
+    summable = {name: used[name] for name in sorted(used.keys() - failed - (stopped - short.keys()))}
+    available = {name: value for name, value in summable.items() if name not in stopped}
+    joules = {name: value for name, value in available.items() if name not in short}
+    unmeasured = [name for name in meter.domains if name not in joules]
+    reasons = {name: failed.get(name) or short.get(name) or FAILED_COUNTER for name in unmeasured}
     total = _total_metrics(summable, seconds, window_s, meter, sampling, idle_w)
     has_total = meter.total(joules) is not None
     metrics = (total if has_total else {}) | _machine_metrics(meter, joules)
@@ -107,14 +101,14 @@ def energy_of_window(
 def _energy_between(before: Joules, after: Joules, meter: Meter, sampling: Sampling | None) -> dict[str, float]:
     """Joules of each domain between two readings, with the corrections of sampled domains added.
 
-    A counter that ran backwards was reset, and one that did not advance is slower than the window: both are left out.
+    A counter that ran backwards was reset, and is left out.
     """
     used = {}
     for name in meter.domains.keys() & before.keys() & after.keys():
         increase_j = after[name] - before[name]
         if meter.domains[name].source == "sampled":
             used[name] = increase_j + (sampling.correction_j.get(name, 0.0) if sampling else 0.0)
-        elif increase_j > 0:
+        elif increase_j >= 0:
             used[name] = increase_j
     return used
 
