@@ -415,7 +415,7 @@ function sweepTable() {
 function front() {
   const measured = snapshot.runs.filter((run) => run.epoch_s !== null && run.energy_j !== null);
   const heading = make("h2", {}, snapshot.active.length || snapshot.counts.planned ? "Pareto front so far" : "Pareto front");
-  if (!snapshot.front.length) return make("section", {}, heading, make("p", { class: "note" }, `None: ${snapshot.no_front}`));
+  if (!snapshot.front.length) return make("section", {}, heading, present(`None: ${snapshot.no_front}`, "p", "note"));
   const right = scale([...measured.map((run) => run.epoch_s), ...snapshot.front.map((point) => point.time_s)], "s")[1];
   const top = scale([...measured.map((run) => run.energy_j), ...snapshot.front.map((point) => point.energy_j)], "J")[1];
   const place = (timeS, energyJ) => `${((100 * timeS) / right).toFixed(2)} ${(100 - (100 * energyJ) / top).toFixed(2)}`;
