@@ -42,69 +42,129 @@ class ProbeSums(NamedTuple):
     uncertainty_j: float = 0.0
 
 
+class ProbeMeter:
+    """Measures probes, one after another: steps, time and energy at the limit that was set last.
+
+    A probe that is longer than its window continues in the next epoch.
+    """
+
+    def __init__(self, meter: Meter, terminal: Terminal) -> None:
+        self._meter, self._terminal = meter, terminal
+        self.has_energy = meter.energy["source"] in ("counter", "sampled")
+        self._shortest_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
+        self._read_after_s = self._shortest_s  # duration at which a probe within a window is read
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new probe after the limit was set."""
+        self._set_ns = time.monotonic_ns()
+        self._drop()
+
+    def _drop(self) -> None:
+        self._closed = ProbeSums()  # the pieces of the probe in earlier windows
+        self._begin: tuple[Reading, int] | None = None  # of the piece in this window: reading, and number of the step
+
+    def open_window(self, reading: Reading) -> None:
+        """Begin a piece with the window, unless the limit was set just before."""
+        self._begin = (reading, 0) if self._is_settled(reading.at_ns) else None
+
+    def read_step(self, steps: int) -> ProbeSums | None:
+        """Begin or read the probe, if it is time; return it if it is complete; the last of `steps` has just ended."""
+        if self._begin is None:
+            if self._is_settled(time.monotonic_ns()):
+                self._begin = take_reading(self._meter), steps
+            return None
+        reading, begin_steps = self._begin
+        seconds = self._closed.seconds + (time.monotonic_ns() - reading.at_ns) * NANOSECOND
+        if seconds < self._read_after_s or self._closed.steps + steps - begin_steps < MIN_STEPS:
+            return None
+        probe = self._probe_until(take_reading(self._meter), steps)
+        if self._is_complete(probe):
+            return probe
+        if probe.steps and self._read_after_s < MAX_PROBE_S:
+            self._read_after_s = min(MAX_PROBE_S, 2 * self._read_after_s)
+            self._terminal.info(f"The power sensor needs probes of {self._read_after_s:.0f} s.", style="dim")
+        return None
+
+    def close_window(self, reading: Reading, steps: int) -> ProbeSums | None:
+        """End the piece with the window; return the probe if it is complete."""
+        if self._begin:
+            self._closed = self._probe_until(reading, steps)
+        return self._closed if self._is_complete(self._closed) else None
+
+    def _is_settled(self, at_ns: int) -> bool:
+        return (at_ns - self._set_ns) * NANOSECOND >= SETTLE_S
+
+    def _probe_until(self, reading: Reading, steps: int) -> ProbeSums:
+        """Return the probe with its current piece up to a reading; empty if a reading failed: the probe then restarts.
+
+        The current piece is not closed, as each border adds uncertainty.
+        """
+        assert self._begin
+        before, begin_steps = self._begin
+        seconds = (reading.at_ns - before.at_ns) * NANOSECOND
+        if steps <= begin_steps or seconds <= 0:
+            return self._closed
+        used = energy_of_window(before, reading, self._meter, seconds).term
+        if self.has_energy and "energy_j" not in used:
+            self._drop()
+            return self._closed
+        return ProbeSums(
+            self._closed.steps + steps - begin_steps,
+            self._closed.seconds + seconds,
+            self._closed.energy_j + used.get("energy_j", seconds),
+            math.hypot(self._closed.uncertainty_j, used.get("energy_uncertainty_j", 0.0)),
+        )
+
+    def _is_complete(self, probe: ProbeSums) -> bool:
+        """Return whether a probe is long enough for the training and the sensor, and precise enough."""
+        is_precise = probe.uncertainty_j <= MAX_UNCERTAINTY * probe.energy_j or probe.seconds >= MAX_PROBE_S
+        is_long = probe.steps >= MIN_STEPS and probe.seconds >= self._shortest_s
+        return is_long and is_precise and probe.energy_j > 0  # a counter may not have advanced
+
+
 class LimitProbing:
     """Probes power limits during training, and applies the best; the limit in use is the plan's target."""
 
     def __init__(self, plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> None:
-        self._plan, self._meter, self._settings, self._terminal = plan, meter, settings, terminal
-        self._auto = plan.job.auto
-        self._has_energy = meter.energy["source"] in ("counter", "sampled")
+        self._plan, self._settings, self._terminal = plan, settings, terminal
+        self._auto, self._probe_meter = plan.job.auto, ProbeMeter(meter, terminal)
+        self._refuse_impossible(meter)
         self._knob, in_use = plan.targets["power_limit"]
         self._targets = self._knob.limits()
         is_in_use = [self._knob.is_equal(target.setting, in_use.setting) for target in self._targets]
-        self._default = is_in_use.index(True)
+        self._limit = self._default = is_in_use.index(True)
+        self._next_limit: int | None = None  # to be set at the end of the window
+        self._change_s = 0.0  # the longest time that a change of the limit took
         self._devices = max(1, len(self._knob.devices))  # each has the limit; the energy is that of all
-        self._limit = self._default
-        self._begin: tuple[Reading, int] | None = None
-        self._next_limit: int | None = None
         self._searches: list[Mapping[str, object]] = [*plan.run.get("power_limit_search", [])]  # also of resumed runs
-        self._shortest_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
-        self._read_after_s = self._shortest_s  # duration at which a probe within a window is read
-        self._change_s = 0.0
-        self._refuse_impossible()
         self._start_search(None)
 
     def open_window(self, opened: WindowOpening, reading: Reading) -> None:
         """Note the start of a window."""
-        self._is_training = opened.window == "epoch"
-        self._epochs = opened.epochs
+        self._opened = opened
         self._keep_last_epoch(opened.epoch)
-        self._is_probing_epoch = self._is_training and self._search is not None
-        self._window_steps, self._begin = opened.steps, None
-        if self._is_probing_epoch and self._is_settled(reading.at_ns):
-            self._begin = reading, 0
+        self._is_probing_epoch = opened.window == "epoch" and self._search is not None
+        if self._is_probing_epoch:
+            self._probe_meter.open_window(reading)
 
     def progress(self, steps: int) -> None:
         """Begin or end a probe, if it is time; call it when a step has just ended."""
-        if not self._search or not self._is_training or self._next_limit is not None:
+        if not self._search or self._opened.window != "epoch" or self._next_limit is not None:
             return
-        if self._begin is None:
-            if self._is_settled(time.monotonic_ns()):
-                self._begin = take_reading(self._meter), steps
-            return
-        reading, begin_steps = self._begin
-        seconds = self._pieces.seconds + (time.monotonic_ns() - reading.at_ns) * NANOSECOND
-        if seconds < self._read_after_s or self._pieces.steps + steps - begin_steps < MIN_STEPS:
-            return
-        probe = self._probe_until(take_reading(self._meter), steps)
-        if self._is_complete(probe):
-            remaining_s = (self._window_steps - steps) * probe.seconds / probe.steps
-            is_near_end = self._window_steps > 0 and remaining_s < max(SETTLE_S, 3 * self._change_s)
+        if probe := self._probe_meter.read_step(steps):
+            remaining_s = (self._opened.steps - steps) * probe.seconds / probe.steps
+            is_near_end = self._opened.steps > 0 and remaining_s < max(SETTLE_S, 3 * self._change_s)
             self._finish_probe(probe, is_near_end=is_near_end)
-        elif probe.steps and self._read_after_s < MAX_PROBE_S:
-            self._read_after_s = min(MAX_PROBE_S, 2 * self._read_after_s)
-            self._terminal.info(f"The power sensor needs probes of {self._read_after_s:.0f} s.", style="dim")
 
     def close_window(self, reading: Reading, closed: WindowOpening) -> None:
         """Note the end of an epoch or an evaluation. A probe that has begun continues in the next epoch."""
-        self._is_training &= closed.window == "epoch"
-        if self._search and self._is_training and self._begin:
-            self._pieces = self._probe_until(reading, closed.steps)
-            if self._is_complete(self._pieces):
-                self._finish_probe(self._pieces)
-        elif self._search and self._next_limit is not None:
+        if self._search and self._next_limit is not None:
             self._apply(self._next_limit)
-        self._begin = None
+        elif self._search and self._opened.window == closed.window == "epoch":  # a script's is known at its end
+            probe = self._probe_meter.close_window(reading, closed.steps)
+            if probe:
+                self._finish_probe(probe)
         if closed.window == "epoch":
             self._keep_last_epoch(closed.epoch + 1)
 
@@ -120,7 +180,7 @@ class LimitProbing:
         metrics = window["metrics"]
         self._epochs_step_s.append(metrics["epoch/e2e_s"] / max(1, metrics["epoch/steps"]))
         is_due = self._auto.recheck_epochs is not None and len(self._epochs_step_s) >= self._auto.recheck_epochs
-        is_ending = self._epochs is not None and window["epoch"] >= self._epochs - 2
+        is_ending = self._opened.epochs is not None and window["epoch"] >= self._opened.epochs - 2
         if not is_ending and (is_due or is_shifted(self._epochs_step_s)):
             reason = "`auto.recheck_epochs`" if is_due else "the time per step shifted"
             self._terminal.info(f"Searching for the best power limit again: {reason}.", style="dim")
@@ -134,16 +194,16 @@ class LimitProbing:
 
     def _keep_last_epoch(self, next_epoch: int) -> None:
         """End the search before the last epoch, which is measured at the chosen limit, unless it is the only one."""
-        if self._search and self._epochs == next_epoch + 1 > 1:
+        if self._search and self._opened.epochs == next_epoch + 1 > 1:
             self._choose("the search ended before the last epoch")
 
-    def _refuse_impossible(self) -> None:
+    def _refuse_impossible(self, meter: Meter) -> None:
         """Refuse a search that is not possible; RuntimeError."""
         if self._plan.node.nodes > 1:
             raise RuntimeError("power_limit=auto needs one node\n  hint: run it on one node, then set the chosen limit")
         needs_energy = self._auto.objective != "time" or self._auto.power_budget is not None
-        if needs_energy and not self._has_energy:
-            reason = self._meter.energy["reason"] or "the meter only estimates it"
+        if needs_energy and not self._probe_meter.has_energy:
+            reason = meter.energy["reason"] or "the meter only estimates it"
             raise RuntimeError(
                 f"power_limit=auto: energy is not measured: {reason}\n"
                 "  hint: select a meter (`python src/doctor.py` lists them), or set auto.objective=time"
@@ -162,47 +222,16 @@ class LimitProbing:
         )
         self._probes: list[tuple[str, ProbeSums]] = []
         self._epochs_step_s: list[float] = []
-        self._is_training = self._is_probing_epoch = False
         self._apply(self._default)
 
     def _apply(self, limit: int) -> None:
         """Apply a limit, and begin a new probe."""
-        self._pieces, self._begin, self._next_limit = ProbeSums(), None, None
         before_ns = time.monotonic_ns()
         if limit != self._limit:
             self._settings.change(self._knob, self._targets[limit].setting)
-        self._limit, self._changed_ns = limit, time.monotonic_ns()
-        self._change_s = max(self._change_s, (self._changed_ns - before_ns) * NANOSECOND)
-
-    def _is_settled(self, at_ns: int) -> bool:
-        return (at_ns - self._changed_ns) * NANOSECOND >= SETTLE_S
-
-    def _probe_until(self, reading: Reading, steps: int) -> ProbeSums:
-        """Return the probe with its current piece up to a reading; empty if a reading failed: the probe then restarts.
-
-        The current piece is not closed, as each border adds uncertainty.
-        """
-        assert self._begin
-        before, begin_steps = self._begin
-        seconds = (reading.at_ns - before.at_ns) * NANOSECOND
-        if steps <= begin_steps or seconds <= 0:
-            return self._pieces
-        used = energy_of_window(before, reading, self._meter, seconds).term
-        if self._has_energy and "energy_j" not in used:
-            self._pieces, self._begin = ProbeSums(), None
-            return self._pieces
-        return ProbeSums(
-            self._pieces.steps + steps - begin_steps,
-            self._pieces.seconds + seconds,
-            self._pieces.energy_j + used.get("energy_j", seconds),
-            math.hypot(self._pieces.uncertainty_j, used.get("energy_uncertainty_j", 0.0)),
-        )
-
-    def _is_complete(self, probe: ProbeSums) -> bool:
-        """Return whether a probe is long enough for the training and the sensor, and precise enough."""
-        is_precise = probe.uncertainty_j <= MAX_UNCERTAINTY * probe.energy_j or probe.seconds >= MAX_PROBE_S
-        is_long = probe.steps >= MIN_STEPS and probe.seconds >= self._shortest_s
-        return is_long and is_precise and probe.energy_j > 0  # a counter may not have advanced
+        self._limit, self._next_limit = limit, None
+        self._change_s = max(self._change_s, (time.monotonic_ns() - before_ns) * NANOSECOND)
+        self._probe_meter.restart()
 
     def _finish_probe(self, probe: ProbeSums, *, is_near_end: bool = False) -> None:
         """Add the probe to the search and apply the next limit.
@@ -212,7 +241,6 @@ class LimitProbing:
         """
         search = self._search
         assert search
-        self._pieces, self._begin = ProbeSums(), None
         search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps / self._devices))
         self._probes.append((self._targets[self._limit].setting, probe))
         self._next_limit = search.next_limit()
@@ -236,7 +264,7 @@ class LimitProbing:
             self._apply(choice.limit)
             self._plan.targets["power_limit"] = self._knob, target
             self._plan.record_settings(self._settings.applied)
-        energy = {"probing_j": math.fsum(probe.energy_j for _, probe in self._probes)} if self._has_energy else {}
+        probing_j = math.fsum(probe.energy_j for _, probe in self._probes)
         self._describe(
             {
                 **({"ended": reason} if reason else {}),
@@ -247,15 +275,16 @@ class LimitProbing:
                 "slowdown": choice.slowdown,
                 "keeps_bounds": choice.is_allowed,
                 "probing_s": math.fsum(probe.seconds for _, probe in self._probes),
-                **energy,
+                **({"probing_j": probing_j} if self._probe_meter.has_energy else {}),
                 "probes": [self._entry(setting, probe) for setting, probe in self._probes],
             }
         )
         self._terminal.info(sentence(choice, target.setting, self._auto.objective, search, reason), style="bold")
 
     def _entry(self, setting: str, probe: ProbeSums) -> Mapping[str, object]:
-        energy = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j} if self._has_energy else {}
-        return {"setting": setting, "steps": probe.steps, "time_s": probe.seconds, **energy}
+        entry = {"setting": setting, "steps": probe.steps, "time_s": probe.seconds}
+        energy = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j}
+        return {**entry, **energy} if self._probe_meter.has_energy else entry
 
     def _describe(self, search: Mapping[str, object]) -> None:
         self._searches.append({"objective": self._auto.objective, **search})
