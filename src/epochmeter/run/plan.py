@@ -22,7 +22,6 @@ from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results.summary import collect_flags
 from epochmeter.run.nodes import Node
-from epochmeter.run.preflight import trains_on_gpu
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import CHECKPOINT, TIME_SERIES, Record
 from epochmeter.tracking import queue
@@ -32,24 +31,18 @@ KEPT_ON_RESUME = ("record_id", "started", "clock", "power_limit_search")
 
 @dataclass
 class Plan:
-    """One run on this machine. Each step of `resolve_plan` (resolve.py) adds to it."""
+    """One run on this machine, as `resolve_plan` (resolve.py) returns it; `run` grows until the run ends."""
 
     request: RunRequest
     job: Job
-    facts: Mapping[str, str | None]  # they identify this machine
-    detected: str  # the device that this machine is
     node: Node
+    on_gpu: bool  # whether it trains on GPUs
+    used_gpus: list[Gpu]
+    devices: list[str]  # to lock
+    targets: dict[str, tuple[Knob, SettingTarget]]  # by the keys that request them
     record: Record
     journal: RestoreJournal
-    is_requested_device: bool = True
-    used_gpus: list[Gpu] = field(default_factory=list)
-    devices: list[str] = field(default_factory=list)  # to lock
-    targets: dict[str, tuple[Knob, SettingTarget]] = field(default_factory=dict)  # by the keys that request them
     run: dict[str, Any] = field(default_factory=dict)  # the run's metadata, as in its record
-
-    @property
-    def on_gpu(self) -> bool:
-        return trains_on_gpu(self.job.device, self.facts)
 
     @property
     def gpus(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""Resolve the plan of a run in five steps, which change nothing: detect, compose, preflight, claim, settings."""
+"""Resolve the plan of a run: its configuration, devices and settings on this machine, which nothing here changes."""
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,19 +10,27 @@ from epochmeter.config.errors import input_error
 from epochmeter.config.identity import affects_measurement
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest, local_device_overrides
-from epochmeter.config.schema import Job
+from epochmeter.config.schema import Job, Strategy
 from epochmeter.config.script import filled_command
 from epochmeter.config.secrets import redact_override
 from epochmeter.config.validation import check_all_values
 from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
 from epochmeter.machine import host
 from epochmeter.machine.disk import disk_of, satisfies
-from epochmeter.machine.gpus import find_gpus, select_gpus
-from epochmeter.power.knobs.knob import Knob
+from epochmeter.machine.gpus import Gpu, find_gpus, select_gpus
+from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, refuse_unrestored, requested_knobs, target_of
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
-from epochmeter.run.preflight import check_accelerator, check_capacity, usable_cores, validate_job, worker_count
+from epochmeter.run.preflight import (
+    check_accelerator,
+    check_capacity,
+    trains_on_gpu,
+    usable_cores,
+    validate_job,
+    worker_count,
+)
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
@@ -31,88 +39,80 @@ GPU_METERS = ("none", "nvml", "amd")  # meters whose energy includes nothing of 
 
 def resolve_plan(request: RunRequest) -> Plan:
     """Return the plan for a requested run; ValueError or RuntimeError if it is not valid, or not possible here."""
-    return find_settings(claim(preflight(compose(detect(request)))))
-
-
-def detect(request: RunRequest) -> Plan:
-    """Step 1: detect which device this machine is, and which node of the run."""
     check_all_values(request.job.to_dict())
     facts = host.device_facts(request.job.machine.root)
-    return Plan(
-        request=request,
-        job=request.job,
-        facts=facts,
-        detected=host.detect_device(facts),
-        node=Node() if request.job.measure.command else current_node(os.environ),  # a script has a run per node
-        record=Record(request.folder),
-        journal=open_restore_journal(request),
-    )
-
-
-def compose(plan: Plan) -> Plan:
-    """Step 2: compose the job for the detected device if `device=auto`; adapt a job for another machine to this one."""
-    request = plan.request
-    if request.choices["device"] == "auto":
-        request = request.with_device(plan.detected)
-    is_requested = host.is_match(request.job.device.match, plan.facts)
-    if not is_requested:
-        device = local_device_overrides(request.job.device, request.overrides)
-        request = replace(request, job=replace(request.job, device=device))
-    return replace(plan, request=request, job=request.job, is_requested_device=is_requested)
-
-
-def preflight(plan: Plan) -> Plan:
-    """Step 3: refuse a job that cannot run here, before it waits for a device; replace `workers=auto` by its number."""
-    job = plan.job
-    if plan.node.nodes > 1 and not job.strategy.has_processes:
-        problem = f"strategy={job.strategy.name} trains on one node, and srun started {plan.node.nodes}"
-        raise input_error(problem, "set `strategy=ddp`, or use srun -N1")
-    validate_job(job, plan.request.choices, plan.request.overrides)
-    check_accelerator(job, is_gpu=plan.on_gpu)
-    check_capacity(job, ROOT)
-    return replace(plan, job=replace(job, workers=worker_count(job.workers)))
-
-
-def claim(plan: Plan) -> Plan:
-    """Step 4: select the GPUs that train and the devices to lock; replace `strategy.ranks=null` by the GPUs' number."""
-    job, strategy = plan.job, plan.job.strategy
-    used = select_gpus(find_gpus(Path(job.machine.root)), os.environ, count=strategy.ranks) if plan.on_gpu else []
-    devices = [f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if plan.on_gpu else "cpu"]
-    if plan.facts["tegra"]:
-        devices.insert(0, "module")  # the power rails measure all that the module does
-    elif job.meter.name not in GPU_METERS and devices != ["cpu"]:
-        devices.insert(0, "cpu")
-    if strategy.ranks is None:
-        job = replace(job, strategy=replace(strategy, ranks=max(1, len(used))))
-    return replace(plan, job=job, used_gpus=used, devices=devices)
-
-
-def find_settings(plan: Plan) -> Plan:
-    """Step 5: find the device settings to change, or the reasons why the run is a rehearsal and changes none."""
-    job, knobs = plan.job, None
-    if plan.is_requested_device and job.rehearse is not True:
-        knobs = requested_knobs(job.device_settings, plan.on_gpu, plan.used_gpus, plan.journal)
-    rehearsal = rehearsal_reasons(plan, knobs)
-    changed = {key: knob for key, knob in (knobs or {}).items() if knob and not rehearsal}
-    targets = {key: (knob, target_of(knob, job.device_settings[key])) for key, knob in changed.items()}
-    if targets and not job.measure.lock:
-        raise input_error(f"`measure.lock=false` does not allow `{next(iter(targets))}=`", "omit one of the two")
-    refuse_unrestored([knob for knob, _ in targets.values()], plan.journal)
-    plan = replace(plan, targets=targets)
-    plan.run = _initial_metadata(plan, rehearsal)
+    request, other_device = compose(request, facts)
+    on_gpu = trains_on_gpu(request.job.device, facts)
+    node = Node() if request.job.measure.command else current_node(os.environ)  # a script has a run per node
+    job = preflight(request, node, on_gpu=on_gpu)
+    gpus = select_gpus(find_gpus(Path(job.machine.root)), os.environ, count=job.strategy.ranks) if on_gpu else []
+    journal, settings, knobs = open_restore_journal(request), job.device_settings, None
+    if not other_device and job.rehearse is not True:
+        knobs = requested_knobs(settings, on_gpu, gpus, journal)
+    mismatches = [*other_device, *_storage_mismatch(job, request.choices["storage"])]
+    rehearsal = rehearsal_reasons(job, [*mismatches, *_missing_gpus(job.strategy, gpus, on_gpu=on_gpu)], knobs)
+    targets = {} if rehearsal else find_targets(job, knobs or {}, journal)
+    if job.strategy.ranks is None:
+        job = replace(job, strategy=replace(job.strategy, ranks=max(1, len(gpus))))
+    devices = devices_to_lock(job, gpus, on_gpu=on_gpu, is_jetson=bool(facts["tegra"]))
+    plan = Plan(request, job, node, on_gpu, gpus, devices, targets, Record(request.folder), journal)
+    plan.run.update(_initial_metadata(plan, rehearsal))
     return plan
 
 
-def rehearsal_reasons(plan: Plan, knobs: Mapping[str, Knob | None] | None) -> list[str]:
-    """Return why a run is a rehearsal: it requests another machine, or hardware that this machine lacks.
+def compose(request: RunRequest, facts: Mapping[str, str | None]) -> tuple[RunRequest, list[str]]:
+    """Return a request composed for the detected device if `device=auto`, or adapted to this machine.
+
+    The second value is the reason for a rehearsal if the request is for another device, else empty.
+    """
+    detected = host.detect_device(facts)
+    if request.choices["device"] == "auto":
+        request = request.with_device(detected)
+    if host.is_match(request.job.device.match, facts):
+        return request, []
+    device = local_device_overrides(request.job.device, request.overrides)
+    reason = f"device={request.choices['device']} requested, this machine is device={detected}"
+    return replace(request, job=replace(request.job, device=device)), [reason]
+
+
+def preflight(request: RunRequest, node: Node, *, on_gpu: bool) -> Job:
+    """Refuse a job that cannot run here, before it waits for a device; return it with the number of `workers=auto`."""
+    job = request.job
+    if node.nodes > 1 and not job.strategy.has_processes:
+        problem = f"strategy={job.strategy.name} trains on one node, and srun started {node.nodes}"
+        raise input_error(problem, "set `strategy=ddp`, or use srun -N1")
+    validate_job(job, request.choices, request.overrides)
+    check_accelerator(job, is_gpu=on_gpu)
+    check_capacity(job, ROOT)
+    return replace(job, workers=worker_count(job.workers))
+
+
+def devices_to_lock(job: Job, gpus: Sequence[Gpu], *, on_gpu: bool, is_jetson: bool) -> list[str]:
+    """Return the devices that no other run may use: those that train, and those whose energy the meter includes."""
+    devices = [f"gpu-{gpu['bus']}" for gpu in gpus] or ["gpu" if on_gpu else "cpu"]
+    if is_jetson:
+        return ["module", *devices]  # the power rails measure all that the module does
+    return ["cpu", *devices] if job.meter.name not in GPU_METERS and devices != ["cpu"] else devices
+
+
+def find_targets(
+    job: Job, knobs: Mapping[str, Knob | None], journal: RestoreJournal
+) -> dict[str, tuple[Knob, SettingTarget]]:
+    """Return the device settings to change by the keys that request them; ValueError or RuntimeError if not allowed."""
+    targets = {key: (knob, target_of(knob, job.device_settings[key])) for key, knob in knobs.items() if knob}
+    if targets and not job.measure.lock:
+        raise input_error(f"`measure.lock=false` does not allow `{next(iter(targets))}=`", "omit one of the two")
+    refuse_unrestored([knob for knob, _ in targets.values()], journal)
+    return targets
+
+
+def rehearsal_reasons(job: Job, mismatches: Sequence[str], knobs: Mapping[str, Knob | None] | None) -> list[str]:
+    """Return why a run is a rehearsal: the `mismatches` of machine and request, and settings that it does not have.
 
     `knobs` are the requested device settings by key; None: none may be changed. ValueError with `rehearse=false`.
     """
-    job, choices = plan.job, plan.request.choices
-    other_device = f"device={choices['device']} requested, this machine is device={plan.detected}"
     missing = [key for key, knob in (knobs or {}).items() if not knob]
-    reasons = [*([] if plan.is_requested_device else [other_device]), *_storage_mismatch(job, choices["storage"])]
-    reasons += _missing_gpus(plan)
+    reasons = [*mismatches]
     reasons += [f"{key}={job.device_settings[key]}: this machine has {NO_KNOB_MESSAGES[key]}" for key in missing]
     if reasons or knobs is None:
         unapplied = {key: value for key, value in job.device_settings.items() if key not in missing}
@@ -133,11 +133,10 @@ def _storage_mismatch(job: Job, choice: str) -> list[str]:
     return [] if satisfies(medium, disk) else [f"storage={choice} requested, {folder} is on {disk.medium}"]
 
 
-def _missing_gpus(plan: Plan) -> list[str]:
+def _missing_gpus(strategy: Strategy, gpus: Sequence[Gpu], *, on_gpu: bool) -> list[str]:
     """Return the message that a strategy has more ranks than GPUs, if so. Rank processes may share a CPU."""
-    strategy = plan.request.job.strategy
     # The GPU of a Jetson exists although no driver lists it.
-    ranks, count = strategy.ranks, max(1, len(plan.used_gpus)) if plan.on_gpu else 0
+    ranks, count = strategy.ranks, max(1, len(gpus)) if on_gpu else 0
     if ranks == 1 or count >= (ranks or 2) or (count == 0 and strategy.has_processes):
         return []
     requested = f"strategy={strategy.name}" + (f" strategy.ranks={ranks}" if ranks else "")
