@@ -8,7 +8,7 @@ from kineto import Kineto
 
 from epochmeter.trace.analysis import analyze
 from epochmeter.trace.attribution import attribute
-from epochmeter.trace.kineto import Category, TraceError, load
+from epochmeter.trace.kineto import WRONG_TIME, Category, TraceError, load
 
 
 @pytest.fixture
@@ -68,8 +68,7 @@ def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):
     for start, duration in ((1050, -5), *far, (float("nan"), 5), (1050, 10**400)):
         kineto.host("aten::add", start, duration)
     trace = kineto.load(tmp_path)
-    reasons = {"with a negative duration": 1, "more than an hour from the others": 3, "without a time": 2}
-    assert (trace.left_out, trace.end_ns.max(), len(trace.end_ns)) == (reasons, 200_000, 5)
+    assert (trace.left_out, trace.end_ns.max(), len(trace.end_ns)) == ({WRONG_TIME: 6}, 200_000, 5)
 
 
 def steps(count, on_gpu):
@@ -125,7 +124,6 @@ def test_bad_files_are_errors_with_a_hint(tmp_path, kineto):
         (b"\x89PNG\r\n\x1a\n\xff\xfe", "is not a complete trace"),
         (b'{"traceEvents": []}', "no events"),
         (b"[1, 2]", "no events"),
-        (json.dumps([{"ph": "X", "cat": "cpu_op", "ts": ts} for ts in (0, 4e10)]).encode(), "events are hours apart"),
         (b'[{"ph": "X", "cat": "cpu_op"}]', "no events"),
     ):
         if data is not None:

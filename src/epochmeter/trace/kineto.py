@@ -9,7 +9,7 @@ import math
 import re
 import zlib
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cached_property
@@ -29,6 +29,7 @@ CHUNK_CHARACTERS = 1 << 22
 MAX_EVENT_CHARACTERS = 1 << 24  # also of the text before the first event
 NS_PER_US = 1000
 MAX_DISTANCE_US = 3600e6  # events further from the median start, or longer, have a wrong time: the clock jumped
+WRONG_TIME = "whose time is unknown or impossible"  # reason to leave out an event
 MAX_NUMBER = 2**53  # larger integers are not exact in a column, and are unknown
 MIN_WARPS = 0.64  # warps per SM that are an occupancy of 1 %, as an SM has at most 64
 NONE = -1  # an unknown integer, such as the device of an event on the host
@@ -97,26 +98,30 @@ class Trace:
     occupancy: Floats
     """Achieved occupancy as estimated by Kineto, a fraction. NaN if Kineto reports 0 although the number of warps
     excludes it, as for kernels that enlarge their shared memory (most kernels with tensor cores)."""
-    left_out: dict[str, int]  # number of events by reason
+    left_out: Counter[str]  # number of events by reason
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
         names, threads, shapes = (defaultdict[Any, int](count().__next__) for _ in range(3))
-        values, until_us, late = array("d"), math.inf, 0
+        values, until_us, late, self.left_out = array("d"), math.inf, 0, Counter()
         for event in events:
             category = CATEGORIES.get(str(event.get("ph")), {}).get(str(event.get("cat")).lower())
             if category is None:
                 continue
-            if (start_us := _number(event.get("ts"))) >= until_us:
+            start_us, duration_us = _number(event.get("ts")), _number(event.get("dur", 0))
+            if math.isnan(start_us) or not 0 <= duration_us <= MAX_DISTANCE_US:
+                self.left_out[WRONG_TIME] += 1
+                continue
+            if start_us >= until_us:
                 late += 1
                 continue
             arguments = event["args"] if isinstance(event.get("args"), dict) else {"correlation": event.get("id")}
             sizes, thread = arguments.get("Input Dims"), threads[str(event.get("pid")), str(event.get("tid"))]
-            values.extend((start_us, _number(event.get("dur", 0)), category, names[str(event.get("name"))], thread))
+            values.extend((start_us, duration_us, category, names[str(event.get("name"))], thread))
             values.append(shapes[json.dumps(sizes)] if isinstance(sizes, list) else NONE)
             values.extend(_number(arguments.get(key)) for key in ARGUMENTS)
             if len(values) > MAX_EVENTS * len(COLUMNS):  # events are not in order of time: keep the earlier half
                 rows = np.frombuffer(values, ROW)
-                until_us = float(np.nanmedian(rows["start_us"]))
+                until_us = float(np.median(rows["start_us"]))
                 early = rows[rows["start_us"] < until_us]
                 late += len(rows) - len(early)
                 values = array("d", early.tobytes())
@@ -126,25 +131,14 @@ class Trace:
             self._leave_out_incomplete_steps(late)
 
     def _set_columns(self, rows: NDArray[np.void]) -> None:
-        """Leave out the events whose time is unknown or impossible, and sort the others by their start."""
-        start_us, duration_us = rows["start_us"], rows["duration_us"]
-        is_unknown, is_negative = np.isnan(start_us + duration_us), duration_us < 0
-        is_timed = ~(is_unknown | is_negative)
-        if not is_timed.any():
+        """Sort the events by their start, and leave out those that are far from the median event."""
+        if not len(rows):
             raise ValueError("it has no events")
-        distance_us = np.maximum(np.abs(start_us - np.median(start_us[is_timed])), duration_us)
-        is_far = is_timed & (distance_us > MAX_DISTANCE_US)
-        reasons = {
-            "without a time": is_unknown,
-            "with a negative duration": is_negative,
-            "more than an hour from the others": is_far,
-        }
-        self.left_out = {reason: int(events.sum()) for reason, events in reasons.items() if events.any()}
-        # If two events start at the same time, the longer one is the caller.
-        order = np.lexsort((-duration_us, start_us))
-        order = order[(is_timed & ~is_far)[order]]
-        if not len(order):
-            raise ValueError("its events are hours apart")
+        start_us, duration_us = rows["start_us"], rows["duration_us"]
+        order = np.lexsort((-duration_us, start_us))  # if two events start at the same time, the longer is the caller
+        is_near = np.abs(start_us[order] - start_us[order[len(order) // 2]]) <= MAX_DISTANCE_US
+        self.left_out += Counter({WRONG_TIME: int((~is_near).sum())})
+        order = order[is_near]
         self.start_ns = np.rint((start_us - start_us[order[0]])[order] * NS_PER_US).astype(np.int64)
         self.duration_ns = np.rint(duration_us[order] * NS_PER_US).astype(np.int64)
         for column in INTEGERS:
