@@ -88,7 +88,8 @@ def device_times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> 
     compute, communication, copy, data, synchronizing = running
     busy = compute | communication
     gap = ~(busy | copy) & (start_ns >= window[0]) & (start_ns < window[1])
-    idle_since_ns, launched_ns = _idle_since_and_launch_ns(trace, activities, window[0], start_ns)
+    at_next = np.searchsorted(trace.start_ns[activities], start_ns, side="right")
+    idle_since_ns, launched_ns = (times_ns[at_next] for times_ns in _queue_times_ns(trace, activities, window[0]))
     host = gap & (launched_ns > idle_since_ns)
     sync = host & ~data & synchronizing[np.searchsorted(start_ns, idle_since_ns)]
     parts = {
@@ -107,13 +108,11 @@ def device_times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> 
     return {"wall_s": window[1] - window[0], **sums_ns}
 
 
-def _idle_since_and_launch_ns(trace: Trace, activities: Ints, opened_ns: int, at_ns: Ints) -> tuple[Ints, Ints]:
-    """Return for each time the end of the last activity, and the launch of the next one; -1 if it is unknown."""
-    begun = np.searchsorted(trace.start_ns[activities], at_ns, side="right")
-    last_end_ns = np.maximum.accumulate(np.r_[opened_ns, trace.end_ns[activities]])
+def _queue_times_ns(trace: Trace, activities: Ints, opened_ns: int = NONE) -> tuple[Ints, Ints]:
+    """Return the end of all activities before each one, and its launch, -1 if unknown; the last row is after them."""
     launch = trace.launch[activities]
-    launched_ns = np.where(launch == NONE, -1, trace.start_ns[launch])
-    return last_end_ns[begun], np.append(launched_ns, LAST_NS)[begun]
+    launched_ns = np.append(np.where(launch == NONE, NONE, trace.start_ns[launch]), LAST_NS)
+    return np.maximum.accumulate(np.r_[opened_ns, trace.end_ns[activities]]), launched_ns
 
 
 def _times_by_class(trace: Trace, kernels: Ints, durations_s: Floats) -> dict[str, float]:
@@ -138,13 +137,13 @@ def weighted_mean(values: Floats, weights: NDArray[Any]) -> float | None:
 
 
 def _launch_latency_s(trace: Trace, activities: Ints) -> float | None:
-    latencies_ns: list[int] = []
+    """Return the median latency of kernels whose stream was idle; None without such kernels."""
+    latencies_ns = [np.array([], np.int64)]
     for stream in np.unique(trace.thread[activities]):
         events = activities[trace.thread[activities] == stream]
-        calls = trace.launch[events]
-        idle_since_ns = np.r_[-LAST_NS, np.maximum.accumulate(trace.end_ns[events])[:-1]]
-        is_kernel = trace.category[events] == Category.KERNEL
-        found_idle = is_kernel & (calls != NONE) & (trace.start_ns[calls] > idle_since_ns)
-        latencies_ns += (trace.start_ns[events] - trace.start_ns[calls])[found_idle].tolist()
-    plausible_ns = [latency_ns for latency_ns in latencies_ns if latency_ns >= 0]  # else the clocks disagree
-    return float(np.median(plausible_ns)) * NANOSECOND if plausible_ns else None
+        idle_since_ns, launched_ns = (times_ns[:-1] for times_ns in _queue_times_ns(trace, events))
+        started_ns, is_kernel = trace.start_ns[events], trace.category[events] == Category.KERNEL
+        is_plausible = is_kernel & (idle_since_ns < launched_ns) & (launched_ns <= started_ns)  # else clocks disagree
+        latencies_ns.append((started_ns - launched_ns)[is_plausible])
+    latency_ns = np.concatenate(latencies_ns)
+    return float(np.median(latency_ns)) * NANOSECOND if len(latency_ns) else None
