@@ -63,7 +63,7 @@ def test_the_time_of_a_cpu_step_is_divided_completely(kineto, tmp_path):
     for event in kineto.events:
         event["cat"] = "Operator"  # old torch lists ranges as operators
     old = attribute(kineto.load(tmp_path))
-    assert (old.modules, old.operators) == (result.modules, result.operators)
+    assert (old.modules, old.operators, old.threads) == (result.modules, result.operators, result.threads)
 
 
 def test_a_backward_pass_includes_its_start_and_its_end(kineto, tmp_path):

@@ -7,7 +7,7 @@ device the time of each kernel belongs to the event that launched it.
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,31 +30,22 @@ CONVOLUTION_BACKWARD = re.compile("^aten::convolution_backward$")
 
 @dataclass(kw_only=True)
 class Row:
-    """Time of one name in the traced steps, and its energy with the half-width of the 95 % confidence interval."""
+    """Time of a module without the modules in it, or of all operators or kernels of one name, in the traced steps.
+
+    A value is None if it is unknown, or if rows of this table do not have it.
+    """
 
     name: str
     total_s: float
     energy_j: float | None = None
-    energy_half_width_j: float | None = None
-
-
-@dataclass(kw_only=True)
-class ModuleTime(Row):
-    """Time of a module without the modules in it."""
-
-    kind: str
-    phases_s: dict[str, float]  # forward, backward and so on
-
-
-@dataclass(kw_only=True)
-class Activity(Row):
-    """Time of all operators, or kernels, of one name. The row of Python code outside operators has no calls."""
-
-    calls: int = 0
-    inputs: str | None = None  # the most frequent shapes
-    precision: str | None = None
+    energy_half_width_j: float | None = None  # of the 95 % confidence interval
+    kind: str | None = None  # class of a module
+    phases_s: dict[str, float] | None = None  # of a module: forward, backward and so on
+    calls: int | None = None  # of an operator or kernel
+    inputs: str | None = None  # the most frequent shapes of an operator's inputs, or of the one that launched a kernel
+    precision: str | None = None  # of a kernel, as all further values
     tensor_cores: bool | None = None
-    utilization: float | None = None  # mean achieved occupancy of kernels, weighted by duration
+    utilization: float | None = None  # mean achieved occupancy, weighted by duration
     flops: float | None = None  # of all calls
 
 
@@ -65,9 +56,9 @@ class Attribution:
     basis: str  # `device` if kernels were divided, `host` if the time of the steps' thread was
     total_s: float  # the divided time: of all kernels, or of all steps
     explained_fraction: float  # part of it that belongs to a module, an operator, the optimizer or data loading
-    modules: list[ModuleTime]
-    operators: list[Activity]
-    kernels: list[Activity]
+    modules: list[Row]
+    operators: list[Row]  # that of `PYTHON` has no calls
+    kernels: list[Row]
     threads: dict[str, float]
     """Fraction of the steps' time in which each thread of the host ran operators."""
     energy_reasons: list[str] = field(default_factory=list)  # why modules or operators have no energy
@@ -94,7 +85,7 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
         modules=_modules(owners, counted, times_ns),
         operators=_activities(trace, owners.operator[counted], times_ns, owners.operator[counted]),
         kernels=_kernels(trace, kernels, owners.operator[trace.launch[kernels]]),
-        threads=_thread_fractions(trace),
+        threads=_thread_fractions(trace, owners),
     )
     if power and (lasts_ns < 0).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
@@ -111,7 +102,7 @@ def _add_energy(
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
     events, is_busy = np.r_[NONE, events], np.r_[False, is_busy]
     operators = np.append(trace.name, len(trace.names))[owners.operator[events]]  # the last index for no operator
-    tables: tuple[tuple[str, Sequence[Row], Ints, list[str]], ...] = (
+    tables = (
         ("modules", result.modules, owners.module[events], [name for name, _ in owners.modules]),
         ("operators", result.operators, operators, [*trace.names, PYTHON]),
     )
@@ -124,18 +115,18 @@ def _add_energy(
             result.energy_reasons.append(f"no energy of {some}{what}: {energy.reason.rstrip('.')}")
 
 
-def _modules(owners: Owners, events: Ints, times_ns: Ints) -> list[ModuleTime]:
+def _modules(owners: Owners, events: Ints, times_ns: Ints) -> list[Row]:
     """Sum times by the module and phase of events."""
     cells, shape = owners.module[events] * len(PHASES) + owners.phase[events], (len(owners.modules), len(PHASES))
     table_s = np.bincount(cells, times_ns, math.prod(shape)).reshape(shape) * NANOSECOND
     rows = []
     for (name, kind), times_s in zip(owners.modules, table_s.tolist(), strict=True):
         if phases_s := {phase: time_s for phase, time_s in zip(PHASES, times_s, strict=True) if time_s}:
-            rows.append(ModuleTime(name=name, kind=kind, total_s=sum(times_s), phases_s=phases_s))
+            rows.append(Row(name=name, kind=kind, total_s=sum(times_s), phases_s=phases_s))
     return sorted(rows, key=lambda row: -row.total_s)
 
 
-def _kernels(trace: Trace, kernels: Ints, operators: Ints) -> list[Activity]:
+def _kernels(trace: Trace, kernels: Ints, operators: Ints) -> list[Row]:
     """Sum the times of kernels by name, with their FLOPs."""
     rows = _activities(trace, kernels, trace.duration_ns[kernels], operators)
     sums = np.bincount(trace.name[kernels], _kernel_flops(trace, operators), len(trace.names)).tolist()
@@ -146,14 +137,14 @@ def _kernels(trace: Trace, kernels: Ints, operators: Ints) -> list[Activity]:
     return rows
 
 
-def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> list[Activity]:
+def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> list[Row]:
     """Sum times by the name of operators or kernels, with the shapes of the operators that launched them."""
     names, inputs = (np.append(column, NONE) for column in (trace.name, trace.inputs))
     order = np.argsort(names[events], kind="stable")
     borders = np.flatnonzero(np.diff(names[events[order]])) + 1
     rows = []
     for group in filter(len, np.split(order, borders)):
-        own, row = events[group], Activity(name=PYTHON, total_s=float(times_ns[group].sum()) * NANOSECOND)
+        own, row = events[group], Row(name=PYTHON, total_s=float(times_ns[group].sum()) * NANOSECOND)
         if own[0] != NONE:
             row.name, row.calls = trace.names[names[own[0]]], len(np.unique(own))
             row.inputs = _shapes(trace, inputs[operators[group]])
@@ -173,8 +164,9 @@ def _shapes(trace: Trace, inputs: Ints) -> str | None:
     return ", ".join(shapes) or None
 
 
-def _thread_fractions(trace: Trace) -> dict[str, float]:
+def _thread_fractions(trace: Trace, owners: Owners) -> dict[str, float]:
     operators, wall_ns = trace.in_steps(Category.OPERATOR), int((trace.steps[:, 2] - trace.steps[:, 1]).sum())
+    operators = operators[owners.operator[operators] == operators]  # without ranges, which old versions of torch list
     threads = np.unique(trace.thread[operators])
     _, lasts_ns, running = stretches(trace, [operators[trace.thread[operators] == thread] for thread in threads])
     return {
