@@ -77,6 +77,7 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_power_mode_with_the_least_energy_is_found_while_training(nx):
     """The epochs last equally long in all modes, so that the mode with the least power uses the least energy."""
     shares, stopped = {DEFAULT: 0.6, 2: 0.8, 8: 1.0}, threading.Event()
