@@ -40,6 +40,11 @@ class Bottleneck:
     repeats: int | None = None
 
     @property
+    def label(self) -> str:
+        """The parts as a verdict: `compute-bound or prep-bound`; empty if undecided."""
+        return " or ".join(f"{part.removesuffix('_stall')}-bound" for part in self.parts)
+
+    @property
     def data_stall(self) -> float:
         return math.fsum(self.fractions.get(stall, 0.0) for stall in STALLS)
 

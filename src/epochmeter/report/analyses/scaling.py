@@ -11,6 +11,7 @@ from typing import Any
 from epochmeter.config.schema import SCRIPT
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.runs.configuration import (
+    DATA_PARALLEL,
     SINGLE,
     Configuration,
     NoEnergy,
@@ -57,6 +58,11 @@ class Scaling:
     overhead_s: Estimate | None
     step_s: float | None
     memory_bytes: float | None
+
+    @property
+    def unit(self) -> str:
+        """The unit of parallelism: devices of DataParallel, else ranks, which may share a device."""
+        return "devices" if self.strategy == DATA_PARALLEL else "ranks"
 
 
 def analyze(runs: Sequence[Run]) -> list[Scaling]:

@@ -10,7 +10,7 @@ from epochmeter.report.charts.points import Palette, by_energy_scope, tooltip
 from epochmeter.report.charts.vega import Chart, channel
 from epochmeter.report.formatting import interval, percent, quantity
 from epochmeter.report.render import phrase
-from epochmeter.report.runs.configuration import Configuration, device_unit
+from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME
 from epochmeter.report.runs.run import Run
 from epochmeter.results.power_trace import TracePoint, downsample
@@ -77,7 +77,7 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
     for name, result in [(line, result) for line in sorted(lines)[:MAX_LINES] for result in lines[line]]:
         percentage = result.efficiency.map(lambda fraction: 100 * fraction)
         texts = {
-            "title": f"{name}, {result.devices} {device_unit(result.strategy)}",
+            "title": f"{name}, {result.devices} {result.unit}",
             "efficiency": percent(result.efficiency.value, 1),
             "speedup": interval(result.speedup, "times"),
             "runs": ", ".join(map(str, result.numbers)),

@@ -153,6 +153,9 @@ def report_html(report: Report, table_html: str = "") -> str:
     pages, charts = report.pages, report.charts
     openings = {page.name: page_part(page, "opening") for page in pages}
     first_pages = [page for page in pages if openings[page.name] or page.name in FIRST_PAGES]
+    failures = [page for page in pages if page.name == "failures"]
+    others = [page for page in pages if page not in (*first_pages, *failures)]
+    runs = [Page("all-runs", None)] if table_html else []
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
         "themes": {"light": theme(), "dark": theme(is_dark=True)},
@@ -162,7 +165,7 @@ def report_html(report: Report, table_html: str = "") -> str:
         report=report,
         summary=_first_sentences(pages, openings),
         part=page_part,
-        sections=[*charts[:1], *first_pages, *charts[1:], *(page for page in pages if page not in first_pages)],
+        sections=[*charts[:1], *first_pages, *charts[1:], *others, *runs, *failures],
         table=pack(table_html) if table_html else "",
         vega=pack(javascript()) if charts else "",
         specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",

@@ -165,11 +165,6 @@ def quality_target(job: Mapping[str, Any]) -> QualityTarget | None:
     return None if target.accuracy is None and target.loss is None else target
 
 
-def device_unit(strategy: str) -> str:
-    """Return the unit of parallelism: devices of DataParallel, else ranks, which may share a device."""
-    return "devices" if strategy == DATA_PARALLEL else "ranks"
-
-
 def on_several_hosts(configurations: Sequence[Configuration]) -> bool:
     """Whether the configurations ran on more than one host."""
     return len({configuration.host for configuration in configurations}) > 1
