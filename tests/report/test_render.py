@@ -17,7 +17,7 @@ HOSTILE = "a|b*_c_ `d` <script>alert(1)</script>\n[link](http://x)"
 @pytest.fixture
 def rendered(tmp_path, monkeypatch):
     """Return a function that renders the body of a macro with a value."""
-    shutil.copy(render.TEMPLATES / "notes.md.j2", tmp_path)
+    shutil.copy(render.TEMPLATES / "macros.md.j2", tmp_path)
     monkeypatch.setattr(render, "TEMPLATES", tmp_path)
     render._environment.cache_clear()
 

@@ -247,5 +247,6 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
     if to_text is escape_markdown:
         environment.filters |= {name: _unbroken(environment.filters[name]) for name in QUANTITIES}
     environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS}
-    environment.globals["table"] = environment.get_template("notes.md.j2").module.table  # type: ignore[attr-defined]
+    module: Any = environment.get_template("macros.md.j2").module
+    environment.globals |= {"table": module.table, "why_not": module.why_not}
     return environment
