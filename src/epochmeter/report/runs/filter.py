@@ -50,9 +50,13 @@ class Selection:
 
     @property
     def partly_metered(self) -> list[str]:
-        """The runs whose mean energy is of some of their epochs, with the numbers of these and of all steady epochs."""
-        counts = {run.number: run.metered_epochs for run in self.ended if "steady/energy_j" in run.metrics}
-        return [f"run {number} ({some} of {every})" for number, (some, every) in counts.items() if 0 < some < every]
+        """The runs whose mean energy is of some of their steady epochs, with the numbers of these and of all."""
+        texts = []
+        for run in (run for run in self.ended if "steady/energy_j" in run.metrics):
+            steady = [metrics for epoch, metrics in run.epochs.items() if epoch >= run.job.get("warmup_epochs", 0)]
+            count = sum("epoch/energy_j" in metrics for metrics in steady)
+            texts += [f"run {run.number} ({count} of {len(steady)})"] if 0 < count < len(steady) else []
+        return texts
 
     @property
     def exclusions(self) -> Counter[tuple[str, str]]:

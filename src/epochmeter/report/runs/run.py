@@ -115,12 +115,6 @@ class Run:
             return None
         return self.name.partition("/")[0], self.job.get("repeat", 0)
 
-    @property
-    def metered_epochs(self) -> tuple[int, int]:
-        """Number of the steady epochs with an energy, and of all steady epochs."""
-        steady = [metrics for epoch, metrics in self.epochs.items() if epoch >= self.job.get("warmup_epochs", 0)]
-        return sum("epoch/energy_j" in metrics for metrics in steady), len(steady)
-
     @cached_property
     def fingerprint(self) -> str:
         """A text that is equal for the runs of one configuration."""
