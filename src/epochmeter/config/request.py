@@ -66,10 +66,7 @@ def forbid_sweep_keys(overrides: Sequence[str]) -> None:
 
 
 def compose_for_device(entry: str, device: str, overrides: Sequence[str]) -> DictConfig:
-    """Compose a command's configuration again, with another device, and with the search path of the present command.
-
-    Raises InputError for a key that the meter of this device does not have.
-    """
+    """Compose a command again, with another device and the present search path; InputError for a key it lacks."""
     own = search_path(HydraConfig.get()) if HydraConfig.initialized() else []
     others = [override for override in overrides if override.partition("=")[0] != "device"]
     try:

@@ -54,7 +54,8 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
     if isinstance(section, Mapping):
         available, add, section_name, name = list(section), "", group, rest
     else:
-        sections = {option: _section(merged_defaults(group, option), parent) for option in list_choices(group)}
+        found = {option: value_of(merged_defaults(group, option), parent) for option in list_choices(group)}
+        sections = {option: section for option, section in found.items() if isinstance(section, Mapping)}
         suitable = ", ".join(f"`{group}={option}`" for option, section in sections.items() if name in section)
         if suitable:
             return Problem(f"the selected {group} has no key `{rest}`", f"select one that has it: {suitable}")
@@ -97,12 +98,6 @@ def merged_defaults(group: str, option: str) -> dict[str, object]:
         if isinstance(base, str) and base != "_self_":
             merged |= merged_defaults(group, base)
     return {**merged, **option_content(group, option)}
-
-
-def _section(keys: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Return the keys below a dotted key (empty: all keys); none if it is no mapping."""
-    section = value_of(keys, path) if path else keys
-    return section if isinstance(section, Mapping) else {}
 
 
 def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:

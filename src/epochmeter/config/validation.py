@@ -226,8 +226,8 @@ def problems_of(key: str, value: object, rule: Rule | None = None) -> list[Probl
 
 
 def value_of(keys: object, key: str) -> object:
-    """Return the value of a dotted key, or ABSENT."""
-    for name in key.split("."):
+    """Return the value of a dotted key (empty: all keys), or ABSENT."""
+    for name in filter(None, key.split(".")):
         keys = keys.get(name, ABSENT) if isinstance(keys, Mapping) else ABSENT
     return keys
 

@@ -188,8 +188,7 @@ def _iio_rails(folder: Path, tree: Path, domain: Domain) -> Rails:
 def _hwmon_rails(folder: Path, domain: Domain) -> Rails:
     """Rails of a hwmon device (JetPack 5 and later): channels 1 to 3, in millivolts and milliamperes."""
     enabled = [channel for channel in range(1, 4) if read_text(folder / f"in{channel}_enable") != "0"]
-    round_s, samples = _driver_setting(folder, len(enabled))
-    response = filter_response(round_s, samples) if samples else domain.response
+    response = _driver_response(folder, len(enabled)) or domain.response
     for channel in enabled:
         millivolts, milliamperes = folder / f"in{channel}_input", folder / f"curr{channel}_input"
         step_w = _step_w(millivolts, _number_or_0(folder / f"shunt{channel}_resistor") / 1e6)
@@ -212,17 +211,17 @@ def _step_w(millivolts: Path, shunt_ohm: float) -> float:
     return SHUNT_STEP_V / shunt_ohm * _number_or_0(millivolts) / 1e3 if shunt_ohm else 0.0
 
 
-def _driver_setting(folder: Path, channels: int) -> tuple[float, int]:
-    """The time in which an INA3221 converts all channels once, in s, and the number of averaged samples; 0 if unknown.
+def _driver_response(folder: Path, channels: int) -> Response | None:
+    """The response of an INA3221 from its driver's files `samples` and `update_interval`; None if they are missing.
 
-    They are from the driver's files `samples` and `update_interval`. The latter is the time of all samples in Linux
-    before 5.14, and of one round later. The chip's possible conversion times show which it is; if both fit, the longer
-    is assumed.
+    `update_interval` is the time of all samples in Linux before 5.14, and of one round of the channels later. The
+    chip's possible conversion times show which it is; if both fit, the longer is assumed.
     """
     samples, interval_ms = _number_or_0(folder / "samples"), _number_or_0(folder / "update_interval")
     rounds_us = [channels * (bus_us + shunt_us) for bus_us in INA3221_US for shunt_us in INA3221_US]
     possible_us = [us for us in rounds_us if interval_ms in (round(us / 1e3), round(us * samples / 1e3))]
-    return (max(possible_us) / 1e6, samples) if interval_ms and possible_us and samples > 0 else (0.0, 0)
+    is_known = interval_ms and possible_us and samples > 0
+    return filter_response(max(possible_us) / 1e6, samples) if is_known else None
 
 
 def filter_response(round_s: float, samples: int) -> Response:
