@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from epochmeter.cluster.node import exec_train
 from epochmeter.cluster.submissions import Submission, SubmissionLog, attempt_id, has_started
 from epochmeter.config.identity import affects_measurement, hash_value, identity
 from epochmeter.config.installation import IMPORT_PATH, ROOT, display_path
@@ -21,7 +22,6 @@ from epochmeter.datasets.ready import dataset_checksum
 from epochmeter.machine import slurm
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.sweep_files import read_points
-from epochmeter.run.nodes import exec_train
 from epochmeter.shared.record import Record
 
 NOTICE_S = 90  # time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary

@@ -2,13 +2,11 @@
 
 import os
 import re
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from epochmeter.config.installation import IS_INSTALLED
 from epochmeter.machine.slurm import run_command
 
 PORTS = range(16384, 32768)  # below the ephemeral ports of Linux
@@ -70,10 +68,3 @@ def other_node_folder(environment: Mapping[str, str], many: bool) -> Path | None
     folder = Path(tempfile.mkdtemp(prefix="epochmeter-node-"))
     os.chmod(folder, 0o755)
     return folder
-
-
-def exec_train(root: str, arguments: Sequence[str]) -> NoReturn:
-    """Replace this process, a job on a node, by the command of the project at `root`: measure, after `--`, or train."""
-    installed, module = ("run", "measure") if "--" in arguments else ("train", "train")
-    command = ["-m", "epochmeter.__main__", installed] if IS_INSTALLED else [os.path.join(root, f"src/{module}.py")]
-    os.execv(sys.executable, [sys.executable, *command, *arguments])

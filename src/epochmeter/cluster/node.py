@@ -1,0 +1,15 @@
+"""The process of a Slurm job on its node. submitit imports this module there, so it imports little."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from epochmeter.config.installation import IS_INSTALLED
+
+
+def exec_train(root: str, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process, a job on a node, by the command of the project at `root`: measure, after `--`, or train."""
+    installed, module = ("run", "measure") if "--" in arguments else ("train", "train")
+    command = ["-m", "epochmeter.__main__", installed] if IS_INSTALLED else [os.path.join(root, f"src/{module}.py")]
+    os.execv(sys.executable, [sys.executable, *command, *arguments])
