@@ -62,8 +62,6 @@ def task(config: DictConfig) -> None:
     try:
         validation.check_all_values(keys)
         code = (report if keys["view"] is None else view_trace)(keys, PlainConsole())
-    except BrokenPipeError:  # the reader of the output has ended
-        raise
     except OSError as error:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
         if error.filename:

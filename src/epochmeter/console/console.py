@@ -5,13 +5,10 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from signal import SIGPIPE
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.status import Status
@@ -22,6 +19,7 @@ from epochmeter.config.installation import UI_ADDRESS, display_path
 from epochmeter.config.schema import SCRIPT, Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
+from epochmeter.console.plain import PlainConsole
 from epochmeter.results.run_result import RunResult
 
 PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs in a file, in seconds
@@ -29,16 +27,6 @@ OTHER_COLUMNS = 60  # width of the progress line without the forecast
 SEVERITIES = ("error: ", "warning: ", "note: ")
 UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"  # for links to MLflow on this machine
 _already_printed: set[str] = set()  # texts that this process prints once: commits of reused runs, reasons for no energy
-
-
-class RunConsole(Console):
-    """The console of runs, which are stopped if nobody reads their output any more."""
-
-    def on_broken_pipe(self) -> None:
-        """Stop the run, as SIGPIPE would, if the reader of its output has ended, such as `head`."""
-        with suppress(SystemExit):
-            super().on_broken_pipe()  # drops all later output
-        raise SystemExit(128 + SIGPIPE)
 
 
 class Terminal(logging.Handler):
@@ -50,7 +38,7 @@ class Terminal(logging.Handler):
     def __init__(self, *, of_script: bool = False) -> None:
         super().__init__()
         self._of_script = of_script
-        self.console = RunConsole(highlight=False, emoji=False, stderr=of_script)
+        self.console = PlainConsole(stderr=of_script)
         # Drawn when the training process reports progress. A thread would compete with it for the cores.
         self._progress = Progress(
             TextColumn("{task.description}"),
