@@ -54,8 +54,8 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
     if isinstance(section, Mapping):
         available, add, section_name, name = list(section), "", group, rest
     else:
-        found = {option: value_of(merged_defaults(group, option), parent) for option in list_choices(group)}
-        sections = {option: section for option, section in found.items() if isinstance(section, Mapping)}
+        values = {option: value_of(merged_defaults(group, option), parent) for option in list_choices(group)}
+        sections = {option: section for option, section in values.items() if isinstance(section, Mapping)}
         suitable = ", ".join(f"`{group}={option}`" for option, section in sections.items() if name in section)
         if suitable:
             return Problem(f"the selected {group} has no key `{rest}`", f"select one that has it: {suitable}")
