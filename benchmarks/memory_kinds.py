@@ -18,10 +18,10 @@ import torch
 from output import SHORT, print_table
 from torch import nn
 from torch.amp import GradScaler
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from epochmeter.worker.loop import EpochStats, train
-from epochmeter.worker.memory import MARK, ON_CPU, mark, peak_by_kind, train_marked
+from epochmeter.worker.memory import ON_CPU, peak_by_kind, train_marked
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.transformer import Transformer
@@ -30,6 +30,7 @@ from epochmeter.worker.precision import NullContext
 from epochmeter.worker.tasks import Classification, Regression, Translation
 
 CPU = torch.device("cpu")
+STEP = "measured step"  # name of its range
 MAX_DIFFERENCE = 0.01
 IMAGES = Classification(auxiliary=0.4)
 WORDS = {"words": 200, "length": 16}
@@ -76,15 +77,15 @@ def measure(name: str, samples: int = 4) -> tuple[dict[str, int], int]:
         trainer, batch = trainer_of(build(), task), task.example(dataset, samples, torch.Generator())
         trainer.train_epoch([batch])
         trainer.optimizer.zero_grad()
-        mark("step", 0)
-        before = train_marked(trainer, batch)
+        with record_function(STEP):
+            before, after = train_marked(trainer, batch)
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
         profiler.export_chrome_trace(file.name)
         events = json.loads(Path(file.name).read_text())["traceEvents"]
-    since = next(event["ts"] for event in events if event.get("name") == f"{MARK}step 0")
-    step = [event for event in events if event.get("ts", 0) >= since and event["name"] != f"{MARK}step 0"]
+    since = next(event["ts"] for event in events if event.get("name") == STEP)
+    step = [event for event in events if event.get("ts", 0) >= since]
     totals = [event["args"]["Total Allocated"] for event in step if event["name"] == "[memory]"]
-    return peak_by_kind(step, before, ON_CPU)["kinds"], max(totals)
+    return peak_by_kind(step, before, after, ON_CPU)["kinds"], max(totals)
 
 
 def main() -> int:

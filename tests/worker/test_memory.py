@@ -28,7 +28,7 @@ def memory(at, address, size, **more):
 
 
 def saved(at, address):
-    return {"ts": at, "dur": 0, "name": f"epochmeter activations {address}"}
+    return {"ts": at, "dur": 0, "name": f"epochmeter saved {address}"}
 
 
 def module(at, duration, name):
@@ -44,15 +44,16 @@ EVENTS = [
 
 
 def test_peak_is_divided_by_kind_and_module_and_on_a_gpu_has_fragmentation_and_other_kinds():
-    found = peak_by_kind(EVENTS, {1: ("weights", 50), 2: ("optimizer", 25)}, memory_module.ON_CPU)
+    before, after = {1: ("weights", 50), 2: ("optimizer", 25)}, {400: ("gradients", 16), 999: ("gradients", 8)}
+    found = peak_by_kind(EVENTS, before, after, memory_module.ON_CPU)
     assert found["peak_bytes"] == sum(found["kinds"].values()) == 155
-    expected = {"weights": 50, "optimizer": 25, "activations": 76, "temporary": 4}
+    expected = {"weights": 50, "optimizer": 25, "activations": 60, "gradients": 16, "temporary": 4}
     assert {kind: size for kind, size in found["kinds"].items() if size} == expected
     assert found["modules"] == {"inner (Linear)": 40, "outer (Net)": 20}
     gpu = {"Device Type": 1, "Device Id": 1}
     event = memory(1, 7, 30, **gpu, **{"Total Allocated": 100, "Total Reserved": 128})
     others = memory(0, 5, 999), memory(2, 8, 999, **{**gpu, "Device Id": 0})
-    found = peak_by_kind([*others, event], {1: ("weights", 50)}, gpu)
+    found = peak_by_kind([*others, event], {1: ("weights", 50)}, {}, gpu)
     assert (found["peak_bytes"], found["reserved_bytes"]) == (100, 128)
     assert (found["kinds"]["other"], found["kinds"]["fragmentation"]) == (20, 28)
 
@@ -92,7 +93,8 @@ def test_capacity_is_limited_by_the_container(tmp_path, monkeypatch):
     capacities = []
     for limit in ("max", "4096"):
         (tmp_path / "limit").write_text(limit + "\n")
-        memory_bytes = memory_module.device_memory(torch.device("cpu"), peak_by_kind(EVENTS, {}, memory_module.ON_CPU))
+        found = peak_by_kind(EVENTS, {}, {}, memory_module.ON_CPU)
+        memory_bytes = memory_module.device_memory(torch.device("cpu"), found)
         capacities.append(memory_bytes["capacity_bytes"])
     assert capacities[0] > capacities[1] == 4096
 

@@ -1,7 +1,8 @@
 """Memory of one training step at its peak, by kind and module, from the memory events of torch's profiler.
 
 The step follows the trace, so that nothing measured is affected. During it, ranges in the profile name the addresses
-of tensors that autograd keeps for the backward pass. All other allocations of the step are temporary.
+of tensors that autograd keeps for the backward pass: activations. Weights, gradients, optimizer state and inputs are
+those after the step. All other allocations of the step are temporary.
 """
 
 import collections
@@ -19,7 +20,7 @@ from epochmeter.worker.trace import MODULE
 
 KEPT = ("weights", "gradients", "optimizer", "inputs")
 KINDS = (*KEPT, "activations", "temporary")
-MARK = "epochmeter "  # prefix of the name of a range; a kind and an address follow
+SAVED = "epochmeter saved "  # prefix of a range's name, followed by the address of a tensor that autograd keeps
 MAX_MODULES = 50
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 ON_CPU, ON_GPU = {"Device Type": 0}, {"Device Type": 1}
@@ -32,7 +33,7 @@ def record_memory(path, trainer, batch):
         trainer.train_epoch([batch])
         return
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        before = train_marked(trainer, batch)
+        before, after = train_marked(trainer, batch)
     with tempfile.TemporaryDirectory() as folder:
         exported = os.path.join(folder, "memory.json")
         profiler.export_chrome_trace(exported)
@@ -40,24 +41,22 @@ def record_memory(path, trainer, batch):
     if any("Addr" in event.get("args", {}) for event in events):  # not in an older torch
         is_on_gpu = trainer.device.type == "cuda"  # of DataParallel, only the first GPU is analyzed
         device = dict(ON_GPU, **{"Device Id": torch.cuda.current_device()}) if is_on_gpu else ON_CPU
-        memory = peak_by_kind(events, before, device)
+        memory = peak_by_kind(events, before, after, device)
         write_json(path, dict(memory, **device_memory(trainer.device, memory)))
 
 
 def train_marked(trainer, batch):
-    """Train one step with marks in the profile; return the tensors that existed before, by address."""
+    """Train one step with marks in the profile; return the tensors before and after it, by address."""
     trainer.optimizer.zero_grad()  # now, as the profiler of a CPU does not see that memory from before is freed
     before = tensors_by_address(trainer, batch)
 
     def mark_saved(tensor):
-        mark("activations", storage_of(tensor).data_ptr())
-        return tensor
+        with torch.profiler.record_function(SAVED + str(storage_of(tensor).data_ptr())):
+            return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(mark_saved, lambda tensor: tensor):
         trainer.train_epoch([batch])
-    for address, (kind, _) in tensors_by_address(trainer, batch).items():
-        mark(kind, address)
-    return before
+    return before, tensors_by_address(trainer, batch)
 
 
 def tensors_by_address(trainer, batch):
@@ -80,18 +79,12 @@ def tensors_by_address(trainer, batch):
     return storages
 
 
-def mark(kind, address):
-    """Record a range in the profile that gives the memory at an address its kind."""
-    with torch.profiler.record_function("{}{} {}".format(MARK, kind, address)):
-        pass
-
-
-def peak_by_kind(events, before, device):
+def peak_by_kind(events, before, after, device):
     """Return the memory of a device at its peak in a profile.
 
     Args:
         events: The events of the profile.
-        before: Kind and bytes of the tensors that existed before, by address.
+        before, after: Kind and bytes of the tensors that exist before and after the step, by address.
         device: Arguments of the memory events of this device.
 
     Returns:
@@ -103,11 +96,10 @@ def peak_by_kind(events, before, device):
     total = peak = sum(entry["bytes"] for entry in at_peak)
     for event in sorted((event for event in events if "ts" in event), key=lambda event: event["ts"]):
         name, details = event.get("name", ""), event.get("args", {})
-        if name.startswith(MARK):
-            kind, address = name[len(MARK) :].split()
-            entry = live.get(int(address))
-            if entry is not None and entry["kind"] in ("temporary", "activations"):
-                entry["kind"] = kind
+        if name.startswith(SAVED):
+            entry = live.get(int(name[len(SAVED) :]), {})
+            if entry.get("kind") == "temporary":
+                entry["kind"] = "activations"
         elif name.startswith(MODULE):
             ranges.append((event["ts"] + event.get("dur", 0), name[len(MODULE) :]))
         elif name == "[memory]" and device.items() <= details.items():
@@ -120,6 +112,8 @@ def peak_by_kind(events, before, device):
                 total += details["Bytes"]
             if total > peak:
                 peak, at_peak, details_at_peak = total, list(live.values()), details
+    for address in live.keys() & after.keys():
+        live[address]["kind"] = after[address][0]
     return _sum_by_kind(peak, at_peak, details_at_peak)
 
 
