@@ -47,7 +47,6 @@ def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, object]:
     """
     sampling = meter.sampling(traced.opened_ns, traced.closed_ns)
     powers = write_powers(meter, plan.record)
-    reason = None
     if sampling is None or not powers.times_ns:
         reason = meter.energy["reason"] or "power is not sampled."
     elif meter.energy["source"] == "estimated":
@@ -58,10 +57,10 @@ def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, object]:
         reason = "; ".join(f"{domain}: {why}" for domain, why in sampling.unavailable.items())
     elif sampling.peak_w is None:
         reason = "the parts of the total are sampled at different times."
-    if reason or not sampling:
-        return {**traced._asdict(), "reason": reason}
-    response = powers.response._asdict() if powers.response else None
-    return {**traced._asdict(), "energy_uncertainty_j": sampling.half_width_j, "response": response}
+    else:
+        response = powers.response._asdict() if powers.response else None
+        return {**traced._asdict(), "energy_uncertainty_j": sampling.half_width_j, "response": response}
+    return {**traced._asdict(), "reason": reason}
 
 
 def analyze_trace(folder: Path) -> list[str]:

@@ -69,15 +69,14 @@ def flop_rates(
     attribution: Mapping[str, Any], counted: Mapping[str, Mapping[str, float]], steps: float
 ) -> dict[str, float]:
     """Return the FLOP/s of operators and kernels by name, while they run; `counted` are FLOPs of one step."""
-    operators, kernels = attribution.get("operators", ()), attribution.get("kernels", ())
-    counted_names = {row["name"]: BACKEND.sub("", row["name"]) for row in operators}
+    operators = [(row, BACKEND.sub("", row["name"])) for row in attribution.get("operators", ())]
     times_s = Counter[str]()
-    for row in operators:
-        times_s[counted_names[row["name"]]] += row["total_s"]
+    for row, counted_name in operators:
+        times_s[counted_name] += row["total_s"]
     rates = {name: steps * entry["flops"] / times_s[name] for name, entry in counted.items() if times_s[name]}
-    by_operator = {name: rates[counted_name] for name, counted_name in counted_names.items() if rates.get(counted_name)}
-    timed = [row for row in kernels if row.get("flops") and row["total_s"]]
-    return by_operator | {row["name"]: row["flops"] / row["total_s"] for row in timed}
+    timed = [row for row in attribution.get("kernels", ()) if row.get("flops") and row["total_s"]]
+    by_kernel = {row["name"]: row["flops"] / row["total_s"] for row in timed}
+    return {row["name"]: rates[name] for row, name in operators if rates.get(name)} | by_kernel
 
 
 def group_modules(modules: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, float]]:
