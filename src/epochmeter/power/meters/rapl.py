@@ -105,7 +105,8 @@ def timestamped(read: Callable[[], float]) -> tuple[int, float]:
 class Zone:
     """A RAPL counter without overflow, if it is read at least once per counter range.
 
-    A counter that was reset, as by a suspension of the machine, runs backwards: its energy since then is unknown.
+    A counter that was reset, as by a suspension of the machine, or is implausible, runs backwards: its energy since then
+    is unknown.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,10 +120,10 @@ class Zone:
         with self._lock:
             now_uj, now_s = int(self._file.read_text()), time.monotonic()
             increase_uj = now_uj - self._last_uj
-            if increase_uj < 0:
+            if increase_uj < 0:  # an overflow
                 increase_uj += self._range_uj
-                if increase_uj > 1e6 * MAX_W * (1 + now_s - self._last_s):
-                    increase_uj = -RESET_UJ
+            if increase_uj > 1e6 * MAX_W * (1 + now_s - self._last_s):
+                increase_uj = -RESET_UJ
             self._total_uj += increase_uj
             self._last_uj, self._last_s = now_uj, now_s
             return self._total_uj / 1e6
