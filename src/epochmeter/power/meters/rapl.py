@@ -105,8 +105,7 @@ def timestamped(read: Callable[[], float]) -> tuple[int, float]:
 class Zone:
     """A RAPL counter without overflow, if it is read at least once per counter range.
 
-    A counter that was reset, as by a suspension of the machine, or is implausible, runs backwards: its energy since then
-    is unknown.
+    A counter that was reset, as by a suspension, or is implausible runs backwards: its energy since then is unknown.
     """
 
     def __init__(self, folder: Path) -> None:
