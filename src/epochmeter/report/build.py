@@ -170,22 +170,17 @@ def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list
     kinds = dict.fromkeys(kind for platform in platforms for kind in platform)
     if len({run.value("power_limit") for run in selection.ended}) > 1:
         kinds.pop("power mode", None)  # a key of these runs
+    runs = selection.runs
     return render_notes(
         "notes",
         selection,
-        _not_ranked(selection.runs),
+        [len(group_repeats(some)) for some in (runs, without_synthetic(runs), candidates(runs))],
         {key: texts_of(values) for key, values in where.items()},
         (selection.count - len(sweep.unreadable), len(sweep.runs)),
         DISTURBED,
         [kind for kind in kinds if len({platform.get(kind) for platform in platforms}) > 1],
-        scaling.without_partner(selection.runs),
+        scaling.without_partner(runs),
     )
-
-
-def _not_ranked(runs: Sequence[Run]) -> tuple[int, int]:
-    """Return the number of configurations on synthetic batches, and of those that a stall analysis compares with."""
-    counts = [len(group_repeats(some)) for some in (runs, without_synthetic(runs), candidates(runs))]
-    return counts[0] - counts[1], counts[1] - counts[2]
 
 
 def _unshared(

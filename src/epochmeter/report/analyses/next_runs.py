@@ -79,7 +79,9 @@ def _faster(
     """Yield a key and its new value, the most promising first."""
     job, ran_on, largest = configuration.job, configuration.runs[0].platform, bottleneck.parts[0]
     if largest in STALLS:
-        if not _has_stall_analysis(configuration, tried):  # which predicts the effect of such changes
+        analyses = by_stall_analysis([run for other in tried for run in other.runs])
+        # A stall analysis predicts the effect of such changes.
+        if not any(run in configuration.runs for sources in analyses for run in sources[FROM_STORAGE]):
             yield from _faster_data(configuration, largest)
         return
     accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
@@ -95,11 +97,6 @@ def _faster(
         yield "batch", str(2 * batch)
     if largest == COMPUTE and not job.get("compile", True) and ran_on.get("torch", "") >= "2":
         yield "compile", "true"
-
-
-def _has_stall_analysis(configuration: Configuration, tried: Sequence[Configuration]) -> bool:
-    analyses = by_stall_analysis([run for other in tried for run in other.runs])
-    return any(run in configuration.runs for sources in analyses for run in sources[FROM_STORAGE])
 
 
 def _faster_data(configuration: Configuration, stall: str) -> Iterator[tuple[str, str]]:

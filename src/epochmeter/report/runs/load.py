@@ -118,10 +118,8 @@ def sweep_folders(multirun: Path) -> list[Path]:
 
 def has_runs(folder: Path) -> bool:
     """Whether a folder is a run's or has any, without looking at all of them."""
-    if not folder.is_dir():
-        return False
-    with os.scandir(folder) as entries:
-        return is_run(folder) or any(entry.name.isdecimal() and is_run(folder / entry.name) for entry in entries)
+    names = os.listdir(folder) if folder.is_dir() else []
+    return is_run(folder) or any(name.isdecimal() and is_run(folder / name) for name in names)
 
 
 def merge_sweeps(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
