@@ -13,19 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from epochmeter.machine import privilege
-from epochmeter.machine.jetson import (
-    CONF_FILE,
-    LOCKED,
-    UNLOCKED,
-    Mode,
-    clocks,
-    current_mode,
-    default_fan_profile,
-    fan_duty,
-    gpu_devfreqs,
-    read_modes,
-)
+from epochmeter.machine import jetson, privilege
 from epochmeter.machine.sysfs import match_group
 from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, wait_until_set
 from epochmeter.power.meters.jtop import connect_client
@@ -61,8 +49,8 @@ class Nvpmodel(Knob):
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        conf = privilege.read_file(root / CONF_FILE)
-        self._modes, self._default = read_modes(conf)
+        conf = privilege.read_file(root / jetson.CONF_FILE)
+        self._modes, self._default = jetson.read_modes(conf)
         watts = [mode.watts for mode in self._modes.values()]
         # Unknown if a mode has no limit in its name, such as MAXN.
         self._max_w = None if None in watts else max(filter(None, watts), default=None)
@@ -77,7 +65,7 @@ class Nvpmodel(Knob):
         mode = self._mode_of(setting)
         if mode == self._current() and not self.pending:
             return
-        if clocks(self._root) == LOCKED:
+        if jetson.clocks(self._root) == jetson.LOCKED:
             raise RuntimeError(
                 f"cannot change the power mode: jetson_clocks has locked the clocks of {self.get()}\n"
                 "hint: sudo jetson_clocks --restore"
@@ -117,7 +105,7 @@ class Nvpmodel(Knob):
     def limits(self) -> list[SettingTarget]:
         """One mode per limit in watts, the current mode among them; a mode without watts, such as MAXN, is the last."""
         current = self._current()
-        modes: dict[float, Mode] = {}
+        modes: dict[float, jetson.Mode] = {}
         for mode in sorted((m for m in self._modes.values() if m.gating == current.gating), key=self._rank):
             modes[math.inf if mode.watts is None else mode.watts] = mode
         modes[math.inf if current.watts is None else current.watts] = current
@@ -126,11 +114,11 @@ class Nvpmodel(Knob):
     def by_hand(self, setting: str) -> str:
         return f"sudo nvpmodel -m {self._mode_of(setting).number}"
 
-    def _rank(self, mode: Mode) -> tuple[int, bool, int]:
+    def _rank(self, mode: jetson.Mode) -> tuple[int, bool, int]:
         """Order of modes with the same watts, the preferred one last."""
         return mode.cores, mode.number == self._default, -mode.number
 
-    def _matching_modes(self, value: str | float) -> tuple[list[Mode], str]:
+    def _matching_modes(self, value: str | float) -> tuple[list[jetson.Mode], str]:
         """The modes that a value matches, and the rule that selects one; ValueError if there is none."""
         text = str(value).upper()
         modes = self._modes.values()
@@ -144,8 +132,8 @@ class Nvpmodel(Knob):
             return matching, rule if len(matching) > 1 else ""
         raise ValueError(f"power_limit={value} is not a power mode of this board\nhint: it has {self.choices()}")
 
-    def _current(self) -> Mode:
-        number = current_mode(self._root)
+    def _current(self) -> jetson.Mode:
+        number = jetson.current_mode(self._root)
         if number is None:
             output = privilege.run_program(*self.query)
             match = match_group(r"NV Power Mode:.*\n(\d+)", output)
@@ -154,11 +142,11 @@ class Nvpmodel(Knob):
             number = int(match)
         return self._mode_by_number(number)
 
-    def _mode_of(self, setting: str) -> Mode:
+    def _mode_of(self, setting: str) -> jetson.Mode:
         return self._mode_by_number(int(setting.rpartition("id:")[2].removesuffix(")")))
 
-    def _mode_by_number(self, number: int) -> Mode:
-        return self._modes.get(number) or Mode(number, "unknown", 0, frozenset())
+    def _mode_by_number(self, number: int) -> jetson.Mode:
+        return self._modes.get(number) or jetson.Mode(number, "unknown", 0, frozenset())
 
 
 def request_mode(number: int, name: str) -> None:
@@ -171,7 +159,7 @@ def request_mode(number: int, name: str) -> None:
 
 def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
     """Open the power mode of the Jetson below `root`; None on other machines."""
-    return Nvpmodel(Path(root)) if (Path(root) / CONF_FILE).exists() else None
+    return Nvpmodel(Path(root)) if (Path(root) / jetson.CONF_FILE).exists() else None
 
 
 class JetsonClocks(Knob):
@@ -187,19 +175,19 @@ class JetsonClocks(Knob):
         """The original clocks in the program's format; the file exists while this tool has locked them by it."""
         self.pending = self._stored.exists()  # `get` may read free although some clocks are locked
         lowest = [*root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq")]
-        self.files = [*lowest, *(gpu / "min_freq" for gpu in gpu_devfreqs(root))]
+        self.files = [*lowest, *(gpu / "min_freq" for gpu in jetson.gpu_devfreqs(root))]
 
     def get(self) -> str:
-        if state := clocks(self._root):
+        if state := jetson.clocks(self._root):
             return state
         raise RuntimeError(f"cannot read any clock below {self._root / 'sys/devices/system/cpu'}")
 
     def set(self, setting: str) -> None:
         """Store the clocks and lock them, or restore them."""
-        if setting == self.get() and (setting == LOCKED or not self.pending):
+        if setting == self.get() and (setting == jetson.LOCKED or not self.pending):
             return
         output = ""
-        if setting == LOCKED:
+        if setting == jetson.LOCKED:
             self._stored.unlink(missing_ok=True)  # otherwise the program prompts before it overwrites the file
             self.pending = False  # the clocks that an earlier run locked are restored
             output = run_by_jtop_or_sudo(lambda: request_clocks(True), self._lock)
@@ -208,17 +196,17 @@ class JetsonClocks(Knob):
         else:
             request_clocks(False)
         wait_until_set(self, setting, output)
-        if setting == UNLOCKED:
+        if setting == jetson.UNLOCKED:
             self._stored.unlink(missing_ok=True)
         self.pending = self._stored.exists()
 
     def choices(self) -> str:
-        return LOCKED
+        return jetson.LOCKED
 
     def by_hand(self, setting: str) -> str:
-        if setting == LOCKED:
+        if setting == jetson.LOCKED:
             return "sudo jetson_clocks"
-        by_jtop = clocks(self._root) == LOCKED and not self._stored.exists()
+        by_jtop = jetson.clocks(self._root) == jetson.LOCKED and not self._stored.exists()
         return f"sudo jetson_clocks --restore {shlex.quote(STORED_BY_JTOP if by_jtop else str(self._stored))}"
 
     def _lock(self) -> str:
@@ -304,7 +292,7 @@ class Fan(Knob):
         if self._kernel.exists():
             return KERNEL if self._kernel.read_text().strip() == "1" else MANUAL
         state = privilege.run_program("systemctl", "is-active", SERVICE) if shutil.which("systemctl") else ""
-        return (default_fan_profile(self._root) or SERVICE) if state.strip() == "active" else MANUAL
+        return (jetson.default_fan_profile(self._root) or SERVICE) if state.strip() == "active" else MANUAL
 
 
 def request_fan(profile: str, percent: float) -> None:
@@ -322,7 +310,7 @@ def open_fan(root: str | Path) -> Fan | None:
     """Open the fan of the Jetson below `root`; None if it has none."""
     root = Path(root)
     try:
-        duty = fan_duty(root)
+        duty = jetson.fan_duty(root)
     except OSError as error:
         raise privilege.unreadable_error(error) from error
     return Fan(root, duty) if duty else None
