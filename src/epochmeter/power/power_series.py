@@ -7,7 +7,7 @@ import math
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -153,7 +153,7 @@ class PowerSeries:
                 name: integrator.unavailable(opened_ns, closed_ns, self._bridge_ns)
                 for name, integrator in self._integrators.items()
             }
-            before, after = self._readings_around(opened_ns, closed_ns)
+            readings = self._readings_around(opened_ns, closed_ns)
         within = (times_ns >= opened_ns) & (times_ns <= closed_ns)
         per_domain = {name: int(np.isfinite(values[within]).sum()) for name, values in watts.items()}
         total_w = np.sum([watts[name] for name in self._total], axis=0)
@@ -170,11 +170,7 @@ class PowerSeries:
             peak_w=float(total_w[good].max()) if good.any() else None,
             half_width_j=half_width_j,
             structure_j=structure_j,
-            correction_j={
-                name: self._correction_j(name, times_s, values, after)
-                - self._correction_j(name, times_s, values, before)
-                for name, values in watts.items()
-            },
+            correction_j={name: self._correction_j(name, times_s, values, readings) for name, values in watts.items()},
             samples_per_domain=per_domain,
         )
 
@@ -205,12 +201,15 @@ class PowerSeries:
         # A sensor may always round in the same direction.
         return random_j + step_w / 2 * (closed_s - opened_s), structure_j
 
-    def _correction_j(self, name: str, times_s: np.ndarray, watts: np.ndarray, reading_ns: tuple[int, int]) -> float:
-        """Return the joules to add to a reading: corrections of the sensor's delay and of the extrapolation."""
+    def _correction_j(
+        self, name: str, times_s: np.ndarray, watts: np.ndarray, readings: Iterable[tuple[int, int]]
+    ) -> float:
+        """Return the joules to add to the difference of two readings: for the sensor's delay and the extrapolation."""
         good = np.isfinite(watts)
         delay_s = self.domains[name].response.resolved(self._renewal_s).delay_s
-        read_s, last_s = (moment_ns * NANOSECOND for moment_ns in reading_ns)
-        return correction_j(times_s[good], watts[good], read_s, last_s, delay_s)
+        readings_s = ((read_ns * NANOSECOND, last_ns * NANOSECOND) for read_ns, last_ns in readings)
+        before_j, after_j = (correction_j(times_s[good], watts[good], *reading_s, delay_s) for reading_s in readings_s)
+        return after_j - before_j
 
     def drain(self, before_ns: int) -> PowerSamples:
         """Return the samples before a moment, each once; the last of them are kept as context of the next window."""
