@@ -57,8 +57,7 @@ def open_rails(
     if others := sharing_reason():
         return NullMeter(others)
     try:
-        board = dict(find_rails(root, sensors, period_s))
-        if board:
+        if board := dict(find_rails(root, sensors, period_s)):
             return rails_meter(board, rails, period_s)
     except ValueError as error:  # from the table of rails
         return NullMeter(str(error))
@@ -87,8 +86,7 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
         return rails_meter(powers, rails, client.interval / READS_PER_SAMPLE, close=opened.close)
     except Exception as error:  # a service of another version may send anything
         opened.close()
-        is_clear = isinstance(error, (RuntimeError, ValueError))
-        return NullMeter(str(error) if is_clear else service_error(error))
+        return NullMeter(str(error) if isinstance(error, (RuntimeError, ValueError)) else service_error(error))
 
 
 def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
@@ -173,12 +171,12 @@ def _iio_rails(folder: Path, tree: Path, domain: Domain) -> Rails:
     """Rails of an IIO device (JetPack 4): channels 0 to 2, in milliwatts; `tree` is its node of the device tree."""
     response = Response()  # in triggered mode, a read takes a sample
     if read_text(folder / "running_mode") != "0":
-        config = _cell(tree / "ti,continuous-config") or INA3221_CONFIG
+        config = _cell(tree, "ti,continuous-config") or INA3221_CONFIG
         channels, samples, *times = (config >> shift & 7 for shift in (12, 9, 6, 3))
         round_s = channels.bit_count() * sum(INA3221_US[time] for time in times) / 1e6
         response = filter_response(round_s, INA3221_SAMPLES[samples])
     for channel in range(3):
-        shunt_ohm = max(map(_cell, tree.glob(f"*@{channel}/ti,shunt-resistor-mohm")), default=0) / 1e3
+        shunt_ohm = _cell(tree, f"*@{channel}/ti,shunt-resistor-mohm") / 1e3
         step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
         name, milliwatts = read_text(folder / f"rail_name_{channel}"), folder / f"in_power{channel}_input"
         if milliwatts.exists():
@@ -237,12 +235,9 @@ def filter_response(round_s: float, samples: int) -> Response:
     return Response(memory_s - round_s, lag_s=constant_s - memory_s / 2, renewal_s=round_s)
 
 
-def _cell(file: Path) -> int:
-    """The number in a property of the device tree; 0 without the file."""
-    try:
-        return int.from_bytes(file.read_bytes(), "big")
-    except OSError:
-        return 0
+def _cell(tree: Path, pattern: str) -> int:
+    """The number in the property of a device tree that matches a pattern; 0 without one."""
+    return next((int.from_bytes(file.read_bytes(), "big") for file in tree.glob(pattern)), 0)
 
 
 def _number_or_0(file: Path) -> int:
