@@ -22,8 +22,7 @@ PYTEST   := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 NONE_SELECTED := 5
 
 # requirements.lock has the packages for training and reports, requirements-dev.lock those of all extras and of `make docs`.
-# On a Jetson, training uses NVIDIA's torch outside .venv, and requirements-board.lock has the packages of the
-# controlling process.
+# On a Jetson, training uses NVIDIA's torch outside .venv, and requirements-board.lock has those of the controller.
 JETSON := $(wildcard /etc/nv_tegra_release)
 LOCK   := $(if $(JETSON),requirements-board.lock,requirements.lock)
 extra   = .venv/.with-$(1)
