@@ -105,10 +105,11 @@ def test_use_of_the_device_is_weighted_by_time(tmp_path):
     assert "launch_latency_s" not in time
 
 
-def test_launch_latency_excludes_queues_and_disagreeing_clocks(kineto, tmp_path):
+def test_launch_latency_excludes_queues_unknown_launches_and_disagreeing_clocks(kineto, tmp_path):
     kineto.launch("next", 60, 10, launched=50)
     kineto.launch("queued", 70, 5, launched=65)
     kineto.launch("Memcpy HtoD (Pageable -> Device)", 80, 8, launched=79, cat="gpu_memcpy")
     kineto.launch("after a copy", 88, 1, launched=81)
     kineto.launch("before its launch", 95, 1, launched=97)
+    kineto.launch("without a launch", 95, 1, stream=8)
     assert measure(kineto, tmp_path)["launch_latency_s"] == pytest.approx((5 + 10) / 2 * US)
