@@ -105,10 +105,8 @@ class Nvpmodel(Knob):
     def limits(self) -> list[SettingTarget]:
         """One mode per limit in watts, the current mode among them; a mode without watts, such as MAXN, is the last."""
         current = self._current()
-        modes: dict[float, jetson.Mode] = {}
-        for mode in sorted((m for m in self._modes.values() if m.gating == current.gating), key=self._rank):
-            modes[math.inf if mode.watts is None else mode.watts] = mode
-        modes[math.inf if current.watts is None else current.watts] = current
+        live = sorted((mode for mode in self._modes.values() if mode.gating == current.gating), key=self._rank)
+        modes = {mode.watts or math.inf: mode for mode in (*live, current)}  # the last one of each limit
         return [SettingTarget(str(mode), mode.watts, max_w=self._max_w) for _, mode in sorted(modes.items())]
 
     def by_hand(self, setting: str) -> str:
