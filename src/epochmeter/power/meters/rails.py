@@ -196,12 +196,9 @@ def _hwmon_rails(folder: Path, domain: Domain) -> Rails:
 
 def _rail(name: str, files: Sequence[Path], unit_w: float, domain: Domain) -> Rails:
     """The rail whose power is the product of the files' numbers, times a unit in watts; none if it is not connected."""
+    paths = [str(file) for file in files]
     if name and name != "NC":
-        yield name, Instrument(domain, partial(_watts, [str(file) for file in files], unit_w))
-
-
-def _watts(files: Sequence[str], unit_w: float) -> float:
-    return prod(map(_number, files)) * unit_w
+        yield name, Instrument(domain, lambda: prod(map(_number, paths)) * unit_w)
 
 
 def _step_w(millivolts: Path, shunt_ohm: float) -> float:
