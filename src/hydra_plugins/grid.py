@@ -51,6 +51,11 @@ class ProjectSweeper(BasicSweeper):
         context.callbacks.callbacks.insert(0, ConfigDropper())  # called after those of the user
         super().setup(hydra_context=context, task_function=task_function, config=config)
 
+    def launch_one(self, number: int, overrides: Sequence[str]) -> None:
+        """Execute one run under a number; an error that the run did not handle itself is raised."""
+        (done,) = self.launcher.launch([overrides], initial_job_idx=number)
+        _ = done.return_value
+
     def check_configurations(self, points: Sequence[Sequence[str]]) -> None:
         """End the command with an error for each configuration that is invalid."""
         from epochmeter.run.preflight import validate_sweep

@@ -65,8 +65,7 @@ class SearchSweeper(ProjectSweeper):
         write_json(folder / SEARCH_FILE, {"runs": runs})
 
         def measure(number: int, point: "Point") -> "TrialResult":
-            (done,) = self.launcher.launch([[*fixed, *point]], initial_job_idx=number)
-            _ = done.return_value  # raises an error that the run did not handle itself
+            self.launch_one(number, [*fixed, *point])
             return search.trial_result(folder / str(number))
 
         search.run_search(spec, earlier, measure, Terminal().info)
@@ -106,8 +105,7 @@ class BisectionSweeper(ProjectSweeper):
 
         def fits(batch: int) -> bool:
             nonlocal samples
-            (done,) = self.launcher.launch([[*arguments, f"batch={batch}"]], initial_job_idx=len(tries))
-            _ = done.return_value  # raises an error that the run did not handle itself
+            self.launch_one(len(tries), [*arguments, f"batch={batch}"])
             record = record_of(folder / str(len(tries)))
             tries.append(batch)
             summary = record.summary() or {}

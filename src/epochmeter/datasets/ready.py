@@ -52,13 +52,8 @@ def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify)
             f"dataset.classes={format_value(dataset.classes)}, but {home} has {description.classes}: give "
             f"dataset.classes={description.classes}, or another folder with dataset.root=."
         )
-    return {
-        **description.to_dict(),
-        "name": dataset.name,
-        "layout": dataset.layout,
-        "folder": str(folder),
-        "home": str(home),
-    }
+    own = {"name": dataset.name, "layout": dataset.layout, "folder": str(folder), "home": str(home)}
+    return {**description.to_dict(), **own}
 
 
 def peek_manifest(dataset: Dataset, storage: Storage, root: Path) -> Manifest | None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
@@ -68,10 +68,11 @@ class SignalDeferral:
     single assignment, which no signal can interrupt.
     """
 
-    def __init__(self, end: CodeType | None = None) -> None:
+    def __init__(self, end: CodeType | None = None, notify: Callable[[int], object] = lambda _: None) -> None:
+        """Signals are also deferred in the code `end`; `notify` is called for each deferred one."""
         self.is_deferring = False
         self.received: list[int] = []  # the deferred signals
-        self._end = end
+        self._end, self._notify = end, notify
         self._handlers: dict[int, Any] = {}
 
     def install(self) -> None:
@@ -89,6 +90,7 @@ class SignalDeferral:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.is_deferring or (frame and frame.f_code is self._end):
             self.received.append(number)
+            self._notify(number)
         elif callable(handler := self._handlers[number]):
             handler(number, frame)
         else:
@@ -97,9 +99,9 @@ class SignalDeferral:
 
 
 @contextmanager
-def deferred_signals() -> Iterator[list[int]]:
-    """Defer signals that would stop this process; yields the list of those that arrive."""
-    deferral = SignalDeferral()
+def deferred_signals(notify: Callable[[int], object] = lambda _: None) -> Iterator[list[int]]:
+    """Defer signals that would stop this process; yields the list of those that arrive, each given to `notify`."""
+    deferral = SignalDeferral(notify=notify)
     deferral.install()
     deferral.is_deferring = True
     try:

@@ -49,10 +49,6 @@ class RunResult:
     exit_code: int | None = None
 
     @property
-    def keys(self) -> list[str]:
-        return [override.partition("=")[0] for override in self.overrides]
-
-    @property
     def duration_s(self) -> float | None:
         """Duration including setup and teardown; None if nothing was measured."""
         return None if self.end_monotonic_s is None else self.end_monotonic_s - self.start_monotonic_s

@@ -11,13 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from epochmeter.config.installation import PACKAGE
 from epochmeter.config.script import ATTACHED, filled_command, find_program, is_program
 from epochmeter.machine.gpus import matches_uuid
-from epochmeter.machine.signals import STOP_SIGNALS
+from epochmeter.machine.signals import deferred_signals
 from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import launch
@@ -69,7 +68,6 @@ class ScriptProcess(WorkerProcess):
         self._open: list[Connection] = []
         self._is_recorded = False  # whether a window of the first rank was measured
         self._from_first_rank: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
-        self._kinds: dict[Connection, str | None] = {}  # of the window that a rank closed last
         self._windows: list[tuple[int, str | None, protocol.RankWindow]] = []  # of other ranks, with rank and kind
         self._silent: set[tuple[int, str | None]] = set()  # ranks, and kinds of window, that are not waited for
 
@@ -145,11 +143,10 @@ class ScriptProcess(WorkerProcess):
             case protocol.Built():
                 self.gpus |= {message.training.get("gpu", {}).get("uuid")} - {None}
             case protocol.WindowClosed():
-                self._kinds[connection] = message.window
+                connection.closed_window = message.window
             case protocol.WindowMeasured():
-                kind = self._kinds[connection]
-                self._windows.append((rank, kind, message.ranks[0]))
-                self._silent.discard((rank, kind))  # it was late
+                self._windows.append((rank, connection.closed_window, message.ranks[0]))
+                self._silent.discard((rank, connection.closed_window))  # it was late
 
     def _note_loss(self, connection: Connection) -> None:
         rank = self.others.get(connection)
@@ -289,8 +286,7 @@ def passed_signals(*, repeated: bool) -> Iterator[Callable[[subprocess.Popen[byt
     processes: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        received.append(number)
+    def pass_on(number: int) -> None:
         if number in (signal.SIGINT, signal.SIGQUIT) and is_in_foreground():
             return  # the terminal sends it to the script too
         for process in processes:
@@ -301,15 +297,10 @@ def passed_signals(*, repeated: bool) -> Iterator[Callable[[subprocess.Popen[byt
         for number in received:
             process.send_signal(number)
 
-    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    passed = [number for number, handler in handlers.items() if handler is not signal.SIG_IGN]
     try:
-        for number in passed:
-            signal.signal(number, pass_on)
-        yield pass_to
+        with deferred_signals(pass_on) as received:
+            yield pass_to
     finally:
-        for number in passed:
-            signal.signal(number, handlers[number])
         if repeated and received:
             signal.raise_signal(received[0])
 

@@ -61,6 +61,7 @@ class Connection:
         self.pid: int = struct.unpack("3i", credentials)[0]  # 0 if it is in another PID namespace
         self.finished = False
         self.is_in_window = False  # whether a script's process has an open window
+        self.closed_window: str | None = None  # name of the window that a script's process closed last
         self._unread = b""
 
     def messages(self) -> list[Message]:
