@@ -159,11 +159,9 @@ class Terminal(logging.Handler):
         if self.console.is_interactive or time.monotonic() - self._printed_s < PROGRESS_LINE_INTERVAL_S:
             return
         self._printed_s = time.monotonic()
-        metrics = {name.removeprefix("epoch/"): value for name, value in line["metrics"].items()}
-        if metrics.get("e2e_s") and "data_stall_s" in metrics:
-            metrics["stall"] = metrics["data_stall_s"] / metrics["e2e_s"]
-        forms = {"e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "energy_j": "{:.1f} J",
-                 "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.1%}"}  # fmt: skip
+        metrics = tables.with_stall_fraction(line["metrics"], "epoch/")
+        forms = {"epoch/e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "epoch/energy_j": "{:.1f} J",
+                 "epoch/train_loss": "loss {:.4f}", "epoch/train_accuracy": "accuracy {:.1%}"}  # fmt: skip
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining
         remaining = f"{timedelta(seconds=round(remaining_s))} left" if remaining_s else ""

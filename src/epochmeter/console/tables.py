@@ -46,12 +46,6 @@ SWEEP_COLUMNS = {
     "total/energy_to_target_j": ("energy to\ntarget J", "{:.1f}"),
     "total/estimated_energy_to_target_j": ("estimated J\nto target", "{:.1f}"),
 }
-OPTIONAL = (
-    *("copy_s", "energy_j", "estimated_energy_j", "train_loss", "train_accuracy", "val/loss", "val/accuracy"),
-    *("steady/energy_j", "steady/estimated_energy_j", "throughput/samples_per_s"),
-    *("total/time_to_target_s", "total/energy_to_target_j", "total/estimated_energy_to_target_j"),
-)
-"""Columns that are left out if no row has a value."""
 STATE_COLORS = {"completed": "green", "failed": "red", "killed": "yellow"}
 
 
@@ -62,7 +56,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
     for window in windows:
         values[window["epoch"]] |= {name.removeprefix("epoch/"): value for name, value in window["metrics"].items()}
     measured = {name for row in rows for name in values[row["epoch"]]}
-    columns = {name: column for name, column in EPOCH_COLUMNS.items() if name in measured or name not in OPTIONAL}
+    columns = {name: column for name, column in EPOCH_COLUMNS.items() if name in measured}
     if "train_accuracy" in columns:
         columns.pop("val/loss", None)
     table = _table(["epoch"], [*columns.values()])
@@ -189,18 +183,21 @@ def sweep_table(results: Sequence[RunResult]) -> Table:
     """Return the table of a sweep: for each run the varied keys, the state and the mean epoch."""
     keys = [dict(override.partition("=")[::2] for override in result.overrides) for result in results]
     varied = [key for key in dict.fromkeys(chain(*keys)) if len({own.get(key) for own in keys}) > 1]
-    measured = {name for result in results for name in result.metrics}
-    columns = {name: column for name, column in SWEEP_COLUMNS.items() if name in measured or name not in OPTIONAL}
+    rows = [with_stall_fraction(result.metrics, "steady/") for result in results]
+    columns = {name: column for name, column in SWEEP_COLUMNS.items() if any(name in row for row in rows)}
     table = _table(["run", *varied, "state"], [*columns.values()])
-    for result, own in zip(results, keys, strict=True):
-        metrics = dict(result.metrics)
-        if metrics.get("steady/e2e_s") and "steady/data_stall_s" in metrics:
-            metrics["stall"] = metrics["steady/data_stall_s"] / metrics["steady/e2e_s"]
-        cells = [_cell(metrics.get(name), form) for name, (_, form) in columns.items()]
+    for result, own, row in zip(results, keys, rows, strict=True):
+        cells = [_cell(row.get(name), form) for name, (_, form) in columns.items()]
         rehearsal = " [yellow](rehearsal)[/]" if result.rehearsal else ""
         state = f"[{STATE_COLORS[result.state]}]{state_name(result)}[/]{rehearsal}"
         table.add_row(str(result.number), *(escape(own.get(key, "")) for key in varied), state, *cells)
     return table
+
+
+def with_stall_fraction(metrics: Mapping[str, float], prefix: str = "") -> dict[str, float]:
+    """Return the metrics of an epoch with the fraction of its time in data stalls, as `stall`, if that is known."""
+    e2e_s, stall_s = metrics.get(f"{prefix}e2e_s"), metrics.get(f"{prefix}data_stall_s")
+    return {**metrics, "stall": stall_s / e2e_s} if e2e_s and stall_s is not None else {**metrics}
 
 
 def state_name(result: RunResult) -> str:

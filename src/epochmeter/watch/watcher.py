@@ -15,6 +15,7 @@ from pathlib import Path
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog
 from epochmeter.config.errors import input_error
+from epochmeter.console.tables import with_stall_fraction
 from epochmeter.report.render import render_macro
 from epochmeter.report.runs.configuration import group_repeats, no_energy
 from epochmeter.report.runs.costs import costs, pareto_front
@@ -198,10 +199,9 @@ def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
 
 
 def _with_means(row: SweepRow, metrics: Mapping[str, float]) -> SweepRow:
-    e2e_s, stall_s = metrics.get("steady/e2e_s"), metrics.get("steady/data_stall_s")
-    stall_fraction = stall_s / e2e_s if e2e_s and stall_s is not None else None
     energy_j, estimate_j = metrics.get("steady/energy_j"), metrics.get("steady/estimated_energy_j")
-    row = replace(row, epoch_s=e2e_s, energy_j=energy_j, stall_fraction=stall_fraction)
+    stall_fraction = with_stall_fraction(metrics, "steady/").get("stall")
+    row = replace(row, epoch_s=metrics.get("steady/e2e_s"), energy_j=energy_j, stall_fraction=stall_fraction)
     return row if energy_j is not None or estimate_j is None else replace(row, energy_j=estimate_j, is_estimate=True)
 
 
