@@ -188,7 +188,7 @@ def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
     if points:
         return points, ""
     missing = no_energy(configurations)
-    return [], render_macro("energy.md.j2", "why_not", missing, is_plain=True).strip() if missing else "no energy"
+    return [], render_macro("macros.md.j2", "why_not", missing, is_plain=True).strip() if missing else "no energy"
 
 
 def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
