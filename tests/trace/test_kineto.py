@@ -24,12 +24,13 @@ def kineto():
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_events_have_times_steps_and_arguments(tmp_path, kineto, name):
     trace = load(kineto.write(tmp_path / name))
-    assert trace.steps[:, :3].tolist() == [[3, 0, 100_000], [4, 100_000, 200_000]]
-    assert {trace.threads[thread] for thread in trace.steps[:, 3]} == {("1", "1")}
+    steps = [(trace.names[trace.name[event]], trace.start_ns[event], trace.end_ns[event]) for event in trace.steps]
+    assert steps == [("ProfilerStep#3", 0, 100_000), ("ProfilerStep#4", 100_000, 200_000)]
+    assert {trace.threads[trace.thread[event]] for event in trace.steps} == {("1", "1")}
     (operator,), (kernel,) = trace.where(Category.OPERATOR), trace.where(Category.KERNEL)
     assert (trace.names[trace.name[operator]], trace.shapes[trace.inputs[operator]]) == ("aten::mm", [[2, 3], [3, 4]])
     assert (trace.start_ns[operator], trace.duration_ns[operator], trace.sequence[operator]) == (10_000, 20_000, 5)
-    assert (trace.start_ns[kernel], trace.step[kernel]) == (120_000, 0)  # of the step that launched it
+    assert (trace.start_ns[kernel], trace.is_in_step[kernel]) == (120_000, True)
     assert (trace.blocks_per_sm[kernel], trace.occupancy[kernel]) == (0.5, 0.4)
     assert trace.threads[trace.thread[kernel]] == ("0", "7")
     assert trace.names[trace.name[trace.launch[kernel]]] == "cudaLaunchKernel"
@@ -52,7 +53,7 @@ def test_order_layout_and_chunks_of_events_do_not_matter(tmp_path, kineto, monke
     for found in (other, chunked):
         assert found.start_ns.tolist() == trace.start_ns.tolist()
         assert [found.names[name] for name in found.name] == [trace.names[name] for name in trace.name]
-        assert found.step.tolist() == trace.step.tolist()
+        assert found.is_in_step.tolist() == trace.is_in_step.tolist()
 
 
 def test_memory_for_a_single_event_is_limited(tmp_path, kineto, monkeypatch):

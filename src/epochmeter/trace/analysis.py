@@ -46,7 +46,8 @@ MEANS = (*ESTIMATES, "launch_latency_s")
 def analyze_run(folder: Path) -> dict[str, Any]:
     """Analyze the trace in a run folder, and write the result there; TraceError if it cannot be read."""
     trace, record = load(folder / TRACE), Record(folder)
-    result = analyze(trace, untraced_wall_s(record, trace.steps[:, 0].tolist()), read_power(record))
+    steps = [int(trace.names[name].partition("#")[2]) for name in trace.name[trace.steps]]
+    result = analyze(trace, untraced_wall_s(record, steps), read_power(record))
     if (folder / NCU_CSV).exists():
         try:
             pipes = analyze_pipes(folder / NCU_CSV)
@@ -88,7 +89,7 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     if len(trace.steps):
         attribution = attribute(trace, None if isinstance(power, str) else power)
         times |= {"steps": len(trace.steps), "operators": len(trace.in_steps(Category.OPERATOR))}
-        times["traced_s"] = float((trace.steps[:, 2] - trace.steps[:, 1]).sum()) * NANOSECOND
+        times["traced_s"] = float(trace.duration_ns[trace.steps].sum()) * NANOSECOND
         metrics |= {"explained_fraction": attribution.explained_fraction, "steps": times["steps"]}
         metrics |= {"host_busy_fraction": max(attribution.threads.values())} if attribution.threads else {}
         if untraced_s:

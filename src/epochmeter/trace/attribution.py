@@ -72,9 +72,9 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
         begin_ns = np.stack([trace.start_ns[kernels], trace.end_ns[kernels]], axis=1).ravel()
         events, is_busy = np.repeat(trace.launch[kernels], 2), np.tile([True, False], len(kernels))
     else:
-        thread = owners.threads[int(trace.steps[0, 3])]
+        thread = owners.threads[int(trace.thread[trace.steps[0]])]
         begin_ns, events = np.array(thread.begin_ns), np.array(thread.innermost)
-        is_busy = (events != NONE) & (trace.step[events] != NONE)
+        is_busy = (events != NONE) & trace.is_in_step[events]
     lasts_ns = np.diff(begin_ns, append=begin_ns[-1])
     counted, times_ns = events[is_busy], lasts_ns[is_busy]
     total_ns, explained_ns = float(times_ns.sum()), float(times_ns[owners.phase[counted] != LOOP].sum())
@@ -98,7 +98,7 @@ def _add_energy(
     result: Attribution, trace: Trace, owners: Owners, begin_ns: Ints, events: Ints, is_busy: Bools, power: TracedPower
 ) -> None:
     """Set the energy of modules and operators, from the starts of consecutive stretches of time and their events."""
-    start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
+    start_ns, end_ns = trace.start_ns[trace.steps[0]], trace.end_ns[trace.steps[-1]]
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
     events, is_busy = np.r_[NONE, events], np.r_[False, is_busy]
     operators = np.append(trace.name, len(trace.names))[owners.operator[events]]  # the last index for no operator
@@ -165,7 +165,7 @@ def _shapes(trace: Trace, inputs: Ints) -> str | None:
 
 
 def _thread_fractions(trace: Trace, owners: Owners) -> dict[str, float]:
-    operators, wall_ns = trace.in_steps(Category.OPERATOR), int((trace.steps[:, 2] - trace.steps[:, 1]).sum())
+    operators, wall_ns = trace.in_steps(Category.OPERATOR), int(trace.duration_ns[trace.steps].sum())
     operators = operators[owners.operator[operators] == operators]  # without ranges, which old versions of torch list
     threads = np.unique(trace.thread[operators])
     _, lasts_ns, running = stretches(trace, [operators[trace.thread[operators] == thread] for thread in threads])

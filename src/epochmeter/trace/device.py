@@ -52,8 +52,8 @@ def measure_device(trace: Trace) -> dict[str, float]:
     kernels = activities[trace.category[activities] == Category.KERNEL]
     if not trace.duration_ns[kernels].any():
         return {}
-    starts_ns = trace.steps[:, 1] if len(trace.steps) else trace.start_ns[activities]
-    window = int(starts_ns.min()), int(np.r_[trace.steps[:, 2], trace.end_ns[activities]].max())
+    opening = trace.steps if len(trace.steps) else activities
+    window = int(trace.start_ns[opening].min()), int(trace.end_ns[np.r_[trace.steps, activities]].max())
     devices = np.unique(trace.device[kernels])
     sums_ns: Counter[str] = Counter()
     for device in devices:

@@ -149,11 +149,11 @@ class Trace:
     def _leave_out_incomplete_steps(self, late: int) -> None:
         """Keep the steps before the last launch of a known activity, or on a CPU, before the last event."""
         launches = self.launch[self.launch != NONE]
-        self.steps = self.steps[self.steps[:, 2] <= self.start_ns[launches if len(launches) else -1].max()]
+        self.steps = self.steps[self.end_ns[self.steps] <= self.start_ns[launches if len(launches) else -1].max()]
         if not len(self.steps):
             raise ValueError(f"it has more than {MAX_EVENTS:,} events, and no complete step among the first ones")
-        late += int(((self.start_ns >= self.steps[-1, 2]) & (self.step == NONE)).sum())
-        self.left_out[f"after ProfilerStep#{self.steps[-1, 0]}"] = late
+        late += int(((self.start_ns >= self.end_ns[self.steps[-1]]) & ~self.is_in_step).sum())
+        self.left_out[f"after {self.names[self.name[self.steps[-1]]]}"] = late
 
     @cached_property
     def end_ns(self) -> Ints:
@@ -170,21 +170,18 @@ class Trace:
 
     @cached_property
     def steps(self) -> Ints:
-        """Number, start and end in ns, and thread of each ProfilerStep, one row per step."""
+        """Indices of the events of steps, `ProfilerStep#<number>`, that take time."""
         events = self.where(*HOST, name=STEP_NAME)
-        events = events[self.duration_ns[events] > 0]
-        numbers = [int(self.names[name].partition("#")[2]) for name in self.name[events].tolist()]
-        columns = [np.array(numbers, np.int64), self.start_ns[events], self.end_ns[events], self.thread[events]]
-        return np.stack(columns, axis=1)
+        return events[self.duration_ns[events] > 0]
 
     @cached_property
-    def step(self) -> Ints:
-        """Index in `steps` of the step of each event: by its start, and on a device by its launch; -1 outside."""
-        index = np.searchsorted(self.steps[:, 1], self.start_ns, side="right") - 1
-        step = np.where(self.start_ns < np.r_[self.steps[:, 2], 0][index], index, NONE)
+    def is_in_step(self) -> Bools:
+        """Whether each event belongs to a step: by its start, and on a device by its launch."""
+        index = np.searchsorted(self.start_ns[self.steps], self.start_ns, side="right") - 1
+        is_in_step: Bools = self.start_ns < np.r_[self.end_ns[self.steps], 0][index]
         launched = np.flatnonzero(self.launch != NONE)
-        step[launched] = step[self.launch[launched]]
-        return step
+        is_in_step[launched] = is_in_step[self.launch[launched]]
+        return is_in_step
 
     def where(self, *categories: Category, name: re.Pattern[str] | None = None) -> Ints:
         """Return the indices of the events of these categories whose name matches, in order of their start."""
@@ -196,7 +193,7 @@ class Trace:
 
     def in_steps(self, *categories: Category) -> Ints:
         """Return the indices of the events of these categories that belong to a step."""
-        return np.flatnonzero(np.isin(self.category, categories) & (self.step != NONE))
+        return np.flatnonzero(np.isin(self.category, categories) & self.is_in_step)
 
 
 def load(path: Path) -> Trace:

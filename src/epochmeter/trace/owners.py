@@ -117,7 +117,7 @@ def _forward_threads(trace: Trace) -> defaultdict[int, int]:
     links, numbers = trace.correlation[by_thread[place]], trace.forward_thread[by_thread[place - 1]]
     pairs = zip(links.tolist(), numbers.tolist(), strict=True)
     threads = {number: origins[link] for link, number in pairs if link in origins}
-    return defaultdict(lambda: NONE if origins else int(trace.steps[0, 3]), threads)
+    return defaultdict(lambda: NONE if origins else int(trace.thread[trace.steps[0]]), threads)
 
 
 def _name_ranges(names: list[str]) -> tuple[list[tuple[str, str]], dict[int, tuple[int, int]]]:
