@@ -78,8 +78,7 @@ def analyze_trace(folder: Path) -> list[str]:
         code = error.returncode
         end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         lines = error.stderr.strip().splitlines() or [f"the analysis {end}"]
-        cause = lines[0] if "\n  hint: " in error.stderr else lines[-1]
-        return [f"no trace metrics: {cause}"]
+        return [f"no trace metrics: {lines[-1]}"]
     except OSError as error:  # no process can be started, as without memory
         return [f"no trace metrics: {error}"]
     return []

@@ -117,4 +117,4 @@ if __name__ == "__main__":
     try:
         analyze_run(Path(sys.argv[1]))
     except TraceError as error:
-        sys.exit(str(error))
+        sys.exit(str(error).partition("\n")[0])  # the last line is the reason that the run records

@@ -274,7 +274,7 @@ def test_roofline_has_the_run_and_operators_with_a_known_time_below_the_line(tmp
                  "aten::mm": {"calls": 1, "flops": 1, "bytes": 1}}  # fmt: skip
     training = {"operators": operators, "peaks": {"flop_per_s": 5e10}}  # of one of two devices
     (tmp_path / "job.json").write_text(json.dumps({"run": {"training": training}}))
-    view, record = {"flop_per_s": {"aten::mkldnn_convolution": 2e10}}, Record(tmp_path)
+    view, record = {"flop_per_s": {"aten::convolution": 2e10}}, Record(tmp_path)
     assert roofline(record, view) == []
     (tmp_path / "summary.json").write_text(json.dumps({"metrics": {"steady/hfu": 0.2}}))
     assert roofline(record, view) == []

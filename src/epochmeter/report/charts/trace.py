@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from epochmeter.report.analyses.trace import BACKEND, TraceView
+from epochmeter.report.analyses.trace import TraceView
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.vega import channel, layer
 from epochmeter.report.render import phrase
@@ -82,9 +82,8 @@ def _operators(record: Record, view: TraceView, peak: float) -> dict[str, tuple[
     """Return intensity and FLOP/s of the operators whose FLOPs were counted and whose time is in the trace."""
     training = record.run()["training"]
     devices = peak / training["peaks"]["flop_per_s"]  # the trace is of one
-    rates = {BACKEND.sub("", name): devices * rate for name, rate in view["flop_per_s"].items()}
     return {
-        name.removeprefix("aten::"): (entry["flops"] / entry["bytes"], rates[name])
+        name.removeprefix("aten::"): (entry["flops"] / entry["bytes"], devices * view["flop_per_s"][name])
         for name, entry in training.get("operators", {}).items()
-        if name in rates
+        if name in view["flop_per_s"]
     }
