@@ -8,7 +8,7 @@ from typing import Any
 
 from epochmeter.config.job import defaults, recorded_job
 from epochmeter.config.schema import Footprint
-from epochmeter.report.runs.run import RUNNING, UNFINISHED, Run
+from epochmeter.report.runs.run import RUNNING, UNFINISHED, Run, grouped
 from epochmeter.report.statistics import Estimate
 from epochmeter.results.footprint import check_footprint, describe_intensity, evaluate, without_footprint
 from epochmeter.results.reuse import READ_ERRORS
@@ -47,12 +47,8 @@ def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
     quantities = [*(["co2e_g"] if intensities else []), *(["cost"] if currencies else [])]
     if not quantities:
         return None
-    counted, missing = list[Run](), dict[str, list[int]]()
-    for run in runs:
-        if reason := _missing_reason(run, quantities):
-            missing.setdefault(reason, []).append(run.number)
-        else:
-            counted.append(run)
+    by_reason = grouped(runs, lambda run: _missing_reason(run, quantities))
+    counted = by_reason.pop("", [])
     low_g, high_g = (_carbon_at(counted, f"total/intensity_{end}_g_per_kwh") for end in ("min", "max"))
     return SweepFootprint(
         [run.number for run in counted],
@@ -61,7 +57,7 @@ def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
         cost=_sum(counted, "cost", "cost_uncertainty") if len(currencies) == 1 else None,
         currencies=currencies,
         by_hour_g=(low_g, high_g) if low_g < high_g else None,
-        missing=missing,
+        missing={reason: [run.number for run in missing] for reason, missing in by_reason.items()},
         sources=sorted(map(describe_intensity, intensities)),
         pues=sorted({run.job["footprint"]["pue"] for run in counted}),
         covers=sorted({str(run.energy_covers) for run in counted}),

@@ -12,7 +12,7 @@ from epochmeter.report.formatting import interval, percent, quantity
 from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME
-from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import Run, grouped
 from epochmeter.results.power_trace import TracePoint, downsample
 from epochmeter.shared.record import POWER
 from epochmeter.shared.units import NANOSECOND
@@ -69,10 +69,8 @@ def power_samples(run: Run) -> list[TracePoint]:
 def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw scaling efficiency by the number of devices; none if no configuration ran on one and on several."""
     links = {number: {"link": entry.link} for entry in configurations for number in entry.numbers if entry.link}
-    lines: dict[str, list[Scaling]] = {}
-    for result in sorted(results, key=lambda result: result.devices):
-        words = {"title": result.title, "strategy": result.strategy, "kind": result.kind}
-        lines.setdefault(phrase("scaling_line", **words, batch=result.device_batch), []).append(result)
+    by_devices = sorted(results, key=lambda result: result.devices)
+    lines = grouped(by_devices, lambda result: phrase("scaling_line", result=result))
     rows = []
     for name, result in [(line, result) for line in sorted(lines)[:MAX_LINES] for result in lines[line]]:
         percentage = result.efficiency.map(lambda fraction: 100 * fraction)
