@@ -83,12 +83,11 @@ def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
     bottleneck = run_bottleneck(metrics, in_memory)
     if not bottleneck:
         return ""
-    equal = " (about equal)" if len(bottleneck.parts) > 1 else ""
     fractions = [f"{part} {percent(bottleneck.fractions[part])}" for part in bottleneck.parts if part not in STALLS]
     if stalls := [stall for stall in STALLS if stall in bottleneck.fractions]:
         kinds = ", ".join(f"{stall.replace('_', ' ')} {percent(bottleneck.fractions[stall])}" for stall in stalls)
         fractions.append(f"data stalls {percent(bottleneck.data_stall)}" + (f" ({kinds})" if len(stalls) > 1 else ""))
-    return f"Bottleneck: {bottleneck.label}{equal}. Epoch time: {', '.join(fractions)}."
+    return f"Bottleneck: {bottleneck.label}. Epoch time: {', '.join(fractions)}."
 
 
 def percent(fraction: float) -> str:

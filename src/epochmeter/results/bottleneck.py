@@ -41,8 +41,10 @@ class Bottleneck:
 
     @property
     def label(self) -> str:
-        """The parts as a verdict: `compute-bound or prep-bound`; empty if undecided."""
-        return " or ".join(f"{part.removesuffix('_stall')}-bound" for part in self.parts)
+        """The verdict, such as `compute-bound or prep-bound (about equal)`."""
+        names = " or ".join(f"{part.removesuffix('_stall')}-bound" for part in self.parts) or "bottleneck undecided"
+        tie = "about equal" if self.equal else "no significant difference"
+        return f"{names} ({tie})" if len(self.parts) > 1 else names
 
     @property
     def data_stall(self) -> float:
