@@ -5,6 +5,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+from epochmeter.report.render import render_notes
+
 ORIGIN = "https://ui.perfetto.dev"
 PORT = 9001  # the only port of this machine that Perfetto reads from
 WAIT_S = 300.0
@@ -40,8 +42,8 @@ def open_in_perfetto(path: Path, show: Callable[[str], None], port: int = PORT, 
         raise ValueError(f"port {port} cannot be used: {error.strerror}\n  hint: open {path} at {ORIGIN}") from error
     with server:
         link = f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}/{path.name}"
-        show(f"Open {link} in a browser on this machine; elsewhere open {path} at {ORIGIN}")
-        show(f"This command ends when a browser has read the file, after {wait_s:.0f} s, or on Ctrl-C.")
+        for note in render_notes("perfetto", link, path, ORIGIN, wait_s):
+            show(note)
         webbrowser.open(link)
         server.timeout = wait_s
         server.handle_timeout = lambda: has_ended.append(True)  # type: ignore[method-assign]
