@@ -23,6 +23,10 @@ class EpochMeter(Callback):
             epochs = (trainer.max_epochs or 0) - trainer.current_epoch  # -1: without end
             self.meter.expect_epochs(epochs if epochs > 0 and trainer.max_steps < 0 else None)
 
+    def on_train_batch_end(self, trainer, *arguments):
+        if trainer.is_last_batch:  # also of `limit_train_batches`; a validation may follow before the epoch's end
+            self.meter.end_window()
+
     def on_train_epoch_end(self, trainer, pl_module):
         self.meter.end_window()
 
