@@ -424,6 +424,7 @@ def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(sc
             script.optimizer.step()
     script.agent.end()
     assert script.windows == [("epoch", 0, 3), ("epoch", 1, 2)], "only training shows that the first one was left"
+    assert script.partial_steps == [None, 2]
     assert [len(list(batches)) for batches in held] == [STEPS - 3] * 2
 
 

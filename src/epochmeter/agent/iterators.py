@@ -78,7 +78,8 @@ class MeasuredIterator(Wrapper):
                 else:
                     window.limit = None  # an evaluation is one window
                 return next(self)
-            window.flaw = READ_AHEAD
+            # The next training step closes the window: only the thread that trains may do it.
+            window.flaw, window.is_exhausted, window.length = READ_AHEAD, True, window.batches
         self._window = None
         return self._fetch()
 
