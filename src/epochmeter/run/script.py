@@ -31,7 +31,7 @@ AGENT_PATH = PACKAGE / "agent/path"
 NO_TORCH = "no process of the script imported torch (with Python -I, -E or -S, no process is measured)"
 NO_PASS = "no pass over a torch DataLoader was seen"
 LOST = "the connection to {} was lost: its training after the last recorded epoch is not measured"
-ANOTHER_PROCESS = "another process of the script trained too, and was not measured"
+ANOTHER_PROCESS = "only the first process that reads a DataLoader or trains is measured, and another one did so too"
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs,{} and the time of copies to the device (part of compute)."
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
 NOT_METERED = (
