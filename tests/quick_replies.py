@@ -68,6 +68,11 @@ class Script:
         """Name, epoch and steps of the measured windows."""
         return self.connection.windows
 
+    @property
+    def partial_steps(self):
+        """Steps of each measured window that is partial, else None."""
+        return [message.steps for message in self.connection.of(WindowClosed) if message.window]
+
     def batches(self, loader):
         return self.agent.iterate(loader, iter)
 

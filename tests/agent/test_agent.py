@@ -154,18 +154,17 @@ def test_passes_that_end_early_after_a_complete_one_are_partial_epochs_but_no_ev
         script.train(loader, steps)
         script.evaluate(held_out, evaluated)
     counts = [(2, None), (8, None), (2, None), (3, 3), (4, None), (3, 3)]
-    closed = [message for message in script.connection.of(WindowClosed) if message.window]
     assert [window[2] for window in script.windows] == [count for count, _ in counts]
-    assert [message.steps for message in closed] == [partial for _, partial in counts]
+    assert script.partial_steps == [partial for _, partial in counts]
 
 
 def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script):
     script.agent.expect_epochs(2)
     script.train(DataLoader(Endless(), batch_size=2), steps=12)
     assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
-    opened, closed = script.connection.of(WindowOpening), script.connection.of(WindowClosed)
+    opened = script.connection.of(WindowOpening)
     assert [message.epochs for message in opened] == [2, None, None], "the number of windows is not that of epochs"
-    assert [message.steps for message in closed] == [None, None, 2]
+    assert script.partial_steps == [None, None, 2]
 
 
 @pytest.mark.parametrize(("method", "is_early"), [("__iter__", False), ("__iter__", True), ("_get_iterator", False)])
@@ -217,7 +216,7 @@ def test_endless_pass_of_a_subclass_with_a_length_has_epochs_of_its_length(scrip
     script.train(Restarting(DATA, 2), steps=3 * STEPS)
     restore()
     assert script.windows == [("epoch", 0, STEPS + 1), ("epoch", 1, STEPS), ("epoch", 2, STEPS - 1)]
-    assert [message.steps for message in script.connection.of(WindowClosed)] == [None, None, STEPS - 1]
+    assert script.partial_steps == [None, None, STEPS - 1]
 
 
 @pytest.mark.parametrize("steps", [None, 2])
@@ -229,7 +228,7 @@ def test_pass_over_a_loader_without_length_that_ends_early_is_an_epoch(script, s
     for _ in range(2):
         script.train(DataLoader(Short(), batch_size=2), steps)
     assert script.windows == [("epoch", number, steps or 3) for number in range(2)]
-    assert [message.steps for message in script.connection.of(WindowClosed)] == [None, None]
+    assert script.partial_steps == [None, None]
 
 
 def test_measuring_does_not_change_compiled_code(script, loader):
@@ -349,10 +348,9 @@ def test_pass_whose_batches_another_thread_requests_is_discarded_and_later_steps
         thread.join()
         for _ in range(STEPS):
             script.optimizer.step()
-        script.agent.close()
         assert len(read) == STEPS
     script.agent.end()
-    assert script.windows == [("epoch", 0, 5), ("epoch", 1, 3)]
+    assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 5)]
     partless = NotMeasured(recorder.NO_PARTS.format(5, "optimizer steps"))
     assert script.connection.of(NotMeasured) == [NotMeasured(READ_AHEAD), partless]
 
@@ -477,6 +475,7 @@ def test_pass_whose_predecessor_was_left_and_is_released_is_complete(script, loa
             script.optimizer.step()
     script.agent.end()
     assert script.windows == [("epoch", 0, 3), ("epoch", 1, 3)]
+    assert script.partial_steps == [None, None]
 
 
 def test_training_ends_a_pass_over_the_same_loader_that_was_left_without_training(script, loader):
@@ -489,6 +488,7 @@ def test_training_ends_a_pass_over_the_same_loader_that_was_left_without_trainin
     script.model(next(held)[0])
     script.evaluate(loader)
     assert script.windows[:2] == [("epoch", 0, 7), ("epoch", 1, 8)], "without the first batch, as a pass was held"
+    assert script.partial_steps[:2] == [7, None]
     assert script.windows[-1] == ("val", 1, 8)
 
 

@@ -32,8 +32,8 @@ def test_run_ends_at_throughput_stop_and_is_completed_with_its_throughput(left_e
     assert len(record.losses()) == 20 == len(record.steps()) / len(INTERVALS)
     seen = [(line["window"], line["epoch"], line.get("partial", False)) for line in record.windows()]
     assert seen == [("epoch", 0, False), ("val", 0, False), ("epoch", 1, True)]
-    assert "epoch 2: ended after 8 of 12 steps; excluded from the means" in left_early.done.stdout
-    assert record.run()["flags"]["partial"] == "epoch 2: ended after 8 of 12 steps"
+    assert "epoch 2: only 8 of 12 steps; excluded from the means" in left_early.done.stdout
+    assert record.run()["flags"]["partial"] == "epoch 2: only 8 of 12 steps"
     # Throughput is samples divided by time of the selected steps.
     rows = record.steps()[10 * len(INTERVALS) : 20 * len(INTERVALS)]
     seconds = sum(sum(rows[INTERVALS.index(name) :: len(INTERVALS)]) for name in ("gap_s", "copy_s", "compute_s"))

@@ -141,7 +141,8 @@ class InnerIterator(MeasuredIterator):
             if (earlier, self._step) == ((outer, 0), (outer, 1)):
                 self._window = agent.take_over(outer, self._properties)
             elif (has_trained and self._step == earlier) or (is_first and agent.window is None):
-                self._window = agent.replace_pass(outer, self._trained, self._properties)
+                properties = dict(self._properties, is_partial=not is_first)  # its first batch is part of `outer`
+                self._window = agent.replace_pass(outer, self._trained, properties)
             if self._window is not None:
                 self._clock, self._properties = agent.recorder.clock, None
                 return next(self)

@@ -107,7 +107,7 @@ class PassKinds:
             add_weakly(self._complete, loader)
         elif window.length is not None:  # the script left the pass
             was_complete = id(loader) in self._complete  # an earlier pass
-            window.is_partial = was_complete and name == "epoch"
+            window.is_partial = window.is_partial or (was_complete and name == "epoch")
             if name == "val" and not window.is_explicit and (was_complete or window.batches == 1):
                 name = None  # it looked at some samples
         if name:

@@ -140,7 +140,7 @@ def _flag_causes(opened: WindowOpening, merged: MergedWindow, suspended_s: float
     """Return the flags that a window sets itself, each with its cause; the machine was suspended for `suspended_s`."""
     causes = {
         "diverged": "" if merged.loss is None or math.isfinite(merged.loss) else f"the loss was {merged.loss}",
-        "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
+        "partial": f"only {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
         "paused": PAUSED_NOTE if merged.paused else SUSPENDED_NOTE if suspended_s >= MIN_SUSPENSION_S else "",
     }
     return {flag: cause for flag, cause in causes.items() if cause}
