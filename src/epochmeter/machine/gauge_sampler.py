@@ -79,9 +79,9 @@ class Gauges:
     def mark(self, max_age_ns: int = 0) -> None:
         """Take a sample now, at a window's border, unless the age of the last sample is at most `max_age_ns`."""
         if not self._samples or time.monotonic_ns() - self._samples[-1].at_ns > max_age_ns:
-            self._thread.now()
+            self._thread.run_now()
 
-    def now(self, quantity: str) -> float | None:
+    def current_value(self, quantity: str) -> float | None:
         """Return the present value of a quantity, over all its instruments; None if it cannot be read."""
         self.mark()
         values = self._samples[-1].readings.get(quantity) if self._samples else None

@@ -25,7 +25,7 @@ class PeriodicThread:
         self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
         self._thread.start()
 
-    def now(self) -> None:
+    def run_now(self) -> None:
         """Run the callback in the thread now; returns when it has run, or after `patience_s`."""
         with self._round_done:
             hangs = self._requested_rounds > self._completed_rounds

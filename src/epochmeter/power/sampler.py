@@ -37,19 +37,19 @@ class Sampler(PowerSeries):
         self._watch = PeriodicThread(
             self._watch_health, period_s=HEALTH_CHECK_S, patience_s=READ_LIMIT_S, name="sampler's watch"
         )
-        self._thread.now()  # on a busy machine a border that takes no sample itself might find none at all
+        self._thread.run_now()  # on a busy machine a border that takes no sample itself might find none at all
 
     def read(self, *, fresh: bool = True) -> dict[str, float]:
         """Joules of each domain up to now; domains that cannot be read are missing. `fresh`: take a sample first."""
         if fresh:
-            self._thread.now()
+            self._thread.run_now()
         return self.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
         """Sampling statistics of a window, after the sensors have reported all power up to its end."""
         if not self._checks and (settled_s := self.settled_s):
             time.sleep(max(0.0, settled_s - (time.monotonic_ns() - closed_ns) * NANOSECOND))
-            self._thread.now()
+            self._thread.run_now()
         return super().sampling(opened_ns, closed_ns)
 
     def close(self) -> bool:

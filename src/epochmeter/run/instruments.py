@@ -193,13 +193,13 @@ def cool_down(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     if below_c is None:
         return
     with closing(Gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
-        temperature_c = gauges.now(TEMPERATURE_KEY)
+        temperature_c = gauges.current_value(TEMPERATURE_KEY)
         if temperature_c is not None and temperature_c >= below_c:
             text = f"waiting up to {most_s:g} s for less than {below_c:g} C."
             terminal.info(f"Device temperature {temperature_c:.0f} C: {text}")
         while temperature_c is not None and temperature_c >= below_c and time.monotonic() - began_s < most_s:
             time.sleep(TEMPERATURE_PERIOD_S)
-            temperature_c = gauges.now(TEMPERATURE_KEY)
+            temperature_c = gauges.current_value(TEMPERATURE_KEY)
         missing = gauges.unavailable()
     waited_s = round(time.monotonic() - began_s, 3)
     if temperature_c is None:
