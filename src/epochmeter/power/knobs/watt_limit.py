@@ -60,7 +60,7 @@ class WattLimit(Knob):
         Every device is tried, so that a refusal by one device does not prevent the restoration of the others.
         """
         written, refusals = [], []
-        for limit, watts in zip(self._device_limits, self._limits(setting), strict=True):
+        for limit, watts in zip(self._device_limits, self._watts_of(setting), strict=True):
             try:
                 limit.write(watts)
                 written.append((limit, watts))
@@ -77,7 +77,7 @@ class WattLimit(Knob):
 
     def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings are equal except for rounding by the device."""
-        return all(map(is_close, self._limits(setting), self._limits(other)))
+        return all(map(is_close, self._watts_of(setting), self._watts_of(other)))
 
     def choices(self) -> str:
         """The range of limits; RuntimeError if a limit is switched off, since setting it would have no effect."""
@@ -115,10 +115,10 @@ class WattLimit(Knob):
         return [SettingTarget(format_watts(limit_w), limit_w, max_w=high_w) for limit_w in sorted([now_w, *others])]
 
     def by_hand(self, setting: str) -> str:
-        limits = zip(self._device_limits, self._limits(setting), strict=True)
+        limits = zip(self._device_limits, self._watts_of(setting), strict=True)
         return " && ".join(limit.by_hand(watts) for limit, watts in limits)
 
-    def _limits(self, setting: str) -> list[float]:
+    def _watts_of(self, setting: str) -> list[float]:
         limits = [float(text.removesuffix(" W")) for text in setting.split(", ")]
         return limits * len(self._device_limits) if len(limits) == 1 else limits
 
