@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.config.schema import SCRIPT
-from epochmeter.report.render import render_notes
+from epochmeter.report.render import phrase
 from epochmeter.report.runs.filter import AN_ESTIMATE
 from epochmeter.report.runs.run import Run
 from epochmeter.results.footprint import JOULES_PER_KWH, country_means
@@ -37,14 +37,14 @@ def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[..., 
             if "total/co2e_g" in run.metrics:
                 scores.append(software_carbon_intensity(run))
         except READ_ERRORS as error:
-            say(*render_notes("damaged_record", run.number, error))
+            say(phrase("damaged_record", number=run.number, error=error))
             continue
         written.append(folder / f"boamps_{run.number}.json")
         write_json(written[-1], report)
     if scores:
         write_json(folder / "sci.json", scores)
         return [*written, folder / "sci.json"]
-    say(*render_notes("no_score", bool(written)))
+    say(phrase("no_intensity" if written else "no_energy"))
     return written
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from epochmeter.report.render import render_notes
+from epochmeter.report.render import phrase
 
 ORIGIN = "https://ui.perfetto.dev"
 PORT = 9001  # the only port of this machine that Perfetto reads from
@@ -42,8 +42,8 @@ def open_in_perfetto(path: Path, show: Callable[[str], None], port: int = PORT, 
         raise ValueError(f"port {port} cannot be used: {error.strerror}\n  hint: open {path} at {ORIGIN}") from error
     with server:
         link = f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}/{path.name}"
-        for note in render_notes("perfetto", link, path, ORIGIN, wait_s):
-            show(note)
+        show(phrase("timeline", link=link, path=path, origin=ORIGIN))
+        show(phrase("timeline_end", wait_s=wait_s))
         webbrowser.open(link)
         server.timeout = wait_s
         server.handle_timeout = lambda: has_ended.append(True)  # type: ignore[method-assign]

@@ -28,7 +28,6 @@ from epochmeter.report.render import (
     print_markdown,
     render_html,
     render_macro,
-    render_notes,
 )
 from epochmeter.report.runs.costs import ranked_costs
 from epochmeter.report.runs.filter import select_any
@@ -116,8 +115,9 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
     # Without an earlier report, such files are of a sweep or of a person.
     earlier = {*pictures, *(folder / name for name in names)} if (folder / TABLE).exists() else set[Path]()
     cells, written = table.columns_and_rows(report.runs), []
-    say(*(missing := render_notes("missing_packages", missing_packages())))
-    if not missing:
+    if missing := missing_packages():
+        say(phrase("missing_packages", names=", ".join(missing)))
+    else:
         runs = table.html(report.runs, cells) if report.runs else ""
         written.append(_write_text(folder / "report.html", report_html(report, runs)))
     markdown = f"# {escape_markdown(report.title)}\n\n{escape_markdown(report.about)}\n\n{table.markdown(cells)}"
@@ -141,8 +141,8 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
 def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., None], record: Record) -> list[Path]:
     """Write the text of a run's trace, and its page with charts if the packages are installed; return the files."""
     written = [_write_text(folder / f"{page.name}.md", page_file(page, title))]
-    say(*(missing := render_notes("missing_packages", missing_packages())))
-    if missing:
+    if missing := missing_packages():
+        say(phrase("missing_packages", names=", ".join(missing)))
         return written
     report = Report(title, "", (), [page], [*module_bars(page.results), *roofline(record, page.results)], (), ())
     return [_write_text(folder / f"{page.name}.html", report_html(report)), *written]
