@@ -117,10 +117,10 @@ def _add_energy(
 
 def _modules(owners: Owners, events: Ints, times_ns: Ints) -> list[Row]:
     """Sum times by the module and phase of events."""
-    cells, shape = owners.module[events] * len(PHASES) + owners.phase[events], (len(owners.modules), len(PHASES))
-    table_s = np.bincount(cells, times_ns, math.prod(shape)).reshape(shape) * NANOSECOND
+    table_ns = np.zeros((len(owners.modules), len(PHASES)))
+    np.add.at(table_ns, (owners.module[events], owners.phase[events]), times_ns)
     rows = []
-    for (name, kind), times_s in zip(owners.modules, table_s.tolist(), strict=True):
+    for (name, kind), times_s in zip(owners.modules, (table_ns * NANOSECOND).tolist(), strict=True):
         if phases_s := {phase: time_s for phase, time_s in zip(PHASES, times_s, strict=True) if time_s}:
             rows.append(Row(name=name, kind=kind, total_s=sum(times_s), phases_s=phases_s))
     return sorted(rows, key=lambda row: -row.total_s)
@@ -140,13 +140,12 @@ def _kernels(trace: Trace, kernels: Ints, operators: Ints) -> list[Row]:
 def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> list[Row]:
     """Sum times by the name of operators or kernels, with the shapes of the operators that launched them."""
     names, inputs = (np.append(column, NONE) for column in (trace.name, trace.inputs))
-    order = np.argsort(names[events], kind="stable")
-    borders = np.flatnonzero(np.diff(names[events[order]])) + 1
     rows = []
-    for group in filter(len, np.split(order, borders)):
+    for name in np.unique(names[events]).tolist():
+        group = names[events] == name
         own, row = events[group], Row(name=PYTHON, total_s=float(times_ns[group].sum()) * NANOSECOND)
-        if own[0] != NONE:
-            row.name, row.calls = trace.names[names[own[0]]], len(np.unique(own))
+        if name != NONE:
+            row.name, row.calls = trace.names[name], len(np.unique(own))
             row.inputs = _shapes(trace, inputs[operators[group]])
             row.utilization = weighted_mean(trace.occupancy[own], times_ns[group])
         rows.append(row)
