@@ -26,13 +26,12 @@ def test_events_have_times_steps_and_arguments(tmp_path, kineto, name):
     trace = load(kineto.write(tmp_path / name))
     steps = [(trace.names[trace.name[event]], trace.start_ns[event], trace.end_ns[event]) for event in trace.steps]
     assert steps == [("ProfilerStep#3", 0, 100_000), ("ProfilerStep#4", 100_000, 200_000)]
-    assert {trace.threads[trace.thread[event]] for event in trace.steps} == {("1", "1")}
     (operator,), (kernel,) = trace.where(Category.OPERATOR), trace.where(Category.KERNEL)
     assert (trace.names[trace.name[operator]], trace.shapes[trace.inputs[operator]]) == ("aten::mm", [[2, 3], [3, 4]])
     assert (trace.start_ns[operator], trace.duration_ns[operator], trace.sequence[operator]) == (10_000, 20_000, 5)
     assert (trace.start_ns[kernel], trace.is_in_step[kernel]) == (120_000, True)
     assert (trace.blocks_per_sm[kernel], trace.occupancy[kernel]) == (0.5, 0.4)
-    assert trace.threads[trace.thread[kernel]] == ("0", "7")
+    assert [trace.threads[trace.thread[event]] for event in (operator, kernel)] == [("1", "1"), ("0", "7")]
     assert trace.names[trace.name[trace.launch[kernel]]] == "cudaLaunchKernel"
     assert np.isnan(trace.blocks_per_sm[operator])
 

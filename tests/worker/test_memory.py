@@ -14,7 +14,7 @@ from epochmeter.worker import __main__ as program
 from epochmeter.worker import memory as memory_module
 from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.loop import EpochStats, train
-from epochmeter.worker.memory import peak_by_kind, record_memory
+from epochmeter.worker.memory import KEPT, peak_by_kind, record_memory
 from epochmeter.worker.precision import NullContext
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
@@ -93,8 +93,7 @@ def test_capacity_is_limited_by_the_container(tmp_path, monkeypatch):
     capacities = []
     for limit in ("max", "4096"):
         (tmp_path / "limit").write_text(limit + "\n")
-        found = peak_by_kind(EVENTS, {}, {}, memory_module.ON_CPU)
-        memory_bytes = memory_module.device_memory(torch.device("cpu"), found)
+        memory_bytes = memory_module.device_memory(torch.device("cpu"), {"kinds": dict.fromkeys(KEPT, 0)})
         capacities.append(memory_bytes["capacity_bytes"])
     assert capacities[0] > capacities[1] == 4096
 
