@@ -45,11 +45,12 @@ UNAVAILABLE_REASONS = {
 
 
 class Sample(NamedTuple):
-    """The readings of all gauges, by quantity, and the devices with lowered clocks, by cause."""
+    """The readings of all gauges, by quantity, the devices with lowered clocks, by cause, and (quantity, source)."""
 
     at_ns: int
     readings: Mapping[str, Sequence[Any]]
     slowed: Mapping[str, Sequence[str]]
+    sources: Sequence[tuple[str, str]]
 
 
 _moment = attrgetter("at_ns")
@@ -62,7 +63,6 @@ class Gauges:
         self.series = series
         self._errors: dict[str, Exception] = {}  # the last error of each quantity
         self._samples: list[Sample] = []
-        self._sources: list[tuple[str, str]] = []
         self._opened = ExitStack()
         gauges, cards = list(find_gauges(Path(root), gpus)), find_cards(Path(root))
         if nvidia := [gpu for gpu in gpus if not find_card(gpu, cards)]:
@@ -124,7 +124,7 @@ class Gauges:
 
     def sources(self) -> list[tuple[str, str]]:
         self.mark()
-        return list(dict.fromkeys(self._sources))
+        return list(dict.fromkeys(self._samples[-1].sources if self._samples else ()))
 
     def unavailable(self) -> dict[str, tuple[str, str]]:
         """Return the reason and a remedy (empty if there is none) of each quantity that is not available."""
@@ -157,8 +157,7 @@ class Gauges:
         slowed: dict[str, list[str]] = defaultdict(list)
         for cause, texts in chain(*(causes.items() for causes in readings["throttling"])):
             slowed[cause] += texts
-        self._samples.append(Sample(at_ns, dict(readings), dict(slowed)))
-        self._sources = sources
+        self._samples.append(Sample(at_ns, dict(readings), dict(slowed), sources))
         if self.series:
             counters = ChainMap(*readings["cpu_utilization"], *readings["network_bytes"])
             self.series.add(at_ns, levels, counters, chain(*slowed.values()) if slowed else None)
