@@ -210,7 +210,7 @@ MUTANTS = [
     Mutant(
         "report/build.py", "for chart in per_epoch if targeted]", "for chart in per_epoch if False]", "report/charts"
     ),
-    Mutant("report/build.py", "is_ranked_above=bool(", "is_ranked_above=False and bool("),
+    Mutant("report/build.py", "is_ranked_above=is_ranked", "is_ranked_above=False"),
     Mutant("report/charts/bars.py", "if len(total) > 1 or not within:", "if not within:", "report/charts"),
     # Live view: growing files, access, hostile texts
     Mutant("watch/appended.py", "if second < self._second:", "if False:"),

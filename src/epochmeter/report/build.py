@@ -99,6 +99,7 @@ def build_report(
     charts = changes(compared) if compared else []
     draw(charts := [*charts, *all_charts(selection.ended, result.choices if result else [])])
     checks = gate.check_bounds(pairs, bounds, interleaved=not against) if bounds and pairs is not None else None
+    is_ranked = bool(result and result.choices[0].cost.target)
     # Data of a rehearsal may be on another device.
     stalled = [run for run in selection.runs if REHEARSALS in include or not run.rehearsal]
     analyses = {
@@ -106,7 +107,7 @@ def build_report(
         "gate": checks,
         "answer": result,
         "stalls": stalls.analyze(stalled),
-        "targets": targets.analyze(selection.ended, is_ranked_above=bool(result and result.choices[0].cost.target)),
+        "targets": [replace(group, is_ranked_above=is_ranked) for group in targets.analyze(selection.ended)],
         "scaling": scaling.analyze(selection.runs),
         "questions": questions.analyze(selection.runs),
         "footprint": footprint.analyze(sweep.runs),

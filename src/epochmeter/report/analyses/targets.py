@@ -56,7 +56,7 @@ class Targets:
     no_energy: NoEnergy | None
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
-    is_ranked_above: bool
+    is_ranked_above: bool = False
 
     @property
     def values(self) -> dict[str, object]:
@@ -66,19 +66,13 @@ class Targets:
                 "covers": self.covers, "no_energy": missing}  # fmt: skip
 
 
-def analyze(runs: Sequence[Run], *, is_ranked_above: bool = False) -> list[Targets]:
+def analyze(runs: Sequence[Run]) -> list[Targets]:
     """Analyze each target and dataset of the runs."""
     groups = grouped(runs, lambda run: (quality_target(run.job), run.job["dataset"]["name"]))
-    return [
-        _analyze(target, dataset, group_repeats(own), is_ranked_above)
-        for (target, dataset), own in groups.items()
-        if target
-    ]
+    return [_analyze(target, dataset, group_repeats(own)) for (target, dataset), own in groups.items() if target]
 
 
-def _analyze(
-    target: QualityTarget, dataset: str, configurations: Sequence[Configuration], is_ranked_above: bool
-) -> Targets:
+def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Configuration]) -> Targets:
     costs = costs_to_target(configurations)
     choices, scopes = find_best(costs)[:2], comparable(costs)
     ranked = {cost.configuration: cost for cost in (*costs, *(choice.cost for choice in choices))}
@@ -102,4 +96,4 @@ def _analyze(
         energy_ratio = Ratios({key: JOULES(cost) for key, cost in ranked.items()}).between(fastest, least)
     points.sort(key=lambda point: (point.reached != point.numbers, point.time_s.value if point.time_s else math.inf))
     missing = no_energy([Configuration(runs)], ENERGY_TO_TARGET)
-    return Targets(target, dataset, points, choices, [*scopes], missing, time_ratio, energy_ratio, is_ranked_above)
+    return Targets(target, dataset, points, choices, [*scopes], missing, time_ratio, energy_ratio)
