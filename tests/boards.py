@@ -70,8 +70,6 @@ class Board(NamedTuple):
 
 RELEASES = {"iio": "R32 (release), REVISION: 7.4", "hwmon": "R35 (release), REVISION: 4.1"}
 ORIN_RELEASE = {"hwmon": "R36 (release), REVISION: 4.3"}
-
-
 ORIN = "VDD_IN 8, VDD_CPU_GPU_CV 3, VDD_SOC 1.5"
 BOARDS = {
     "nano": Board(

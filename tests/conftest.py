@@ -32,8 +32,6 @@ LONG = (
 )  # fmt: skip
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
-
-
 SELECTED_FILES = {
     "not system": re.compile(r"\A(?!.*^pytestmark = \[?pytest\.mark\.system)", re.DOTALL | re.MULTILINE),
     "system and not alone": re.compile(r"mark\.system"),

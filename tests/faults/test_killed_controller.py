@@ -54,8 +54,6 @@ for attempt in range(0, 80, 2):
         print("not restored after signals", attempt * 5, "us apart")
         break
 """
-
-
 DIES = """
 import os, signal, sys
 from epochmeter.machine import privilege

@@ -8,8 +8,6 @@ from project import QUICK
 pytestmark = pytest.mark.system
 
 OLD = Path(__file__).parents[2] / ".py36" / "bin" / "python"
-
-
 DDP = {"strategy": "ddp", "device": "cpu", "profiler": "torch"}
 
 

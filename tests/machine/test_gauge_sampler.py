@@ -65,8 +65,6 @@ def traffic(**interfaces):
 
 LOADS = ("gpu.0", "platform/gpu.0", "platform/17000000.ga10b", "platform/bus@0/17000000.gpu")
 LOAD = f"sys/devices/{LOADS[2]}/load"
-
-
 BYTES = "network_received_bytes", "network_sent_bytes"
 BRIDGED = traffic(lo=(0, 0), eth0=(100, 50), br0=(100, 50)), traffic(lo=(99, 99), eth0=(110, 52), br0=(120, 53))
 

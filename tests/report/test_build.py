@@ -119,8 +119,6 @@ PLATFORMS = [{"CPU": cpu, "power mode": mode} for cpu, mode in (("Xeon", "15W"),
 MODES = [replace(trained(n, 9.0, power_limit=limit), platform={"power mode": str(limit)})
          for n, limit in enumerate(("15", "MAXN"))]  # fmt: skip
 SHARED = {"gpu_shared": "process 7 (python) also computes on gpu0: 3.0 GiB"}
-
-
 EPOCHS = [{"epoch/e2e_s": 9.0, **({"epoch/energy_j": 5.0} if number in (1, 3) else {})} for number in range(4)]
 
 

@@ -110,8 +110,6 @@ def die():
     time.sleep(60)
 """
 """torchrun and two ranks, for the controller; each rank runs the lines that follow."""
-
-
 KILLED = f"the training process was killed by SIGKILL\n  hint: {worker_process.KILL_HINT}"
 ENDED = "the training process ended with exit code"
 BY_KERNEL = "the kernel killed {}, because memory ran out"

@@ -9,8 +9,6 @@ STEP = {
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n[03-04]",
     "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURMD_NODENAME": "n04",
 }  # fmt: skip
-
-
 SCONTROL = """#!/bin/sh
 echo "NodeName=$3 Arch=x86_64\n   NodeAddr=10.0.0.3 NodeHostName=$3"
 """

@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 CHROMIUM = Path("/usr/bin/chromium")
-
-
 OVERFLOWING = """(except) => [...document.querySelectorAll("main *")].filter((element) => {
     const box = element.getBoundingClientRect();
     return box.width && box.right > innerWidth + 1 && !(except && element.closest(except));

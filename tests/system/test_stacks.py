@@ -10,8 +10,6 @@ from project import ROOT
 pytestmark = pytest.mark.system
 STACKS = {"py36": ("3.6.", "1.10."), "py38": ("3.8.", "2.0."), "py310": ("3.10.", "2.5.")}
 """Versions of Python and torch by make target."""
-
-
 INTERPRETERS = {target: ROOT / f".{target}" / "bin" / "python" for target in STACKS}
 INSTALLED = [target for target, interpreter in INTERPRETERS.items() if interpreter.exists()]
 

@@ -15,8 +15,6 @@ from epochmeter.power.meters.rails import filter_response, find_rails, open_rail
 from epochmeter.power.uncertainty import Response
 
 CONF = Path(__file__).parents[3] / "conf/device"
-
-
 JETPACK4, SINGLE, THOR = filter_response(0.00084, 64), Response(0, 0.0, 0.0066), Response(0.0505, 0.0, 0.0505)
 RESPONSES = {"iio": {JETPACK4}, "hwmon": {SINGLE}, "thor": {SINGLE, THOR}}
 """Responses in the device tree (iio), and those of device files, as drivers do not report them."""

@@ -45,8 +45,6 @@ def answer(*runs, suggestions=(), prediction=None, **criteria):
 
 
 THREE = [run(0, 10.0, 300.0, stall=0.8), run(1, 10.8, 200.0, batch=32), run(2, 15.0, 250.0, batch=16)]
-
-
 FOUR = [run(0, 10.0, 300.0), run(1, 10.8, 270.0, batch=32), run(2, 15.0, 225.0, batch=16), run(3, 20.0, 240.0, batch=8)]
 SUGGESTION = Suggestion("python src/train.py batch=128", "batch", Bottleneck(("compute",), {"compute": 0.8}))
 FEW = NoPrediction("few", count=3, needed=6)

@@ -80,8 +80,6 @@ HOSTS = {
     "no energy of one": [*with_joules(SIX)[:-1], SIX[-1]],
     "two scopes": [*with_joules(SIX[:1], covers="module"), *with_joules(SIX[1:])],
 }  # fmt: skip
-
-
 RANKS = {"job_keys": {"strategy": {"name": "ddp", "ranks": 2}}, "devices": 2}
 CORES = {
     "more workers than cores": rows([1.0] * 2, [12.0] * 2, [12.0] * 2, steady=STEPS, cores=2),

@@ -11,15 +11,11 @@ from sweeps import trained
 from epochmeter.report.analyses.targets import analyze
 
 reaching = partial(sweeps.reaching, target_accuracy=0.65)
-
-
 LUCKY = [reaching(n, 10.0 if n == 0 else None, 90.0 if n == 0 else None, seed=n) for n in range(5)]
 STEADY = [reaching(5 + n, 60.0 + n, 500.0, batch=128, seed=n, epochs_to_target=3.0 + n) for n in range(2)]
 NEAR = [reaching(3 * b + n, 60.0 + b + 4 * n, 500.0 + b + 40 * n, batch=8 + b, seed=n)
         for b in range(5) for n in range(3)]  # fmt: skip
 FAR = [reaching(15 + n, 600.0 + 4 * n, 480.0 + 40 * n, batch=99, seed=n) for n in range(3)]
-
-
 LOSS = {"target_accuracy": None, "target_loss": 0.5}
 GOALS = [{}, {"target_accuracy": 0.7}, LOSS, {**LOSS, "evaluate": False}, {"dataset": {"name": "mnist"}}]
 
