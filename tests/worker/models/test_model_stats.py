@@ -5,7 +5,7 @@ from torch.utils.checkpoint import checkpoint
 
 from epochmeter.worker.models import model_stats
 from epochmeter.worker.models.lenet import LeNet
-from epochmeter.worker.models.model_stats import OperatorCounter, cache_bytes, compute_model_stats
+from epochmeter.worker.models.model_stats import OperatorCounter, cache_bytes, compute_model_stats, flop_counter
 from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.models.vision import classifier
 from epochmeter.worker.tasks import Classification, Regression, Translation
@@ -91,7 +91,7 @@ def test_unavailable_stats_are_absent():
 
 def test_operators_are_counted_with_calls_flops_and_bytes_except_views():
     first, second = torch.ones(4, 8), torch.ones(4, 8)
-    with OperatorCounter(cache_bytes=4 * 40) as counter:
+    with flop_counter() as flop_counts, OperatorCounter(flop_counts, cache_bytes=4 * 40) as counter:
         product = first @ second.t()  # the transposed matrix is a view
         product += 1
         product.exp()

@@ -14,22 +14,12 @@ from epochmeter.worker.device import map_tensors
 from epochmeter.worker.models.shape_check import on_meta
 from epochmeter.worker.precision import NullContext
 
-
-def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **options):
-    """Return the FLOPs of a convolution's backward pass, with groups, which torch's own formula ignores."""
-    output_mask = rest[2]  # which gradients of inputs, weights and bias; after the output padding and the groups
-    return conv_flop_count(inputs, weights, out, transposed) * (output_mask[0] + output_mask[1])
-
-
 try:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten
-    from torch.utils.flop_counter import conv_flop_count, flop_registry, shape_wrapper
-
-    FLOP_FORMULAS = dict(flop_registry)
-    FLOP_FORMULAS[torch.ops.aten.convolution_backward] = shape_wrapper(convolution_backward_flops)
-except ImportError:  # before torch 2.1
-    FLOP_FORMULAS, TorchDispatchMode = {}, NullContext  # type: ignore
+    from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+except ImportError:
+    FlopCounterMode, TorchDispatchMode = None, NullContext  # type: ignore
 
 FULL_PRECISIONS = ("fp32", "tf32")  # precisions whose activations have the same size on the meta device
 
@@ -72,7 +62,7 @@ def _step_stats(model, job, task, device):
         saved[storage_of(tensor)._cdata] = tensor  # kept alive, so that its storage is not reused
         return tensor
 
-    with OperatorCounter(cache_bytes(device)) as counter:
+    with flop_counter() as flop_counts, OperatorCounter(flop_counts, cache_bytes(device)) as counter:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = task.loss(model(inputs), targets)
         counter.is_backward = True
@@ -86,7 +76,7 @@ def _step_stats(model, job, task, device):
     if job["precision"] in FULL_PRECISIONS:
         stats["activation_bytes"] = sum(storage_of(saved[key]).nbytes() for key in saved.keys() - owned)
         counts.update({name: counter.totals[name] for name in ("operator_bytes", "uncached_bytes")})
-    if FLOP_FORMULAS:
+    if FlopCounterMode is not None:
         with_optimizer = device.type == "cpu"  # on a GPU, the optimizer needs few calls
         stats["operator_calls"] = counter.totals["calls"] if with_optimizer else passes["calls"]
         stats["operators"] = counter.operators
@@ -94,8 +84,17 @@ def _step_stats(model, job, task, device):
     return stats
 
 
+def flop_counter():
+    """Return torch's counter of FLOPs, which counts while its context is open; a null context in older versions."""
+    if FlopCounterMode is None:
+        return NullContext()
+    return FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten.convolution_backward: convolution_backward_flops}
+    )
+
+
 class OperatorCounter(TorchDispatchMode):
-    """Count the operators that run in the context, except views.
+    """Count the operators that run in the context, except views, within that of a `flop_counter`.
 
     Attributes:
         totals: `calls`, `flops`, and `operator_bytes` of inputs and outputs. `uncached_bytes` are those of operators
@@ -104,16 +103,16 @@ class OperatorCounter(TorchDispatchMode):
         operators: Calls, FLOPs and bytes by the name of an operator with FLOPs.
     """
 
-    def __init__(self, cache_bytes):
+    def __init__(self, flop_counts, cache_bytes):
         super().__init__()
-        self._cache_bytes = cache_bytes
+        self._flop_counts, self._cache_bytes = flop_counts, cache_bytes
         self.totals, self.operators = collections.Counter(), {}
         self.is_backward = False
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        before = self._flop_counts.get_total_flops()
         result = function(*arguments, **(keywords or {}))
-        formula = FLOP_FORMULAS.get(function._overloadpacket)
-        flops = formula(*arguments, out_val=result, **(keywords or {})) if formula else 0
+        flops = self._flop_counts.get_total_flops() - before
         inputs, outputs = (
             [value for value in tree_flatten(values)[0] if isinstance(value, torch.Tensor)]
             for values in ([arguments, keywords or {}], result)
@@ -131,6 +130,12 @@ class OperatorCounter(TorchDispatchMode):
             entry = self.operators.setdefault(function._schema.name, collections.Counter())
             entry.update(calls=1, flops=flops, bytes=used)
         return result
+
+
+def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **options):
+    """Return the FLOPs of a convolution's backward pass, with groups, which torch's own formula ignores."""
+    output_mask = rest[2]  # which gradients of inputs, weights and bias; after the output padding and the groups
+    return conv_flop_count(inputs, weights, out, transposed) * (output_mask[0] + output_mask[1])
 
 
 def flops_by_convention(model, counted, tokens):
