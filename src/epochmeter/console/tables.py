@@ -234,7 +234,7 @@ def _plus_minus(value: float, half: float, unit: str | None) -> str:
 
 
 def _table(names: Sequence[str], columns: Sequence[tuple[str, str]]) -> Table:
-    titles = [f"\n{name}" for name in names]
+    titles = [f"\n{name}" if columns else name for name in names]  # those of columns have two lines
     table = Table(*titles, box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
     for title, _ in columns:
         table.add_column(title, justify="right")

@@ -30,7 +30,7 @@ class Points(NamedTuple):
     """The runs of a sweep by number, as of its start."""
 
     overrides: Sequence[Sequence[str]] = ()
-    varied_keys: frozenset[str] = frozenset()  # overrides that differ between runs
+    varied: frozenset[str] = frozenset()  # overrides that differ between runs
     completed: frozenset[int] = frozenset()  # numbers of the runs that were completed before
 
     def label(self, number: int) -> str:
@@ -38,7 +38,7 @@ class Points(NamedTuple):
         total = len(self.overrides)
         if number >= total:
             return ""
-        varied = " ".join(override for override in self.overrides[number] if override in self.varied_keys)
+        varied = " ".join(override for override in self.overrides[number] if override in self.varied)
         return f"[{number + 1}/{total}] run {number}" + (f": {varied}" if varied else "")
 
     def forecast(self, number: int, results: Sequence[RunResult], now: datetime | None = None) -> str:

@@ -93,5 +93,5 @@ def is_hopeless(points: Points, results: Sequence[RunResult]) -> bool:
     failures = {(result.kind, str(result.failure).partition("\n")[0]) for result in results}
     is_same = len(failures) == 1 and results[0].kind in ("job", "exception")
     tried = Counter(map(key_of, set(chain.from_iterable(result.overrides for result in results))))
-    varied = set(map(key_of, points.varied_keys)) - {REPEAT}
+    varied = set(map(key_of, points.varied)) - {REPEAT}
     return is_same and MIN_FAILURES <= len(results) < len(points.overrides) and all(tried[key] > 1 for key in varied)
