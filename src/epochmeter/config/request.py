@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from epochmeter.config.app import problem_by_text
 from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.job import composed_job, split_config
-from epochmeter.config.schema import Device, Job
+from epochmeter.config.schema import Job
 
 SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior"))
 """Keys that apply to sweeps only."""
@@ -78,11 +78,3 @@ def compose_for_device(entry: str, device: str, overrides: Sequence[str]) -> Dic
 def search_path(hydra: Any) -> list[str]:
     """Return the overrides of the search path in a configuration of Hydra itself."""
     return [override for override in hydra.overrides.hydra if override.lstrip("+").startswith("hydra.searchpath=")]
-
-
-def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
-    """Return another machine's device with the accelerator and Python of this one, except where overrides set them."""
-    keys = {override.partition("=")[0] for override in overrides}
-    accelerator = device.accelerator if "device.accelerator" in keys else "auto"
-    python = device.python if "device.python" in keys else None
-    return replace(device, accelerator=accelerator, python=python)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from epochmeter.config.errors import InputError
 from epochmeter.config.installation import ROOT
-from epochmeter.config.request import local_device_overrides
 from epochmeter.config.schema import Examination, Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
@@ -26,7 +25,7 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import Domain, Meter, open_meter, shortest_s
 from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.run.launch import check_interpreter
-from epochmeter.run.preflight import trains_on_gpu
+from epochmeter.run.preflight import device_here, trains_on_gpu
 from epochmeter.shared.units import NANOSECOND
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
@@ -62,13 +61,12 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     """Check every quantity and setting for a configuration; `detected` is the device that this machine is."""
     root, device = config.machine.root, config.device
     facts = host.device_facts(root)
-    here = host.is_match(device.match, facts)
-    local = device if here else local_device_overrides(device, [])
+    local = device_here(device, facts, overrides=[])
     on_gpu = trains_on_gpu(local, facts)
     gpus = select_gpus(find_gpus(Path(root)), os.environ) if on_gpu else []
     names = [name for gpu in gpus if (name := meter_id(gpu))]
     journal = RestoreJournal(config.machine.state_dir, root=root, command="doctor")
-    if here:
+    if local is device:
         models = [str(gpu.get("model", gpu["vendor"])) for gpu in gpus]
         title = " with ".join(filter(None, (device.title, ", ".join(models))))
         yield Row("device", True, f"device={device.name}", covers=title)

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from rich.progress import track
 from epochmeter.config.errors import input_error
 from epochmeter.config.installation import ROOT
 from epochmeter.config.job import split_config
-from epochmeter.config.request import local_device_overrides
 from epochmeter.config.schema import Device, Job
 from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree
@@ -75,7 +75,7 @@ def check_machine(job: Job, overrides: Sequence[str]) -> None:
     """Refuse a job that this machine cannot run, or whose prepared dataset is too small; ValueError."""
     check_capacity(job, ROOT)
     facts = host.device_facts(job.machine.root)
-    device = job.device if host.is_match(job.device.match, facts) else local_device_overrides(job.device, overrides)
+    device = device_here(job.device, facts, overrides)
     check_accelerator(job, is_gpu=trains_on_gpu(device, facts))
     manifest = peek_manifest(job.dataset, job.storage, ROOT)
     if manifest and manifest.maker == redact_tree(job.dataset.make):
@@ -93,6 +93,15 @@ def check_accelerator(job: Job, *, is_gpu: bool) -> None:
     if not is_gpu and job.strategy.name == "dp" and ranks:
         hint = f"give `strategy=ddp strategy.ranks={ranks}` for processes on the CPU"
         raise input_error(f"`strategy=dp strategy.ranks={ranks}` needs GPUs, and this machine has none", hint)
+
+
+def device_here(device: Device, facts: Mapping[str, str | None], overrides: Sequence[str]) -> Device:
+    """Return a device; another machine's with this one's accelerator and Python, except where overrides set them."""
+    if host.is_match(device.match, facts):
+        return device
+    keys = {override.partition("=")[0] for override in overrides}
+    accelerator = device.accelerator if "device.accelerator" in keys else "auto"
+    return replace(device, accelerator=accelerator, python=device.python if "device.python" in keys else None)
 
 
 def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:

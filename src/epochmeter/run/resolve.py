@@ -9,7 +9,7 @@ from pathlib import Path
 from epochmeter.config.errors import input_error
 from epochmeter.config.identity import affects_measurement
 from epochmeter.config.installation import ROOT
-from epochmeter.config.request import RunRequest, local_device_overrides
+from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job, Strategy
 from epochmeter.config.script import filled_command
 from epochmeter.config.secrets import redact_override
@@ -26,6 +26,7 @@ from epochmeter.run.plan import Plan, command_line, identity_of, now, open_resto
 from epochmeter.run.preflight import (
     check_accelerator,
     check_capacity,
+    device_here,
     trains_on_gpu,
     usable_cores,
     validate_job,
@@ -68,9 +69,9 @@ def compose(request: RunRequest, facts: Mapping[str, str | None]) -> tuple[RunRe
     detected = host.detect_device(facts)
     if request.choices["device"] == "auto":
         request = request.with_device(detected)
-    if host.is_match(request.job.device.match, facts):
+    device = device_here(request.job.device, facts, request.overrides)
+    if device is request.job.device:
         return request, []
-    device = local_device_overrides(request.job.device, request.overrides)
     reason = f"device={request.choices['device']} requested, this machine is device={detected}"
     return replace(request, job=replace(request.job, device=device)), [reason]
 
