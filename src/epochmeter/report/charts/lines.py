@@ -85,7 +85,7 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
     place = {
         "x": channel("devices:O", title=phrase("devices"), axis={"labelAngle": 0}),
         "y": channel("y:Q", title=phrase("efficiency_percent")),
-        "color": channel("line:N", legend={"title": None, "columns": 1, "labelLimit": 0}, sort=None),
+        "color": channel("line:N", legend={"title": None, "columns": 1, "labelLimit": {"expr": "width-25"}}, sort=None),
     }
     shown = {**place, **vega.on_hover("title", "efficiency", "speedup", "runs")}
     layers = [
