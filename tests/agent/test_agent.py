@@ -303,7 +303,19 @@ def test_steps_on_the_first_batch_of_a_new_pass_each_are_counted(script, loader)
         script.model(inputs).sum().backward()
         script.optimizer.step()
     script.agent.end()
-    assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
+    assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 1)]
+
+
+def test_steps_on_one_batch_before_the_first_epoch_are_discarded(script, loader):
+    script.agent.counts_steps = True
+    for held_out in (DataLoader(DATA, batch_size=4), loader):
+        inputs, _ = next(script.batches(held_out))
+    for _ in range(3):
+        script.model(inputs).sum().backward()
+        script.optimizer.step()
+    for _ in range(2):
+        script.train(loader)
+    assert script.windows == [("epoch", 0, 8), ("epoch", 1, 8)]
 
 
 def test_steps_outside_of_passes_are_counted_with_the_evaluations_between_them(script, loader):

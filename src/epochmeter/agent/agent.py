@@ -47,7 +47,7 @@ class Agent:
         self._is_on = True
         self._has_optimizer = self._has_backward = False  # whether the script made such a step
         self._is_read_ahead = False  # whether another thread requests the batches
-        self._takes_single_batches = False  # whether the last pass was `next(iter(loader))` for a step after it
+        self._takes_single_batches = False  # whether the last pass was `next(iter(loader))` between two steps
 
     def iterate(self, loader, make_iterator, name=None, is_explicit=False):
         """Return an iterator over a loader, which is measured unless another pass is being measured."""
@@ -333,7 +333,8 @@ class Agent:
         self._kinds.unwatch()
         self._is_read_ahead = self._is_read_ahead or bool(window.flaw)
         if not window.is_counted:
-            self._takes_single_batches = window.batches == 1 and not window.training_steps
+            has_trained = self._has_optimizer or self._has_backward
+            self._takes_single_batches = has_trained and window.batches == 1 and not window.training_steps
         if window.training_steps and not window.flaw and not window.is_counted:
             self.counts_steps = False
         is_first = not self.recorder.epochs
