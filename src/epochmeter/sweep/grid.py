@@ -90,8 +90,8 @@ def is_hopeless(points: Points, results: Sequence[RunResult]) -> bool:
     At least two values of each key were tried. Failures that may depend on the size of a value, such as a lack of
     memory, do not count.
     """
+    if results[0].kind not in ("job", "exception") or not MIN_FAILURES <= len(results) < len(points.overrides):
+        return False
     failures = {(result.kind, str(result.failure).partition("\n")[0]) for result in results}
-    is_same = len(failures) == 1 and results[0].kind in ("job", "exception")
     tried = Counter(map(key_of, set(chain.from_iterable(result.overrides for result in results))))
-    varied = set(map(key_of, points.varied)) - {REPEAT}
-    return is_same and MIN_FAILURES <= len(results) < len(points.overrides) and all(tried[key] > 1 for key in varied)
+    return len(failures) == 1 and all(tried[key] > 1 for key in {*map(key_of, points.varied)} - {REPEAT})
