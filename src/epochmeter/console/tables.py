@@ -61,7 +61,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
         columns.pop("val/loss", None)
     table = _table(["epoch"], [*columns.values()])
     for row in rows:
-        cells = [_cell(values[row["epoch"]].get(name), form) for name, (_, form) in columns.items()]
+        cells = [cell(values[row["epoch"]].get(name), form) for name, (_, form) in columns.items()]
         table.add_row(epoch_title(row, warmup), *cells)
     if not any(name.startswith("steady/") for name in metrics):
         return table
@@ -71,7 +71,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
         if scores := [values[epoch][name] for epoch in averaged if name in values[epoch]]:
             means[name] = statistics.fmean(scores)
     table.add_section()
-    table.add_row(mean_title(averaged), *(_cell(means.get(name), columns[name][1]) for name in columns), style="bold")
+    table.add_row(mean_title(averaged), *(cell(means.get(name), columns[name][1]) for name in columns), style="bold")
     if e2e_s := means.get("e2e_s"):
         shares = {name: percent(means[name] / e2e_s).removesuffix(" %") for name in TIMES if name in means}
         table.add_row("% of time", *(shares.get(name, "") for name in columns))
@@ -186,7 +186,7 @@ def sweep_table(results: Sequence[RunResult]) -> Table:
     columns = {name: column for name, column in SWEEP_COLUMNS.items() if any(name in row for row in rows)}
     table = _table(["run", *varied, "state"], [*columns.values()])
     for result, own, row in zip(results, keys, rows, strict=True):
-        cells = [_cell(row.get(name), form) for name, (_, form) in columns.items()]
+        cells = [cell(row.get(name), form) for name, (_, form) in columns.items()]
         rehearsal = " [yellow](rehearsal)[/]" if result.rehearsal else ""
         state = f"[{STATE_COLORS[result.state]}]{state_name(result)}[/]{rehearsal}"
         table.add_row(str(result.number), *(escape(own.get(key, "")) for key in varied), state, *cells)
@@ -241,5 +241,6 @@ def _table(names: Sequence[str], columns: Sequence[tuple[str, str]]) -> Table:
     return table
 
 
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value).removesuffix("%")  # the unit is in the column's title
+def cell(value: float | None, form: str) -> str:
+    """Return a number as a cell of a table; a percent sign is in the column's title."""
+    return "-" if value is None else form.format(value).removesuffix("%")

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.style import Style
 
-from epochmeter.console.tables import percent, wrap
+from epochmeter.console.tables import cell, percent, wrap
 from epochmeter.report.formatting import join_or_more, quantity
 from epochmeter.report.runs.load import error_text
 from epochmeter.results.reuse import READ_ERRORS
@@ -215,8 +215,8 @@ def _split_lines(view: RunView) -> Iterator[Line]:
     for split in view.splits.values():
         metrics, e2e_s = split.metrics, split.metrics.get("e2e_s")
         parts = [percent(metrics[f"{part}_s"] / e2e_s) if e2e_s and f"{part}_s" in metrics else "-" for part in PARTS]
-        energy = [_cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
-        lines.append(("", [split.title, _cell(e2e_s, "{:.3f}"), *parts, *energy]))
+        energy = [cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
+        lines.append(("", [split.title, cell(e2e_s, "{:.3f}"), *parts, *energy]))
     yield from _table(lines, first_number=1)
 
 
@@ -313,9 +313,9 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow], width: int)
             *(row.overrides.get(key, "") for key in keys),
             f"{'reused' if row.is_reused else row.state}{epoch}",
             *([places[row.number]] if has_places else []),
-            _cell(row.epoch_s, "{:.3f}"),
+            cell(row.epoch_s, "{:.3f}"),
             "-" if row.stall_fraction is None else percent(row.stall_fraction),
-            *([_cell(row.energy_j, "{:.1f}")] if has_energy else []),
+            *([cell(row.energy_j, "{:.1f}")] if has_energy else []),
             "" if row.duration_s is None else format_span(row.duration_s),
         ]
         lines.append((COLORS[row.state], cells))
@@ -355,7 +355,3 @@ def _table(
 
 def _line(text: str, style: str) -> Line:
     return ((clean(text), style),)
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
