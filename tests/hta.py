@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epochmeter.trace.device import IDLE_CAUSES, device_times_ns, stretches
+from epochmeter.trace.device import IDLE_CAUSES, device_times_s, stretches
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import DEVICE, Category
 
@@ -30,9 +30,9 @@ def figures(trace):
         values["communication overlap"] = fraction(communication & compute, communication)
     for stream in np.unique(trace.thread[device]):
         events = device[trace.thread[device] == stream]
-        times_ns = device_times_ns(trace, events, (trace.start_ns[events[0]], trace.end_ns[events].max()))
-        gaps_ns = {cause: times_ns[f"idle_{cause}_s"] for cause in IDLE_CAUSES if cause != "copy"}
-        if sum(gaps_ns.values()):
+        times_s = device_times_s(trace, events, (trace.start_ns[events[0]], trace.end_ns[events].max()))
+        gaps_s = {cause: times_s[f"idle_{cause}_s"] for cause in IDLE_CAUSES if cause != "copy"}
+        if sum(gaps_s.values()):
             number = trace.threads[stream][1].split()[-1]  # older versions of torch write `stream 7`
-            values[f"host wait, stream {number}"] = 1 - gaps_ns["other"] / sum(gaps_ns.values())
+            values[f"host wait, stream {number}"] = 1 - gaps_s["other"] / sum(gaps_s.values())
     return {name: 100 * float(value) for name, value in values.items()}

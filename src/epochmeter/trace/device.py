@@ -55,9 +55,9 @@ def measure_device(trace: Trace) -> dict[str, float]:
     opening = trace.steps if len(trace.steps) else activities
     window = int(trace.start_ns[opening].min()), int(trace.end_ns[np.r_[trace.steps, activities]].max())
     devices = np.unique(trace.device[kernels])
-    sums_ns: Counter[str] = Counter()
+    times_s: Counter[str] = Counter()
     for device in devices:
-        sums_ns.update(device_times_ns(trace, activities[trace.device[activities] == device], window))
+        times_s.update(device_times_s(trace, activities[trace.device[activities] == device], window))
     durations_s = trace.duration_ns[kernels] * NANOSECOND
     means = {
         "sm_efficiency": weighted_mean(np.minimum(trace.blocks_per_sm[kernels], 1), durations_s),
@@ -66,7 +66,7 @@ def measure_device(trace: Trace) -> dict[str, float]:
     }
     return {
         "devices": len(devices),
-        **{name: sum_ns * NANOSECOND for name, sum_ns in sums_ns.items()},
+        **times_s,
         "kernels": len(kernels),
         "kernel_s": float(durations_s.sum()),
         **_times_by_class(trace, kernels, durations_s),
@@ -74,8 +74,8 @@ def measure_device(trace: Trace) -> dict[str, float]:
     }
 
 
-def device_times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[str, int]:
-    """Return the busy and idle times of a device in a window, in ns, by their names in `measure_device`.
+def device_times_s(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[str, float]:
+    """Return the busy and idle times of a device in a window, by their names in `measure_device`.
 
     The host causes a gap if it launched the next activity after the device had become idle, or launched none.
     """
@@ -104,8 +104,8 @@ def device_times_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> 
     }
     if communication.any():
         parts |= {"communication_s": communication, "communication_overlap_s": communication & compute}
-    sums_ns = {name: int(lasts_ns[chosen].sum()) for name, chosen in parts.items()}
-    return {"wall_s": window[1] - window[0], **sums_ns}
+    times_ns = {"wall_s": window[1] - window[0], **{name: lasts_ns[chosen].sum() for name, chosen in parts.items()}}
+    return {name: int(time_ns) * NANOSECOND for name, time_ns in times_ns.items()}
 
 
 def _queue_times_ns(trace: Trace, activities: Ints, opened_ns: int = NONE) -> tuple[Ints, Ints]:
@@ -138,7 +138,7 @@ def weighted_mean(values: Floats, weights: NDArray[Any]) -> float | None:
 
 def _launch_latency_s(trace: Trace, activities: Ints) -> float | None:
     """Return the median latency of kernels whose stream was idle; None without such kernels."""
-    latencies_ns = [np.array([], np.int64)]
+    latencies_ns: list[Ints] = []
     for stream in np.unique(trace.thread[activities]):
         events = activities[trace.thread[activities] == stream]
         idle_since_ns, launched_ns = (times_ns[:-1] for times_ns in _queue_times_ns(trace, events))
