@@ -51,7 +51,7 @@ def test_script_learns_whether_counters_are_read_and_gets_replies_where_it_waits
     plan = SimpleNamespace(record=Record(tmp_path), job=job, targets={}, run={"training": {}}, describe=Mock(), gpus=[])
     meter = Mock(domains={}, energy={"source": "none"})
     source = Mock(files=has_counters, prepare=lambda epoch: [])
-    instruments = WindowInstruments(meter, Mock(series=None), source, gpu_monitor=Mock())
+    instruments = WindowInstruments(meter, Mock(series=None), source, Mock(), gpu_monitor=Mock())
     worker = Mock(pids=[])
     EventLoop(worker, plan, instruments, Mock(), Mock(), Mock()).run(iter(messages))
     assert worker.reply.mock_calls == [call(protocol.Proceed(has_counters)), call(), call()]

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 from golden import assert_text, json_line
 
+from epochmeter.machine.cpu_load import CpuLoad
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.phases.phase_energy import PhaseEnergy
@@ -71,7 +72,7 @@ def close(record):
     """close(before, after, meter) -> the window between these readings, by default an epoch."""
 
     def build(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, source=None, idle_w=None):
-        instruments = WindowInstruments(meter, gauges or GAUGES, source or data_source(), idle_w)
+        instruments = WindowInstruments(meter, gauges or GAUGES, source or data_source(), CpuLoad(), idle_w)
         return build_window(opened, WindowMeasured([measured], []), before, after, instruments, record, 1)
 
     return build
@@ -196,7 +197,7 @@ def test_energy_of_several_nodes_is_their_sum_without_a_peak_or_absent_with_the_
 
 
 def test_window_of_another_node_is_by_its_own_clock():
-    instruments = WindowInstruments(meter("cpu0"), GAUGES, data_source())
+    instruments = WindowInstruments(meter("cpu0"), GAUGES, data_source(), CpuLoad())
     times = WindowClosed(100 * SECOND, 104 * SECOND)
     node = node_window("n1", times, reading(99.999, cpu0=10.0), reading(104.001, cpu0=50.0), instruments)
     assert (node.node, node.joules) == ("n1", {"cpu0": 40.0})
@@ -210,7 +211,7 @@ def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
     looks = count()
     text = "process 7 (python) also computes on gpu0: {} GiB"
     monitor = Mock(drain=lambda: [text.format(next(looks))])
-    instruments = WindowInstruments(meter("gpu0"), GAUGES, data_source(), gpu_monitor=monitor)
+    instruments = WindowInstruments(meter("gpu0"), GAUGES, data_source(), CpuLoad(), gpu_monitor=monitor)
     borders = reading(100, gpu0=0.0), reading(104, gpu0=20.0)
     elsewhere = other_node()._replace(other_gpu_processes=["process 9 also computes on gpu1"])
     found = build_window(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, instruments, record)
@@ -219,3 +220,17 @@ def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
     assert found.flags["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
     node = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, instruments)
     assert node.other_gpu_processes == [text.format(1)]
+
+
+def test_other_processes_on_the_processor_have_a_metric_and_if_time_is_scarce_a_note_and_a_flag(record):
+    def closed(*others):
+        load = Mock(others=lambda: others)
+        instruments = WindowInstruments(NONE, GAUGES, data_source(), load)
+        return build_window(OPENED, WindowMeasured([MEASURED], []), reading(100), reading(104), instruments, record)
+
+    scarce, enough, unknown = closed(0.62, "others used much"), closed(0.62, ""), closed(None, "")
+    assert scarce.line["metrics"]["epoch/other_cpu_fraction"] == 0.62
+    assert scarce.flags == {"cpu_shared": "epoch 4: others used much"}
+    assert "epoch 4: others used much." in scarce.notes
+    assert (enough.line["metrics"]["epoch/other_cpu_fraction"], enough.flags) == (0.62, {})
+    assert "epoch/other_cpu_fraction" not in unknown.line["metrics"]

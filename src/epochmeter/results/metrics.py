@@ -11,7 +11,8 @@ MEAN = """
     stall_energy_j copy_energy_j compute_energy_j overhead_energy_j power_samples co2e_g cost
     read_bytes page_cache_residency_before page_cache_residency_after
     network_received_bytes network_sent_bytes
-    cpu_utilization gpu_utilization gpu_clock_mean_hz power_capped_fraction thermal_throttled_fraction
+    cpu_utilization other_cpu_fraction gpu_utilization gpu_clock_mean_hz
+    power_capped_fraction thermal_throttled_fraction
     gpu_sm_active_fraction gpu_sm_occupancy_fraction gpu_tensor_active_fraction gpu_fp64_active_fraction
     gpu_fp32_active_fraction gpu_fp16_active_fraction gpu_dram_active_fraction
     gpu_pcie_sent_bytes_per_s gpu_pcie_received_bytes_per_s gpu_nvlink_sent_bytes_per_s gpu_nvlink_received_bytes_per_s

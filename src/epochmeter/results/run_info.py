@@ -11,6 +11,7 @@ EPOCH_METRICS = (
 """The per-epoch metrics that reports use."""
 DISTURBED = {
     "gpu_shared": "another process used the GPU",
+    "cpu_shared": "other processes used the processor",
     "throttled": "heat or over-current lowered the clocks",
     "setting_changed": "another program changed a device setting",
     "paused": "the run was paused",

@@ -93,7 +93,7 @@ class EventLoop:
     def _start(self, built: protocol.Built) -> None:
         self._plan.describe(model=built.model, training=built.training)
         check_metered(self._plan, self._instruments.meter)
-        self._instruments.gpu_monitor.own_pids.update(self._worker.pids)
+        self._instruments.own_processes(self._worker.pids)
         write_gauges(self._instruments.gauges, self._plan.record)
         self._terminal.stage("Waiting for MLflow")
         self._tracker.flush(FIRST_WAIT_S)
@@ -143,7 +143,7 @@ class EventLoop:
         self._after = self._instruments.read_end()
         if closed.is_awaited:
             self._worker.reply()
-        self._instruments.gauges.mark()
+        self._instruments.mark_end()
         opened = self._opened
         if closed.window is not None and closed.epoch is not None:
             opened = opened._replace(window=closed.window, epoch=closed.epoch)
@@ -224,7 +224,7 @@ def run_secondary_event_loop(
             case protocol.Built():
                 plan.describe(training=message.training)
                 check_metered(plan, instruments.meter)
-                instruments.gpu_monitor.own_pids.update(worker.pids)
+                instruments.own_processes(worker.pids)
             case WindowOpening():
                 if message.window == "epoch":
                     instruments.data_source.prepare(message.epoch)

@@ -2,13 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.config.schema import Job
 from epochmeter.console.console import Terminal
+from epochmeter.machine.cpu_load import CpuLoad
 from epochmeter.machine.disk import ReadCounters, describe, disk_of, read_counters
 from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries
@@ -98,6 +99,7 @@ class WindowInstruments(NamedTuple):
     meter: Meter
     gauges: Gauges
     data_source: DataSource
+    cpu_load: CpuLoad
     idle_w: float | None = None  # before training; None if it was not measured
     gpu_monitor: GpuProcessMonitor = NO_GPUS
     gpu_counters: GpuCounters = NO_COUNTERS
@@ -112,15 +114,26 @@ class WindowInstruments(NamedTuple):
         self.gpu_monitor.poll()
         self.data_source.mark()
         self.gauges.mark(RECENT_NS)
+        self.cpu_load.mark()
         self.gpu_counters.start()
         return take_reading(self.meter)
 
     def read_end(self) -> Reading:
-        """Read everything after a window except the gauges, which take most of the time; the energy first."""
+        """Read what a script waits for after a window; the energy first. `mark_end` reads the rest."""
         reading = take_reading(self.meter)
         self.gpu_counters.end()
         self.data_source.mark()
         return reading
+
+    def mark_end(self) -> None:
+        """Read the gauges and the processor's load after a window, which takes most of the time."""
+        self.cpu_load.mark()
+        self.gauges.mark()
+
+    def own_processes(self, pids: Collection[int]) -> None:
+        """Take processes, with their descendants, as those of the run."""
+        self.cpu_load.own_pids.update(pids)
+        self.gpu_monitor.own_pids.update(pids)
 
     def other_gpu_processes(self) -> list[str]:
         """Return the other processes that computed on the GPUs at either border of the window that has just ended."""
@@ -143,7 +156,8 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         closing(GpuCounters(counter_ids(plan.used_gpus, os.environ) if plan.on_gpu else ())) as counters,
     ):
         try:
-            yield WindowInstruments(meter, gauges, data_source, gpu_monitor=gpu_monitor, gpu_counters=counters)
+            load = CpuLoad(Path(root))
+            yield WindowInstruments(meter, gauges, data_source, load, gpu_monitor=gpu_monitor, gpu_counters=counters)
         finally:
             with suppress(OSError):  # the run may have failed because the disk is full
                 write_gauges(gauges, plan.record)

@@ -57,12 +57,14 @@ def build_window(
     merged = merge_ranks(measured.ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
     powers = write_powers(instruments.meter, record)
-    phases, metrics = PhaseEnergy(), _other_metrics(merged, used)
+    phases, metrics, busy = PhaseEnergy(), _other_metrics(merged, used), ""
     if name == "epoch":
         steps = record.steps(earlier_steps, int(merged.parts["steps"]))
         phases = _phases(merged, used, powers, steps, is_single=len(measured.ranks) == 1 and not nodes)
         metrics = _epoch_metrics(merged, used, phases, steps)
         metrics |= {**gauges.window(before.at_ns, after.at_ns), **instruments.gpu_counters.metrics}
+        other_cpu_fraction, busy = instruments.cpu_load.others()
+        metrics |= {} if other_cpu_fraction is None else {"other_cpu_fraction": other_cpu_fraction}
     metrics |= instruments.data_source.window(name, merged.parts["e2e_s"])
     throttled = gauges.throttled(before.at_ns, after.at_ns)
     gauges.discard_before(after.at_ns)
@@ -88,13 +90,14 @@ def build_window(
         **({"phases": phases.to_record()} if phases.energy_j else {}),
     }
     notes = [*used.notes, *_notes(measured.ranks, merged, metrics, phases), *throttled]
-    notes += [f"{text}." for text in others]
+    notes += [f"{text}." for text in filter(None, (*others, busy))]
     notes += [f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()]
     title = f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
     flags = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
         "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
         "gpu_shared": "; ".join(others),
+        "cpu_shared": busy and f"{title}: {busy}",
         **{flag: f"{title}: {cause}" for flag, cause in causes.items()},
     }
     flags = {flag: text for flag, text in flags.items() if text}

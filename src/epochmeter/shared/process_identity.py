@@ -46,7 +46,7 @@ def pid_namespace() -> Optional[str]:
 def start_ticks(pid: int) -> Optional[str]:
     """Return the start time of a process in clock ticks since boot, which no clock change affects; None without one."""
     try:
-        return _stat(pid)[19]
+        return read_stat(pid)[19]
     except OSError:
         return None
 
@@ -61,7 +61,7 @@ def is_alive(process: Process) -> bool:
     if process.pid_namespace not in (None, pid_namespace()):
         return True
     try:
-        stat = _stat(process.pid)
+        stat = read_stat(process.pid)
     except OSError:
         return False
     return stat[0] not in ENDED_STATES and process.start_ticks in (None, stat[19])
@@ -70,12 +70,12 @@ def is_alive(process: Process) -> bool:
 def has_exited(pid: int) -> bool:
     """Whether a process of this PID namespace has ended or is ending; the kernel then closes its connections."""
     try:
-        stat = _stat(pid)
+        stat = read_stat(pid)
     except OSError:
         return True
     return stat[0] in ENDED_STATES or bool(int(stat[6]) & EXITING)
 
 
-def _stat(pid: int) -> List[str]:
+def read_stat(pid: int) -> List[str]:
     """Return the fields of /proc/PID/stat from the state on; the name before the state may contain any character."""
     return pathlib.Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()

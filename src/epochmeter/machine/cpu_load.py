@@ -1,0 +1,70 @@
+"""Processor time that other processes, and other virtual machines on the same host, take from a run."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from epochmeter.shared.process_identity import read_stat
+
+MIN_TICKS = 50  # shortest time of all cores together, in clock ticks (usually 10 ms), in which a few ticks are noise
+CONTENDED, MAX_IDLE = 0.1, 0.1
+"""Fractions of the time of all cores: others take processor time from a run if they use at least `CONTENDED` of it,
+and at most `MAX_IDLE` of it is idle."""
+CHILDREN = "/proc/thread-self/children"  # a kernel without this file (CONFIG_PROC_CHILDREN) does not list descendants
+
+
+class Ticks(NamedTuple):
+    """Clock ticks of all cores since boot."""
+
+    total: int
+    idle: int
+    own: int  # of the run's processes
+
+
+class CpuLoad:
+    """The use of the processor between two marks; `own_pids` and their descendants belong to the run."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.own_pids = {os.getpid()}
+        self._stat = root / "proc/stat"
+        self._marks: list[Ticks] = []
+
+    def mark(self) -> None:
+        """Read the counters, at a window's border."""
+        if os.path.exists(CHILDREN):
+            with suppress(OSError, ValueError):
+                counts = [int(count) for count in self._stat.read_text().split(maxsplit=9)[1:9]]
+                ticks = Ticks(sum(counts), counts[3] + counts[4], sum(map(used_ticks, set(family(self.own_pids)))))
+                self._marks = [*self._marks[-1:], ticks]
+
+    def others(self) -> tuple[float | None, str]:
+        """Return the fraction of the cores' time that others used between the last marks, and a note if it was scarce.
+
+        None if it is unknown, or if the time is too short.
+        """
+        if len(self._marks) < 2:
+            return None, ""
+        total, idle, own = (last - first for first, last in zip(self._marks[0], self._marks[-1], strict=True))
+        if total < MIN_TICKS:
+            return None, ""
+        fraction = min(1.0, max(0, total - idle - max(0, own)) / total)
+        note = f"other processes used {100 * fraction:.0f} % of the processor time, and no core was free"
+        return fraction, note if fraction >= CONTENDED and idle <= MAX_IDLE * total else ""
+
+
+def family(pids: Iterable[int]) -> Iterator[int]:
+    """Yield the processes and all their descendants."""
+    for pid in pids:
+        yield pid
+        with suppress(OSError):  # it has ended
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                yield from family(map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()))
+
+
+def used_ticks(pid: int) -> int:
+    """Return the clock ticks that a process has used, with those of children that it has waited for."""
+    with suppress(OSError):
+        return sum(map(int, read_stat(pid)[11:15]))
+    return 0
