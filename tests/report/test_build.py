@@ -33,13 +33,14 @@ def test_stall_sweep_has_a_stall_page_unless_it_is_rehearsed():
 def test_stall_analysis_ranks_runs_from_storage_and_leaves_advice_on_data_loading_to_its_page():
     parts = {"data_stall_s": 9.0, "compute_s": 3.0, "loader_read_s": 1.0, "loader_preprocess_s": 8.0}
     every = rows([5.5], [6.7], [12.0], steady={**parts, "copy_s": 0.0, "overhead_s": 0.0, "loader_decode_s": 0.0})
-    for runs, ranked, keys, notes in (
-        (every, [2], [], ["on synthetic batches", "on a warm page cache"]),
-        (every[1:], [1, 2], ["workers", "dataset.layout"], []),
+    for runs, ranked, bottlenecks, keys, notes in (
+        (every, [2], {"fetch_stall": 1}, [], ["on synthetic batches", "on a warm page cache"]),
+        (every[1:], [1, 2], {"prep_stall": 2}, ["workers", "dataset.layout"], []),
     ):
         report = build_report(sweep(*runs))
         answer = pages(report)["answer"]
         assert [run.number for cost in answer.results.costs for run in cost.configuration.runs] == ranked
+        assert answer.values["bottlenecks"] == bottlenecks, "that of the stall analysis, else by the timers"
         assert [suggestion["key"] for suggestion in answer.values["what_next"]] == keys
         assert [(note.startswith("Not ranked: 1 configuration"), expected in note)
                 for note, expected in zip(report.notes, notes, strict=True)] == [(True, True)] * len(notes)  # fmt: skip

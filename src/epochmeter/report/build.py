@@ -83,7 +83,9 @@ def build_report(
     failed = [run for run in selection.excluded if run.state != COMPLETED]
     ranked_runs = {run for entry in ranked for run in entry.runs}
     excluded = group_repeats([*failed, *(run for run in selection.runs if run not in ranked_runs)])
-    result = answer.analyze(ranked, criteria, workloads, excluded)
+    # Data of a rehearsal may be on another device.
+    stalled = stalls.analyze([run for run in selection.runs if REHEARSALS in include or not run.rehearsal])
+    result = answer.analyze(ranked, criteria, workloads, excluded, stalls.verdicts(stalled))
     title, banner, notes = sweep.title, render_notes("warnings", selection), _notes(sweep, selection, where or {})
     compared, pairs = None, None
     if against and earlier:
@@ -100,13 +102,11 @@ def build_report(
     draw(charts := [*charts, *all_charts(selection.ended, result.choices if result else [])])
     checks = gate.check_bounds(pairs, bounds, interleaved=not against) if bounds and pairs is not None else None
     is_ranked = bool(result and result.choices[0].cost.target)
-    # Data of a rehearsal may be on another device.
-    stalled = [run for run in selection.runs if REHEARSALS in include or not run.rehearsal]
     analyses = {
         "comparison": compared,
         "gate": checks,
         "answer": result,
-        "stalls": stalls.analyze(stalled),
+        "stalls": stalled,
         "targets": [replace(group, is_ranked_above=is_ranked) for group in targets.analyze(selection.ended)],
         "scaling": scaling.analyze(selection.runs),
         "questions": questions.analyze(selection.runs),

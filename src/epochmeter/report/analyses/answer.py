@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
@@ -236,17 +237,19 @@ class Answer:
 
 def analyze(
     configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None,
-    excluded: Sequence[Configuration] = (),
+    excluded: Sequence[Configuration] = (), verdicts: Mapping[tuple[int, ...], Bottleneck] = MappingProxyType({}),
 ) -> Answer | None:  # fmt: skip
     """Return the answer; None if no configuration has a time; ValueError unless one has the baseline's values.
 
     Args:
         excluded: Configurations that were started but are not candidates, which are neither predicted nor suggested.
+        verdicts: Bottlenecks by the numbers of runs, of stall analyses, which are more exact than those of runs.
     """
     ranked = ranked_costs(configurations)
     if not ranked:
         return None
     every, bottlenecks = find_best(ranked, criteria), epoch_bottlenecks(configurations)
+    bottlenecks |= {entry: verdicts[key] for entry in configurations if (key := tuple(entry.numbers)) in verdicts}
     choices = [choice for choice in every if choice.is_met]
     differs = any(len(best.ties) < best.count - 1 for best in choices[:2])  # else the variance may be noise
     return Answer(

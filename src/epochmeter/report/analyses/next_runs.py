@@ -49,7 +49,7 @@ def suggest_runs(
             continue
         tried = [other for other in configurations if other.value("model") == configuration.value("model")]
         has_limits = any(positive_values(other, LIMIT) for other in tried)
-        changes = ways(configuration, bottleneck, tried)
+        changes = ways(configuration, bottleneck.parts[0], tried)
         new = ((key, value) for key, value in changes if value not in _values(key, tried))
         for key, value in itertools.islice(new, MAX_COMMANDS // 2):
             command = command_line(configuration, {key: value})
@@ -73,11 +73,9 @@ def command_of(configuration: Configuration) -> Sequence[str]:
     return configuration.job.get("measure", {}).get("command") or ()
 
 
-def _faster(
-    configuration: Configuration, bottleneck: Bottleneck, tried: Sequence[Configuration]
-) -> Iterator[tuple[str, str]]:
-    """Yield a key and its new value, the most promising first."""
-    job, ran_on, largest = configuration.job, configuration.runs[0].platform, bottleneck.parts[0]
+def _faster(configuration: Configuration, largest: str, tried: Sequence[Configuration]) -> Iterator[tuple[str, str]]:
+    """Yield a key and its new value, the most promising first, by the largest part of the epoch."""
+    job, ran_on = configuration.job, configuration.runs[0].platform
     if largest in STALLS:
         analyses = by_stall_analysis([run for other in tried for run in other.runs])
         # A stall analysis predicts the effect of such changes.
@@ -85,12 +83,8 @@ def _faster(
             yield from _faster_data(configuration, largest)
         return
     accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
-    if (
-        largest == COMPUTE
-        and accelerated
-        and job.get("precision") == "fp32"
-        and configuration.strategy != DATA_PARALLEL
-    ):
+    may_autocast = job.get("precision") == "fp32" and configuration.strategy != DATA_PARALLEL
+    if largest == COMPUTE and accelerated and may_autocast:
         yield "precision", "bf16" if AMPERE.search(f"{ran_on.get('GPU', '')} {ran_on.get('board', '')}") else "fp16"
     batch = int(job["batch"])
     if batch == max(int(other.job["batch"]) for other in tried):  # else larger batches were slower
@@ -120,9 +114,7 @@ def _faster_data(configuration: Configuration, stall: str) -> Iterator[tuple[str
         yield "prefetch", str(2 * job.get("prefetch", 2))
 
 
-def _save_energy(
-    configuration: Configuration, _: Bottleneck, tried: Sequence[Configuration]
-) -> Iterator[tuple[str, str]]:
+def _save_energy(configuration: Configuration, _: str, tried: Sequence[Configuration]) -> Iterator[tuple[str, str]]:
     """Yield a lower power limit if the least energy was at the lowest, or on a GPU without a limit."""
     device = configuration.job.get("device") or {}
     limits = [limit_w for other in tried for limit_w in positive_values(other, LIMIT)]

@@ -101,6 +101,12 @@ def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
     return results
 
 
+def verdicts(results: Sequence[StallAnalysis | Incomplete]) -> dict[tuple[int, ...], Bottleneck]:
+    """Return the bottlenecks that are decided, by the numbers of the runs from storage."""
+    complete = [result for result in results if isinstance(result, StallAnalysis) and result.verdict.parts]
+    return {tuple(result.numbers[FROM_STORAGE]): result.verdict for result in complete}
+
+
 def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:
     """Return the power while stalled, (E2 - E1) / (T2 - T1); the idle power if the stall is too short."""
     if t2 - t1 > MIN_EFFECT * t2 and e2 > e1:
