@@ -66,7 +66,7 @@ MUTANTS = [
         "gap[0] > opened_ns and gap[1] < closed_ns",
         "power/test_power_series.py power/test_window_energy.py",
     ),
-    Mutant("power/window_energy.py", "elif increase_j > 0:", "elif increase_j >= 0:"),
+    Mutant("power/window_energy.py", "elif increase_j >= 0:", "elif increase_j > 0:"),
     Mutant("power/window_energy.py", "total_j - idle_w * seconds", "total_j - idle_w"),
     Mutant("power/window_energy.py", "abs(mean_w) * max(0.0, seconds - window_s) + ", ""),
     Mutant("power/window_energy.py", "at_ns = ended_ns if meter.energy", "at_ns = begun_ns if meter.energy"),
@@ -180,7 +180,7 @@ MUTANTS = [
         "datasets/ready.py", "!= (original.files, original.bytes, original.digest)", "is 0", "datasets/test_stage.py"
     ),
     Mutant("datasets/fetch.py", "if actual != md5:", "if False:"),
-    Mutant("trace/device.py", "LAST_NS)[begun]", "LAST_NS)[begun - 1]", "trace/test_hta.py"),
+    Mutant("trace/device.py", "(times_ns[at_next] for", "(times_ns[at_next - 1] for", "trace/test_hta.py"),
     Mutant("trace/device.py", "(launched_ns > idle_since_ns)", "(launched_ns > 0)"),
     Mutant("trace/kineto.py", "np.lexsort((-duration_us", "np.lexsort((duration_us", "trace/test_attribution.py"),
     Mutant("trace/owners.py", "self.innermost[-1] = event", "pass", "trace/test_attribution.py"),
