@@ -139,10 +139,10 @@ def _kernels(trace: Trace, kernels: Ints, operators: Ints) -> list[Row]:
 
 def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> list[Row]:
     """Sum times by the name of operators or kernels, with the shapes of the operators that launched them."""
-    names, inputs = (np.append(column, NONE) for column in (trace.name, trace.inputs))
+    names, inputs = np.append(trace.name, NONE)[events], np.append(trace.inputs, NONE)
     rows = []
-    for name in np.unique(names[events]).tolist():
-        group = names[events] == name
+    for name in np.unique(names).tolist():
+        group = names == name
         own, row = events[group], Row(name=PYTHON, total_s=float(times_ns[group].sum()) * NANOSECOND)
         if name != NONE:
             row.name, row.calls = trace.names[name], len(np.unique(own))
