@@ -14,6 +14,7 @@ from rich.progress import track
 from epochmeter.config.errors import input_error
 from epochmeter.config.installation import ROOT
 from epochmeter.config.job import split_config
+from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Device, Job
 from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree
@@ -24,6 +25,7 @@ from epochmeter.machine import host
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
+from epochmeter.run.nodes import Node
 from epochmeter.tracking.client import check_address
 from epochmeter.tracking.tensorboard import check_tensorboard
 
@@ -33,6 +35,18 @@ MIN_PROCESSES = 64
 """Number of processes that is allowed on any machine, so that a sweep may include more workers than cores."""
 MAX_AUTO_WORKERS = 4  # most DataLoader workers per rank that `workers=auto` starts
 CPU_PRECISIONS = ("fp32", "bf16")  # as in `worker.precision`, which needs torch
+
+
+def preflight(request: RunRequest, node: Node, *, on_gpu: bool) -> Job:
+    """Refuse a job that cannot run here, before it waits for a device; return it with the number of `workers=auto`."""
+    job = request.job
+    if node.nodes > 1 and not job.strategy.has_processes:
+        problem = f"strategy={job.strategy.name} trains on one node, and srun started {node.nodes}"
+        raise input_error(problem, "set `strategy=ddp`, or use srun -N1")
+    validate_job(job, request.choices, request.overrides)
+    check_accelerator(job, is_gpu=on_gpu)
+    check_capacity(job, ROOT)
+    return replace(job, workers=worker_count(job.workers))
 
 
 def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str]) -> None:

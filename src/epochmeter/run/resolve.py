@@ -23,15 +23,7 @@ from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, refuse_unrestored,
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
-from epochmeter.run.preflight import (
-    check_accelerator,
-    check_capacity,
-    device_here,
-    trains_on_gpu,
-    usable_cores,
-    validate_job,
-    worker_count,
-)
+from epochmeter.run.preflight import device_here, preflight, trains_on_gpu, usable_cores, worker_count
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
@@ -47,11 +39,11 @@ def resolve_plan(request: RunRequest) -> Plan:
     node = Node() if request.job.measure.command else current_node(os.environ)  # a script has a run per node
     job = preflight(request, node, on_gpu=on_gpu)
     gpus = select_gpus(find_gpus(Path(job.machine.root)), os.environ, count=job.strategy.ranks) if on_gpu else []
-    journal, settings, knobs = open_restore_journal(request), job.device_settings, None
-    if not other_device and job.rehearse is not True:
-        knobs = requested_knobs(settings, on_gpu, gpus, journal)
     mismatches = [*other_device, *_storage_mismatch(job, request.choices["storage"])]
-    rehearsal = rehearsal_reasons(job, [*mismatches, *_missing_gpus(job.strategy, gpus, on_gpu=on_gpu)], knobs)
+    mismatches += _missing_gpus(job.strategy, gpus, on_gpu=on_gpu)
+    journal, may_set = open_restore_journal(request), not other_device and job.rehearse is not True
+    knobs = requested_knobs(job.device_settings, on_gpu, gpus, journal) if may_set else None
+    rehearsal = rehearsal_reasons(job, mismatches, knobs)
     targets = {} if rehearsal else find_targets(job, knobs or {}, journal)
     if job.strategy.ranks is None:
         job = replace(job, strategy=replace(job.strategy, ranks=max(1, len(gpus))))
@@ -74,18 +66,6 @@ def compose(request: RunRequest, facts: Mapping[str, str | None]) -> tuple[RunRe
         return request, []
     reason = f"device={request.choices['device']} requested, this machine is device={detected}"
     return replace(request, job=replace(request.job, device=device)), [reason]
-
-
-def preflight(request: RunRequest, node: Node, *, on_gpu: bool) -> Job:
-    """Refuse a job that cannot run here, before it waits for a device; return it with the number of `workers=auto`."""
-    job = request.job
-    if node.nodes > 1 and not job.strategy.has_processes:
-        problem = f"strategy={job.strategy.name} trains on one node, and srun started {node.nodes}"
-        raise input_error(problem, "set `strategy=ddp`, or use srun -N1")
-    validate_job(job, request.choices, request.overrides)
-    check_accelerator(job, is_gpu=on_gpu)
-    check_capacity(job, ROOT)
-    return replace(job, workers=worker_count(job.workers))
 
 
 def devices_to_lock(job: Job, gpus: Sequence[Gpu], *, on_gpu: bool, is_jetson: bool) -> list[str]:
