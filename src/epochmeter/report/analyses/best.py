@@ -80,11 +80,12 @@ def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
         scope = None if len(group) == len(ranked) else covers
         fastest, limit = min(group, key=TIME), max_power(group)
         near = [cost for cost in group if cost.time_s <= criteria.max_slowdown * fastest.time_s]
-        result += [
-            _best("least_energy", group, JOULES, scope),
-            _best("tradeoff", group, _weighted(criteria.eta, limit[0]), scope, bound=criteria.eta, max_power=limit),
-            _best("within_slowdown", group, JOULES, scope, near, bound=criteria.max_slowdown, fastest=fastest),
-        ]
+        if len(group) > 1 or not scope:  # else there is nothing to compare its energy with
+            result += [
+                _best("least_energy", group, JOULES, scope),
+                _best("tradeoff", group, _weighted(criteria.eta, limit[0]), scope, bound=criteria.eta, max_power=limit),
+                _best("within_slowdown", group, JOULES, scope, near, bound=criteria.max_slowdown, fastest=fastest),
+            ]
         constraints: list[tuple[Name, float | None, Callable[[Cost], float], Values]] = [
             ("power_budget", criteria.power_budget_w, lambda cost: cost.power_w or math.inf, TIMES),
             ("deadline", criteria.deadline_s, TIME, JOULES),
