@@ -97,9 +97,7 @@ def peak_by_kind(events, before, after, device):
     for event in sorted((event for event in events if "ts" in event), key=lambda event: event["ts"]):
         name, details = event.get("name", ""), event.get("args", {})
         if name.startswith(SAVED):
-            entry = live.get(int(name[len(SAVED) :]), {})
-            if entry.get("kind") == "temporary":
-                entry["kind"] = "activations"
+            live.get(int(name[len(SAVED) :]), {})["kind"] = "activations"
         elif name.startswith(MODULE):
             ranges.append((event["ts"] + event.get("dur", 0), name[len(MODULE) :]))
         elif name == "[memory]" and device.items() <= details.items():
@@ -112,7 +110,7 @@ def peak_by_kind(events, before, after, device):
                 total += details["Bytes"]
             if total > peak:
                 peak, at_peak, details_at_peak = total, list(live.values()), details
-    for address in live.keys() & after.keys():
+    for address in live.keys() & after.keys():  # also weights and inputs, which autograd keeps
         live[address]["kind"] = after[address][0]
     return _sum_by_kind(peak, at_peak, details_at_peak)
 
