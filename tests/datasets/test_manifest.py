@@ -4,7 +4,7 @@ import json
 import pytest
 from tiny import make_config
 
-from epochmeter.datasets import manifest
+from epochmeter.datasets import checksum, manifest
 from epochmeter.datasets.checksum import Checksum, hash_name_and_size, sum_files
 from epochmeter.datasets.manifest import describe_folder, load_valid
 
@@ -69,7 +69,7 @@ def test_damaged_dataset_is_an_error(folder, monkeypatch, most_checked, path, co
 def test_sample_of_the_files_is_checked_if_there_are_very_many(folder, monkeypatch):
     monkeypatch.setattr(manifest, "MAX_CHECKED", 50)
     hashed = []
-    monkeypatch.setattr(manifest, "hash_name_and_size", lambda top, path: hashed.append(path) or Checksum())
+    monkeypatch.setattr(checksum, "hash_name_and_size", lambda top, path: hashed.append(path) or Checksum())
     for number in range(100, 597):
         (folder / f"train/a/{number}").touch()
     describe(folder)

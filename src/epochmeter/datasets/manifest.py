@@ -11,15 +11,9 @@ from typing import Any, Literal, TypedDict
 
 from epochmeter.config.schema import Dataset
 from epochmeter.config.secrets import redact_tree
+from epochmeter.datasets import checksum
 from epochmeter.datasets.atomic_folder import explain_errors
-from epochmeter.datasets.checksum import (
-    MANIFEST_NAME,
-    Checksum,
-    hash_contents,
-    hash_name_and_size,
-    iter_files,
-    sum_files,
-)
+from epochmeter.datasets.checksum import MANIFEST_NAME
 from epochmeter.shared.atomic_files import read_json, write_json
 
 MAX_CHECKED = 20_000  # files whose names and sizes are checked at every start; of more files, the number and a sample
@@ -76,7 +70,7 @@ def try_read_manifest(path: Path) -> Manifest | None:
 def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Literal["make", "adopt"]) -> Manifest:
     """Return the manifest of a folder; of a user's folder by names and sizes, as hashing contents takes hours."""
     is_users = action == "adopt"
-    total = sum_files(folder, hash_name_and_size if is_users else hash_contents, is_users)
+    total = checksum.sum_files(folder, checksum.hash_name_and_size if is_users else checksum.hash_contents, is_users)
     _, quick = _quick_check(folder, total.files, is_users)
     return Manifest(
         name=dataset.name,
@@ -133,8 +127,8 @@ def _difference(folder: Path, manifest: Manifest) -> str:
 
 def _quick_check(folder: Path, files: int, samples_only: bool) -> tuple[int, str]:
     """Return the number of files, and a checksum of the names and sizes of about `MAX_CHECKED` of them."""
-    step, count, total = 1 + files // MAX_CHECKED, 0, Checksum()
-    for count, path in enumerate(iter_files(folder, samples_only), 1):
+    step, count, total = 1 + files // MAX_CHECKED, 0, checksum.Checksum()
+    for count, path in enumerate(checksum.iter_files(folder, samples_only), 1):
         if count % step == 0:
-            total = total.add(hash_name_and_size(folder, path))
+            total = total.add(checksum.hash_name_and_size(folder, path))
     return count, total.hexdigest
