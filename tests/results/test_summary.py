@@ -98,8 +98,10 @@ CASES = {
     "one steady epoch": {"windows": TIMES[:2]},
     "percentiles of steady epochs": {"windows": STEPPED, "steps": steps(50.0, 60.0, 1.0, 1.0, 8.0, 8.0, 8.0)},
     "no meter": {"windows": [*(epoch(n, samples=10) for n in range(3)), val(2)]},
-    # Energy, 5 J per sample and 1 W are of the first steady epoch, as is what the second lacks with its energy.
-    "an epoch without energy": {"windows": [epoch(0, energy_j=9.0), epoch(1, energy_j=10.0, samples=2, gap=1.0, x=1.0),
+    # Energy, 5 J per sample, 1 W, samples of the power and carbon are of the first steady epoch; there is no other gap.
+    "an epoch without energy": {"windows": [epoch(0, energy_j=9.0), epoch(1, energy_j=10.0, samples=2, gap=1.0, x=1.0,
+                                                                          power_samples=7, power_capped_fraction=0.5,
+                                                                          co2e_g=4.0),
                                             epoch(2, e2e_s=20.0, samples=6, x=3.0)]},
     "energy in few epochs": {"windows": [epoch(0), epoch(1, energy_j=5.0), epoch(2), epoch(3)]},
     "a warm-up without energy": {"windows": [epoch(0), epoch(1, energy_j=5.0)]},

@@ -27,6 +27,8 @@ MAX_VARIATION, MIN_VARIATION_S = 0.1, 0.05
 """Tolerated standard deviation of epoch times, relative to the mean and in seconds."""
 MIN_METERED = 0.5
 """Fraction of the steady epochs that must have an energy for a mean energy."""
+OF_ENERGY = re.compile("energy|/power_(?!capped)|/co2e_g|/cost")
+"""Matches the names of metrics that an epoch without an energy lacks."""
 
 
 def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, float]:
@@ -54,11 +56,12 @@ def is_averaged(epoch: Window, warmup_epochs: int) -> bool:
 def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
     """Return `steady/` and `std/` over epochs; metrics that an epoch lacks are absent.
 
-    If some epochs have no energy, but at least half have one, metrics that only the latter have are their means.
+    If some epochs have no energy, but at least half have one, metrics of energy are those of the latter.
     """
     metered = metered_epochs(epochs)
-    of_metered = _means(metered) if MIN_METERED * len(epochs) <= len(metered) < len(epochs) else {}
-    return of_metered | _means(epochs) | {f"steady/{name}": value for name, value in step_percentiles(steps).items()}
+    means = _means(metered) if MIN_METERED * len(epochs) <= len(metered) < len(epochs) else {}
+    of_energy = {name: value for name, value in means.items() if OF_ENERGY.search(name)}
+    return of_energy | _means(epochs) | {f"steady/{name}": value for name, value in step_percentiles(steps).items()}
 
 
 def metered_epochs(epochs: Sequence[Window]) -> list[Window]:
