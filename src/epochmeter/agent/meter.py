@@ -96,7 +96,7 @@ class Meter:
         self._agent = hooks.agent
         if self._agent is not None:
             self._agent.counts_steps = False
-        self._controller = self._hook = self._remove_loader_hook = None
+        self._controller, self._hooks = None, contextlib.ExitStack()  # which removes the hooks of this meter
         self._owner = os.getpid()
         self._expected_epochs = None
         self._reason = ""
@@ -106,57 +106,6 @@ class Meter:
 
     def __exit__(self, kind, error, trace):
         self.close(error)
-
-    def hook_loaders(self):
-        """Measure the passes over all DataLoaders from now on, also those of a library, as `measure.py` does."""
-        agent = self._measuring()
-        if self._controller is not None and self._remove_loader_hook is None:
-            self._remove_loader_hook = hooks.hook_loaders(agent)
-
-    def end_window(self):
-        """End the window that is open, if there is one, so that `last` has its measurement."""
-        if self._agent is not None:
-            self._agent.close()
-
-    def close(self, error=None):
-        """End the run of a controller that this meter has started, and wait; `error` ended the script, if given."""
-        started, self._controller = self._controller, None
-        self._reason = self._reason or "the meter was closed"
-        if started is None or self._owner != os.getpid():
-            return
-        Meter._newest = None
-        self._hook.remove()
-        if self._remove_loader_hook is not None:
-            self._remove_loader_hook()
-        atexit.unregister(self.close)
-        self._agent.end(error)
-        started.wait()
-
-    def _measuring(self):
-        """Return the agent, which connects to a controller of its own if there is none; None: nothing is measured."""
-        if self._agent is None and not self._reason and self._owner == os.getpid():
-            try:
-                self._reason = refusal()
-                if not self._reason:
-                    self._start()
-            except Exception as error:
-                self._reason = "{}: {}".format(type(error).__name__, error)
-                print("epochmeter: not measured, the script continues: {}".format(self._reason), file=sys.stderr)
-        return self._agent
-
-    def _start(self):
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        from epochmeter.agent.agent import Agent
-
-        if Meter._newest is not None:  # it has the device
-            Meter._newest.close()
-        self._controller = Controller(self._overrides)
-        Meter._newest = self
-        self._agent = Agent(**self._controller.agent)
-        self._agent.expect_epochs(self._expected_epochs)
-        self._hook = register_optimizer_step_post_hook(self._agent.optimizer_stepped)
-        atexit.register(self.close)
 
     def epochs(self, epochs):
         """Yield the numbers of epochs: 0 to `epochs` - 1, or those of an iterable. A window ends with its epoch."""
@@ -217,6 +166,55 @@ class Meter:
             return Measurement(reason="no such window was measured yet")
         metrics = {re.sub("^" + name + "/", "", metric): value for metric, value in recorded.metrics.items()}
         return Measurement(*(metrics.get(field, math.nan) for field in FIELDS), recorded.no_energy, metrics)
+
+    def hook_loaders(self):
+        """Measure the passes over all DataLoaders from now on, also those of a library, as `measure.py` does."""
+        agent = self._measuring()
+        if self._controller is not None and hooks.loader_agent is not agent:
+            self._hooks.callback(hooks.hook_loaders(agent))
+
+    def end_window(self):
+        """End the window that is open, if there is one, so that `last` has its measurement."""
+        if self._agent is not None:
+            self._agent.close()
+
+    def close(self, error=None):
+        """End the run of a controller that this meter has started, and wait; `error` ended the script, if given."""
+        started, self._controller = self._controller, None
+        self._reason = self._reason or "the meter was closed"
+        if started is None or self._owner != os.getpid():
+            return
+        Meter._newest = None
+        self._hooks.close()
+        self._agent.end(error)
+        started.wait()
+
+    def _measuring(self):
+        """Return the agent, which connects to a controller of its own if there is none; None: nothing is measured."""
+        if self._agent is None and not self._reason and self._owner == os.getpid():
+            try:
+                self._reason = refusal()
+                if not self._reason:
+                    self._start()
+            except Exception as error:
+                self._reason = "{}: {}".format(type(error).__name__, error)
+                print("epochmeter: not measured, the script continues: {}".format(self._reason), file=sys.stderr)
+        return self._agent
+
+    def _start(self):
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        from epochmeter.agent.agent import Agent
+
+        if Meter._newest is not None:  # it has the device
+            Meter._newest.close()
+        self._controller = Controller(self._overrides)
+        Meter._newest = self
+        self._agent = Agent(**self._controller.agent)
+        self._agent.expect_epochs(self._expected_epochs)
+        self._hooks.callback(register_optimizer_step_post_hook(self._agent.optimizer_stepped).remove)
+        self._hooks.callback(atexit.unregister, self.close)
+        atexit.register(self.close)
 
 
 class MeasuredBatches(Wrapper):
