@@ -91,6 +91,7 @@ class Agent:
         return self._open(name=name)
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
+        """Note a step of an optimizer of torch, which has ended."""
         try:
             if self.counts_steps and self._is_outside_passes():
                 if not self._has_optimizer:
@@ -194,12 +195,9 @@ class Agent:
         has_trained = self._has_optimizer or self._has_backward
         if self.recorder.connection is None and has_trained:
             self.guarded(self._connect)
-        reason = "" if self.recorder.epochs or self._is_read_ahead else NO_LOADER
-        reason = reason if has_trained else NO_STEP
-        self._switch_off(
-            *([NotMeasured(reason)] if reason and not self.recorder.recorded else []),
-            RankFailed("exception", describe_error(error), 0) if error else Finished(),
-        )
+        last = RankFailed("exception", describe_error(error), 0) if error else Finished()
+        is_explained = self.recorder.recorded or (has_trained and self._is_read_ahead)  # which has sent its own reason
+        self._switch_off(*([] if is_explained else [NotMeasured(NO_LOADER if has_trained else NO_STEP)]), last)
 
     def guarded(self, act, *arguments, **keywords):
         """Call a function of the agent and return its result; if it fails, report that and measure no more."""
@@ -248,17 +246,24 @@ class Agent:
                 return None
         self._discard_counted()
         if self.window is not None:
-            # Lightning keeps the iterator of an evaluation before training; some scripts keep the one of a first batch.
-            window, has_gradients = self.window, torch.is_grad_enabled()
-            is_evaluation = window.loader() is loader and not (window.training_steps or has_gradients)
-            is_ahead = self._kinds.is_fetched_ahead(window) and not window.is_exhausted
-            is_over = window.is_complete() and not (is_ahead or (has_gradients and window.is_before_last_step()))
-            if not (is_over or has_gradients > window.has_gradients or is_evaluation):
-                if not has_gradients:
+            if not self._is_left(self.window, loader):
+                if not torch.is_grad_enabled():
                     self.recorder.clock.end_step()
                 return None
-            self._close()  # the script requests no more batches of this pass, and still holds its iterator
+            self._close()
         return self._open(**self._pass_properties(loader, name, is_explicit))
+
+    def _is_left(self, window, loader):
+        """Return whether the script, which begins a pass over `loader`, requests no more batches of an earlier pass.
+
+        It may hold its iterator: Lightning does so after an evaluation before training, some scripts after one batch.
+        """
+        has_gradients = torch.is_grad_enabled()
+        is_ahead = self._kinds.is_fetched_ahead(window) and not window.is_exhausted
+        is_over = window.is_complete() and not (is_ahead or (has_gradients and window.is_before_last_step()))
+        begins_training = has_gradients and not window.has_gradients
+        begins_evaluation = window.loader() is loader and not (has_gradients or window.training_steps)
+        return is_over or begins_training or begins_evaluation
 
     def _pass_properties(self, loader, name, is_explicit):
         """Return arguments of `OpenWindow` for a pass over a loader."""
@@ -316,7 +321,7 @@ class Agent:
     def _report_progress(self, steps, now_ns, parts):
         """Send the progress of an epoch; a pass without training steps so far may be an evaluation."""
         window = self.window
-        if window is not None and window.training_steps and self.is_ready():
+        if window is not None and window.training_steps and self.is_ready() and self.recorder.is_first:
             self.recorder.connection.progress(steps, now_ns, None if window.is_counted else parts)
 
     def _report_trace(self, message):

@@ -2,6 +2,7 @@
 
 import functools
 import signal
+import traceback
 from threading import get_ident
 
 from epochmeter.worker.device import sample_count
@@ -138,7 +139,7 @@ class InnerIterator(MeasuredIterator):
         if self._properties is not None and agent.is_ready():
             is_first = self._trained is None
             has_trained = not is_first and outer.training_steps > self._trained
-            if (earlier, self._step) == ((outer, 0), (outer, 1)):
+            if (earlier, self._step) == ((outer, 0), (outer, 1)):  # `outer` had its first batch after this pass
                 self._window = agent.take_over(outer, self._properties)
             elif (has_trained and self._step == earlier) or (is_first and agent.window is None):
                 properties = dict(self._properties, is_partial=not is_first)  # its first batch is part of `outer`
@@ -156,9 +157,4 @@ def is_from_signal_handler(error):
     handlers += [handler.func for handler in handlers if isinstance(handler, functools.partial)]
     functions = [*handlers, *(type(handler).__call__ for handler in handlers)]
     codes = {getattr(function, "__code__", None) for function in functions}
-    traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_code in codes:
-            return True
-        traceback = traceback.tb_next
-    return False
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -73,9 +73,6 @@ class UnansweredConnection(ScriptConnection):
         recorded = Recorded(False, {"{}/{}".format(self._name, key): part for key, part in parts.items()}, NO_ENERGY)
         return lambda: recorded
 
-    def progress(self, steps, now_ns, parts=None, last_loss=None):
-        """Send nothing: the steps of the first rank are shown."""
-
 
 class WindowRecorder:
     """Measures and records the windows of a script; `observe` is that of `Clock`.
@@ -110,10 +107,8 @@ class WindowRecorder:
         """Open a window: the controller reads its counters, then the clock starts."""
         if window.device != self.device:
             self.device = window.device
-            self.clock = Clock(
-                make_timeline(window.device), observe=self._observe, collect_interval_ns=COLLECT_INTERVAL_NS,
-                copies=False,
-            )  # fmt: skip
+            timeline, interval_ns = make_timeline(window.device), COLLECT_INTERVAL_NS
+            self.clock = Clock(timeline, observe=self._observe, collect_interval_ns=interval_ns, copies=False)
         if window.device.type == "cuda":
             torch.cuda.synchronize()
         is_awaited = self.is_first and self._awaits_next
