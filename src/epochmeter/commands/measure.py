@@ -31,9 +31,7 @@ KEYS = (
     *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "rehearse", "repeat", "sweep", "hydra"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
-VALUED_OPTIONS = (
-    *("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
-)
+WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 """Options of Hydra that are followed by a value."""
 LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 """Variables with the number of processes on this node: of torchrun and accelerate, DeepSpeed, Open MPI and MPICH."""
@@ -65,7 +63,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             return [*arguments[:end]], [*arguments[end + 1 :]]
         is_override = "=" in argument and not os.path.isfile(argument)
         is_option = is_override or argument.startswith(("-", "~"))
-        is_value = end > 0 and arguments[end - 1] in VALUED_OPTIONS
+        is_value = end > 0 and arguments[end - 1] in WITH_VALUE
         if not (is_option or is_value):
             return [*arguments[:end]], [*arguments[end:]]
     return [*arguments], []
