@@ -27,8 +27,8 @@ COMPOSED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 """Compositions and their choices by overrides: each takes a tenth of a second, and tests repeat them."""
 LONG = (
     "test_benchmarks", "test_cluster", "test_measure", "test_experiments", "test_resume", "test_ranks", "test_boards",
-    "test_stops", "test_train", "test_data", "test_system", "test_docs", "test_wheel", "test_trainer", "test_client",
-    "test_oom",
+    "test_stops", "test_train", "test_compose", "test_data", "test_system", "test_docs", "test_wheel", "test_trainer",
+    "test_client", "test_oom",
 )  # fmt: skip
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
