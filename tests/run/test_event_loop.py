@@ -66,7 +66,7 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
     tmp_path, monkeypatch, command, is_awaited, is_due, is_written
 ):
     monkeypatch.setattr(event_loop, "SCRIPT_PUBLISH_S", 0.0 if is_due else 100.0)
-    record, worker, lines, earlier_steps = Record(tmp_path), Mock(), [], []
+    record, worker, lines, earlier_steps, own_pids = Record(tmp_path), Mock(), [], [], set()
     metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 5, "epoch/energy_j": 3.6e6}
     energy = {"opened_ns": 0, "closed_ns": 2_000_000_000, "term": {}}
 
@@ -78,6 +78,7 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
     def messages():
         for epoch in range(4):
             yield WindowOpening("epoch", epoch, 9, epochs=4 if command else None)
+            worker.pids = [epoch]
             yield WindowClosed(1, 2)
             if epoch == 1:
                 yield protocol.TraceFailed("slow")
@@ -91,12 +92,14 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
     run, flags = {**facts, "energy": {"reason": ""}, "resumed": [{"epoch": 0}]}, {}
     plan = SimpleNamespace(record=record, job=job, targets={}, run=run, set_flags=flags.update)
     instruments = Mock(gauges=Mock(series=None), data_source=Mock(prepare=lambda epoch: [f"cache {epoch}"]))
+    instruments.own_processes = own_pids.update
     settings = Mock(drift_messages=lambda: ["RAPL was changed."])
     monkeypatch.setattr(event_loop, "build_window", window)
     EventLoop(worker, plan, instruments, settings, tracker := Mock(), Mock()).run(messages())
     assert tracker.flush.call_count == (4 if is_awaited and is_written else 0)
     assert lines == [is_written] * 4, "written before the next window opens"
     assert earlier_steps == [0, 5, 10, 15]
+    assert own_pids == {0, 1, 2, 3}, "ranks may connect in any window"
     first, *_, last = windows = record.windows()
     derived = {"epoch/mfu": 0.2, "epoch/hfu": 0.2, "epoch/energy_per_gflop_j": 9000.0, "epoch/cost": 0.5}
     assert first["metrics"] == {**metrics, **derived}

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class CpuLoad:
 
     def mark(self) -> None:
         """Read the counters, at a window's border."""
-        if os.path.exists(CHILDREN):
+        if os.path.exists(CHILDREN) and 0 not in self.own_pids:  # 0: of another PID namespace
             with suppress(OSError, ValueError):
                 counts = [int(count) for count in self._stat.read_text().split(maxsplit=9)[1:9]]
                 ticks = Ticks(sum(counts), counts[3] + counts[4], sum(map(used_ticks, set(family(self.own_pids)))))
@@ -58,9 +59,9 @@ def family(pids: Iterable[int]) -> Iterator[int]:
     """Yield the processes and all their descendants."""
     for pid in pids:
         yield pid
-        with suppress(OSError):  # it has ended
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                yield from family(map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()))
+        for children in glob(f"/proc/{pid}/task/*/children"):
+            with suppress(OSError):  # the thread has ended
+                yield from family(map(int, Path(children).read_text().split()))
 
 
 def used_ticks(pid: int) -> int:

@@ -143,6 +143,7 @@ class EventLoop:
         self._after = self._instruments.read_end()
         if closed.is_awaited:
             self._worker.reply()
+        self._instruments.own_processes(self._worker.pids)  # also ranks of a script that have connected meanwhile
         self._instruments.mark_end()
         opened = self._opened
         if closed.window is not None and closed.epoch is not None:
