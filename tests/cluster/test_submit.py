@@ -13,7 +13,7 @@ from stub import executable
 
 from epochmeter.cluster import submit
 from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
-from epochmeter.cluster.submit import RunTask, iter_ended, make_run_task, run_on_cluster, submit_missing
+from epochmeter.cluster.submit import RunTask, iter_ended_runs, make_run_task, run_on_cluster, submit_missing
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest
 from epochmeter.shared.record import Record
@@ -260,7 +260,7 @@ def test_digest_covers_what_affects_the_measurement(task_of, monkeypatch):
 @pytest.fixture
 def ended(log):
     """ended(awaited) -> the numbers of the runs whose jobs end."""
-    return lambda awaited, limit_s=5.0, say=str: list(iter_ended(awaited, log, 0.01, say, limit_s))
+    return lambda awaited, limit_s=5.0, say=str: list(iter_ended_runs(awaited, log, 0.01, say, limit_s))
 
 
 def tasks(count):
@@ -331,7 +331,7 @@ def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypa
         raise KeyboardInterrupt
 
     monkeypatch.setattr(submit, "submit_missing", interrupt)
-    monkeypatch.setattr(submit, "iter_ended", lambda *_: pytest.fail("waits for the jobs"))
+    monkeypatch.setattr(submit, "iter_ended_runs", lambda *_: pytest.fail("waits for the jobs"))
     with pytest.raises(KeyboardInterrupt):
         run_on_cluster(tasks(1), log.sweep, WAITING, pytest.fail)
     assert "jobs may continue" in " ".join(capsys.readouterr().out.split())

@@ -106,14 +106,14 @@ def run_on_cluster(
         for task in tasks:
             if task.number not in awaited:
                 report(task.number)
-        for number in iter_ended(awaited, log, poll_s, terminal.info):
+        for number in iter_ended_runs(awaited, log, poll_s, terminal.info):
             report(number)
     except KeyboardInterrupt:
         if cancel_jobs(None, log, terminal.warn):
             started = {
                 number: job for number, job in awaited.items() if has_started(Record(sweep / str(number)), log[number])
             }
-            for number in iter_ended(started, log, poll_s, terminal.info, CANCEL_LIMIT_S):
+            for number in iter_ended_runs(started, log, poll_s, terminal.info, CANCEL_LIMIT_S):
                 report(number)
         raise
     except SystemExit as end:
@@ -125,7 +125,7 @@ def run_on_cluster(
         raise
 
 
-def iter_ended(
+def iter_ended_runs(
     awaited: dict[int, str], log: SubmissionLog, poll_s: float, notify: Notify, limit_s: float = math.inf
 ) -> Iterator[int]:
     """Yield the numbers of runs when they end and are logged, and remove them from `awaited`; stop after `limit_s`."""
