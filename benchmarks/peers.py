@@ -82,7 +82,7 @@ def pair(tool: Tool, python: str) -> float:
 
 
 def main() -> None:
-    ratios: dict[Tool, list[float]] = {tool: [] for tool in sized(TOOLS, TOOLS[:1])}
+    ratios: dict[Tool, list[float]] = {tool: [] for tool in sized(TOOLS, TOOLS[1:2])}
     reasons, pythons = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(ROUNDS):

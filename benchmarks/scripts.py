@@ -108,8 +108,8 @@ def main() -> None:
     columns: tuple[str, ...] = ("part", "script ms", "train.py ms", *(f"ratio: {column}" for column in COLUMNS))
     print_table(title, columns, [per_step(pairs, part) for part in PARTS])
     measure = str(ROOT / "src/measure.py"), "tracking=none", "sweep.again=true"
-    rows = [["`src/measure.py`", *median(costs("hooks", *measure)).cells()]]
-    rows += [["`Meter`", *median(costs("meter")).cells()]]
+    tools = {"`src/measure.py`": ("hooks", *measure), **sized({"`Meter`": ("meter",)}, {})}
+    rows = [[name, *median(costs(*arguments)).cells()] for name, arguments in tools.items()]
     print_table("Epoch time of a measured script / bare, in turns within one process", ("tool", *COLUMNS), rows)
     columns = ("script", "true stall ms", "error ms", "error %", "stall - the script's own waits ms",
                "largest clock residual / e2e", "within 2 % or 2 ms")  # fmt: skip
