@@ -111,11 +111,12 @@ FOUR = [["compile=true", "batch=8"], ["compile=true", "batch=16"], ["compile=fal
         (["job no GPU", "job no GPU", "job no disk"], FOUR, False),
         (["job no GPU", "exception no GPU", "job no GPU"], FOUR, False),
         (["oom no memory"] * 3, FOUR, False),
+        (["exception exit code 1"] * 3, FOUR, False),
         (["job no compiler"] * 3, [*FOUR[:2], ["compile=true", "batch=32"], ["compile=false", "batch=8"]], False),
         ([None] * 3, FOUR, False),
     ],
-    ids=["training", "refused", "repeats", "last run", "two", "other error", "other kind", "memory", "one value",
-         "completed"],
+    ids=["training", "refused", "repeats", "last run", "two", "other error", "other kind", "memory", "script",
+         "one value", "completed"],
 )  # fmt: skip
 def test_grid_ends_if_its_first_runs_have_the_same_error_with_two_values_of_each_key(ends, runs, is_over):
     overrides = frozenset(text for run in runs for text in run if text != "a=1")
@@ -123,4 +124,5 @@ def test_grid_ends_if_its_first_runs_have_the_same_error_with_two_values_of_each
     for result, end in zip(results, ends, strict=True):
         if end:
             result.set_failed(*end.split(" ", 1))
+            result.exit_code = 1 if end.endswith("exit code 1") else None
     assert is_hopeless(Points(runs, overrides), results) == is_over

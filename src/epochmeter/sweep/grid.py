@@ -88,9 +88,10 @@ def is_hopeless(points: Points, results: Sequence[RunResult]) -> bool:
     """Return whether all runs so far failed with the same error, whatever the values of the varied keys.
 
     At least two values of each key were tried. Failures that may depend on the size of a value, such as a lack of
-    memory, do not count.
+    memory, do not count, nor do exit codes of scripts, which have many causes.
     """
-    if results[0].kind not in ("job", "exception") or not MIN_FAILURES <= len(results) < len(points.overrides):
+    first, is_early = results[0], MIN_FAILURES <= len(results) < len(points.overrides)
+    if first.kind not in ("job", "exception") or first.exit_code or not is_early:
         return False
     failures = {(result.kind, str(result.failure).partition("\n")[0]) for result in results}
     tried = Counter(map(key_of, set(chain.from_iterable(result.overrides for result in results))))
