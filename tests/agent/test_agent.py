@@ -1,3 +1,4 @@
+import collections
 import functools
 import importlib
 import itertools
@@ -153,9 +154,8 @@ def test_passes_that_end_early_after_a_complete_one_are_partial_epochs_but_no_ev
     for steps, evaluated in ((2, 1), (None, 2), (3, None), (3, 2)):
         script.train(loader, steps)
         script.evaluate(held_out, evaluated)
-    counts = [(2, None), (8, None), (2, None), (3, 3), (4, None), (3, 3)]
-    assert [window[2] for window in script.windows] == [count for count, _ in counts]
-    assert script.partial_steps == [partial for _, partial in counts]
+    assert [steps for _, _, steps in script.windows] == [2, 8, 2, 3, 4, 3]
+    assert script.partial_steps == [None, None, None, 3, None, 3]
 
 
 def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script):
@@ -425,17 +425,18 @@ def test_training_ends_an_evaluation_that_the_script_left_but_holds(script, load
     assert len(list(held)) == len(DATA) - 1
 
 
-def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(script, loader):
-    held = []
+@pytest.mark.parametrize(("held", "steps", "partial"), [(1, 3, None), (2, 2, 2)])
+def test_left_pass_ends_if_its_iterator_is_released_or_the_next_pass_trains(script, loader, held, steps, partial):
+    iterators = collections.deque(maxlen=held)
     for _ in range(2):
-        held.append(script.batches(loader))
+        iterators.append(script.batches(loader))  # an earlier one is released afterwards
         for _ in range(3):
-            next(held[-1])
+            next(iterators[-1])
             script.optimizer.step()
     script.agent.end()
-    assert script.windows == [("epoch", 0, 3), ("epoch", 1, 2)], "only training shows that the first one was left"
-    assert script.partial_steps == [None, 2]
-    assert [len(list(batches)) for batches in held] == [STEPS - 3] * 2
+    assert script.windows == [("epoch", 0, 3), ("epoch", 1, steps)]
+    assert script.partial_steps == [None, partial]
+    assert [len(list(iterator)) for iterator in iterators] == [STEPS - 3] * held
 
 
 def test_pass_within_a_pass_over_the_same_loader_does_not_end_the_outer_pass(script, loader):
@@ -477,17 +478,6 @@ def test_evaluation_between_a_new_iterator_and_its_first_batch_does_not_end_the_
         script.model(inputs)
         script.optimizer.step()
     assert script.windows == [("epoch", 0, 8)]
-
-
-def test_pass_whose_predecessor_was_left_and_is_released_is_complete(script, loader):
-    for _ in range(2):
-        batches = script.batches(loader)  # the earlier one is released afterwards
-        for _ in range(3):
-            script.model(next(batches)[0])
-            script.optimizer.step()
-    script.agent.end()
-    assert script.windows == [("epoch", 0, 3), ("epoch", 1, 3)]
-    assert script.partial_steps == [None, None]
 
 
 def test_training_ends_a_pass_over_the_same_loader_that_was_left_without_training(script, loader):
