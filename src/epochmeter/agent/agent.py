@@ -31,6 +31,7 @@ class Agent:
     """Measures the training in this process, and records it in the run folder.
 
     `steps_per_window` is for a DataLoader without a length, and `trace` has further arguments of `ScriptTrace`.
+    Hooks and a `Meter` call the methods up to `begin_part`; iterators call those from `trace_step` to `take_over`.
     """
 
     def __init__(self, socket, folder, steps_per_window, trace=None):
@@ -90,6 +91,11 @@ class Agent:
         self.close()
         return self._open(name=name)
 
+    def close(self, window=None):
+        """Close a window, unless it is closed already; without one, close the window that is open."""
+        if self.is_ready() and self.window is not None and window in (None, self.window):
+            self.guarded(self._close)
+
     def optimizer_stepped(self, optimizer, arguments, keywords):
         """Note a step of an optimizer of torch, which has ended."""
         try:
@@ -126,16 +132,17 @@ class Agent:
         elif self.window is not None:
             self.window.training_steps += 1
 
+    def begin_part(self, loader):
+        """Note that a pass of a subclass begins a pass of its base class: after its last batch, an epoch is over."""
+        window = self.window
+        if window is not None and window.batches == window.length and window.loader() is loader:
+            window.limit = window.batches + 1  # with the batch that is being fetched
+
     def trace_step(self, window):
         """Trace the next step of a pass that trains, if it is one of the steps to trace."""
         is_traced = self.recorder.is_first and self.recorder.epochs == self.trace.epoch
         if is_traced and window.training_steps and self.is_ready():
             self._report_trace(self.trace.step(window, self._kinds.model()))
-
-    def close(self, window=None):
-        """Close a window, unless it is closed already; without one, close the window that is open."""
-        if self.is_ready() and self.window is not None and window in (None, self.window):
-            self.guarded(self._close)
 
     def end_pass(self, window):
         """Close a window at the loader's end, or later if batches were fetched ahead."""
@@ -154,12 +161,6 @@ class Agent:
         if step and step == earlier:
             self.recorder.clock.end_step()
         return step
-
-    def begin_part(self, loader):
-        """Note that a pass of a subclass begins a pass of its base class: after its last batch, an epoch is over."""
-        window = self.window
-        if window is not None and window.batches == window.length and window.loader() is loader:
-            window.limit = window.batches + 1  # with the batch that is being fetched
 
     def renew(self, window):
         """Close a window within a pass, and return the next one; None if the agent is off."""

@@ -11,7 +11,6 @@ import sys
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 IMPORT_PATH = os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "shared", "path")
 
-
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != FOLDER]
 own = sys.modules.pop("sitecustomize")
 try:
