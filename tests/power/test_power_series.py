@@ -97,6 +97,19 @@ def test_time_after_the_last_sample_is_in_the_uncertainty():
     assert (after_end.half_width_j >= 0.4 * 10, after_end.unavailable) == (True, {})
 
 
+def test_error_of_a_power_drop_at_the_end_is_within_the_uncertainty():
+    """The sample of the border is taken after the window, and the energy is read after that."""
+    power = series()
+    for hundredth in range(100):
+        power.add(round((1 + 0.01 * hundredth) * S), {"VDD_IN": 10.0})
+    power.add(round(2.0005 * S), {"VDD_IN": 0.0})
+    read_j = joules(power, 2.001)
+    sampling = power.sampling(S, 2 * S)
+    error_j = read_j + sampling.correction_j["VDD_IN"] - 10.0
+    assert error_j == pytest.approx(-10 * 0.0105 / 2 + 10 * 0.0005, abs=0.001)
+    assert abs(error_j) < sampling.half_width_j
+
+
 def test_part_time_sensor_has_the_full_variance_of_its_readings_as_uncertainty():
     def stated(**response):
         power = sampled(
