@@ -222,7 +222,7 @@ def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
     assert node.other_gpu_processes == [text.format(1)]
 
 
-def test_other_processes_on_the_processor_have_a_metric_and_if_time_is_scarce_a_note_and_a_flag(record):
+def test_other_processes_on_the_processor_have_a_metric_and_if_time_is_scarce_a_flag(record):
     def closed(*others):
         load = Mock(others=lambda: others)
         instruments = WindowInstruments(NONE, GAUGES, data_source(), load)
@@ -231,6 +231,5 @@ def test_other_processes_on_the_processor_have_a_metric_and_if_time_is_scarce_a_
     scarce, enough, unknown = closed(0.62, "others used much"), closed(0.62, ""), closed(None, "")
     assert scarce.line["metrics"]["epoch/other_cpu_fraction"] == 0.62
     assert scarce.flags == {"cpu_shared": "epoch 4: others used much"}
-    assert "epoch 4: others used much." in scarce.notes
     assert (enough.line["metrics"]["epoch/other_cpu_fraction"], enough.flags) == (0.62, {})
     assert "epoch/other_cpu_fraction" not in unknown.line["metrics"]

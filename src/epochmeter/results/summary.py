@@ -183,6 +183,21 @@ def mean_energy_note(windows: Sequence[Window], warmup_epochs: int) -> list[str]
     return [f"{kind} energy: {metered} of {count} steady epochs have an energy"] if 0 < metered < count else []
 
 
+def load_warning(windows: Sequence[Window]) -> list[str]:
+    """Return a warning if other processes took processor time from epochs."""
+    epochs = [window for window in windows if window["window"] == "epoch"]
+    shared = [window["metrics"] for window in epochs if "cpu_shared" in window.get("flags", {})]
+    if not shared:
+        return []
+    fractions = [metrics["epoch/other_cpu_fraction"] for metrics in shared]
+    part = " to ".join(dict.fromkeys(f"{100 * fraction:.0f}" for fraction in (min(fractions), max(fractions))))
+    count = f"{len(shared)} of {len(epochs)} epochs"
+    return [
+        f"warning: other processes used {part} % of the processor time in {count}, and no core was free. "
+        "End them, and measure again."
+    ]
+
+
 def variance_warning(metrics: Mapping[str, float]) -> list[str]:
     """Return a warning if epoch times vary more than on an idle machine; very short epochs are tolerated."""
     if (variation := excessive_variation(metrics)) is None:

@@ -24,6 +24,7 @@ from epochmeter.results.run_status import FAILED, KILLED, recorded_status, statu
 from epochmeter.results.summary import (
     Window,
     group_notes,
+    load_warning,
     mean_energy_note,
     missed_target_note,
     no_total_note,
@@ -138,7 +139,7 @@ def _evaluate_windows(
     if is_measured(run) and (reason := run["energy"]["reason"]):
         result.notes.append(f"energy: {reason}")
     result.notes += [*mean_energy_note(windows, job.warmup_epochs), *no_total_note(training_windows(windows))]
-    result.notes += variance_warning(metrics)
+    result.notes += load_warning(windows) or variance_warning(metrics)
     carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
     metrics |= carbon_and_cost
     metrics |= roofline_metrics(metrics, run, convention, job.precision)

@@ -90,7 +90,7 @@ def build_window(
         **({"phases": phases.to_record()} if phases.energy_j else {}),
     }
     notes = [*used.notes, *_notes(measured.ranks, merged, metrics, phases), *throttled]
-    notes += [f"{text}." for text in filter(None, (*others, busy))]
+    notes += [f"{text}." for text in others]
     notes += [f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()]
     title = f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
     flags = {
