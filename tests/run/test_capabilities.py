@@ -7,6 +7,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import boards
 import pytest
@@ -19,7 +20,7 @@ from stub import executable
 from epochmeter.config.schema import Examination
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.run import capabilities
-from epochmeter.run.capabilities import examine_machine
+from epochmeter.run.capabilities import examine_machine, load_rows
 
 ROOT = Path(__file__).parents[2]
 ALWAYS = {
@@ -185,3 +186,14 @@ def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path,
     assert left["why"].startswith("a killed run left it at 5W (id:1)")
     assert command in left["why"]
     assert left["remedy"] == "the next run restores MAXN (id:0); to restore it now: sudo nvpmodel -m 0"
+
+
+def test_processor_is_idle_unless_other_processes_leave_no_core_free(monkeypatch):
+    monkeypatch.setattr(capabilities, "OBSERVE_S", 0.0)
+
+    def row(*others):
+        return [(row.offered, row.now, row.why) for row in load_rows(Mock(others=lambda: others))]
+
+    assert row(0.034, "") == [(True, "3 % used by other processes", None)]
+    assert row(0.62, "no core was free") == [(False, None, "no core was free")]
+    assert row(None, "") == []

@@ -13,6 +13,7 @@ from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Examination, Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
+from epochmeter.machine.cpu_load import CpuLoad
 from epochmeter.machine.disk import describe, disk_of, satisfies
 from epochmeter.machine.gauge_sampler import PERIOD_S, Gauges
 from epochmeter.machine.gpu_counters import GpuCounters, counter_ids, is_amd
@@ -92,6 +93,8 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     except InputError as error:
         yield unavailable("trace", f"training is not possible: {error}")
     yield counter_row(counter_ids(gpus, os.environ) if on_gpu else None)
+    if root == "/":  # not a recorded machine
+        yield from load_rows(CpuLoad())
 
 
 def unavailable(quantity: str, text: str) -> Row:
@@ -181,6 +184,18 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
         yield Row("page cache", False, why=f"{why}: {folder}", remedy=remedy)
     else:
         yield Row("page cache", True, "mincore", covers=f"{folder}{'' if files else ' (not created yet)'}")
+
+
+def load_rows(load: CpuLoad) -> Iterator[Row]:
+    """Yield whether other processes leave the processor idle; nothing if that is unknown."""
+    load.mark()
+    time.sleep(OBSERVE_S)
+    load.mark()
+    fraction, note = load.others()
+    if fraction is not None:
+        now, remedy = f"{100 * fraction:.0f} % used by other processes", "end them before you measure"
+        busy = Row("idle processor", False, "/proc/stat", why=note, remedy=remedy)
+        yield busy if note else Row("idle processor", True, "/proc/stat", now=now)
 
 
 def counter_row(names: list[str] | None) -> Row:

@@ -111,7 +111,7 @@ def write_summary(record: Record, job: Job, run: Mapping[str, Any], result: RunR
     """Set the metrics and notes of a run in its result, and write its summary, with `more` keys."""
     windows, idle = record.windows(), run.get("idle", {})
     groups = group_notes([*result.notes, *(note for window in windows for note in window.get("notes", []))])
-    result.notes = [first + (f" ({len(more)} more)" if more else "") for first, *more in groups]
+    result.notes = [first + (f" ({len(more)} more with other numbers)" if more else "") for first, *more in groups]
     if windows:
         _evaluate_windows(windows, record.steps(), job, run, result)
     optional = {
