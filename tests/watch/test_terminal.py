@@ -219,7 +219,7 @@ def test_without_a_folder_an_older_sweep_that_is_running_here_comes_before_the_n
     assert [*(tmp_path / ".queue").iterdir()], "the queue is only read"
 
 
-def test_without_a_folder_the_newest_is_shown_until_a_sweep_is_running_here(tmp_path):
+def test_without_a_folder_the_view_of_an_ended_sweep_changes_to_the_one_that_is_running_here(tmp_path):
     ended, *started = (tmp_path / f"2026-11-2{day}_12-00-00-1a2b3c4d" for day in range(3))
     write_run(ended / "0", summary={"state": "completed"})
     readers = entry.reader(None, tmp_path), entry.reader(str(ended), tmp_path)
@@ -227,7 +227,9 @@ def test_without_a_folder_the_newest_is_shown_until_a_sweep_is_running_here(tmp_
     for sweep in started:
         queue.enqueue(Record(write_run(sweep / "0", record_id=sweep.name)), sweep.name)
         shown.append([Path(read().folder).parent for read in readers])
-    assert shown == [[ended, ended], [started[0], ended], [started[0], ended]]
+    write_run(started[0] / "0", record_id=started[0].name, summary={"state": "completed"})
+    shown.append([Path(read().folder).parent for read in readers])
+    assert shown == [[ended, ended], [started[0], ended], [started[0], ended], [started[1], ended]]
 
 
 @pytest.mark.system

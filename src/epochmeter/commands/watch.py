@@ -72,21 +72,22 @@ def task(config: DictConfig) -> None:
 
 
 def reader(folder: str | None, multirun: Path) -> Callable[[], "Snapshot"]:
-    """Return a function that reads the state of a folder. Without one: of the newest, until a sweep is running here."""
+    """Return a function that reads the state of a folder. Without one: of the newest, and after its end of the next."""
     from epochmeter.tracking.queue import running_sweeps
+    from epochmeter.watch.snapshot import ACTIVE
     from epochmeter.watch.watcher import Watcher
 
     watcher = Watcher(find_folder(folder, multirun))
     if folder is not None:
         return watcher.read
-    was_running = False
 
     def read() -> "Snapshot":
-        nonlocal watcher, was_running
-        if not was_running and (running := running_sweeps(multirun)[-1:]):
-            was_running = True
-            if running[0].absolute() != watcher.folder:
-                watcher = Watcher(running[0])
+        nonlocal watcher
+        snapshot = watcher.read()
+        if snapshot.state in ACTIVE or not (running := running_sweeps(multirun)[-1:]):
+            return snapshot
+        if running[0].absolute() != watcher.folder:
+            watcher = Watcher(running[0])
         return watcher.read()
 
     return read
