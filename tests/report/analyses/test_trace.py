@@ -148,3 +148,11 @@ def test_modules_are_grouped_by_the_beginning_of_their_names():
     assert sums_s == {"layer1": 48, "layer2": 48, "conv": 3}
     assert len(group_modules(modules[:9])) == 9, "all names if they are few"
     assert group_modules([]) == {}
+
+
+def test_a_page_warns_of_traced_steps_that_are_much_longer_than_untraced_ones(record):
+    result = analyze_run(record.folder)
+    for traced_s, is_noted in ((0.4, True), (0.2, False)):
+        result["metrics"] |= {"traced_step_s": traced_s, "untraced_step_s": 0.2}
+        write_json(record.folder / "trace_analysis.json", result)
+        assert ("slowed the traced steps" in page_of(record)) == is_noted
