@@ -22,7 +22,7 @@ def test_data_stalls_compete_together_and_the_larger_kind_is_named():
         (47, 0, 43, 8, "every", "prep", "fetch", True),
         (50, 0, 42, 7, "every", "compute prep", "fetch", True),
         (30, 0, 35.5, 34.5, "every", "prep fetch", "", True),
-        (10, 0, 50, 40, "none", "prep fetch compute", "", False),
+        (10, 0, 50, 40, "none", "prep compute", "", False),
         (10, 0, 50, 40, "compute", "prep fetch", "", False),
         (45, 44, 7, 4, "compute", "compute copy", "", True),
         (98, 0, 1.9, 0, "none", "compute", "", True),

@@ -2,7 +2,8 @@
 
 Prep stall (waiting for preprocessing) and fetch stall (waiting for storage) are the data stalls of J. Mohan et al.,
 Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. They compete with the other parts together; if
-they are the largest, the larger one of them is named. If they cannot be separated, there is one.
+they are the largest, the larger one of them is named, or both if neither is significantly larger. In a tie with another
+part, only the larger one is named. If they cannot be separated, there is one.
 """
 
 import math
@@ -68,11 +69,11 @@ def find_bottleneck(
     parts, are_equal = _largest(sizes, significant)
     if not parts or sizes[parts[0]] < 1 - math.fsum(sizes.values()):
         return None
-    if is_by_data := not {*kinds}.isdisjoint(parts):
-        parts = [kind for part in parts for kind in (kinds if part in STALLS else [part])]
+    if parts == kinds[:1]:
+        parts, are_equal = kinds, are_kinds_equal
     visible = [stall for stall in sorted(stalls, key=lambda stall: -stalls[stall]) if stalls[stall] >= MIN_FRACTION]
     others = [stall for stall in visible if stall not in parts and significant(stall, None)]
-    return Bottleneck(tuple(parts), fractions, tuple(others), are_equal and (are_kinds_equal or not is_by_data))
+    return Bottleneck(tuple(parts), fractions, tuple(others), are_equal)
 
 
 def _largest(sizes: Mapping[str, float], significant: Callable[[str, str], bool]) -> tuple[list[str], bool]:

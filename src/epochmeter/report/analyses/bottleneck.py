@@ -39,8 +39,7 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
     bottleneck = find_bottleneck(means, e2e_s, significant)
     if bottleneck is None or len(bottleneck.parts) == 1 or bottleneck.equal:
         return bottleneck
-    largest, *tied = bottleneck.parts
-    rival = next((part for part in tied if not {largest, part} <= {*STALLS}), tied[0])
+    largest, rival, *_ = bottleneck.parts
     return replace(bottleneck, repeats=repeats_needed(_difference(parts, largest, rival)))
 
 
