@@ -12,6 +12,7 @@ from default_jobs import job_of
 from epochmeter.console import console
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.sweep_files import Points
 
 ROW = {"e2e_s": 12.3456, "data_stall_s": 3.2109, "copy_s": 0.5, "compute_s": 8.0, "overhead_s": 0.6347}
 LEARNED = {"train_loss": 0.51234, "train_accuracy": 0.91234}
@@ -163,6 +164,22 @@ def test_stopped_run_of_a_sweep_is_named_at_its_end_only(terminal, lines):
     assert lines() == []
     terminal.sweep([stopped])
     assert "\n".join(lines()).count("Ctrl-C") == 1
+
+
+@pytest.mark.parametrize(("state", "resumes"), [("killed", True), ("failed", False)])
+def test_ended_sweep_has_the_number_of_runs_not_started_and_resumes_unless_all_failed(terminal, lines, state, resumes):
+    ended = [RunResult(number, [], state=state, failure="why\nhint: now") for number in (0, 1, 2)]
+    terminal.sweep(ended, points=Points([[f"batch={batch}"] for batch in range(8)], completed=frozenset({2, 7})))
+    text = "\n".join(lines())
+    assert "\n4 of 8 runs were not started" in text
+    assert (text.count("hint: now"), "To resume" in text) == (1, resumes)
+
+
+def test_failed_run_of_a_sweep_has_its_hint_only_at_the_end_of_the_sweep(terminal, lines, capsys):
+    failed = RunResult(0, [], of_sweep=True, state="failed", failure="why\nhint: now\nerror: too\nhint: then")
+    terminal.failed(failed)
+    terminal.refused(failed)
+    assert lines() == capsys.readouterr().err.splitlines() == ["error: why", "error: too"]
 
 
 def test_emoji_codes_and_markup_in_a_text_are_printed_unchanged(capsys):

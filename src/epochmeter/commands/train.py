@@ -159,7 +159,8 @@ def print_sweep(results: "list[RunResult]", command: Sequence[str] = ()) -> None
     if not folders:
         return
     from epochmeter.report.output.report import answer_lines
+    from epochmeter.results.sweep_files import read_points
 
     (folder,) = folders
     answer = answer_lines(folder) if any(folder.glob("*/*.json")) else []
-    make_terminal(command).sweep(sorted(results, key=lambda result: result.number), answer)
+    make_terminal(command).sweep(sorted(results, key=lambda result: result.number), answer, read_points(folder))

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from epochmeter.config.secrets import redact
 from epochmeter.console import tables
 from epochmeter.console.plain import PlainConsole
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.sweep_files import Points
 
 PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs in a file, in seconds
 OTHER_COLUMNS = 60  # width of the progress line without the forecast
@@ -193,21 +195,21 @@ class Terminal(logging.Handler):
     def failed(self, result: RunResult) -> None:
         """Print why a run failed or was stopped, if it was; a stopped sweep ends, and names its run."""
         if result.failure and not (result.of_sweep and result.state == "killed"):
-            text = errors.format_error(result.failure)
+            text = _error_of(result)
             self.info(text.replace("error: stopped", "Stopped", 1) if result.state == "killed" else text, style="red")
 
     def refused(self, result: RunResult) -> None:
         """Print the error of a run that did not begin; a sweep's table has it too."""
         if result.failure:
             self.window_closed()
-            print(errors.format_error(redact(result.failure)), file=sys.stderr, flush=True)
+            print(redact(_error_of(result)), file=sys.stderr, flush=True)
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:
             text = f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}."
             self.info(text, style="bold yellow")
 
-    def sweep(self, results: Sequence[RunResult], answer: Sequence[str] = ()) -> None:
+    def sweep(self, results: Sequence[RunResult], answer: Sequence[str] = (), points: Points | None = None) -> None:
         """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more."""
         self.console.print()
         self._print_wide(tables.sweep_table(results))
@@ -221,7 +223,12 @@ class Terminal(logging.Handler):
         for (state, failure), same in numbers.items():
             text = f"error: run{'s' if len(same) > 1 else ''} {', '.join(same)} {state}: "
             self.info(errors.format_error(failure).replace("error: ", text, 1), style="red")
-        if any(result.state != "completed" for result in results):
+        points = points or Points()
+        states, total = {result.state for result in results}, len(points.overrides)
+        not_started = total - len(points.completed | {result.number for result in results})
+        if not_started > 0:
+            self.info(f"{not_started} of {total} runs were not started.")
+        if states not in ({"completed"}, {"failed"}):  # if all failed, their errors say what to do
             self.info("To resume, run the same command again: completed runs are skipped.")
         for line in answer:
             self.info(line)
@@ -253,6 +260,12 @@ class Terminal(logging.Handler):
         for line in dict.fromkeys(lines):
             self.info(line.replace(UI_ADDRESS, f"make ui, then {UI_ADDRESS}", 1))
         self._rehearsal(list(dict.fromkeys(reason for result in results for reason in result.rehearsal)))
+
+
+def _error_of(result: RunResult) -> str:
+    """Return a run's error as printed; without hints in a sweep, whose end prints each hint once."""
+    text = errors.format_error(result.failure or "")
+    return re.sub(r"\n  hint: .*", "", text) if result.of_sweep else text
 
 
 def with_severity(text: str, severity: str) -> str:
