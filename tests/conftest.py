@@ -105,6 +105,12 @@ def _memory_is_the_disk(monkeypatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
+@pytest.fixture(autouse=True)
+def _own_state_folder(monkeypatch, tmp_path_factory) -> None:
+    """Keep the tests from the journal of this user's device settings."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+
+
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory) -> Path:
     """A folder with compiled copies of `src` and `conf`, to be copied by tests that start a command."""

@@ -107,7 +107,8 @@ class Project:
         """Start a script of `src` in a process group of its own, as a shell does; `before` precedes the interpreter."""
         command = [*before, sys.executable, str(self.root / "src" / f"{entry}.py"), *arguments]
         piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        own = {"cwd": self.root, "env": {**ENVIRONMENT, **environment}, "preexec_fn": _become_foreground_job}
+        environment = {**ENVIRONMENT, "XDG_STATE_HOME": str(self.root / "state"), **environment}
+        own = {"cwd": self.root, "env": environment, "preexec_fn": _become_foreground_job}
         self.started.append(subprocess.Popen(command, **piped, **own))
         return self.started[-1]
 

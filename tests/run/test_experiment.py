@@ -118,14 +118,18 @@ def test_interrupted_run_has_a_hint_to_resume(order):
 
 def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked(order, terminal, monkeypatch):
     plan, result, calls = resolve_plan(order()), RunResult(0, []), []
-    lost = SimpleNamespace(knob="fan", original="80")
-    monkeypatch.setattr(experiment, "restore_after_kill", lambda journal, say, tried: [*tried, lost])
+    plan.used_gpus.append({"vendor": "nvidia", "uuid": "GPU-aaaa"})
+    lost = [
+        SimpleNamespace(knob=knob, original="80", devices=devices)
+        for knob, devices in (("fan", []), ("NVML", ["GPU-aaaa", "GPU-cccc"]), ("amdgpu", ["GPU-bbbb"]))
+    ]
+    monkeypatch.setattr(experiment, "restore_after_kill", lambda journal, say, tried: [*tried, *lost])
     monkeypatch.setattr(experiment, "refuse_unrestored", lambda knobs, journal: calls.append("refuse"))
     monkeypatch.setattr(experiment.device_lock, "lock_devices", lambda *_: nullcontext(calls.append("lock")))
     with claimed_devices(plan, [], result, terminal):
         calls.append("run")
     assert calls == ["lock", "refuse", "run"]
-    assert result.notes == ["fan could not be restored to its original 80."]
+    assert result.notes == [f"{knob} could not be restored to its original 80." for knob in ("fan", "NVML")]
 
 
 @pytest.mark.parametrize(("meter", "is_announced"), [("rapl", True), ("none", False)])

@@ -100,8 +100,10 @@ def claimed_devices(
         # Again: a run that held the device until now may have been killed.
         unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
         refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
-        texts = (f"{entry.knob} could not be restored to its original {entry.original}." for entry in unrestored)
-        result.notes += texts
+        used = {name for gpu in plan.used_gpus for name in gpu.values()}
+        for entry in unrestored:
+            if not entry.devices or used.intersection(entry.devices):
+                result.notes.append(f"{entry.knob} could not be restored to its original {entry.original}.")
         yield
 
 

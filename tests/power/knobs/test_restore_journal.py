@@ -9,12 +9,13 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.shared.process_identity import start_ticks
 
 
-def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path):
+def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path, tmp_path_factory):
     journal.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
     monkeypatch.setenv("HOME", str(tmp_path))
     another = RestoreJournal("~/state", root="/", command="")
     assert (another.folder, another.unrestored()) == (tmp_path / "state/another", [])
+    assert RestoreJournal(None, root="/", command="").folder.is_relative_to(tmp_path_factory.getbasetemp())
 
 
 @pytest.mark.parametrize("changes", [{"start_ticks": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
