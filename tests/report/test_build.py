@@ -70,6 +70,21 @@ def test_comparison_and_gate_come_before_the_answer_and_compare_with_the_baselin
     assert ("1.000 times" in changed, "Both checks" in gate) == (True, True), "the report starts with the change"
 
 
+def test_answer_comparison_and_gate_state_how_many_of_their_runs_were_disturbed():
+    before, after = repeated("before"), repeated("after")
+    before[:2] = [replace(run, disturbed=SHARED) for run in before[:2]]
+    after[0] = replace(after[0], disturbed={"cpu_shared": "epoch 1: load"})
+    by_name = pages(build_report(sweep(*after), sweep(*before), bounds={"time": 1.2}))
+    both = "3 of 8 runs were disturbed (another process used the GPU; other processes used the processor): "
+    one = "1 of 4 runs was disturbed (other processes used the processor): "
+    advice = "remove the cause, and measure again with sweep.again=true."
+    assert {name: page.warning for name, page in by_name.items()} == {
+        "comparison": both + advice, "gate": both + advice, "answer": one + advice,
+    }  # fmt: skip
+    assert page_markdown(by_name["gate"]).startswith(f"**{both}{advice}**\n\n**Both checks passed.**")
+    assert {page.warning for page in build_report(sweep(*repeated())).pages} == {""}
+
+
 def test_run_that_both_sweeps_share_is_not_compared():
     before = [replace(trained(number, 100.0, batch=8 + number), sweep="before") for number in range(2)]
     own = replace(trained(1, 50.0, batch=9), sweep="after")
@@ -137,7 +152,9 @@ def test_chosen_excluded_disturbed_partly_metered_and_different_runs_are_noted()
         (sweep(unreadable={"0": "half of it"}), {}, [],
          ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]),
         (sweep(*(replace(trained(n, 100.0), disturbed=SHARED if n else {}) for n in range(3))), {}, [0, 1, 2],
-         [f"Runs 1, 2: another process used the GPU ({SHARED['gpu_shared']})."]),
+         [f"Disturbed runs 1, 2: {SHARED['gpu_shared']}."]),
+        (sweep(*(replace(trained(n, 100.0), disturbed={"cpu_shared": f"epoch {n}: load."}) for n in range(2))), {},
+         [0, 1], ["Disturbed runs 0, 1: for example in run 0, epoch 0: load."]),
     ):  # fmt: skip
         report = build_report(content, **options)
         assert ([run.number for run in report.runs], report.notes) == (numbers, notes)

@@ -32,7 +32,6 @@ from epochmeter.report.runs.costs import TIME, costs_to_target
 from epochmeter.report.runs.data_source import candidates
 from epochmeter.report.runs.filter import Selection, select_any, texts_of
 from epochmeter.report.runs.run import COMPLETED, REHEARSALS, Run, Sweep
-from epochmeter.results.run_info import DISTURBED
 
 COMMON_KEYS, COMMON_FACTS = ("model", "dataset", "strategy", "device"), ("host", "board", "GPU", "CPU", "torch")
 """Keys and facts of the platform that introduce a report if they are the same in all runs."""
@@ -113,7 +112,10 @@ def build_report(
         "footprint": footprint.analyze(sweep.runs),
         "failures": failures.analyze(selection),
     }
-    pages = [Page(name, results) for name, results in analyses.items() if results]
+    compared_runs = {run for pair in pairs or () for entry in pair for run in entry.runs}
+    measured = {"answer": ranked_runs, "comparison": compared_runs, "gate": compared_runs}
+    warnings = {name: " ".join(render_notes("disturbed", [*runs])) for name, runs in measured.items()}
+    pages = [Page(name, results, warnings.get(name, "")) for name, results in analyses.items() if results]
     pages.sort(key=lambda page: not page_part(page, "opening"))  # the subject of an experiment comes first
     return Report(title, _about(selection.ended or selection.excluded), selection.ended, pages, charts, banner, notes)
 
@@ -178,7 +180,6 @@ def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list
         [len(group_repeats(some)) for some in (runs, without_synthetic(runs), candidates(runs))],
         {key: texts_of(values) for key, values in where.items()},
         (selection.count - len(sweep.unreadable), len(sweep.runs)),
-        DISTURBED,
         [kind for kind in kinds if len({platform.get(kind) for platform in platforms}) > 1],
         scaling.without_partner(runs),
     )

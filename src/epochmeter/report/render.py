@@ -20,6 +20,7 @@ from markupsafe import Markup
 from epochmeter.config.installation import cache_folder, with_own_commands
 from epochmeter.report import formatting
 from epochmeter.report.runs.run import grouped
+from epochmeter.results.run_info import DISTURBED
 from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Page:
 
     name: str
     results: Any
+    warning: str = ""
+    """Shown above the text, such as the number of disturbed runs."""
 
     @property
     def values(self) -> Any:
@@ -68,9 +71,10 @@ def page_part(page: Page, part: str, *, is_plain: bool = False) -> str:
 
 
 def page_markdown(page: Page, *, is_plain: bool = False) -> str:
-    """Render the text of an analysis, without its title."""
+    """Render the text of an analysis below its warning, without its title."""
+    warning = f"**{one_line(page.warning) if is_plain else escape_markdown(page.warning)}**\n" if page.warning else ""
     parts = (page_part(page, part, is_plain=is_plain) for part in ("summary", "body"))
-    return "\n".join(parts).lstrip()
+    return "\n".join(filter(None, [warning, *parts]))
 
 
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
@@ -246,7 +250,7 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     if to_text is escape_markdown:
         environment.filters |= {name: _unbroken(environment.filters[name]) for name in QUANTITIES}
-    environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS}
+    environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS, "disturbances": DISTURBED}
     module: Any = environment.get_template("macros.md.j2").module
     environment.globals |= {"table": module.table, "why_not": module.why_not}
     return environment

@@ -130,6 +130,8 @@ def test_text_of_a_grid_with_repeats_and_noisy_runs():
     alone = answer(*(run for run in runs if run.job["workers"] == 2)).choices[0].cost.time
     assert result.choices[0].cost.time.high > alone.high
     assert_golden("answer", result, "grid")
+    runs[1] = replace(runs[1], disturbed={"throttled": "gpu0: heat"})
+    assert "1 more. Probable cause: heat or over-current lowered the clocks." in body(answer(*runs))
 
 
 def test_baseline_is_one_configuration_and_is_compared_by_its_repeats():

@@ -10,7 +10,7 @@ from golden import assert_golden
 from sweeps import costing
 
 from epochmeter.report.analyses.gate import check_bounds, exit_code
-from epochmeter.report.render import render_html
+from epochmeter.report.render import Page, render_html
 from epochmeter.report.runs.configuration import group_repeats
 
 
@@ -81,7 +81,11 @@ def test_text_and_missing_energy():
 
 def test_junit_file_counts_failures_and_errors():
     checked = checks([around(1.0, 0.001), [1.0, 1.0]], [around(1.1, 0.001), [1.0, 1.0]], energy=1.05)
-    suite = ElementTree.fromstring(render_html("gate.xml.j2", title="B & A", checks=checked).encode())
+    suite = ElementTree.fromstring(
+        render_html("gate.xml.j2", title="B & A", page=Page("gate", checked, "4 runs")).encode()
+    )
     assert suite.attrib == {"name": "B & A", "tests": "4", "failures": "1", "errors": "2"}
-    cases = {(case.get("classname"), case.get("name")): [part.tag for part in case] for case in suite}
-    assert [*cases.values()] == [["failure"], [], ["error"], ["error"]]
+    assert [part.attrib for part in suite.iter("property")] == [{"name": "warning", "value": "4 runs"}]
+    assert [[part.tag for part in case] for case in suite.iter("testcase")] == [["failure"], [], ["error"], ["error"]]
+    assert len({(case.get("classname"), case.get("name")) for case in suite.iter("testcase")}) == 4
+    assert all("; 4 runs" in part.get("message") for case in suite.iter("testcase") for part in case)

@@ -129,7 +129,7 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
         # JSON has no numbers that are not finite.
         write_json(written[-2], json.loads(json.dumps(page.values), parse_constant=lambda _: None))
         if page.name == "gate":
-            xml = render_html("gate.xml.j2", title=report.title, checks=page.results)
+            xml = render_html("gate.xml.j2", title=report.title, page=page)
             written.append(_write_text(folder / "gate.xml", xml))
     if artist:
         written += artist.write(folder / CHARTS)  # drawn while the texts were written
@@ -164,7 +164,7 @@ def report_html(report: Report, table_html: str = "") -> str:
         "report.html.j2",
         report=report,
         summary=_first_sentences(pages, openings),
-        part=page_part,
+        text=page_markdown,
         sections=[*charts[:1], *first_pages, *charts[1:], *others, *runs, *failures],
         table=pack(table_html) if table_html else "",
         vega=pack(javascript()) if charts else "",
@@ -173,14 +173,15 @@ def report_html(report: Report, table_html: str = "") -> str:
 
 
 def _first_sentences(pages: Sequence[Page], openings: Mapping[str, str]) -> str:
-    """Return the first paragraphs of the page: the openings of analyses, then summaries.
+    """Return the first paragraphs of the page: the first warning, the openings of analyses, then summaries.
 
     The best configurations per epoch are left out if there are best configurations for quality targets.
     """
     left_out = "answer" if openings.get("targets") else ""
+    warnings = [f"**{escape_markdown(page.warning)}**" for page in pages if page.warning]
     texts = [*openings.values(), *(page_part(page, "summary") for page in pages if page.name != left_out)]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
-    return "\n\n".join(paragraphs[:MAX_FIRST])
+    return "\n\n".join([*warnings[:1], *paragraphs[:MAX_FIRST]])
 
 
 def pack(text: str) -> str:
