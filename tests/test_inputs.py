@@ -51,6 +51,7 @@ REFUSED = {
     # keys that do not go together
     "model=seq2seq": "use a model for dataset=digits",
     "meter=estimate meter.period_s=1": "the selected meter has no key `period_s`",
+    "meter=estimate": "`meter=estimate` needs the CPU's rated power\n  hint: give it in watts: `meter.tdp_w=65`",
     "strategy.ranks=2": "strategy=single has one rank",
     # values
     "batch=1.5": "`batch=1.5` is not valid\n  hint: give a whole number, 1 or more",
@@ -61,7 +62,7 @@ REFUSED = {
 }
 VALID = ["", "dataset=cifar10 model=resnet18 device=nano strategy=ddp power_limit=15 seed=4294967295",
          "experiment=tbd/seq2seq tracking=server tracking.uri=http://host:5000",
-         "machine.lock_dir=made/later persistent_workers=true"]  # fmt: skip
+         "machine.lock_dir=made/later persistent_workers=true", "meter=estimate meter.tdp_w=65"]  # fmt: skip
 
 
 def validate(order, overrides, root):

@@ -85,7 +85,7 @@ def test_second_signal_waits_until_the_summary_is_written(end_by, monkeypatch):
     monkeypatch.setattr(Record, "write_summary", interrupted)
     result, record = end_by(notes=["epoch 1: 0.1 s", "other", "epoch 2: 0.2 s"])
     assert record.summary()["state"] == "completed"
-    assert record.summary()["notes"] == ["epoch 1: 0.1 s (1 more)", "other"]
+    assert record.summary()["notes"] == ["epoch 1: 0.1 s (1 more with other numbers)", "other"]
     assert record.is_completed(record.run()["identity"])
     assert repr(result.stop) == repr(SystemExit(128 + signal.SIGTERM))
 

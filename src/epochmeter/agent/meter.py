@@ -86,7 +86,7 @@ class Meter:
 
     Args:
         overrides: Keys of `measure.py` for a controller that this meter starts: `"power_limit=100"`,
-            `"meter=estimate"`.
+            `"meter=nvml"`.
     """
 
     _newest = None  # the meter that has started a controller and not closed it

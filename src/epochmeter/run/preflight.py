@@ -53,6 +53,8 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str])
     """Refuse a job whose values are not valid; ValueError."""
     check_overrides(overrides, choices)
     check_values(job)
+    if "meter=estimate" in overrides and job.meter.spec.get("tdp_w") is None:
+        raise input_error("`meter=estimate` needs the CPU's rated power", "give it in watts: `meter.tdp_w=65`")
     check_footprint(job.footprint)
     check_address(job.tracking.to_dict())
     check_tensorboard(job.tracking.to_dict())
