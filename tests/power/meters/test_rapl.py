@@ -94,6 +94,14 @@ def test_energy_without_a_readable_counter_is_absent_with_the_reason(board, monk
         assert reason in meter.energy["reason"]
 
 
+@pytest.mark.parametrize(("flags", "has_driver"), [("fpu hypervisor lahf_lm", False), ("fpu lahf_lm", True)])
+def test_driver_of_the_counters_is_a_hint_only_outside_of_virtual_machines(board, flags, has_driver):
+    board.put(**{"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: spectre_v1\n"})
+    with open_meter(board) as meter:
+        reason = meter.energy["reason"]
+    assert ("modprobe" in reason, reason.endswith(ESTIMATE_HINT)) == (has_driver, True)
+
+
 class Package:
     """A counter at 50 W with a simulated clock; each reading takes the next of `held_up_s` seconds."""
 

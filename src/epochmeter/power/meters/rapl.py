@@ -12,6 +12,7 @@ from pathlib import Path
 
 from epochmeter.machine.gauges import core_ticks
 from epochmeter.machine.slurm import sharing_reason
+from epochmeter.machine.sysfs import read_text
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response
@@ -37,7 +38,7 @@ def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02) -> Met
     if others := sharing_reason():
         return NullMeter(others)
     try:
-        zones = find_zones(root / "sys/class/powercap")
+        zones = find_zones(root)
     except RuntimeError as reason:
         return NullMeter(f"{reason} {ESTIMATE_HINT}")
     counters, powers = {}, {}
@@ -128,12 +129,13 @@ class Zone:
             return self._total_uj / 1e6
 
 
-def find_zones(powercap: Path) -> dict[str, Zone]:
+def find_zones(root: Path) -> dict[str, Zone]:
     """Find the zones of the total by domain; RuntimeError, with a remedy, if no package can be read.
 
     Core and uncore (in their package), psys (all packages), `intel-rapl-mmio` (the same package) and counters of 0
     (some virtual machines) are left out.
     """
+    powercap = root / "sys/class/powercap"
     try:
         names = {folder: domain_name(folder) for folder in sorted(powercap.glob("intel-rapl:*"))}
         zones = {name: Zone(folder) for folder, name in names.items() if name}
@@ -151,10 +153,10 @@ def find_zones(powercap: Path) -> dict[str, Zone]:
         raise RuntimeError(f"Cannot read the RAPL counters: {error}") from error
     zones = {name: zone for name, zone in zones.items() if zone.read() > 0}
     if all(map(is_dram, zones)):
-        raise RuntimeError(
-            f"No RAPL energy counter below {powercap}: virtual machines and ARM boards have none. "
-            "On a physical x86 machine: `sudo modprobe intel_rapl_msr`."
-        )
+        is_virtual = re.search(r"^flags\s*:.*\bhypervisor\b", read_text(root / "proc/cpuinfo"), re.MULTILINE)
+        cause = "virtual machines and ARM boards have none. On a physical x86 machine: `sudo modprobe intel_rapl_msr`."
+        cause = "this is a virtual machine." if is_virtual else cause
+        raise RuntimeError(f"No RAPL energy counter below {powercap}: {cause}")
     return zones
 
 
