@@ -176,6 +176,14 @@ def test_answer_of_a_stall_experiment_is_its_bottleneck_unless_it_is_a_rehearsal
     assert ("fetch-bound" in lines[0]) == (not rehearsal)
 
 
+def test_answer_states_how_many_runs_were_disturbed(tmp_path):
+    for number in range(2):
+        record = write_run(tmp_path, row(number, "storage", 1.0 + number, job_keys={"batch": 8 + number}))
+        record.describe(record.job(), {**record.run(), "flags": {"paused": "epoch 1: paused"} if number else {}})
+    _, warning, _ = output.answer_lines(tmp_path)
+    assert warning.startswith("warning: 1 of 2 runs was disturbed (the run was paused): ")
+
+
 @pytest.fixture
 def html_of(monkeypatch):
     """Render a page from the texts of analyses by name: all have an `opening` and a `body`, some a `summary`."""
@@ -230,6 +238,16 @@ def test_page_starts_with_three_sentences_at_most(html_of):
         summary = html[html.index('class="summary"') :].partition("</section>")[0]
         assert re.findall(r"<p>(.*)</p>", summary) == first
         assert absent not in summary
+
+
+def test_page_and_section_of_a_verdict_begin_with_its_warning():
+    pytest.importorskip("vl_convert")
+    runs = batches(100.0, 200.0)
+    content = report(replace(runs[0], disturbed={"paused": "epoch 1: paused"}), runs[1])
+    html = output.report_html(content)
+    for start in ('class="summary"', 'id="answer"'):
+        (first, *_) = re.findall(r"<p>(.*)</p>", html[html.index(start) :])
+        assert first.startswith("<strong>1 of 2 runs was disturbed (the run was paused): ")
 
 
 def test_absent_parts_have_no_place(html_of):

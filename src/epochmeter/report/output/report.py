@@ -28,6 +28,7 @@ from epochmeter.report.render import (
     print_markdown,
     render_html,
     render_macro,
+    render_notes,
 )
 from epochmeter.report.runs.costs import ranked_costs
 from epochmeter.report.runs.filter import select_any
@@ -45,7 +46,7 @@ MAX_PRINTED = 40  # runs up to which the terminal lists them
 
 
 def answer_lines(folder: Path) -> list[str]:
-    """Return the answer of a sweep in one line, and the command of its report.
+    """Return the answer of a sweep in one line, a warning if runs were disturbed, and the command of its report.
 
     The answer is the bottleneck if the runs are a stall experiment, else the configurations with the least time and
     the least energy.
@@ -64,6 +65,7 @@ def answer_lines(folder: Path) -> list[str]:
         answer += render_macro("answer.md.j2", "reused", reused_runs(best, ranked), is_plain=True)
     return [
         *([f"Answer:  {' '.join(answer.split())}"] if answer else []),
+        *[f"warning: {text}" for text in render_notes("disturbed", selection.ended)],
         f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
     ]
 
