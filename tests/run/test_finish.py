@@ -84,6 +84,20 @@ def test_summary_has_the_cost_and_why_there_is_no_total_and_that_epoch_times_var
     assert all(part in note for part, note in zip(parts, result.notes, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("epochs", "notes"), [(1, ["the only epoch is warm-up"]), (2, ["all 2 epochs are warm-up"]), (3, [])]
+)
+def test_run_with_only_warm_up_epochs_has_no_means(tmp_path, epochs, notes):
+    record, result = Record(tmp_path), RunResult(0, [])
+    for epoch in range(epochs):
+        metrics = {"epoch/steps": 0, "epoch/e2e_s": 1.0}
+        record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": {"term": {}}})
+    write_summary(record, job_of(warmup_epochs=2), RUN, result)
+    assert [note for note in result.notes if "warm" in note] == [
+        f"no means: {note} (`warmup_epochs=2`)" for note in notes
+    ]
+
+
 def test_run_with_a_full_disk_at_its_end_is_closed_as_failed_and_one_without_tracking_leaves_the_queue(
     begun, closed, tmp_path
 ):

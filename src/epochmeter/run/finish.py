@@ -149,7 +149,8 @@ def _evaluate_windows(
     result.notes += [f"no throughput: {reason}"] if reason else []
     epochs, warmup = metrics["total/epochs"], job.warmup_epochs
     if 0 < epochs <= warmup and result.state == "completed" and not throughput:
-        result.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
+        which = "the only epoch is" if epochs == 1 else f"all {epochs:g} epochs are"
+        result.notes.append(f"no means: {which} warm-up (`warmup_epochs={warmup}`)")
     if result.state == "completed":
         result.notes += missed_target_note(windows, job)
     result.metrics = metrics | throughput
