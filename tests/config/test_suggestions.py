@@ -20,7 +20,9 @@ def test_groups_and_keys_of_training_are_those_of_the_schema():
 
 def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys():
     for entry, key, hint in (
-        ("train", "powerlimit", "did you mean `power_limit=`"),
+        ("train", "powerlimit", "did you mean `power_limit=`? keys"),
+        ("train", "batchSize", "did you mean `batch=`? keys"),
+        ("train", "Log_Los", "did you mean `log_loss=`"),
         ("train", "batch.size", "did you mean `batch=`"),
         ("train", "xyzzy", "keys: auto, batch, cache,"),
         ("train", "optimizer.learning_rate", "keys of optimizer: "),
@@ -41,6 +43,7 @@ def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys():
 def test_unknown_option_has_a_hint_with_similar_options_and_all_options():
     hint = unknown_choice_problem("device", "orin").hint
     assert hint.startswith("did you mean `device=orin_nx` or `device=agx_orin` or `device=orin_nano`? options: agx, ")
+    assert unknown_choice_problem("device", "AGXOrin32").hint.startswith("did you mean `device=agx_orin`? ")
     assert unknown_choice_problem("model", "ResNet50").hint.startswith("did you mean `model=resnet50`")
     assert "_study" not in unknown_choice_problem("experiment", "zeus").hint
 

@@ -101,9 +101,17 @@ def merged_defaults(group: str, option: str) -> dict[str, object]:
 
 
 def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:
-    matches = get_close_matches(name, names) or get_close_matches(name.lower(), names)
-    similar = [f"`{form.format(other)}`" for other in matches]
+    """Suggest the longest name that begins the given one, else similar ones, without case and underscores."""
+    plain_name = _without_case(name)
+    by_plain = {_without_case(other): other for other in names}
+    begins = sorted(plain for plain in by_plain if plain_name.startswith(plain))
+    matches = begins[-1:] or get_close_matches(plain_name, by_plain)
+    similar = [f"`{form.format(by_plain[plain])}`" for plain in matches]
     return f"did you mean {' or '.join(similar)}? " if similar else ""
+
+
+def _without_case(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _load(path: Path) -> Mapping[str, Any]:
