@@ -4,8 +4,6 @@ import sys
 
 import pytest
 
-from epochmeter.config import errors
-
 pytestmark = pytest.mark.system
 ROOM = 600 << 20
 ROOMY, HUGE = 16, 1437
@@ -38,4 +36,4 @@ def test_too_large_batch_fails_with_the_cause(project):
     assert failure["kind"] == "oom"
     assert failure["message"].startswith(f"batch={HUGE} ran out of memory (")
     assert failure["message"].endswith(")\n  hint: reduce the batch size")
-    assert errors.format_error(failure["message"]) in done.stdout
+    assert f"error: run 1 failed: {failure['message']}\n" in done.stdout
