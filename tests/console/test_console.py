@@ -175,11 +175,12 @@ def test_ended_sweep_has_the_number_of_runs_not_started_and_resumes_unless_all_f
     assert (text.count("hint: now"), "To resume" in text) == (1, resumes)
 
 
-def test_failed_run_of_a_sweep_has_its_hint_only_at_the_end_of_the_sweep(terminal, lines, capsys):
+def test_failed_run_of_a_sweep_has_its_hint_at_the_end_of_the_sweep_and_a_refused_one_at_once(terminal, lines, capsys):
     failed = RunResult(0, [], of_sweep=True, state="failed", failure="why\nhint: now\nerror: too\nhint: then")
     terminal.failed(failed)
     terminal.refused(failed)
-    assert lines() == capsys.readouterr().err.splitlines() == ["error: why", "error: too"]
+    assert lines() == ["error: why", "error: too"]
+    assert capsys.readouterr().err.splitlines() == ["error: why", "  hint: now", "error: too", "  hint: then"]
 
 
 def test_emoji_codes_and_markup_in_a_text_are_printed_unchanged(capsys):

@@ -195,14 +195,16 @@ class Terminal(logging.Handler):
     def failed(self, result: RunResult) -> None:
         """Print why a run failed or was stopped, if it was; a stopped sweep ends, and names its run."""
         if result.failure and not (result.of_sweep and result.state == "killed"):
-            text = _error_of(result)
+            text = errors.format_error(result.failure)
+            if result.of_sweep:  # whose end prints each hint once
+                text = re.sub(r"\n  hint: .*", "", text)
             self.info(text.replace("error: stopped", "Stopped", 1) if result.state == "killed" else text, style="red")
 
     def refused(self, result: RunResult) -> None:
         """Print the error of a run that did not begin; a sweep's table has it too."""
         if result.failure:
             self.window_closed()
-            print(redact(_error_of(result)), file=sys.stderr, flush=True)
+            print(errors.format_error(redact(result.failure)), file=sys.stderr, flush=True)
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:
@@ -260,12 +262,6 @@ class Terminal(logging.Handler):
         for line in dict.fromkeys(lines):
             self.info(line.replace(UI_ADDRESS, f"make ui, then {UI_ADDRESS}", 1))
         self._rehearsal(list(dict.fromkeys(reason for result in results for reason in result.rehearsal)))
-
-
-def _error_of(result: RunResult) -> str:
-    """Return a run's error as printed; without hints in a sweep, whose end prints each hint once."""
-    text = errors.format_error(result.failure or "")
-    return re.sub(r"\n  hint: .*", "", text) if result.of_sweep else text
 
 
 def with_severity(text: str, severity: str) -> str:
