@@ -14,7 +14,7 @@ BUSY = "import time\nend = time.process_time() + {}\nwhile time.process_time() <
 
 
 @pytest.mark.parametrize(
-    ("counts", "own", "fraction", "is_scarce"),
+    ("counts", "own", "fraction", "is_noted"),
     [
         ("300 0 100 0 0 0 0 0", 150, 0.625, True),
         ("300 0 60 0 0 0 0 40", 300, 0.25, True),  # 40 ticks were stolen by other virtual machines
@@ -26,7 +26,7 @@ BUSY = "import time\nend = time.process_time() + {}\nwhile time.process_time() <
     ],
     ids=["others", "stolen", "idle", "few", "precise", "left", "short"],
 )
-def test_others_use_what_is_neither_idle_nor_of_the_run(tmp_path, monkeypatch, counts, own, fraction, is_scarce):
+def test_others_use_what_is_neither_idle_nor_of_the_run(tmp_path, monkeypatch, counts, own, fraction, is_noted):
     (tmp_path / "proc").mkdir()
     load, ticks = CpuLoad(tmp_path), iter([1000, 1000 + own])
     monkeypatch.setattr(cpu_load, "family", lambda pids: [7])
@@ -35,7 +35,10 @@ def test_others_use_what_is_neither_idle_nor_of_the_run(tmp_path, monkeypatch, c
     for line in ("0 0 0 0 0 0 0 0", counts):
         (tmp_path / "proc/stat").write_text(f"cpu  {line} 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n")
         load.mark()
-    assert (load.others()[0], bool(load.others()[1])) == (fraction, is_scarce)
+    assert (load.others()[0], bool(load.others()[1])) == (fraction, is_noted)
+    (tmp_path / "proc/stat").unlink()
+    load.mark()
+    assert load.others() == (None, ""), "not that of an earlier window"
 
 
 def test_family_has_children_of_all_threads_and_their_time_stays_after_they_have_ended():

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from epochmeter.config.errors import InputError
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points, read_points
-from epochmeter.sweep.grid import draw_sample, is_hopeless, shuffle_points
+from epochmeter.sweep.grid import draw_sample, has_common_failure, shuffle_points
 from hydra_plugins.grid import GridSweeper
 
 GRID = [[f"batch={batch}", f"workers={workers}"] for batch in range(8) for workers in range(6)]
@@ -125,4 +125,4 @@ def test_grid_ends_if_its_first_runs_have_the_same_error_with_two_values_of_each
         if end:
             result.set_failed(*end.split(" ", 1))
             result.exit_code = 1 if end.endswith("exit code 1") else None
-    assert is_hopeless(Points(runs, overrides), results) == is_over
+    assert has_common_failure(Points(runs, overrides), results) == is_over

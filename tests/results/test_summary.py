@@ -12,7 +12,7 @@ from golden import assert_text, json_line
 from epochmeter.results.summary import (
     ENERGIES,
     collect_flags,
-    load_warning,
+    cpu_load_warning,
     mean_energy_note,
     missed_target_note,
     no_total_note,
@@ -181,11 +181,11 @@ def test_load_of_other_processes_is_stated_for_the_epochs_that_it_affected():
         return [epoch(n, other_cpu_fraction=part, keys={"flags": {"cpu_shared": "x"}} if part > 0.5 else {})
                 for n, part in enumerate(fractions)]  # fmt: skip
 
-    (warning,) = load_warning([*loaded(0.62, 0.7, 0.2), val(2)])
+    (warning,) = cpu_load_warning([*loaded(0.62, 0.7, 0.2), val(2)])
     assert "62 to 70 % of the processor time in 2 of 3 epochs" in warning
-    (warning,) = load_warning(loaded(0.62, 0.623))
+    (warning,) = cpu_load_warning(loaded(0.62, 0.623))
     assert "used 62 % of" in warning
-    assert load_warning(loaded(0.2, 0.0)) == []
+    assert cpu_load_warning(loaded(0.2, 0.0)) == []
 
 
 def test_unsampled_power_is_independent_between_windows_and_other_uncertainties_are_not():

@@ -222,7 +222,7 @@ def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
     assert node.other_gpu_processes == [text.format(1)]
 
 
-def test_other_processes_on_the_processor_have_a_metric_and_if_time_is_scarce_a_flag(record):
+def test_other_processes_on_the_processor_have_a_metric_and_if_no_core_was_free_a_flag(record):
     def closed(*others):
         load = Mock(others=lambda: others)
         instruments = WindowInstruments(NONE, GAUGES, data_source(), load)

@@ -90,7 +90,7 @@ class Runs:
         from epochmeter.cluster.collect import collect_result
         from epochmeter.results.sweep_files import read_points
         from epochmeter.run import experiment
-        from epochmeter.sweep.grid import is_hopeless
+        from epochmeter.sweep.grid import has_common_failure
 
         terminal = make_terminal(self._command)
         request = self._next_request(config, terminal)
@@ -100,7 +100,7 @@ class Runs:
         has_exit_code = result.exit_code is not None and not request.of_sweep  # a script's, which this command has too
         if result.stop and not has_exit_code:
             raise result.stop
-        if not request.remote and is_hopeless(read_points(request.folder.parent), self.results):
+        if not request.remote and has_common_failure(read_points(request.folder.parent), self.results):
             problem = f"the sweep was stopped: its first {len(self.results)} runs failed with the same error"
             sys.exit(errors.format_error(errors.input_error(problem, "correct it, then run the same command again")))
 

@@ -34,14 +34,15 @@ class CpuLoad:
 
     def mark(self) -> None:
         """Read the counters, at a window's border."""
+        before, self._marks = self._marks[-1:], []
         if os.path.exists(CHILDREN) and 0 not in self.own_pids:  # 0: of another PID namespace
             with suppress(OSError, ValueError):
                 counts = [int(count) for count in self._stat.read_text().split(maxsplit=9)[1:9]]
                 ticks = Ticks(sum(counts), counts[3] + counts[4], sum(map(used_ticks, set(family(self.own_pids)))))
-                self._marks = [*self._marks[-1:], ticks]
+                self._marks = [*before, ticks]
 
     def others(self) -> tuple[float | None, str]:
-        """Return the fraction of the cores' time that others used between the last marks, and a note if it was scarce.
+        """Return the fraction of the cores' time that others used between two marks, and a note if no core was free.
 
         None if it is unknown, or if the time is too short.
         """

@@ -132,7 +132,7 @@ class Gauges:
         for quantity, (why, remedy) in UNAVAILABLE_REASONS.items():
             if quantity not in available:
                 error = self._errors.get(quantity, FileNotFoundError(why))
-                # Remedies are for what is missing; they do not help if it is there and cannot be read.
+                # A remedy provides a missing instrument; it does not help if reading one fails.
                 unavailable[quantity] = str(error), remedy if isinstance(error, FileNotFoundError) else ""
         return unavailable
 

@@ -183,7 +183,7 @@ def mean_energy_note(windows: Sequence[Window], warmup_epochs: int) -> list[str]
     return [f"{kind} energy: {metered} of {count} steady epochs have an energy"] if 0 < metered < count else []
 
 
-def load_warning(windows: Sequence[Window]) -> list[str]:
+def cpu_load_warning(windows: Sequence[Window]) -> list[str]:
     """Return a warning if other processes took processor time from epochs."""
     epochs = [window for window in windows if window["window"] == "epoch"]
     shared = [window["metrics"] for window in epochs if "cpu_shared" in window.get("flags", {})]

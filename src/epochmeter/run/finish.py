@@ -23,8 +23,8 @@ from epochmeter.results.run_result import RunResult, is_measured, no_energy_reas
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
 from epochmeter.results.summary import (
     Window,
+    cpu_load_warning,
     group_notes,
-    load_warning,
     mean_energy_note,
     missed_target_note,
     no_total_note,
@@ -139,7 +139,7 @@ def _evaluate_windows(
     if is_measured(run) and (reason := run["energy"]["reason"]):
         result.notes.append(f"energy: {reason}")
     result.notes += [*mean_energy_note(windows, job.warmup_epochs), *no_total_note(training_windows(windows))]
-    result.notes += load_warning(windows) or variance_warning(metrics)
+    result.notes += cpu_load_warning(windows) or variance_warning(metrics)
     carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
     metrics |= carbon_and_cost
     metrics |= roofline_metrics(metrics, run, convention, job.precision)

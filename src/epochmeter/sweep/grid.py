@@ -1,4 +1,4 @@
-"""Grids: the number of configurations, random samples, random orders, and when to give up."""
+"""Grids: the number of configurations, random samples, random orders, and equal failures."""
 
 import math
 import random
@@ -84,7 +84,7 @@ def shuffle_points(points: Sequence[Point], seed: int) -> list[Point]:
     return [point for block in blocks.values() for point in generator.sample(block, len(block))]
 
 
-def is_hopeless(points: Points, results: Sequence[RunResult]) -> bool:
+def has_common_failure(points: Points, results: Sequence[RunResult]) -> bool:
     """Return whether all runs so far failed with the same error, whatever the values of the varied keys.
 
     At least two values of each key were tried. Failures that may depend on the size of a value, such as a lack of

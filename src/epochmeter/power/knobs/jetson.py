@@ -105,8 +105,10 @@ class Nvpmodel(Knob):
     def limits(self) -> list[SettingTarget]:
         """One mode per limit in watts, the current mode among them; a mode without watts, such as MAXN, is the last."""
         current = self._current()
-        live = sorted((mode for mode in self._modes.values() if mode.gating == current.gating), key=self._rank)
-        modes = {mode.watts or math.inf: mode for mode in (*live, current)}  # the last one of each limit
+        without_reboot = sorted(
+            (mode for mode in self._modes.values() if mode.gating == current.gating), key=self._rank
+        )
+        modes = {mode.watts or math.inf: mode for mode in (*without_reboot, current)}  # the last one of each limit
         return [SettingTarget(str(mode), mode.watts, max_w=self._max_w) for _, mode in sorted(modes.items())]
 
     def by_hand(self, setting: str) -> str:

@@ -27,7 +27,7 @@ INA3221_US = (140, 204, 332, 588, 1100, 2116, 4156, 8244)
 """Numbers of samples that an INA3221 can average, and times of a conversion in us (its datasheet, SBOS576)."""
 INA3221_CONFIG = 0x7727  # assumed without a device tree: the default in the header of NVIDIA's driver (ina3221.h)
 FILTER_WIDTH = 2.5
-"""Width of the moving mean that stands for a low-pass filter, in time constants; covers 95 % of simulated errors."""
+"""Width of the moving mean that approximates a low-pass filter, in time constants; intervals then cover 95 %."""
 READS_PER_SAMPLE = 10  # of jtop's service: a reading is a sample that was taken up to one period ago
 MAX_AGE_PERIODS = 1.5  # number of periods without a new sample after which the power is unavailable
 MODULE = "module"

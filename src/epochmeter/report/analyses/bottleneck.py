@@ -56,7 +56,7 @@ def repeats_needed(part: Part) -> int | None:
 
 
 def _difference(parts: Mapping[str, Part], one: str, other: str | None) -> Part:
-    """Return the difference of two parts; a data stall that differs from another part stands for all data stalls."""
+    """Return the difference of two parts; for a data stall and another part, with all data stalls."""
     is_single = other is None or {one, other} <= {*STALLS}
     result: dict[str, list[float]] = {}
     for sign, part in ((1.0, one), (-1.0, other)):
