@@ -7,7 +7,9 @@ SHELL := bash
 PYTHON := .venv/bin/python
 UV     := $(or $(shell command -v uv),.uv/bin/uv)
 SWEEP  := batch=8,16,32
-BENCHES := overhead gauges watchers ranks start residual memory memory_kinds loader stalls what_if staging energy phases report sweep power_limits predictions roofline traces verdicts scripts peers
+# The programs `gpu_*` need an NVIDIA GPU.
+BENCHES := $(filter-out benchmarks/accuracy/gpu_%,$(wildcard $(addprefix benchmarks/,accuracy/*.py cost/*.py decisions/*.py)))
+BENCH_PATH := src:tests:benchmarks
 
 # One process per core, at most four: each process spends seconds on its own copy of the project.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
@@ -56,20 +58,20 @@ doctor: setup ## list what this machine can measure and set, with reasons and re
 	$(PYTHON) src/doctor.py $(ARGS)
 
 slurm-demo: setup $(call extra,slurm) ## run a sweep on a real Slurm cluster of two nodes on this machine
-	PYTHONPATH=src:tests $(PYTHON) benchmarks/slurm_demo.py $(ARGS)
+	PYTHONPATH=$(BENCH_PATH) $(PYTHON) benchmarks/robustness/slurm_demo.py $(ARGS)
 
 publish: setup ## add to MLflow the runs and metrics that it lacks
 	$(PYTHON) src/publish.py $(ARGS)
 
-bench: setup $(call extra,dev) ## run the benchmarks and print their tables (ARGS=--short: a quick check)
-	@failed=(); for bench in $(BENCHES); do PYTHONPATH=src:tests $(PYTHON) benchmarks/$$bench.py $(ARGS) || \
+bench: setup $(call extra,dev) ## run the benchmarks and print their tables (ARGS=--short: a quick check; --write: also into files)
+	@failed=(); for bench in $(BENCHES); do PYTHONPATH=$(BENCH_PATH) $(PYTHON) $$bench $(ARGS) || \
 	failed+=($$bench); done; [[ -z $${failed[*]} ]] || { echo >&2 "error: failed: $${failed[*]}"; exit 1; }
 
 faults: setup $(call extra,dev) ## inject faults into runs and count lost results (hours; ARGS="--each 1")
-	PYTHONPATH=src:tests $(PYTHON) benchmarks/faults.py $(ARGS)
+	PYTHONPATH=$(BENCH_PATH) $(PYTHON) benchmarks/robustness/faults.py $(ARGS)
 
 mutants: setup $(call extra,dev) ## check that the tests detect wrong code (a quarter of an hour; ARGS=record: some files)
-	$(PYTHON) benchmarks/mutants.py $(ARGS)
+	$(PYTHON) tests/mutants.py $(ARGS)
 
 ##### Check
 
@@ -80,14 +82,25 @@ test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need 
 	$(PYTEST) -m 'system and not alone' $(WAITING) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 	$(PYTEST) -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
+# Further libraries of hosts are in a folder of their own; hosts whose library cannot be installed are skipped.
+test-hosts: setup $(call extra,dev) .hosts/.synced ## run many training scripts bare and measured, and many sequences of events (an hour)
+	SEQUENCES=100000 $(PYTEST) -n logical tests/segmentation/test_invariants.py
+	$(PYTEST) -m 'hosts and not system' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
+
+.hosts/.synced: tests/hosts/packages.txt
+	@$(MAKE) --quiet $(UV)
+	@mkdir -p .hosts
+	@while read -r package; do $(UV) pip install --quiet --python $(PYTHON) --target .hosts --no-deps "$$package" || \
+	echo "Without $$package, its hosts are skipped."; done < $<
+	@touch $@
+
 docs: setup $(call extra,docs) ## build the documentation site in site/ and check its links
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 	@echo 'Built site/index.html. With a search: .venv/bin/mkdocs serve, then http://127.0.0.1:8000'
 
-lint: setup $(call extra,dev) ## check style, format, words and types
+lint: setup $(call extra,dev) ## check style, format and types
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	$(PYTHON) tests/words.py
 	.venv/bin/mypy
 
 ##### Set up
@@ -140,7 +153,7 @@ dist: | $(UV) ## build the wheel in dist/ (another folder: DIST=)
 lock: | $(UV) ## upgrade the locked versions of all dependencies
 	$(call compile,--upgrade --all-extras --group docs,requirements-dev.lock)
 	$(call compile,--constraint requirements-dev.lock --extra train --extra energy --extra report --extra ui,requirements.lock)
-	$(call compile,--constraint requirements-dev.lock,requirements-board.lock)
+	$(call compile,--constraint requirements-dev.lock --extra tool,requirements-board.lock)
 
 compile = $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate \
 	--no-emit-index-url --custom-compile-command 'make lock' $(1) pyproject.toml -o $(2)
@@ -177,7 +190,7 @@ slurm: setup $(call extra,slurm) ## install submitit, for sweeps on a Slurm clus
 optuna: setup $(call extra,optuna) ## install Optuna, for searches (hydra/sweeper=optuna)
 
 clean: ## remove environments, caches and the built site
-	rm -rf .venv .uv .py36 .py38 .py310 .mypy_cache .pytest_cache .ruff_cache site
+	rm -rf .venv .uv .py36 .py38 .py310 .hosts .mypy_cache .pytest_cache .ruff_cache site
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-runs: ## remove all runs: folders, artifacts and database (asks first)
@@ -185,4 +198,4 @@ clean-runs: ## remove all runs: folders, artifacts and database (asks first)
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard watch report doctor slurm-demo publish bench faults mutants test test-system docs lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs
+.PHONY: help train sweep ui tensorboard watch report doctor slurm-demo publish bench faults mutants test test-system test-hosts docs lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs

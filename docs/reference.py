@@ -1,25 +1,21 @@
 """Hook of MkDocs: a line `<!-- generated: NAME -->` in a page is replaced by the result of the function NAME."""
 
 import ast
-import inspect
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from epochmeter.__main__ import COMMANDS  # noqa: E402
-from epochmeter.config import schema  # noqa: E402
 from epochmeter.config.app import commented_keys  # noqa: E402
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
+from epochmeter.config.validation import key_rules  # noqa: E402
 
 GROUPS = (*entry_keys("train")[0], "hydra/launcher", "hydra/sweeper")
 PRESETS = ("data_source", "experiment")  # their options set keys of the run
-TYPES = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`", type(None): "`null`"}
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
@@ -53,14 +49,10 @@ def keys() -> str:
 
 
 def key_table(entry: str) -> str:
-    """Return a table of the keys in a command's file of conf/, with their values if their types are declared."""
-    rows, section = [], {"train": schema.Job, "doctor": schema.Examination}.get(entry)
-    for name, (value, effect) in commented_keys(entry):
-        kind: Any = section
-        for part in name.split(".") if section else ():
-            kind = get_type_hints(kind)[part]
-        rows.append((f"`{name}`", f"`{value}`", *([values_of(kind)] if section else []), effect))
-    return table(("key", "default", *(["values"] if section else []), "effect"), rows)
+    """Return a table of the keys in a command's file of conf/."""
+    rules = key_rules(entry)
+    rows = ((f"`{name}`", f"`{value}`", rules[name].allowed, effect) for name, (value, effect) in commented_keys(entry))
+    return table(("key", "default", "values", "effect"), rows)
 
 
 def group_tables(group: str) -> str:
@@ -68,8 +60,9 @@ def group_tables(group: str) -> str:
     choices = list_choices(group)
     options = table(("option", "content"), ((f"`{choice}`", first_sentence(group, choice)) for choice in choices))
     defaults: dict[str, dict[str, list[str]]] = {}
-    effects = field_comments(group)
-    for choice in choices if group not in PRESETS else ():
+    effects: dict[str, str] = {}
+    first = entry_keys("train")[0].get(group)  # its comments are the most general ones
+    for choice in sorted(choices, key=lambda choice: choice != first) if group not in PRESETS else ():
         for name, (value, effect) in commented_keys(f"{group}/{choice}"):
             defaults.setdefault(name, {}).setdefault(value, []).append(choice)
             effects[name] = effects.get(name) or effect
@@ -78,26 +71,11 @@ def group_tables(group: str) -> str:
     return f"{options}\n\n{table(('key', 'default', 'effect'), rows)}" if rows else options
 
 
-def field_comments(group: str) -> dict[str, str]:
-    """Return the comments on the fields of a group's class in config/schema.py."""
-    source = inspect.getsource(get_type_hints(schema.Job).get(group, schema.Group))
-    return dict(re.findall(r"^    (?!name)(\w+): .*?  # (.+)$", source, re.MULTILINE))
-
-
 def by_choice(values: Mapping[str, list[str]], count: int) -> str:
     """Return the default of a key, or the defaults with the options that have them."""
     if [len(choices) for choices in values.values()] == [count]:
         return f"`{next(iter(values))}`"
     return "; ".join(f"`{value}` ({', '.join(choices)})" for value, choices in values.items())
-
-
-def values_of(kind: Any) -> str:
-    """Return the values of a type in words, such as `null` and numbers."""
-    if get_origin(kind) is Literal:
-        return ", ".join(f"`{word}`" for word in get_args(kind))
-    if get_origin(kind) in (Union, UnionType):
-        return ", ".join(map(values_of, get_args(kind)))
-    return TYPES.get(kind, "keys and values")
 
 
 def first_sentence(group: str, choice: str) -> str:

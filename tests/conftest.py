@@ -33,7 +33,9 @@ LONG = (
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
 SELECTED_FILES = {
-    "not system": re.compile(r"\A(?!.*^pytestmark = \[?pytest\.mark\.system)", re.DOTALL | re.MULTILINE),
+    "not system and not hosts": re.compile(
+        r"\A(?!.*^pytestmark = \[?pytest\.mark\.(system|hosts))", re.DOTALL | re.MULTILINE
+    ),
     "system and not alone": re.compile(r"mark\.system"),
     "system and alone": re.compile(r"mark\.alone"),
 }

@@ -209,7 +209,7 @@ class Board:
         card = f"sys/class/drm/card{len(list(self.root.glob('sys/class/drm/card*')))}/device"
         files = {"uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}", "device": device, "unique_id": unique_id}
         files |= {"gpu_busy_percent": busy, "mem_busy_percent": busy // 2}
-        sensors |= {"power1_cap": 250_000_000, "power1_cap_min": 0, "power1_cap_max": 303_000_000}
+        sensors = {"power1_cap": 250_000_000, "power1_cap_min": 0, "power1_cap_max": 303_000_000, **sensors}
         files |= {f"hwmon/hwmon4/{name}": value for name, value in sensors.items()}
         self.put(**{f"{card}/{file}": value for file, value in files.items()})
         return self

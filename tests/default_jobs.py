@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from epochmeter.config.job import defaults
 from epochmeter.config.schema import Job
+from epochmeter.config.suggestions import entry_keys
 
 GROUPS: dict[str, dict[str, Any]] = {
     "device": {"name": "cpu", "accelerator": "cpu", "python": None},
@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, Any]] = {
 
 def job_keys(**changed: Any) -> dict[str, Any]:
     """Return the plain keys of a job; a changed mapping is merged into the default one."""
-    keys = {**GROUPS, **defaults()}
+    keys = {**GROUPS, **entry_keys("train")[1]}
     merged = {key: {**keys[key], **value} if isinstance(value, dict) else value for key, value in changed.items()}
     return {**keys, **merged}
 

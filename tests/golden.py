@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from epochmeter.report.render import NO_BREAK, SWEEP_PAGES, Page, page_markdown, phrase
+from epochmeter.report.render import NO_BREAK, Page, page_markdown, sweep_pages
 
 FOLDER = Path(__file__).parent / "report" / "golden"
 HINT = "read the text; if it is correct, run the tests with UPDATE_GOLDEN=1 to write it"
@@ -21,20 +21,21 @@ def assert_golden(name: str, results: object, case: str = "", *, with_tables: bo
     `with_tables=False` leaves out the tables, for files with many cases.
     """
     assert results is not None
-    title = phrase(name) if name in SWEEP_PAGES else name.replace("_", " ").capitalize()
-    text = f"# {title}\n\n{page_markdown(Page(name, results)).replace(NO_BREAK, ' ')}"
+    page = Page(name, results)
+    title = page.title if name in sweep_pages() else name.replace("_", " ").capitalize()
+    text = f"# {title}\n\n{page_markdown(page).replace(NO_BREAK, ' ')}"
     if not with_tables:
         text = re.sub(r"[^\n]*:\n\n(\|.*\n)+\n?", "", text)
     assert_text(FOLDER / f"{'_'.join(filter(None, [name, case]))}.md", text)
 
 
-def assert_text(path: Path, text: str) -> None:
+def assert_text(path: Path, text: str, hint: str = HINT) -> None:
     """Compare a text with a golden file, or write the file if UPDATE_GOLDEN=1 is set."""
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    assert path.exists(), f"{path} is missing: {HINT}"
-    assert text == path.read_text(encoding="utf-8"), HINT
+    assert path.exists(), f"{path} is missing: {hint}"
+    assert text == path.read_text(encoding="utf-8"), hint
 
 
 def json_line(values: Mapping[str, object]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import compileall
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -22,7 +21,7 @@ from typing import Any
 import psutil
 import stub
 
-from epochmeter.results.metrics import METRICS
+from epochmeter.results.metrics import is_known
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,14 +65,6 @@ def copy_sources(root: Path) -> None:
 def set_up(root: Path) -> None:
     """Create database and dataset in a copy of the project."""
     subprocess.run([sys.executable, "-c", SET_UP], env={**ENVIRONMENT, "PYTHONPATH": str(root / "src")}, check=True)
-
-
-def metric_in_docs(name: str) -> str:
-    """Return a metric's name in docs/metrics.md: `steady/` and `std/` are listed as `epoch/`, domains as `<domain>`."""
-    listed = re.sub("^(steady|std)/", "epoch/", re.sub(r"^rank_max/\w+_s$", "rank_max/<part>_s", name))
-    for kind, part in {"idle": "cause", "precision": "precision", "pipe": "pipe"}.items():
-        listed = re.sub(rf"^trace/{kind}_\w+_fraction$", f"trace/{kind}_<{part}>_fraction", listed)
-    return listed if listed in METRICS else re.sub(r"/energy_\w+_j$", "/energy_<domain>_j", listed)
 
 
 def wait_until(condition: Callable[[], Any], limit_s: float = LIMIT_S, pause_s: float = 0.02) -> Any:
@@ -141,7 +132,7 @@ class Project:
         (record,) = self.records()
         if record.is_completed():
             names = {name for line in [*record.windows(), record.summary()] for name in line["metrics"]}
-            assert set(map(metric_in_docs, names)) <= METRICS
+            assert [name for name in names if not is_known(name)] == []
         return record
 
     def own_data(self) -> Path:
@@ -197,6 +188,22 @@ def put(root: Path, files: Mapping[str, str]) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return root
+
+
+def make_unreadable(folder: Path) -> dict[str, str]:
+    """Make entries with the names of images that nobody can read; return by name why."""
+    (folder / "dangling.png").symlink_to("nowhere/1.png")
+    (folder / "circle.png").symlink_to("circle.png")
+    os.mkfifo(folder / "pipe.png")
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(os.path.relpath(folder / "socket.png"))  # the length of its path is limited
+    special = "it is a pipe, a socket or a device, not a file"
+    return {
+        "dangling.png": "it is a link to nowhere/1.png: No such file or directory",
+        "circle.png": "it is a link to circle.png: Too many levels of symbolic links",
+        "pipe.png": special,
+        "socket.png": special,
+    }
 
 
 def write_checkpoint(record: Record, record_id: str, epochs: int) -> None:

@@ -12,8 +12,9 @@ from array import array
 from pathlib import Path
 
 from epochmeter.shared import protocol
+from epochmeter.shared.lifetime import die_with_parent
 from epochmeter.shared.record import INTERVALS, Record
-from epochmeter.worker.connection import ControllerConnection, die_with_parent
+from epochmeter.worker.connection import ControllerConnection
 
 STEPS, SAMPLES = 4, 64
 JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "keep", "epochs": 2, "batch": 1}

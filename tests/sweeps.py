@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+from metadata import RUN
+
 from epochmeter.report.runs.run import Run
+from epochmeter.results.bottleneck import find_verdict
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
@@ -29,7 +35,16 @@ def row(number, data_source, e2e_s, *, samples=1000.0, steady=None, total=None, 
     joules = "energy_j" in steady_values
     facts = {"cores": 8, "energy_covers": "gpu0" if joules else None, "no_energy": None if joules else "no meter here"}
     keys = {"data_source": data_source, **(typed or {})}
-    return Run(number, job(data_source, **(job_keys or {})), keys, metrics, "completed", **{**facts, **more})
+    run = Run(number, job(data_source, **(job_keys or {})), keys, metrics, "completed", **{**facts, **more})
+    return with_verdict(run)
+
+
+def with_verdict(run):
+    """Return a run with the bottleneck and the stalls of its metrics, as it is loaded."""
+    measured = {name: value for name, value in run.metrics.items() if not re.search("(prep|fetch)_stall_", name)}
+    verdict = find_verdict(measured, run.medium, "steady")
+    metrics = {**measured, **verdict.metrics}
+    return replace(run, metrics=metrics, bottleneck=verdict.bottleneck, absent=verdict.absent)
 
 
 MODELS = {"resnet50": 25e6, "resnet152": 60e6}
@@ -49,9 +64,10 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
     configuration = job(model={"name": model}, batch=batch, strategy={"name": strategy, "ranks": ranks}, **keys)
     joules = any("energy" in name for name in metrics)
     facts = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
-    return Run(number, configuration, {"strategy": strategy, **(typed or {})}, metrics, "completed", **facts,
-               epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks,
-               samples=samples)  # fmt: skip
+    return with_verdict(
+        Run(number, configuration, {"strategy": strategy, **(typed or {})}, metrics, "completed", **facts,
+            epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks, samples=samples)
+    )  # fmt: skip
 
 
 def ddp(number, samples_per_s=190.0, **more):
@@ -89,7 +105,7 @@ def write(sweep, of, rehearsal=(), state="completed", energy=None):
     folder.mkdir(parents=True)
     record = Record(folder)
     run = {
-        "number": of.number, "identity": f"id{of.number}", "rehearsal": list(rehearsal),
+        **RUN, "number": of.number, "identity": f"id{of.number}", "rehearsal": list(rehearsal),
         "overrides": [f"{key}={value}" for key, value in of.keys.items()],
         "energy": energy or {"source": "none", "covers": None, "reason": of.no_energy},
     }  # fmt: skip

@@ -13,7 +13,7 @@ DOCS = (ROOT / "docs" / "containers.md").read_text()
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_image_has_existing_files_fixed_versions_no_secrets_and_trains_as_an_ordinary_user(name):
+def test_image_has_fixed_versions_and_no_secrets_and_trains_as_an_ordinary_user(name):
     steps = re.findall(r"^([A-Z]+) +(.*)$", DOCKERFILES[name].replace("\\\n", " "), re.MULTILINE)
     values = {kind: [value for other, value in steps if other == kind] for kind, _ in steps}
     sent = (ROOT / ".dockerignore").read_text().splitlines()
@@ -33,7 +33,7 @@ def test_image_has_existing_files_fixed_versions_no_secrets_and_trains_as_an_ord
     assert json.loads(values["CMD"][-1]) == ["make", "train"]
 
 
-def test_jetson_image_has_the_board_s_packages_nvidia_s_torch_and_mounts_for_power_modes_and_clocks():
+def test_jetson_image_has_the_board_s_packages_and_mounts_for_power_modes():
     for text in ("requirements-board.lock", "/l4t-pytorch:", "touch /etc/nv_tegra_release"):  # detected by the Makefile
         assert text in DOCKERFILES["jetson"]
     for path in (f"/{CONF_FILE}", "/var/lib/nvpmodel", "/usr/bin/jetson_clocks"):

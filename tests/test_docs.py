@@ -10,6 +10,7 @@ from project import ROOT
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.shared import record
+from epochmeter.shared.problem import CODES
 
 PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 NOT_COMPOSED = r"^(-|hydra)|\(|\.\.\.|NAME|=squares"  # options, launchers, placeholders
@@ -25,13 +26,13 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_lead_to_pages_and_headings_and_lists_in_lists_are_indented_by_four_spaces():
+def test_links_lead_to_pages_and_headings_and_nested_lists_are_indented():
     broken = []
     for page in PAGES:
         broken += re.findall(r"(?m)^ {1,3}[-*] .*|\n\n {1,3}\S.*", without_code(page))
         for link, path, anchor in re.findall(r"\]\((?!https?:)(([^)#\s]*)#?([^)\s]*))\)", page.read_text()):
             target = (page.parent / path).resolve() if path else page
-            leaves_site = page.parent.name == "docs" and target.parent != page.parent
+            leaves_site = page.parent == ROOT / "docs" and target.parent != page.parent
             if not target.exists() or leaves_site or (anchor and anchor not in anchors(target)):
                 broken.append(f"{page.name}: {link}")
     assert broken == []
@@ -39,7 +40,7 @@ def test_links_lead_to_pages_and_headings_and_lists_in_lists_are_indented_by_fou
 
 def test_navigation_has_every_page_once():
     listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(page.name for page in PAGES if page.parent.name == "docs")
+    assert sorted(listed) == sorted(page.name for page in PAGES if page.parent == ROOT / "docs")
 
 
 def test_messages_of_the_troubleshooting_page_are_in_the_source():
@@ -49,6 +50,16 @@ def test_messages_of_the_troubleshooting_page_are_in_the_source():
     messages = re.findall(r"^### `(.*)`$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE)
     assert len(messages) >= 40
     assert [text for text in messages if any(part.strip() not in texts for part in text.split("..."))] == []
+
+
+def test_run_folder_page_has_every_code_of_a_failure():
+    page = (ROOT / "docs/run-folder.md").read_text()
+    rows = dict(
+        re.findall(
+            r"^\| `(\w+)` \| (.*) \|$", page.partition("| code | meaning |")[2].partition("\n\n")[0], re.MULTILINE
+        )
+    )
+    assert rows == CODES
 
 
 def test_run_folder_page_has_every_file_of_the_record():
@@ -75,7 +86,7 @@ def commands(page):
     return re.findall(r"^(?:srun .*?)?python src/train\.py (.*?)(?: {2,}#.*)?$", text, re.MULTILINE)
 
 
-def test_commands_of_all_pages_compose_to_valid_configurations_and_their_make_targets_exist(order):
+def test_commands_of_all_pages_compose_and_their_make_targets_exist(order):
     shown = {command for page in PAGES for command in commands(page)}
     assert len(shown) >= 30
     for command in shown:

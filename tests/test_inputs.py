@@ -13,11 +13,12 @@ from project import put
 
 from epochmeter.config import job, resolvers
 from epochmeter.config.app import friendly_hydra_errors
-from epochmeter.config.errors import InputError
+from epochmeter.config.config_source import FileConfigSource
 from epochmeter.config.installation import ROOT
 from epochmeter.config.validation import check_all_values
 from epochmeter.machine.signals import REPEATED_SIGNAL_S, Stop
 from epochmeter.run.preflight import check_capacity, check_processes, validate_job
+from epochmeter.shared.problem import InputError
 from epochmeter.sweep.grid import MAX_POINTS, MAX_RUNS, check_size, value_count
 from epochmeter.sweep.sweep_folder import open_sweep_folder
 
@@ -26,9 +27,11 @@ REFUSED = {
     "~model.name": "`~model.name` deletes a required key",
     "=5": "`=5` has no key",
     "--batch=8": "`--batch=8` is not an option\n  hint: give `batch=8`",
+    "--config-dir=": "`--config-dir=` has no value",
     "hydra.run.dir=/tmp/x": "the name of a run's folder is its number",
     "dataset=imagefolder": "needs the folder of your data",
     "dataset=imagefolder dataset.root=/nonexistent": "`dataset.root=/nonexistent` is not a folder",
+    "strategy=ddp strategy.launcher=script": "`strategy.launcher=script` has no effect: it is for measured scripts",
     "batch=(": "cannot parse `batch=(`",
     "batch=8,16": "`batch=8,16` has several values",
     "model=[lenet,resnet50]": "`model=` takes one option, not a list",
@@ -44,25 +47,41 @@ REFUSED = {
     "optimizer=null": "`optimizer=null` does not exist\n  hint: ",
     "model=18": "`model=18` does not exist\n  hint: ",
     "model.name=resnet18": "hint: use `model=resnet18`",
+    "tracking=server tracking.uri=http://": "`tracking.uri=http://` is not the address of an MLflow server",
+    "tracking=server tracking.uri=http://host:99999": "`tracking.uri=http://host:99999` is not the address",
+    # keys without effect
+    "script.x=3": "`script.x=3` has no effect: it is for measured scripts\n  hint: use `python src/measure.py",
+    "measure.lock=false": "`measure.lock=false` has no effect: it is for measured scripts",
+    "hydra.launcher._target_=": "`hydra.launcher._target_=` is not valid: Hydra's plugins are options",
+    "hydra.sweeper._target_=x": "give `hydra/sweeper=`",
+    "hydra.launcher=null": "`hydra.launcher=null` is not valid: Hydra's plugins are options",
+    "hydra.sweeper.params=abc": "`hydra.sweeper.params=abc` is not valid\n  hint: give a mapping",
+    "hydra.sweep.dir=": "`hydra.sweep.dir=` has no value",
+    "-m sweep.sample=2,3": "`sweep.sample=2,3` is not valid: it is one setting of the whole sweep",
+    "-m sweep.again=true,false": "`sweep.again=true,false` is not valid",
+    "++model._target_.x=1": "`model._target_.x=1` is not valid\n  hint: give the dotted path of a class",
     # references
     "batch=${nope}": "`batch` refers to a key that does not exist",
     "batch=${oc.env:NOPE}": "Environment variable 'NOPE' not found",
     "batch=${batch}": "cannot resolve `batch=${batch}`",
     # keys that do not go together
     "model=seq2seq": "use a model for dataset=digits",
-    "meter=estimate meter.period_s=1": "the selected meter has no key `period_s`",
+    "meter=estimate meter.period_s=1": "`meter=estimate` has no key `period_s`",
+    "dataset.pixels=256": "the selected dataset has no key `pixels`\n  hint: select one that has it: `dataset=jpeg`",
     "meter=estimate": "`meter=estimate` needs the CPU's rated power\n  hint: give it in watts: `meter.tdp_w=65`",
     "strategy.ranks=2": "strategy=single has one rank",
     # values
     "batch=1.5": "`batch=1.5` is not valid\n  hint: give a whole number, 1 or more",
     "cache=hot": "`cache=hot` is not valid\n  hint: give one of keep, cold, cold_each_epoch, warm",
-    "sweep=5": "`sweep=5` is not valid: ",
+    "sweep=5": "`sweep=5` is not valid\n  hint: give a mapping",
+    "sweep.order=null": "`sweep.order=null` is not valid\n  hint: give one of grid, random",
     "workers=100000": "`workers=100000` is too many: this machine has",
     "strategy=ddp strategy.ranks=100000": "for each of 100,000 ranks",
 }
 VALID = ["", "dataset=cifar10 model=resnet18 device=nano strategy=ddp power_limit=15 seed=4294967295",
          "experiment=tbd/seq2seq tracking=server tracking.uri=http://host:5000",
-         "machine.lock_dir=made/later persistent_workers=true", "meter=estimate meter.tdp_w=65"]  # fmt: skip
+         "machine.lock_dir=made/later persistent_workers=true", "meter=estimate meter.tdp_w=65",
+         "scheduler=multistep scheduler.milestones=[1,2]", "measure.lock=true"]  # fmt: skip
 
 
 def validate(order, overrides, root):
@@ -83,6 +102,19 @@ def test_invalid_input_is_refused_with_one_error_and_a_hint(order, tmp_path, mon
     assert REFUSED[typed] in str(end.value)
     assert any(line.startswith("  hint: ") for line in lines)
     assert not list((tmp_path / "multirun").glob("*/*/*"))
+
+
+def test_nested_aliases_are_refused_at_once_with_their_file(tmp_path):
+    """Nine aliases of nine aliases, to a depth of nine, are 400 million values."""
+    levels = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    levels += [f"a{level}: &a{level} [{', '.join(9 * [f'*a{level - 1}'])}]" for level in range(1, 9)]
+    bomb = put(tmp_path, {"bomb.yaml": "\n".join(levels), "self.yaml": "a: &a [*a]"})
+    source = FileConfigSource("test", f"file://{bomb}")
+    for name in ("bomb", "self"):
+        with pytest.raises(InputError, match=f"`{bomb}/{name}.yaml` is too large: with its nested aliases"):
+            source.load_config(name)
+    put(tmp_path, {"few.yaml": "a: &a {x: 1}\nb: *a\nc:\n  <<: *a\n  y: 2\n"})
+    assert source.load_config("few").config == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1, "y": 2}}
 
 
 def test_valid_input_is_accepted(order, tmp_path, monkeypatch):
@@ -113,7 +145,7 @@ def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
     assert re.search(rf"^error: (?s:.)*{re.escape(part)}(?s:.)*\n  hint: ", str(end.value))
 
 
-def test_invalid_path_has_its_own_hint_and_errors_after_composing_or_with_traces_are_raised_unchanged(monkeypatch):
+def test_invalid_path_has_its_own_hint_and_later_errors_are_raised_unchanged(monkeypatch):
     no_folder = NotADirectoryError(20, "Not a directory", "/etc/hostname/0")
     no_search_path = SearchPathException("Additional config directory '/nowhere' not found")
     for error, hint in ((no_folder, "another path, or fix the permissions"), (no_search_path, "an existing folder")):
@@ -141,16 +173,33 @@ def test_folder_of_runs_that_cannot_be_created_is_named_in_the_error(tmp_path):
 
 
 def test_keys_of_other_commands_are_validated_and_they_refuse_sweeps():
-    for keys in ({"report": {"eta": math.nan}}, {"report": {"deadline": [1]}}, {"format": "xml"}):
-        with pytest.raises(InputError, match=r"`(report\.(eta|deadline)|format)="):
-            check_all_values(keys)
+    sections = [{section: value} for section in ("report", "footprint", "gate") for value in (None, 5, "", [])]
+    names = [{key: value} for key in ("against", "include", "run") for value in ("", True, 1.5, [True], -1)]
+    names += [{"against": []}, {"against": {}}, {"run": []}, {"sweep": {}}, {"sweep": True}]
+    options = [{"report": {"eta": math.nan}}, {"report": {"deadline": [1]}}, {"report": {"prior": {}}}]
+    refused = [("report", keys) for keys in [*sections, *names, *options]]
+    refused += [("doctor", {"format": "xml"}), ("doctor", {"machine": None}), ("watch", {"port": 70_000})]
+    for entry, keys in refused:
+        with pytest.raises(InputError, match=r"`(report(\.\w+)?|\w+)=.* is not valid"):
+            check_all_values(keys, entry)
+    for keys in (
+        {"sweep": "a"},
+        {"sweep": 20},
+        {"sweep": ["a", "b"]},
+        {"against": None},
+        {"include": []},
+        {"run": "a/0"},
+    ):
+        check_all_values(keys, "report")
     with pytest.raises(SystemExit, match=r"^error: `-m` is only for"), friendly_hydra_errors(["-m"], "report"):
         pass
 
 
-def test_sweep_over_nothing_or_too_much_is_refused_before_it_is_enumerated():
+def test_sweep_over_nothing_equal_values_or_too_much_is_refused_at_once():
     for overrides, options, reason in (
         ("batch=range(1,2,0)", {}, "has no values"),
+        ("batch=8,16,8", {}, "has the value `8` more than once"),
+        ("batch=range(1,4) model=lenet,lenet", {}, "`lenet` more than once"),
         ("batch=interval(1,2)", {}, "infinitely many values"),
         ("batch=range(1,inf)", {}, "infinitely many values"),
         ("batch=range(1,1000000000)", {}, "999,999,999 configurations"),

@@ -11,8 +11,8 @@ import pytest
 from project import ENVIRONMENT, put
 
 from epochmeter.commands import measure
-from epochmeter.config.errors import InputError
 from epochmeter.run.script import NO_PASS, NO_TORCH
+from epochmeter.shared.problem import InputError, Problem
 
 HEADER = """
 import contextlib, os, signal, sys, threading, time
@@ -57,7 +57,8 @@ for epoch in range(epochs):
     train([epoch], loader, each=lambda *_: time.sleep(pause_s))
     evaluate()
 print([parameter.double().sum().item().hex() for parameter in model.parameters()])
-print(sys.path[1:3] == [path for path in sys.path[1:3] if "agent" not in path])
+environment = {name: text for name, text in sorted(os.environ.items()) if not name.startswith(("PYTHONPATH", "EPOCH"))}
+print(sys.path[1:3] == [path for path in sys.path[1:3] if "agent" not in path], environment)
 print("input", sys.stdin.read(), file=sys.stderr)
 sys.exit(3)
 """
@@ -85,13 +86,14 @@ def keys(project, *more):
 
 def plain(project, *command, **environment):
     """Run a command in the project without measuring it."""
+    environment = {**ENVIRONMENT, "XDG_STATE_HOME": str(project.root / "state"), **environment}
     return subprocess.run(
-        [sys.executable, *command], cwd=project.root, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
+        [sys.executable, *command], cwd=project.root, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
 
 
-def test_script_has_the_same_output_losses_weights_and_exit_code_as_without(project):
+def test_script_has_the_same_output_weights_environment_and_exit_code_as_without(project):
     command = ["own.py", "3", "1", "0"]
     alone, measured = plain(project, *command), project.run("measure", *keys(project), *command)
     assert (measured.returncode, measured.stdout) == (alone.returncode, alone.stdout)
@@ -99,7 +101,7 @@ def test_script_has_the_same_output_losses_weights_and_exit_code_as_without(proj
     record = project.record()
     kinds = [(window["window"], window["epoch"]) for window in record.windows()]
     assert kinds == [(kind, epoch) for epoch in range(3) for kind in ("epoch", "val")]
-    assert record.summary()["failure"] == {"kind": "exception", "message": "the script ended with exit code 3"}
+    assert record.summary()["failure"] == Problem("the script ended with exit code 3").to_fields()
     assert "batch" not in record.job()
     assert record.job()["measure"]["command"] == command
 
@@ -113,6 +115,14 @@ def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project, i
     assert (done.returncode, done.stdout) == (0, "no training\n")
     assert f"error: no epoch of training was measured: {reason}" in done.stderr
     assert "unknown for a script" not in done.stderr
+
+
+def test_module_that_the_script_lacks_is_named_with_its_interpreter(project):
+    (project.root / "other.py").write_text("import package_that_nobody_has")
+    done = project.run("measure", *keys(project), "other.py")
+    assert done.returncode == 1
+    assert f"as {sys.executable} has no module `package_that_nobody_has`\n  hint: install it there" in done.stderr
+    assert "device.python" in project.record().summary()["failure"]["hint"]
 
 
 @pytest.mark.system
@@ -144,7 +154,7 @@ THREAD = f"thread = threading.Thread(target=lambda: {TWO_EPOCHS(0)}); thread.sta
 UNUSUAL = {
     "in another thread and folder": (f"os.chdir('/'); {THREAD}; sys.path.clear()", 0, [8, 8]),
     "in a forked process": (FORKED, 5, [8, 8]),
-    "until os._exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and os._exit(4)"), 4, [8]),
+    "until os._exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and os._exit(4)"), 4, [8, 4]),
     "until sys.exit within an epoch": (TWO_EPOCHS("epoch and step == 3 and sys.exit(4)"), 4, [8, 4]),
     "with a timer's signals": (TIMED, 0, [8, 8]),
 }
@@ -162,10 +172,16 @@ def test_script_that_trains_in_an_unusual_way_is_measured(project, lines):
 
 
 @pytest.mark.system
-def test_script_continues_after_its_controller_was_killed(project):
+def test_script_continues_without_its_controller_and_the_next_command_records_it(project):
     out, err, _ = stopped_by(signal.SIGKILL, project, "own.py", "4", "0", "0.05")
     assert [line[0] for line in out.splitlines()] == [*"0c1c2c3c[T"]
-    assert err.count("epochmeter: measuring ended, the script continues") == 1
+    assert err.count("epochmeter: the controller is gone") == 1
+    record = project.record()
+    assert len(record.windows()) < 8
+    assert "run " in project.run("publish").stdout
+    kinds = [(line["window"], line["epoch"], line["metrics"].get("epoch/steps")) for line in record.windows()]
+    assert kinds == [(kind, epoch, steps) for epoch in range(4) for kind, steps in (("epoch", 8), ("val", None))]
+    assert record.summary()["state"] == "killed"
 
 
 @pytest.mark.system
@@ -221,7 +237,7 @@ def test_one_of_several_processes_on_a_node_is_detected():
 
 
 @pytest.mark.system
-def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_runs_of_the_same_code(project):
+def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_runs(project):
     script = SCRIPT.replace("import torch", 'sys.argv[1] == "3" and sys.exit(1)\nimport torch', 1)
     (project.root / "own.py").write_text(script.replace("sys.exit(3)", ""))
     options = keys(project, "-m", "script.epochs=3,2", "sweep.repeats=1", "profiler=torch")
@@ -266,7 +282,7 @@ distributed.destroy_process_group()
 
 
 @pytest.mark.system
-def test_ranks_of_torchrun_are_merged_and_the_time_in_which_they_wait_for_an_evaluation_is_not_theirs(project):
+def test_ranks_of_torchrun_are_merged_without_the_wait_for_an_evaluation(project):
     (project.root / "ranked.py").write_text(RANKED)
     launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", "ranked.py"]
     alone = plain(project, *launcher, GLOO_SOCKET_IFNAME="lo")
@@ -299,7 +315,7 @@ def run_alone(project):
 
 
 @pytest.mark.system
-def test_script_has_the_same_output_and_weights_and_a_record_and_continues_without_a_controller(run_alone, project):
+def test_script_has_the_same_output_and_continues_without_a_controller(run_alone, project):
     metered, plain = run_alone(METERED), run_alone(PLAIN)
     record = project.record()
     assert [(window["window"], window["epoch"]) for window in record.windows()] == [("epoch", n) for n in range(3)]
@@ -312,14 +328,15 @@ def test_script_has_the_same_output_and_weights_and_a_record_and_continues_witho
     assert killed.stdout == refused.stdout == metered.stdout == plain.stdout
     assert killed.stderr.count("the script continues") == refused.stderr.count("the script continues") == 1
     assert "`batch=` has no effect on a script" in refused.stderr
-    assert len(project.records()) == 2, "none of the refused script"
+    project.run("publish")
+    assert [len(record.windows()) for record in project.records()] == [3, 3], "none of the refused script"
 
 
 @pytest.mark.system
 def test_failure_of_the_script_is_that_of_its_run(run_alone, project):
     assert run_alone(METERED, after="1 / 0").returncode == 1
     failure = project.record().summary()["failure"]
-    assert failure == {"kind": "exception", "message": "ZeroDivisionError: division by zero"}
+    assert failure == Problem("ZeroDivisionError: division by zero").to_fields()
 
 
 class Kernel:

@@ -1,12 +1,7 @@
 """The wrong versions of the code that `make mutants` tries."""
 
-from importlib.util import module_from_spec, spec_from_file_location
-
+import mutants
 from project import ROOT
-
-spec = spec_from_file_location("mutants", ROOT / "benchmarks/mutants.py")
-mutants = module_from_spec(spec)
-spec.loader.exec_module(mutants)
 
 
 def test_each_mutant_changes_one_place_and_has_tests():

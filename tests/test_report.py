@@ -98,7 +98,7 @@ def test_where_and_out_select_the_runs_and_the_folder(report, texts_only, tmp_pa
     (answer,) = (tmp_path / "multirun/reports").glob("*/answer.json")
     assert (code, read_json(answer)["choices"][0]["runs"]) == (0, [2])
     code, output = report("where={model: resnet152, batch: [8, 16]}", f"out={tmp_path}/again")
-    assert (code, "Fastest: batch 16: 0.625 s" in " ".join(output.split())) == (0, True)
+    assert (code, "Fastest so far: batch 16: 0.625 s" in " ".join(output.split())) == (0, True)
     assert len((tmp_path / "again/report.csv").read_text().splitlines()) == 3
 
 
@@ -129,6 +129,14 @@ def test_file_that_cannot_be_read_or_printed_to_is_an_error(report, monkeypatch,
     assert re.fullmatch(rf"error: cannot .*{path or 'print'}.*: the cause\n  hint: .*", report()[0])
 
 
+@pytest.mark.parametrize("override", ["sweep=[]", "sweep=", "sweep={}", "sweep=true", "report=null", "gate=5"])
+def test_value_of_another_type_is_refused_before_anything_is_read(report, tmp_path, override):
+    write(tmp_path / "multirun" / SWEEP, trained(0, 100.0))
+    error, output = report(override)
+    assert re.fullmatch(r"error: `\w+=.*` is not valid\n  hint: give .*", error)
+    assert output == ""
+
+
 def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report, tmp_path):
     folder = tmp_path / "multirun" / SWEEP
     failed = write(folder, trained(0, 100.0), state="failed").folder / "summary.json"
@@ -137,16 +145,20 @@ def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report
     error, output = report()
     assert error.startswith("error: no run is left to report")
     assert "train.py:100: no memory" in output
-    assert "| 1 | - | its record cannot be read: JSONDecodeError" in output
+    assert "| 1 | - | its record cannot be read: Invalid JSON" in output
     assert 'id="failures"' in (folder / "report.html").read_text()
     assert report("include=[failures]")[0] == 0
 
 
 def test_sweep_whose_first_run_is_running_is_reported_later(report, texts_only, tmp_path):
     record = write(tmp_path / "multirun" / SWEEP, trained(0, 100.0))
-    (record.folder / "summary.json").unlink()
+    for name in ("summary.json", "completed.json"):
+        (record.folder / name).unlink()
     record.describe(record.job(), {**record.run(), **this_process()._asdict()})
-    assert report()[0].startswith("error: no run has completed yet\n  hint: ")
+    error, output = report()
+    assert error.startswith("error: no run has completed yet\n  hint: ")
+    assert error.count("\n") == 1
+    assert (output, [path.name for path in record.folder.parent.iterdir()]) == ("", ["0"])
 
 
 def test_trace_of_a_run_is_printed_and_written_as_a_page_and_for_perfetto(report, tmp_path, monkeypatch):
@@ -186,4 +198,4 @@ def test_written_files_and_their_address_are_printed(tmp_path, monkeypatch, addr
 def test_sweep_ends_with_its_answer(tmp_path, capsys, count, is_answered):
     runs = [trained(n, 100.0 + 90 * n, batch=64 * (1 + n)) for n in range(count)]
     print_sweep([RunResult(run.number, [], of_sweep=count > 1, folder=write(tmp_path, run).folder) for run in runs])
-    assert ("Answer:  Fastest: batch 128" in capsys.readouterr().out) is is_answered
+    assert ("Answer:  Fastest so far: batch 128" in capsys.readouterr().out) is is_answered

@@ -24,7 +24,7 @@ def test_locks_have_hashes_and_no_index_address():
         assert all("--hash=sha256:" in package for package in pinned)
 
 
-def test_locks_agree_and_have_the_packages_of_the_tests_of_training_and_of_the_controller():
+def test_locks_agree_and_have_the_packages_of_tests_training_and_controller():
     everything, training, board = map(locked, LOCKS)
     assert board.items() <= training.items() <= everything.items()
     assert {"hydra-core", "mlflow-skinny", "sqlalchemy", "psutil", "rich"} <= board.keys()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from epochmeter.shared.problem import CODES
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 NAMES = [path.relative_to(SOURCE).as_posix() for path in sorted(SOURCE.rglob("*.py"))]
@@ -18,12 +20,13 @@ ENTRIES = {name for name in NAMES if "/" not in name} | {"epochmeter/__main__.py
 COMMANDS = "epochmeter/commands/"
 TRAINING = ("epochmeter/worker/", "epochmeter/agent/")  # packages that run in the training process
 BOARD = {name for name in NAMES if name.startswith((*TRAINING, "epochmeter/shared/"))}
+INTEGRATIONS = {name for name in NAMES if name.startswith("epochmeter/integrations/")}
 CONTROLLER = {name for name in NAMES if not name.startswith(TRAINING)}
 REPORT = [name for name in NAMES if name.startswith("epochmeter/report/")]
 LAYERS = [
     *({"shared"}, {"config"}, {"machine"}),
     {"power", "datasets", "results"},
-    {"trace"},
+    {"trace", "segmentation"},
     *({"tracking"}, {"console"}, {"sweep"}),
     {"run", "report"},
     *({"cluster"}, {"watch"}, {"hydra_plugins"}, {"commands"}, {"__main__"}, {"entries"}),
@@ -53,13 +56,15 @@ ONLY_IN = {
     "pynvml": "epochmeter/machine/nvml.py",
     "amdsmi": "epochmeter/machine/amd.py",
     "jtop": "epochmeter/power/meters/jtop.py",
-    "numpy": inside("worker/rng.py", "power/", "datasets/", "report/", "trace/"),
+    "numpy": inside(
+        "worker/rng.py", "power/", "datasets/", "report/", "trace/", "segmentation/", "results/forecast.py"
+    ),
     "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
     "scipy": inside("power/limit_search.py", "report/", "results/forecast.py"),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",
-    "pydantic_core": "epochmeter/report/runs/load.py",
+    "pydantic_core": "epochmeter/results/documents.py",
     "jinja2": inside("report/render.py", "watch/server.py"),
 }
 """Where a library may be imported."""
@@ -71,7 +76,7 @@ SEARCH = (
 """Modules that import Optuna or SciPy, and are themselves imported only by a search."""
 DIGITS = "epochmeter.datasets.digits"
 """Imports scikit-learn, and is itself imported only by its name, to create the dataset."""
-MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/gauge_sampler", "epochmeter/run/window.py")
+MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/gauge_sampler", "epochmeter/run/window_record.py")
 PHRASE = re.compile(r"[A-Za-z]+[,:;]? [a-z]+[,:;]? [a-z]+|[A-Z][a-z]+ [a-z]+")
 NO_PHRASE = re.compile(r"^system-ui|python src/")
 NOTES_THE_TIME = "epochmeter/power/knobs/restore_journal.py"  # writes down for people when a setting was changed
@@ -139,6 +144,18 @@ def test_the_report_imports_only_the_layers_below():
         assert not wrong, name
 
 
+def test_no_module_imports_itself_through_others():
+    """Not for type checkers either: what two modules share is in a third."""
+    modules = {name.removesuffix(".py").replace("/", "."): name for name in NAMES if not name.endswith("__init__.py")}
+    targets = {
+        module: {target for text in imports(name) for target in (text, text.rpartition(".")[0]) if target in modules}
+        for module, name in modules.items()
+    }
+    while leaves := {module for module, needed in targets.items() if not needed & targets.keys()}:
+        targets = {module: needed for module, needed in targets.items() if module not in leaves}
+    assert targets == {}
+
+
 def test_the_package_has_no_flat_modules():
     assert list((SOURCE / "epochmeter").glob("[!_]*.py")) == []
 
@@ -169,14 +186,33 @@ def test_the_training_process_needs_only_torch_and_shared_code_the_standard_libr
     for name in BOARD:
         allowed = libraries if name.startswith(TRAINING) else {"epochmeter"}
         assert packages(imports(name)) - sys.stdlib_module_names <= allowed, name
-    assert imports("epochmeter/worker/loop.py") == {"torch"}
+    assert packages(at_import(tree("epochmeter/worker/loop.py"))) == {"torch", "typing"}
 
 
 def test_python_3_6_can_read_what_runs_on_a_board_and_every_entry():
-    for name in BOARD | ENTRIES | {"epochmeter/config/interpreter.py"}:
+    for name in BOARD | ENTRIES | {f"epochmeter/config/{name}.py" for name in ("interpreter", "standard_streams")}:
         ast.parse((SOURCE / name).read_text(), name, feature_version=(3, 6))
         assert "__future__.annotations" not in imports(name), name
         assert not packages(imports(name)) & {"dataclasses", "contextvars", "zoneinfo", "graphlib"}, name
+
+
+def test_python_3_6_can_evaluate_the_annotations_of_what_runs_on_a_board():
+    generic_later = {"list", "dict", "tuple", "set", "frozenset", "type", "array"}
+    for name in BOARD | INTEGRATIONS | {"epochmeter/config/interpreter.py"}:
+        hints = [getattr(node, key, None) for node in ast.walk(tree(name)) for key in ("annotation", "returns")]
+        parts = [part for hint in hints if hint for part in ast.walk(hint)]
+        assert not [part for part in parts if isinstance(part, ast.BinOp)], name
+        generics = {ast.unparse(part.value) for part in parts if isinstance(part, ast.Subscript)}
+        assert not generics & generic_later, name
+
+
+def test_names_of_the_files_of_a_record_stand_in_one_module():
+    """Other modules use its constants, also as parts of paths and patterns."""
+    names, where = {"job.json", "host.json", "epochs.jsonl", "summary.json", "completed.json", "reused.json"}, set()
+    for name in NAMES:
+        texts = [node.value for node in ast.walk(tree(name)) if isinstance(node, ast.Constant)]
+        where |= {name for text in texts if isinstance(text, str) and names & {*text.split("/")}}
+    assert where == {"epochmeter/shared/record.py"}
 
 
 def test_no_clock_that_can_be_set_measures_anything():
@@ -185,6 +221,31 @@ def test_no_clock_that_can_be_set_measures_anything():
         if name.startswith(MEASURING) and name != NOTES_THE_TIME:
             calls = {ast.unparse(node.func) for node in ast.walk(tree(name)) if isinstance(node, ast.Call)}
             assert not calls & settable, name
+
+
+def test_the_printed_form_of_an_error_is_defined_once():
+    """A hint is a field of a `Problem`: no other code writes it into a text, or reads it from one."""
+    forms = set()
+    for name in NAMES:
+        docs = {id(node.value) for node in ast.walk(tree(name)) if isinstance(node, ast.Expr)}
+        texts = [node for node in ast.walk(tree(name)) if isinstance(node, ast.Constant) and id(node) not in docs]
+        forms |= {name for node in texts if isinstance(node.value, str) and "hint:" in node.value}
+    assert forms == {"epochmeter/shared/problem.py"}
+
+
+def test_codes_of_errors_are_those_of_the_list():
+    """`rank` is replaced by the controller, and the lack of energy is no failure."""
+    codes = set()
+    for name in NAMES:
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.keyword) and node.arg == "code":
+                codes.add(node.value)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Problem", "worker_error"):
+                place = 2 if node.func.id == "Problem" else 0
+                codes |= {*node.args[place : place + 1]}
+    literal = {code.value for code in codes if isinstance(code, ast.Constant) and isinstance(code.value, str)}
+    assert {"oom", "killed", "storage", "hung", "job"} <= literal
+    assert literal <= {*CODES}
 
 
 def test_reports_have_their_words_in_templates():

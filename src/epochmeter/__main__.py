@@ -5,13 +5,13 @@ This module must be readable by Python 3.6, the default `python3` of older Jetso
 
 import atexit
 import gc
-import io
 import os
 import signal
 import sys
 from importlib import import_module
 
-from epochmeter.config import interpreter
+from epochmeter.config import interpreter, standard_streams
+from epochmeter.shared.problem import Problem, format_problem
 
 COMMANDS = {
     "run": ("measure", "measure your own training script"),
@@ -30,36 +30,57 @@ def main() -> None:
     if name in COMMANDS:
         sys.argv = ["epochmeter " + name, *arguments]
         start(COMMANDS[name][0])
-    elif name == "--version":
-        print(import_module("importlib.metadata").version("epochmeter"))
-    else:
-        print("usage: epochmeter COMMAND [ARGUMENTS]\n")
-        print(*(f"  {command:9}{summary}" for command, (_, summary) in COMMANDS.items()), sep="\n")
-        print("\n`epochmeter COMMAND --help` lists the arguments of a command.")
-        if name not in ("--help", "-h"):
-            sys.exit("error: `{}` is not a command\n  hint: give one of {}".format(name, ", ".join(COMMANDS)))
+        return
+    standard_streams.install()
+    try:
+        print(import_module("importlib.metadata").version("epochmeter") if name == "--version" else usage(), flush=True)
+    except BrokenPipeError:
+        end_without_reader()
+    if name not in ("--version", "--help", "-h"):
+        hint = "give one of " + ", ".join(COMMANDS)
+        sys.exit(format_problem(Problem(f"`{name}` is not a command", hint), "error"))
+    sys.exit(standard_streams.write_problem() or 0)
+
+
+def usage() -> str:
+    """Return the list of commands."""
+    lines = [f"  {command:9}{summary}" for command, (_, summary) in COMMANDS.items()]
+    last = "`epochmeter COMMAND --help` lists the arguments of a command."
+    return "\n".join(["usage: epochmeter COMMAND [ARGUMENTS]\n", *lines, "", last])
 
 
 def start(module: str) -> None:
     """Run a module of `epochmeter.commands` with the arguments in `sys.argv`, and end with its exit code."""
-    if interpreter.missing_requirements():
-        sys.exit(interpreter.missing_requirements())
+    standard_streams.install()
+    missing = interpreter.missing_folder() or interpreter.missing_requirements()
+    if missing:
+        sys.exit(missing)
     from epochmeter.machine import signals
 
     gc.set_threshold(50_000)  # imports create no garbage; searching for it takes a fifth of MLflow's import
     atexit.register(gc.freeze)  # otherwise Python searches all modules for garbage, for half a second
-    if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
-        sys.stdout.reconfigure(errors="replace")  # the locale may lack characters
     signals.Stop().install()
     try:
-        with signals.prefer_stop():
-            code = import_module("epochmeter.commands." + module).main()
-        print(end="", flush=True)
-    except BrokenPipeError:  # the reader of the output has ended, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        try:
+            with signals.prefer_stop():
+                code = import_module("epochmeter.commands." + module).main()
+        except SystemExit as end:
+            if end.code:
+                raise
+            code = 0  # of argparse, after its help
+        problem = standard_streams.write_problem()
+    except BrokenPipeError:
+        end_without_reader()
     signals.end_at_once(code)
-    sys.exit(code)
+    if problem:
+        print(problem, file=sys.stderr)
+    sys.exit(code or int(bool(problem)))
+
+
+def end_without_reader() -> None:
+    """End after the reader of the output, such as `head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 if __name__ == "__main__":

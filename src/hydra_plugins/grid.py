@@ -3,7 +3,6 @@
 Hydra takes its plugins from the namespace package `hydra_plugins` only, and imports them whenever it starts.
 """
 
-import sys
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
@@ -12,15 +11,15 @@ from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from epochmeter.config import errors
-from epochmeter.config.errors import InputError, input_error
-from epochmeter.config.secrets import redact
 from epochmeter.config.validation import problems_of
+from epochmeter.shared.problem import InputError, input_error
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import as_typed, check_size, draw_sample, shuffle_points
@@ -63,7 +62,7 @@ class ProjectSweeper(BasicSweeper):
         try:
             validate_sweep(points, partial(self.hydra_context.config_loader.load_sweep_config, self.config))
         except ValueError as error:
-            sys.exit(errors.format_error(redact(str(error))))
+            errors.refuse(error)
 
 
 class GridSweeper(ProjectSweeper):
@@ -92,7 +91,9 @@ class GridSweeper(ProjectSweeper):
             raise input_error(message, "give only one of them")
         return super().sweep([repeats_override(self.repeats), *arguments])
 
-    def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
+    def split_arguments(  # type: ignore[override]  # static in Hydra
+        self, overrides: list[Override], max_batch_size: int | None
+    ) -> list[list[list[str]]]:
         """Return the points in one batch; all of them are checked before the first run."""
         check_size(overrides, self.sample, self.repeats)
         (grid,) = BasicSweeper.split_arguments(overrides, None)

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from epochmeter.config.errors import input_error
+from epochmeter.config.arguments import undefer_key
+from epochmeter.config.installation import install_command
 from epochmeter.results.reuse import record_of
+from epochmeter.results.run_info import read_run
 from epochmeter.results.sweep_files import SEARCH_FILE
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.problem import input_error, read_problem
 from epochmeter.sweep.grid import as_typed
 from epochmeter.sweep.sweep_folder import is_sweep_override, key_of
 from hydra_plugins.grid import ProjectSweeper
@@ -39,12 +42,12 @@ class SearchSweeper(ProjectSweeper):
     def sweep(self, arguments: list[str]) -> None:
         if find_spec("optuna") is None:
             raise input_error(
-                "hydra/sweeper=optuna: Optuna is not installed", "make optuna, or pip install 'optuna>=5'"
+                "hydra/sweeper=optuna: Optuna is not installed", f"install it: `{install_command('optuna')}`"
             )
         from epochmeter.console.console import Terminal
         from epochmeter.sweep import search, search_space
 
-        overrides = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
+        overrides = [*(f"{key}={value}" for key, value in self.params.items()), *map(undefer_key, arguments)]
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(overrides)
         last = {override.get_key_element(): override for override in parsed}
         swept = [override for override in last.values() if override.is_sweep_override()]
@@ -109,10 +112,11 @@ class BisectionSweeper(ProjectSweeper):
             record = record_of(folder / str(len(tries)))
             tries.append(batch)
             summary = record.summary() or {}
-            if summary.get("state") != "completed" and (summary.get("failure") or {}).get("kind") != "oom":
+            failure = read_problem(summary.get("failure"))
+            if summary.get("state") != "completed" and (failure is None or failure.code != "oom"):
                 cause = f"the run with batch={batch} failed, but not for lack of memory"
                 raise input_error(cause, "correct its error, and run the same command again")
-            samples = record.run()["dataset"]["splits"]["train"]
+            samples = read_run(record).training_samples or 0
             return bool(summary["state"] == "completed")
 
         largest, too_large = find_largest(fits, lambda: samples)

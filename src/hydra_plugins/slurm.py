@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobReturn, run_job, setup_globals
-from hydra.errors import CompactHydraException
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -28,6 +27,7 @@ class SlurmLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from epochmeter.cluster.submit import make_run_task, run_on_cluster
         from epochmeter.config.request import current_request, search_path
+        from epochmeter.shared.problem import InputError, problems_of
         from epochmeter.tracking.client import check_address
 
         sweep = Path(self.config.hydra.sweep.dir)
@@ -47,7 +47,7 @@ class SlurmLauncher(Launcher):
                 tasks.append(make_run_task(request, self.keys, search_path(self.config.hydra)))
             run_on_cluster(tasks, sweep, self.keys, report)
         except (ValueError, RuntimeError) as error:
-            raise CompactHydraException(str(error)) from error
+            raise InputError(*problems_of(error)) from error
         return [returns[number] for number in points]
 
     def _run(self, number: int, overrides: Sequence[str], task: TaskFunction) -> JobReturn:

@@ -1,21 +1,14 @@
 import pytest
-import torch
-from quick_replies import Connection
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from recorded import Connection, Script
 
-from epochmeter.agent import hooks, recorder
-from epochmeter.agent.agent import Agent
+from epochmeter.agent import agent
 
 
 @pytest.fixture
-def agent(tmp_path, monkeypatch):
-    """An agent whose controller replies at once."""
-    monkeypatch.setattr(recorder, "ScriptConnection", Connection)
-    monkeypatch.setattr(recorder, "COLLECT_INTERVAL_NS", 10_000_000)  # tests have short epochs
-    agent = Agent("", str(tmp_path), steps_per_window=5)
-    hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
-    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # restored at the end
-    agent.remove_backward_hook = hooks.hook_backward_passes(agent.backward_ended)
-    yield agent
-    hook.remove()
-    agent.end()
+def script(tmp_path, monkeypatch):
+    """A script whose agent has a controller that replies at once."""
+    monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
+    script = Script(tmp_path)
+    yield script
+    script.unhook()
+    script.agent.end()

@@ -2,10 +2,11 @@ import gc
 import math
 import time
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
-from quick_replies import Script
+from recorded import Script
 from torch.utils.data import DataLoader
 
 from epochmeter import Measurement, Meter
@@ -18,8 +19,9 @@ BATCHES = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 6
 class Loop(Script):
     """The training loop of a script with a meter, over batches as they are."""
 
-    def __init__(self, agent):
-        super().__init__(agent)
+    def __init__(self, folder, monkeypatch):
+        super().__init__(folder)
+        monkeypatch.setattr(hooks, "agent", self.agent)
         self.meter = Meter()
 
     def batches(self, loader):
@@ -27,9 +29,11 @@ class Loop(Script):
 
 
 @pytest.fixture
-def loop(agent, monkeypatch):
-    monkeypatch.setattr(hooks, "agent", agent)
-    return Loop(agent)
+def loop(script, tmp_path, monkeypatch):
+    script.unhook()
+    loop = Loop(tmp_path, monkeypatch)
+    yield loop
+    loop.unhook()
 
 
 @pytest.mark.parametrize(
@@ -48,11 +52,11 @@ def test_any_iterable_is_measured_by_epoch(loop, make):
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(3, 3), (range(2, 5), 3), ([0], 1), ((n for n in range(3)), None)])
-def test_number_of_epochs_is_sent_for_a_forecast_and_batches_have_the_loader_s_attributes(loop, epochs, expected):
+def test_number_of_epochs_is_recorded_and_batches_have_the_loader_s_attributes(loop, epochs, expected):
     batches = loop.meter.batches(DataLoader(DATA, batch_size=4))
     for _ in loop.meter.epochs(epochs):
         loop.train(batches)
-        assert loop.agent.recorder.expected_epochs == expected
+        assert loop.measured.expected_epochs == expected
     count = expected or 3
     assert (loop.windows, len(batches), batches.batch_size) == ([("epoch", n, 4) for n in range(count)], 4, 4)
 
@@ -69,7 +73,7 @@ def test_evaluation_follows_its_epoch_and_a_window_can_be_named(loop):
     assert loop.meter.last_of("load data").e2e_s >= 0.02
 
 
-def test_loop_without_an_optimizer_of_torch_has_epochs_that_end_even_if_an_iterator_is_held(loop):
+def test_epochs_without_an_optimizer_of_torch_end_even_if_an_iterator_is_held(loop):
     held = []
     for _ in loop.meter.epochs(2):
         held.append(iter(loop.meter.batches(BATCHES)))
@@ -139,9 +143,12 @@ def test_invalid_name_ends_measuring_but_not_the_script(loop, name):
     assert math.isnan(loop.meter.last.energy_j)
 
 
-def test_interrupt_of_a_request_ends_measuring_and_reaches_the_script(loop):
+def test_interrupt_within_the_agent_ends_measuring_and_reaches_the_script(loop, monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
     loop.train(loop.meter.batches(BATCHES))
-    loop.connection.error = KeyboardInterrupt()
+    monkeypatch.setattr(loop.connection, "wake", interrupt)
     with pytest.raises(KeyboardInterrupt):
         loop.train(loop.meter.batches(BATCHES))
     assert loop.meter.last.reason.startswith("KeyboardInterrupt")
@@ -164,3 +171,12 @@ def test_override_without_a_value_is_refused_and_the_loop_continues(monkeypatch)
     meter = Meter("power_limit", "tracking=none")
     assert list(meter.batches(BATCHES)) == BATCHES
     assert "`power_limit` is not valid" in meter.last.reason
+
+
+def test_agent_that_cannot_begin_leaves_the_script_alone(monkeypatch):
+    monkeypatch.setattr(hooks, "agent", None)
+    monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
+    monkeypatch.setattr("epochmeter.agent.meter.Controller", lambda overrides: SimpleNamespace(agent={}))
+    with Meter() as meter:
+        assert list(meter.batches(BATCHES)) == BATCHES
+    assert meter.last.reason.startswith("TypeError: ")

@@ -2,12 +2,15 @@
 
 import pytest
 from default_jobs import job_keys, job_of
+from metadata import RUN
 
 from epochmeter.cluster import collect
 from epochmeter.cluster.collect import collect_result
 from epochmeter.cluster.submissions import Submission
+from epochmeter.config import errors
 from epochmeter.config.request import RunRequest
 from epochmeter.console.console import Terminal
+from epochmeter.shared.problem import InputError, Place, Problem, read_problem
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 
@@ -27,7 +30,7 @@ def make_run(log):
         record = Record(request.folder)
         record.folder.mkdir(exist_ok=True)
         if started:
-            run = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
+            run = {**RUN, "record_id": "r0", "energy": {"reason": "no meter here"}}
             record.describe(job_keys(tracking=UNPUBLISHED, epochs=1), {**run, **LIMITS})
         if summary:
             record.write_summary({"metrics": METRICS, "notes": ["a note"], "failure": None, **summary}, "id")
@@ -37,7 +40,8 @@ def make_run(log):
     return make
 
 
-OUTPUT = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
+OUTPUT = "submitit INFO (2026-11-20) - Starting\n/bin/sh: 1: module: not found\n\n"
+REFUSED = Problem("`batch=0` is not valid", "give 1")
 COMPLETED = {"state": "completed"}
 STOPPED = {"state": "killed", "failure": {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}}
 RESUBMITTED = {"job": "18", "before": "r0.0"}
@@ -53,9 +57,13 @@ RESUBMITTED = {"job": "18", "before": "r0.0"}
         ("CANCELLED", {}, None, ("killed", "stopped", False), "it was canceled (Slurm job 17_0: CANCELLED)"),
         ("GONE", {}, None, ("failed", "node", False), "and it wrote no result (Slurm job 17_0: GONE)"),
         ("FAILED", {}, None, ("failed", "killed", False), "without an error message (Slurm job 17_0: FAILED)"),
+        ("TIMEOUT", {}, None, ("failed", "timeout", False),
+         "it exceeded its time limit on b1 (Slurm job 17_0: TIMEOUT)\n  hint: raise `hydra.launcher.time`"),
         ("NODE_FAIL", {**STOPPED, **RESUBMITTED}, None, ("failed", "node", False), "before the run began, its node b1"),
+        ("FAILED", {"started": False}, REFUSED, ("failed", "job", False),
+         "`batch=0` is not valid (Slurm job 17_0: FAILED)\n  hint: give 1"),
         ("FAILED", {"started": False}, OUTPUT, ("failed", "job", False),
-         "error: `batch=0` is not valid hint: give 1 (Slurm job 17_0: FAILED)\n  hint: "),
+         "/bin/sh: 1: module: not found (Slurm job 17_0: FAILED)\n  hint: see its log, "),
         ("FAILED", {"started": False}, None, ("failed", "job", False),
          "it ended without a log (Slurm job 17_0: FAILED)\n  hint: "),
         ("CANCELLED", {"started": False}, None, ("killed", "stopped", False), "before the run began, it was canceled"),
@@ -63,34 +71,53 @@ RESUBMITTED = {"job": "18", "before": "r0.0"}
     ],
 )  # fmt: skip
 def test_result_is_that_of_the_record_or_else_of_slurm(
-    make_run, log, capsys, slurm_state, made, output, result, failure
+    make_run, log, capsys, monkeypatch, slurm_state, made, output, result, failure
 ):
     request, record = make_run(slurm_state, **made)
     before = record.summary()
-    if output:
+    if isinstance(output, Problem):
+        monkeypatch.setenv(errors.REFUSAL_FILE, str(log.refusal(0)))
+        with pytest.raises(SystemExit):
+            errors.refuse(InputError(output))
+    elif output:
         (log.folder / "17_0_0_log.out").write_text(output)
     collected = collect_result(request, Terminal())
-    assert (collected.state, collected.kind, collected.earlier) == result
-    assert collected.failure is None if failure is None else failure in collected.failure
+    code = collected.failure and collected.failure.code
+    assert (collected.state, code, collected.earlier) == result
+    assert collected.failure is None if failure is None else failure in str(collected.failure)
     assert log[0].reported
     assert list(queue.pending_runs(log.sweep.parent)) == []
     is_new = made == {}  # the job has begun its run, but its record has no end
     assert record.summary() == before or is_new
     if is_new:
-        assert record.summary()["failure"] == {"kind": result[1], "message": collected.failure}
+        assert read_problem(record.summary()["failure"]) == collected.failure
+        assert collected.failure.where.host == "b1"
     if result[0] == "completed":
         notes, state = ([], "skipped") if collected.earlier else (["a note"], "completed")
-        assert (collected.metrics, collected.notes, collected.no_energy) == (METRICS, notes, "no meter here")
+        assert (collected.metrics, collected.notes, collected.no_energy) == (
+            METRICS,
+            notes,
+            Problem("no meter here", code="no_energy"),
+        )
         assert capsys.readouterr().out == f"run 0 {state} on b1\n"
     assert record.folder.exists() == made.get("started", True)
     assert record.is_completed() == (result[0] == "completed")
 
 
+def test_damaged_record_fails_its_run_and_the_collection_continues(make_run, log, capsys):
+    request, record = make_run("COMPLETED", **COMPLETED)
+    (record.folder / "summary.json").write_text("{")
+    collected = collect_result(request, Terminal())
+    assert (collected.state, collected.failure.code) == ("failed", "node")
+    assert collected.failure.where == Place(file=str(record.folder), host="b1")
+    assert (log[0].reported, capsys.readouterr().out) == (True, "run 0 failed on b1\n")
+
+
 def test_job_that_archived_the_previous_attempt_has_started(make_run):
     request, record = make_run("NODE_FAIL", **STOPPED, **RESUBMITTED)
     (record.folder / "summary.json").unlink()
-    assert collect_result(request, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
-    assert record.summary()["failure"]["kind"] == "node"
+    assert collect_result(request, Terminal()).failure.message == "its node b1 failed (Slurm job 18: NODE_FAIL)"
+    assert record.summary()["failure"]["code"] == "node"
 
 
 def test_unpublished_run_stays_in_the_queue_with_its_tracking_keys(make_run, log, monkeypatch):

@@ -3,12 +3,12 @@
 import pytest
 from default_jobs import job_of
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
 from epochmeter.cluster import submit
 from epochmeter.config.request import RunRequest
 from epochmeter.machine import slurm
+from epochmeter.shared.problem import InputError
 from hydra_plugins.slurm import SlurmLauncher
 
 SEARCH_PATH = "hydra.searchpath=[file:///own]"
@@ -32,7 +32,7 @@ def test_hydras_list_of_overrides_is_deleted_first(plugin, log, monkeypatch):
         raise RuntimeError("no program squeue")
 
     monkeypatch.setattr(slurm, "list_jobs", list_jobs)
-    with pytest.raises(CompactHydraException, match="no program squeue"):
+    with pytest.raises(InputError, match="no program squeue"):
         plugin.launch([], 0)
 
 
@@ -42,7 +42,7 @@ def test_tracking_is_checked_before_submission(plugin, log, monkeypatch):
     result = JobReturn(status=JobStatus.COMPLETED, _return_value=request)
     monkeypatch.setattr(plugin, "_run", lambda number, overrides, task: result)
     monkeypatch.setattr(submit, "run_on_cluster", lambda *_: pytest.fail("submitted"))
-    with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board`: the password"):
+    with pytest.raises(InputError, match=r"tracking\.uri=http://\*\*\*@board`: the password"):
         plugin.launch([[]], 0)
 
 

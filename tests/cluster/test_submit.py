@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
+import metadata
 import pytest
 from default_jobs import job_of
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -16,6 +17,8 @@ from epochmeter.cluster.submissions import Submission, SubmissionLog, has_starte
 from epochmeter.cluster.submit import RunTask, iter_ended_runs, make_run_task, run_on_cluster, submit_missing
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest
+from epochmeter.config.secrets import conceal
+from epochmeter.shared.problem import InputError
 from epochmeter.shared.record import Record
 
 DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device").glob("*.yaml")}
@@ -25,7 +28,7 @@ n=$(ls {folder}/script* 2>/dev/null | wc -l)
 cp "$1" {folder}/script$n
 echo "Submitted batch job $((17 + n))"
 """
-RUN = {"record_id": "r0", "rehearsal": [], "dataset": {"digest": "of digits"}}
+RUN = {**metadata.RUN, "record_id": "r0", "dataset": {"digest": "of digits"}}
 RESUMED = {**RUN, "resumed": [{"epoch": 3}]}
 
 
@@ -116,15 +119,13 @@ def test_script_execs_the_command_after_setup_and_gets_a_signal_before_its_limit
         ("completed", {}, True, "of digits", None),
         ("completed", {}, True, "of more digits", "18"),
         ("completed", {"rehearsal": ["power_limit=15: no knob"]}, True, "of digits", "18"),
-        ("completed", {"rehearsal": None, "dataset": None}, True, None, "18"),
+        ("completed", {"dataset": None}, True, None, "18"),
         ("failed", {}, True, None, "18"),
         ("killed", {}, False, None, "18"),
     ],
-    ids=["not reported", "reported", "same dataset", "other dataset", "rehearsal", "unreadable", "failed", "killed"],
+    ids=["not reported", "reported", "same dataset", "other dataset", "rehearsal", "no dataset", "failed", "killed"],
 )
-def test_run_is_submitted_again_unless_it_is_completed_and_needs_no_check_by_its_node(
-    make_task, submit_all, log, end, run, reported, dataset, job
-):
+def test_run_is_submitted_again_unless_it_is_completed(make_task, submit_all, log, end, run, reported, dataset, job):
     task, other = make_task(dataset=dataset), make_task("cpu", number=1)
     submit_all(task)
     write_end(task, end, **run)
@@ -203,6 +204,9 @@ def test_node_gets_the_overrides_and_run_folder_and_neither_publishes_nor_repeat
         "hydra.run.dir": "'/data/multirun/sweep/3'", "hydra.mode": "RUN", "hydra.job.num": "3",
         "hydra/launcher": "basic",
     }  # fmt: skip
+    secret = {"command": ["train.py", conceal("hunter2")], "steps_per_window": 500}
+    with pytest.raises(InputError, match="the script's command has a secret"):
+        task_of("nano", measure=secret)
     measure = {"command": ["train.py", "--lr={script.lr}"], "steps_per_window": 500}
     assert task_of(overrides=["script.lr=1"], measure=measure).arguments[-3:] == ("--", *measure["command"])
 
@@ -304,10 +308,10 @@ def test_summary_may_become_visible_after_the_jobs_end(cluster, log, monkeypatch
     assert ended(awaited, limit_s=0.1) == []
     record = Record(log.sweep / "0")
     record.folder.mkdir()
-    record.describe({}, {"record_id": "r0"})
+    record.describe({}, RUN)
     record.write_summary({"state": "killed"}, "id")
     assert ended(awaited, limit_s=0.1) == [], "the summary is the previous attempt's"
-    record.describe({}, {"record_id": "r0", "resumed": [{"epoch": 3}]})
+    record.describe({}, RESUMED)
     assert ended(awaited) == [0]
 
 

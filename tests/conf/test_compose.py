@@ -104,7 +104,7 @@ def test_edge_studies_set_power_and_storage_by_board(composed):
         assert grid.hydra.sweeper.params.power_limit == modes
 
 
-def test_devices_select_their_meter_and_datasets_their_task_and_model_unless_one_is_given(composed):
+def test_devices_select_a_meter_and_datasets_a_task_and_model_unless_given(composed):
     for path in DEVICES:
         meter = OmegaConf.load(path).defaults[0]["override /meter@_global_.meter"]
         assert composed(f"device={path.stem}").meter.name == meter
@@ -120,3 +120,26 @@ def test_devices_select_their_meter_and_datasets_their_task_and_model_unless_one
     }.items():
         config = composed(*overrides)
         assert (config.task.name, config.model.name) == names, overrides
+
+
+def test_default_that_depends_on_a_key_follows_it_and_can_be_set(composed):
+    for overrides, expected in {
+        ("dataset=jpeg",): {"count": 1000, "file_bytes": 110_000},
+        ("dataset=jpeg", "dataset.pixels=256"): {"count": 1000, "file_bytes": 45_056},
+        ("dataset=jpeg", "dataset.classes=1000"): {"count": 5000, "file_bytes": 110_000},
+        ("dataset=jpeg", "dataset.pixels=256", "dataset.file_bytes=null", "dataset.count=60"): {
+            "count": 60,
+            "file_bytes": None,
+        },
+        ("profiler=ncu",): {"start": 1, "stop": 10},
+        ("profiler=nsys", "profiler.start=20"): {"start": 20, "stop": 29},
+        ("profiler=ncu", "profiler.start=20", "profiler.stop=21"): {"start": 20, "stop": 21},
+        ("scheduler=cosine", "epochs=30"): {"T_max": 30},
+    }.items():
+        group = overrides[0].partition("=")[0]
+        keys = job.to_plain(composed(*overrides))[group]
+        assert {key: keys[key] for key in expected} == expected, overrides
+    config = composed("dataset=jpeg", "dataset.pixels=256")
+    assert config.dataset.root == "data/jpeg-1000x256-45056-10-0"
+    assert config.dataset.make.file_bytes == 45_056
+    assert composed("profiler=ncu", "profiler.start=x").profiler.stop is None  # a rule refuses the start

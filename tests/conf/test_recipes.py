@@ -23,7 +23,8 @@ def flops_per_sample(config: DictConfig) -> float:
     plain = job.to_plain(config)
     with torch.device("meta"):
         model = instantiate_spec(plain["model"])
-    return compute_model_stats(model, plain, instantiate_spec(plain["task"]), torch.device("cpu"))["flops_per_sample"]
+    stats = compute_model_stats(model, plain, instantiate_spec(plain["task"]), torch.device("cpu"))
+    return stats.metrics["flops_per_sample"]
 
 
 @pytest.mark.parametrize("name", FORWARD)

@@ -4,20 +4,29 @@ import sys
 
 import pytest
 
-from epochmeter.config import app
+from epochmeter.config import app, installation
 from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import format_error
+from epochmeter.shared.problem import InputError, Problem, input_error
 
 
-def test_remedy_in_a_message_is_printed_as_a_hint():
-    for text, printed in (
-        ("Cannot read it. Mount the disk.", "error: Cannot read it\n  hint: mount the disk."),
-        ("Not found. RAPL needs root.", "error: Not found\n  hint: RAPL needs root."),
-        ("batch=0 is wrong: give 1 or more", "error: batch=0 is wrong\n  hint: give 1 or more"),
-        ("one. sentence", "error: one. sentence"),
-        ("why\nhint: do this", "error: why\n  hint: do this"),
+def test_problem_has_severity_and_hint_and_other_errors_keep_their_text():
+    of_user = "The labels are missing. They were found: give it up.\nhint: none"
+    for error, printed in (
+        (Problem("cannot read it", "mount the disk"), "error: cannot read it\n  hint: mount the disk"),
+        (input_error("no"), "error: no"),
+        (InputError(Problem("a", "b"), Problem("c")), "error: a\n  hint: b\nerror: c"),
+        (ValueError(of_user), f"error: {of_user}"),
+        (KeyError(), "error: KeyError"),
     ):
-        assert format_error(text) == printed
+        assert format_error(error) == printed
+    assert format_error(Problem("a", "b"), "warning") == "warning: a\n  hint: b"
+
+
+def test_printed_problem_has_no_credentials_and_the_commands_of_the_installation(monkeypatch):
+    monkeypatch.setattr(installation, "IS_INSTALLED", True)
+    problem = Problem("`api_key=hunter2` is not valid", "run `python src/doctor.py`")
+    assert format_error(problem) == "error: `api_key=***` is not valid\n  hint: run `epochmeter doctor`"
 
 
 def test_credentials_are_hidden():

@@ -12,6 +12,7 @@ from project import put
 from epochmeter.config import job, request, resolvers
 from epochmeter.config.identity import identity
 from epochmeter.config.installation import ROOT
+from epochmeter.config.schema import Job
 
 
 @pytest.fixture
@@ -44,17 +45,15 @@ def test_identity_changes_with_keys_that_affect_the_measurement_dataset_and_host
     assert identity(default, "digest", host="") == anywhere
 
 
-def test_record_without_keys_of_a_later_version_has_their_defaults_but_not_those_of_groups(composed):
+def test_record_without_keys_of_a_later_version_has_their_defaults(composed):
     keys = job.to_plain(composed("sweep.repeats=3"))
     del keys["sweep"]["hung_after_s"], keys["roofline"], keys["compile"]
-    assert job.recorded_job(keys) == job.composed_job(composed("sweep.repeats=3"))
+    assert Job.from_dict(keys) == job.composed_job(composed("sweep.repeats=3"))
     with pytest.raises(ValueError, match="`model` is missing"):
-        job.recorded_job({key: value for key, value in keys.items() if key != "model"})
+        Job.from_dict({key: value for key, value in keys.items() if key != "model"})
 
 
-def test_request_for_the_detected_device_keeps_overrides_and_search_path_and_selects_its_meter(
-    order, tmp_path, monkeypatch
-):
+def test_request_for_the_detected_device_keeps_overrides_and_selects_its_meter(order, tmp_path, monkeypatch):
     request = order("device=auto", "batch=8", "device.python=/usr/bin/python3").with_device("cuda")
     assert (request.job.device.name, request.choices["device"]) == ("cuda", "cuda")
     assert (request.job.meter.name, request.choices["meter"]) == ("nvml", "nvml")

@@ -7,10 +7,19 @@ from hydra import compose, initialize_config_dir
 from stub import executable
 
 from epochmeter.config import job, resolvers
-from epochmeter.config.errors import InputError
 from epochmeter.config.identity import identity
-from epochmeter.config.script import check_placeholders, code_digest, filled_command, find_program, is_program
+from epochmeter.config.script import (
+    check_placeholders,
+    code_digest,
+    filled_command,
+    find_program,
+    is_program,
+    recorded_command,
+)
+from epochmeter.config.secrets import CONCEALED, conceal
 from epochmeter.config.suggestions import CONF
+from epochmeter.config.validation import check_values
+from epochmeter.shared.problem import InputError
 
 COMMAND = [
     *("torchrun", "--nproc-per-node", "{script.ranks}", "train.py", "--lr={script.lr}", "{lr}", "a${lr}", r"\${a}")
@@ -36,6 +45,7 @@ def test_command_has_the_values_of_its_placeholders_and_no_other_changes(compose
     assert composed.measure.command == COMMAND
     assert (composed.strategy.name, composed.strategy.ranks) == ("script", 4)
     assert composed.model.name == composed.dataset.name == "script"
+    check_values(composed)
 
 
 def test_script_is_traced_only_on_request_and_its_kernels_are_not_counted(composed_script):
@@ -85,3 +95,31 @@ def test_programs_are_neither_files_nor_modules(monkeypatch, tmp_path):
     assert find_program(executable(tmp_path / "own-launcher", "#!/bin/sh\n").name) == f"{tmp_path}/own-launcher"
     assert [is_program([word]) for word in ("train.py", "-m", "torchrun")] == [False, False, True]
     assert not is_program(None)
+
+
+def test_two_secrets_are_two_configurations_and_only_the_started_command_has_them(composed_script, monkeypatch):
+    """They may be typed, or be in the environment."""
+    monkeypatch.setenv("OWN", "hunter3")
+    command = ["t.py", "--api-key", "{script.k}", "--password", conceal("hunter1"), "--lr", "{script.lr}"]
+
+    def composed(key):
+        return composed_script(f"script.k={key}", "script.lr=0.1", command=command)
+
+    first, second, third = map(composed, (conceal("hunter2"), conceal("hunter4"), "${oc.env:OWN}"))
+    assert filled_command(first) == ["t.py", "--api-key", "hunter2", "--password", "hunter1", "--lr", "0.1"]
+    assert filled_command(third)[2] == "hunter3"
+    assert len({identity(each, None) for each in (first, second, third)}) == 3
+    assert identity(first, None) == identity(composed(conceal("hunter2")), None)
+    for each in (first, second, third):
+        assert "hunter" not in " ".join([*recorded_command(each), str(each.to_dict())])
+        assert len(CONCEALED.findall(" ".join(recorded_command(each)))) == 2
+
+
+def test_hidden_arguments_are_requested_before_they_are_read(composed_script):
+    hidden = ["t.py", conceal("--lr"), conceal("{script.lr}")]
+    composed = composed_script("script.lr=0.1", "measure.hide_arguments=true", command=hidden)
+    assert filled_command(composed) == ["t.py", "--lr", "0.1"]
+    assert [CONCEALED.fullmatch(word) is not None for word in recorded_command(composed)] == [False, True, True]
+    assert CONCEALED.fullmatch(composed.script["lr"]), "the values of placeholders are hidden too"
+    with pytest.raises(InputError, match=r"give it on the command line: `measure\.hide_arguments=true`"):
+        composed_script("script.lr=0.1", "measure.hide_arguments=true", command=["t.py", "--lr", "{script.lr}"])

@@ -1,11 +1,28 @@
 """Redaction of credentials in texts, overrides and nested values."""
 
 import json
+import logging
+import os
+import random
 import shlex
+import string
 import time
 from urllib.parse import quote_plus
 
-from epochmeter.config.secrets import redact, redact_override, redact_tree, strip_credentials
+import pytest
+
+from epochmeter.config import secrets
+from epochmeter.config.secrets import (
+    CONCEALED,
+    conceal,
+    conceal_tree,
+    looks_random,
+    redact,
+    redact_override,
+    redact_tree,
+    reveal,
+    strip_credentials,
+)
 
 REDACTED = {
     "http://ann:hunter2@tracker:5000/x": "http://***@tracker:5000/x",
@@ -18,6 +35,13 @@ REDACTED = {
     "make:\n  password: hunter, 2\n  n: 1": "make:\n  password: ***\n  n: 1",
     "`dataset.password=hunter 2` is not valid\n  hint: x": "`dataset.password=***` is not valid\n  hint: x",
     "run 1: password=*** batch=16": "run 1: password=*** batch=16",
+    "cannot start `t.py --api-key hunter2 x`": "cannot start `t.py --api-key *** x`",
+    "t.py --password 'hunter 2' --lr 1": "t.py --password *** --lr 1",
+    "401 for 'Authorization: Bearer hunter2'": "401 for 'Authorization: ***'",
+    "sent bearer hunter2": "sent bearer ***",
+    "basic aHVudGVyMjpodW50ZXIy failed": "basic *** failed",
+    "invalid key ghp_hunter2hunter2hunter2.": "invalid key ***.",
+    "cannot connect to ann:hunter2@db:5432/x": "cannot connect to ann:***@db:5432/x",
 }
 UNCHANGED = [
     "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=energy-and-time",
@@ -28,6 +52,8 @@ UNCHANGED = [
     "~dataset.make.password",
     "dataset.make.password=",
     "2026-11-21 10:20:30: batch: 8, unexpected token: x",
+    "basic training of sk-learn at git commit 8f14e45fceea167a5a36dedd4bea2543aa01ccdd: set a bearer token",
+    "hint: mail ann@host.org, or mailto:ann@host.org; or --use-token --lr 1",
     *(f"{key}=3" for key in ("bos_token", "PAD_token", "model.pad.token", "tokenizer", "monkey", "sort_key")),
 ]
 KEYS = ["dataset.make.password", "PASSWD", "my.apiKey", "private_key", "HF_TOKEN"]
@@ -76,9 +102,95 @@ def test_values_of_secret_keys_in_a_tree_are_hidden_completely():
 
 def test_redaction_takes_linear_time():
     texts = ("a" * 100_000, "'\"x" * 30_000, " " * 100_000, "{a:" * 30_000, "http://h:x " * 9000, "{password:'" * 9000,
-             "://a:b" * 30_000, "a@" + "://a:b" * 30_000)  # fmt: skip
+             "://a:b" * 30_000, "a@" + "://a:b" * 30_000, "--token " * 20_000, "eyJ" * 50_000, "bearer " * 20_000,
+             "a:bcd@" * 30_000, "authorization " * 10_000, "-----BEGIN " * 10_000, "sk-" * 50_000)  # fmt: skip
     begin = time.process_time()
     for text in texts:
         redact(f"password={text}")
         redact(f"{text}=")
     assert time.process_time() - begin < 5
+
+
+@pytest.fixture
+def new_key(monkeypatch, tmp_path):
+    """new_key(path) -> checksums of another user from now on, with the key in a file of this name, if there is one."""
+
+    def change(name="state"):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / name))
+        secrets._checksum_key.cache_clear()
+        return tmp_path / name / secrets.KEY_FILE
+
+    yield change
+    secrets._checksum_key.cache_clear()
+
+
+def test_masks_of_a_configuration_differ_by_secret_and_by_user_and_stay_the_same(new_key):
+    path = new_key()
+    first, second = conceal("hunter2"), conceal("hunter3")
+    assert CONCEALED.fullmatch(first)
+    assert first != second
+    assert conceal(first) == first
+    assert (reveal(first), reveal(f"a {second} b"), reveal("***01234567")) == ("hunter2", "a hunter3 b", "***01234567")
+    assert (path.stat().st_mode & 0o777, path.stat().st_size) == (0o600, secrets.KEY_BYTES)
+    assert os.listdir(path.parent) == [path.name]
+    new_key("another")
+    assert conceal("hunter2") != first
+    new_key()
+    assert conceal("hunter2") == first
+
+
+def test_tree_of_a_configuration_has_masks_in_the_places_of_secrets(new_key):
+    new_key()
+    tree = {"password": 12345, "box": {"secret": [1]}, "uri": ["http://a:b@c", "x.token=a"], "text": "--pass-code b c"}
+    concealed = conceal_tree(tree)
+    assert reveal(concealed) == tree
+    assert json.loads(CONCEALED.sub("***", json.dumps(concealed))) == redact_tree(tree)
+    assert conceal_tree(concealed) == concealed
+
+
+def make_public(path):
+    path.write_bytes(b"k" * secrets.KEY_BYTES)
+    path.chmod(0o644)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [make_public, os.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.touch(0o600)],
+)
+def test_without_a_secret_key_masks_are_those_of_one_process_with_a_warning(new_key, caplog, make):
+    path = new_key()
+    path.parent.mkdir(parents=True)
+    make(path)
+    with caplog.at_level(logging.WARNING):
+        first = conceal("hunter2")
+        assert conceal("hunter2") == first
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
+        "a run with a secret in its command is measured again"
+    ]
+    new_key()
+    assert conceal("hunter2") != first
+
+
+def test_secret_of_an_environment_variable_is_hidden_wherever_it_is(monkeypatch):
+    monkeypatch.setenv("OWN_API_KEY", "correct-horse-1")
+    monkeypatch.setenv("OWN_PASSWORD", "postgres")  # a word, and found in other texts
+    monkeypatch.setenv("PWD", "/usr/bin")  # a folder
+    secrets._environment_secrets.cache_clear()
+    try:
+        assert redact("x correct-horse-1y postgres") == "x ***y postgres"
+        assert redact("/usr/bin/python") == "/usr/bin/python"
+        assert reveal(conceal_tree({"a": "correct-horse-1"})) == {"a": "correct-horse-1"}
+    finally:
+        secrets._environment_secrets.cache_clear()
+
+
+def test_random_keys_are_recognized():
+    generator = random.Random(0)
+    for alphabet, length, least in (
+        (string.ascii_letters + string.digits, 24, 0.85),
+        (string.ascii_letters + string.digits, 40, 0.95),
+        ("0123456789abcdef", 40, 0.99),
+        (string.ascii_letters + string.digits + "-_", 43, 0.9),
+    ):
+        keys = ["".join(generator.choices(alphabet, k=length)) for _ in range(400)]
+        assert sum(map(looks_random, keys)) >= least * len(keys)

@@ -8,9 +8,9 @@ from project import put
 
 from epochmeter.config import suggestions
 from epochmeter.config.app import friendly_hydra_errors
-from epochmeter.config.errors import InputError
-from epochmeter.config.schema import Schema
+from epochmeter.config.structured import Schema
 from epochmeter.config.suggestions import check_overrides, unknown_choice_problem, unknown_key_problem
+from epochmeter.shared.problem import InputError
 
 
 def test_groups_and_keys_of_training_are_those_of_the_schema():
@@ -38,6 +38,17 @@ def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys():
         assert problem.message in (f"unknown key `{key}`", f"the selected {group} has no key `{name}`")
         assert hint in problem.hint
     assert unknown_key_problem("model.aux.weight") == unknown_key_problem("model.aux")
+
+
+def test_key_that_only_some_swept_options_have_is_refused_with_those_that_have_it():
+    swept = ["-m", "dataset=tensors,digits,jpeg,mnist", "dataset.count=64"]
+    problem = unknown_key_problem("dataset.count", "train", swept)
+    assert problem.message == "`dataset=digits` and `dataset=mnist` have no key `count`"
+    assert "`dataset=tensors,jpeg`" in problem.hint
+    assert "`dataset=digits,mnist` without this key" in problem.hint
+    single = unknown_key_problem("dataset.count", "train", ["dataset=digits", "dataset.count=64"])
+    assert single.message == "`dataset=digits` has no key `count`"
+    assert single.hint.startswith("select one that has it: `dataset=jpeg`")
 
 
 def test_unknown_option_has_a_hint_with_similar_options_and_all_options():

@@ -13,6 +13,8 @@ from epochmeter.console import console
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points
+from epochmeter.shared.problem import InputError, Place, Problem, problem_of
+from epochmeter.shared.record import WORKER_LOG
 
 ROW = {"e2e_s": 12.3456, "data_stall_s": 3.2109, "copy_s": 0.5, "compute_s": 8.0, "overhead_s": 0.6347}
 LEARNED = {"train_loss": 0.51234, "train_accuracy": 0.91234}
@@ -31,9 +33,13 @@ def rows(lines):
     return lambda: [" ".join(line.split()) for line in lines()]
 
 
+def named(section, values):
+    values = {**values, "data_stall_fraction": values["data_stall_s"] / values["e2e_s"]}
+    return {f"{section}/{name}": value for name, value in values.items()}
+
+
 def epoch(number, **metrics):
-    named = {f"epoch/{name}": value for name, value in {**ROW, **LEARNED, **metrics}.items()}
-    return {"window": "epoch", "epoch": number, "metrics": named}
+    return {"window": "epoch", "epoch": number, "metrics": named("epoch", {**ROW, **LEARNED, **metrics})}
 
 
 def val(number, accuracy):
@@ -41,7 +47,7 @@ def val(number, accuracy):
 
 
 def steady(**metrics):
-    return {f"steady/{name}": value for name, value in {**ROW, **LEARNED, **metrics}.items()}
+    return named("steady", {**ROW, **LEARNED, **metrics})
 
 
 def finish(terminal, windows, result=None):
@@ -50,7 +56,7 @@ def finish(terminal, windows, result=None):
 
 def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(terminal, rows):
     windows = [epoch(0, energy_j=100.04), val(0, 0.5), epoch(1, energy_j=123.456), val(1, 0.75), epoch(2, energy_j=0.0)]
-    finish(terminal, windows, RunResult(0, [], metrics=steady(energy_j=123.456)))
+    finish(terminal, windows, RunResult(0, [], metrics=steady(energy_j=123.456), bottleneck="compute"))
     assert [row for row in rows() if row] == [
         "time data copy compute overhead energy train train val",
         "epoch s stall s s s s J loss acc % acc %",
@@ -64,15 +70,40 @@ def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(term
     ]
 
 
+def test_epoch_table_has_a_title_and_a_mean_epoch_for_each_of_several_trainings(terminal, rows):
+    windows = [{**epoch(number), "training": number // 2} for number in range(5)]
+    for first in (2, 4):
+        windows[first]["warmup"] = True
+    finish(terminal, windows, RunResult(0, [], trainings=[steady(), steady(e2e_s=9.0), {}]))
+    assert [" ".join(row.split()[:3]) for row in rows() if row][2:] == [
+        *("training 1 of", "1 (warm-up) 12.346", "2 12.346 3.211", "mean 2 12.346", "% of time"),
+        *("training 2 of", "3 (warm-up) 12.346", "4 12.346 3.211", "mean 4 9.000", "% of time"),
+        *("training 3 of", "5 (warm-up) 12.346"),
+    ]
+
+
+def test_rows_are_not_wrapped_if_the_loss_of_evaluations_has_no_column(terminal, rows):
+    short = {"e2e_s": 1.5, "copy_s": 0.0, "data_stall_s": 0.5, "compute_s": 0.9, "overhead_s": 0.1}
+    evaluation = val(0, 0.5)
+    evaluation["metrics"]["val/loss"] = 0.25
+    windows = [epoch(0, **short), evaluation, epoch(1, **short), {**evaluation, "epoch": 1}]
+    finish(terminal, windows, RunResult(0, [], metrics=steady(**short), bottleneck="compute"))
+    assert [row.split()[:2] for row in rows()[2:4]] == [["1", "(warm-up)"], ["2", "1.500"]]
+
+
 def test_missing_energy_has_no_column_but_a_warning_unless_it_was_requested(terminal, rows):
-    finish(terminal, [epoch(0)], RunResult(0, [], no_energy="No CPU counter here. Give meter.tdp_w for an estimate."))
+    finish(
+        terminal,
+        [epoch(0)],
+        RunResult(0, [], no_energy=Problem("No CPU counter here", "give meter.tdp_w for an estimate")),
+    )
     assert "energy" not in rows()[0]
     assert rows()[2] == "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 0.5123 91.2"
     assert rows()[-2:] == [
         "warning: energy was not measured: No CPU counter here",
-        "hint: give meter.tdp_w for an estimate.",
+        "hint: give meter.tdp_w for an estimate",
     ]
-    finish(terminal, [], RunResult(0, [], no_energy="meter=none: the job requests no energy."))
+    finish(terminal, [], RunResult(0, [], no_energy=Problem("no energy is requested"), requested_meter="none"))
     assert rows()[-1] == "Energy was not measured (meter=none)."
 
 
@@ -111,22 +142,20 @@ def test_sweep_with_a_target_or_an_estimate_has_columns_for_them(terminal, rows)
     assert [row[-3:] for row in cells] == [["55.6", "2.359", "153.1"], ["-", "-", "-"]]
 
 
-def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_common_messages_once(
-    terminal, rows, lines
-):
-    same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano requested"]}
-    failure = f"no [red] [/] {'x' * 300}. Use less memory."
+def test_sweep_has_varied_keys_states_means_failures_and_common_messages_once(terminal, rows, lines):
+    same = {"no_energy": Problem("no sensor"), "compare_link": "http://all", "rehearsal": ["device=nano requested"]}
+    failure = Problem(f"no [red] [/] {'x' * 300}. Twice.", "use less memory")
     terminal.sweep([
         RunResult(0, ["batch=8", "epochs=2"], metrics=steady(energy_j=10.0, samples_per_s=480.4), **same),
         RunResult(1, ["batch=16", "epochs=2"], metrics=steady(samples_per_s=480.6), earlier=True, **same),
         *(RunResult(number, [f"batch={number}", "epochs=2"], state="failed", failure=failure) for number in (2, 3)),
-        RunResult(4, ["batch=4", "epochs=2"], state="killed", failure="stopped by Ctrl-C"),
+        RunResult(4, ["batch=4", "epochs=2"], state="killed", failure=Problem("stopped by Ctrl-C", code="stopped")),
     ])  # fmt: skip
     assert [row for row in rows() if row][:7] == [
-        "time data stall compute energy samples",
-        "run batch state s stall s % s J /s",
-        "0 8 completed (rehearsal) 12.346 3.211 26.0 8.000 10.0 480",
-        "1 16 skipped (rehearsal) 12.346 3.211 26.0 8.000 - 481",
+        "time data stall compute samples energy",
+        "run batch state s stall s % s /s J",
+        "0 8 completed (rehearsal) 12.346 3.211 26.0 8.000 480 10.0",
+        "1 16 skipped (rehearsal) 12.346 3.211 26.0 8.000 481 -",
         "2 2 failed - - - - - -",
         "3 3 failed - - - - - -",
         "4 4 killed - - - - - -",
@@ -134,7 +163,7 @@ def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_com
     printed = lines()
     assert printed[9].startswith("skipped: ")
     assert printed[10:13] == [
-        f"error: runs 2, 3 failed: no [red] [/] {'x' * 300}", "  hint: use less memory.",
+        f"error: runs 2, 3 failed: no [red] [/] {'x' * 300}. Twice.", "  hint: use less memory",
         "error: run 4 killed: stopped by Ctrl-C",
     ]  # fmt: skip
     assert "run the same command again" in printed[13]
@@ -146,7 +175,7 @@ def test_sweep_has_varied_keys_states_means_failures_with_indented_hints_and_com
 def test_runs_of_a_sweep_announce_missing_energy_once(capsys, monkeypatch):
     monkeypatch.setattr(console, "_already_printed", set())
     for terminal in (Terminal(), Terminal()):
-        terminal.no_energy("No sensor. Buy one.")
+        terminal.no_energy("No sensor.")
     assert capsys.readouterr().out == "Energy will not be measured: No sensor.\n"
 
 
@@ -159,7 +188,9 @@ def test_wrapped_lines_keep_numbers_with_their_units(monkeypatch, capsys):
 
 
 def test_stopped_run_of_a_sweep_is_named_at_its_end_only(terminal, lines):
-    stopped = RunResult(0, ["batch=8"], of_sweep=True, state="killed", failure="stopped by Ctrl-C")
+    stopped = RunResult(
+        0, ["batch=8"], of_sweep=True, state="killed", failure=Problem("stopped by Ctrl-C", code="stopped")
+    )
     finish(terminal, [], stopped)
     assert lines() == []
     terminal.sweep([stopped])
@@ -167,19 +198,19 @@ def test_stopped_run_of_a_sweep_is_named_at_its_end_only(terminal, lines):
 
 
 @pytest.mark.parametrize(("state", "resumes"), [("killed", True), ("failed", False)])
-def test_ended_sweep_has_the_number_of_runs_not_started_and_resumes_unless_all_failed(terminal, lines, state, resumes):
-    ended = [RunResult(number, [], state=state, failure="why\nhint: now") for number in (0, 1, 2)]
+def test_ended_sweep_names_runs_not_started_and_resumes_unless_all_failed(terminal, lines, state, resumes):
+    ended = [RunResult(number, [], state=state, failure=Problem("why", "now")) for number in (0, 1, 2)]
     terminal.sweep(ended, points=Points([[f"batch={batch}"] for batch in range(8)], completed=frozenset({2, 7})))
     text = "\n".join(lines())
     assert "\n4 of 8 runs were not started" in text
     assert (text.count("hint: now"), "To resume" in text) == (1, resumes)
 
 
-def test_failed_run_of_a_sweep_has_its_hint_at_the_end_of_the_sweep_and_a_refused_one_at_once(terminal, lines, capsys):
-    failed = RunResult(0, [], of_sweep=True, state="failed", failure="why\nhint: now\nerror: too\nhint: then")
-    terminal.failed(failed)
-    terminal.refused(failed)
-    assert lines() == ["error: why", "error: too"]
+def test_hint_of_a_failed_run_is_at_the_sweep_s_end_and_of_a_refused_one_at_once(terminal, lines, capsys):
+    error = InputError(Problem("why", "now"), Problem("too", "then"))
+    terminal.failed(RunResult(0, [], of_sweep=True, state="failed", failure=problem_of(error)))
+    terminal.refused(error)
+    assert lines() == ["error: why; too"]
     assert capsys.readouterr().err.splitlines() == ["error: why", "  hint: now", "error: too", "  hint: then"]
 
 
@@ -188,10 +219,15 @@ def test_emoji_codes_and_markup_in_a_text_are_printed_unchanged(capsys):
     assert capsys.readouterr().out == "train.py:100: no key [red]\n"
 
 
-def test_warning_and_failure_of_a_run_have_indented_hints(terminal, lines):
-    terminal.warn("warning: cannot restore the fan\nhint: run this")
-    finish(terminal, [], RunResult(0, [], state="failed", failure="no device\nhint: name one"))
-    assert lines() == ["warning: cannot restore the fan", "  hint: run this", "error: no device", "  hint: name one"]
+def test_failure_has_its_hint_and_one_of_other_code_its_traceback(terminal, lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    finish(terminal, [], RunResult(0, [], state="failed", failure=Problem("no device", "name one")))
+    users = Problem("Bad labels. They were those of last year.\nhint: none", where=Place(file=WORKER_LOG))
+    terminal.failed(RunResult(0, [], state="failed", folder=tmp_path / "0", failure=users))
+    assert lines() == [
+        *("error: no device", "  hint: name one"),
+        *("error: Bad labels. They were those of last year.", "hint: none", "Traceback: 0/worker.log"),
+    ]
 
 
 @pytest.fixture
@@ -252,7 +288,7 @@ FORECAST = {
     "forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 65.4,
     "forecast/energy_j": 7200.4, "forecast/energy_uncertainty_j": 12.34,
 }  # fmt: skip
-FORECAST_TEXT = "forecast total 1:01:01 ± 0:01:05, 7200 ± 12 J"
+FORECAST_TEXT = "forecast total 1:01:01 ± 0:01:05, 7.200 ± 0.012 kJ"
 
 
 @pytest.mark.parametrize(
@@ -267,8 +303,8 @@ def test_forecast_in_the_progress_line_leaves_room_for_elapsed_and_remaining_tim
     watched.window_closed()
 
 
-def test_a_file_has_one_line_per_epoch_with_the_remaining_time_and_the_forecast_of_the_run(watch):
-    numbers = "30.000 s, data stall 10.7 %, 340.0 J, loss 0.5123, accuracy 91.2 %"
+def test_a_file_has_one_line_per_epoch_with_the_forecast_of_the_run(watch):
+    numbers = "time 30.000 s, stall 10.7 %, energy 340.0 J, train loss 0.5123, train acc 91.2 %"
     assert train(watch, 4, seconds=30.0, first_s=200.0, **FORECAST).splitlines() == [
         f"epoch 1/4: {numbers}; {FORECAST_TEXT}",
         f"epoch 2/4: {numbers}; 0:02:00 left; {FORECAST_TEXT}",

@@ -3,7 +3,7 @@ from functools import reduce
 import pytest
 
 from epochmeter.datasets import checksum
-from epochmeter.datasets.checksum import Checksum, hash_contents, iter_files, sum_files
+from epochmeter.datasets.checksum import Checksum, hash_contents, hash_name_and_size, iter_files, sum_files
 
 
 def test_checksum_is_the_sum_over_all_files_in_several_batches(tmp_path, monkeypatch):
@@ -39,6 +39,11 @@ def test_links_are_followed_loops_end_and_a_broken_link_is_an_error(tmp_path):
     (tmp_path / "lost.png").symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match=r"lost\.png"):
         sum_files(tmp_path, hash_contents)
+    lost = sum_files(tmp_path, hash_name_and_size, samples_only=True)
+    assert (lost.files, lost.bytes) == (5, 0)
+    (tmp_path / "nowhere").touch()  # empty, but it can be read
+    found = sum_files(tmp_path, hash_name_and_size, samples_only=True)
+    assert (found.files, found.bytes, found.digest == lost.digest) == (5, 0, False)
 
 
 def test_only_training_files_of_a_users_folder_count(tmp_path):

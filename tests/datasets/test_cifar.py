@@ -104,9 +104,7 @@ class Open:
         ({**batch(3), "call": Open()}, r"it refers to \w+.open"),
     ],
 )
-def test_batches_with_invalid_contents_are_rejected_and_pickled_calls_are_not_executed(
-    prepare, tmp_path, monkeypatch, content, error
-):
+def test_invalid_batches_are_rejected_and_pickled_calls_not_executed(prepare, tmp_path, monkeypatch, content, error):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"is not the archive of CIFAR's Python version: {error}"):
         prepare("cifar10", "dataset.layout=files", data_batch_3=content)

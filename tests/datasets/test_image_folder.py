@@ -1,4 +1,5 @@
 import pytest
+from project import make_unreadable
 
 from epochmeter.datasets.image_folder import scan
 from epochmeter.worker.data.images import ImageFiles
@@ -32,18 +33,27 @@ def test_other_files_and_hidden_files_do_not_count(tmp_path):
     (tmp_path / "cat" / "link.png").symlink_to(tmp_path / "loose.png")
     (tmp_path / "cat" / "dangling.png").symlink_to(tmp_path / "nothing")
     facts = {"classes": 1, "channels": 3, "source": str(tmp_path)}
-    assert scan(tmp_path, say=print) == {"splits": {"train": 7, "val": 1}, **facts}
+    assert scan(tmp_path, say=print) == {"splits": {"train": 8, "val": 1}, **facts}
     fill(tmp_path / "split/train", cat=3, dog=4)
     fill(tmp_path / "split/val", cat=1)
     assert scan(tmp_path / "split", say=print)["splits"] == {"train": 7, "val": 1}
-    assert [len(ImageFiles(str(tmp_path), split, None)) for split in ("train", "val")] == [7, 1]
+    assert [len(ImageFiles(str(tmp_path), split, None)) for split in ("train", "val")] == [8, 1]
+
+
+def test_entries_that_cannot_be_read_count_as_images_as_in_training(tmp_path):
+    fill(tmp_path, cat=3)
+    make_unreadable(tmp_path / "cat")
+    (tmp_path / "dog").symlink_to("dog")  # a circle
+    facts = scan(tmp_path, print)
+    assert facts["splits"] == {"train": 6, "val": 1}
+    assert [len(ImageFiles(str(tmp_path), split, None)) for split in ("train", "val")] == [6, 1]
 
 
 @pytest.mark.parametrize(
     ("trees", "error"),
     [
         ({}, r"has no class folders"),
-        ({"train": {"cat": 1}}, r"has only one of train/ and val/; .* evaluate=false. Add .* dataset.root="),
+        ({"train": {"cat": 1}}, r"has only one of train/ and val/; .* evaluate=false\n  hint: add .* dataset.root="),
         ({"val": {"cat": 1}}, r"has only one of train/ and val/"),
         ({"train": {"cat": 1}, "val": {"cat": 1, "dog": 1}}, r"val has classes that \S+train lacks: dog"),
         ({".": {"z": 9, **dict.fromkeys("abcdefghi", 0)}}, r"has classes without images: a, b, c, d, e and 4 more"),

@@ -43,6 +43,14 @@ def test_mean_file_size_is_as_configured(tmp_path, file_bytes):
     assert sum(sizes) / len(sizes) == pytest.approx(file_bytes, rel=0.1)
 
 
+@pytest.mark.parametrize("pixels", [32, 64, 700])
+def test_default_file_size_is_possible_for_any_number_of_pixels(tmp_path, pixels):
+    default = round(0.6875 * pixels**2)
+    made(tmp_path / "sized", pixels=pixels, count=10, classes=2, file_bytes=default)
+    sizes = [len(data) for data in contents(tmp_path / "sized").values()]
+    assert sum(sizes) / len(sizes) == pytest.approx(default, rel=0.1)
+
+
 def mean_colors(folder, split):
     """Mean color and class of each image."""
     colors, labels = [], []
@@ -80,7 +88,10 @@ def test_spectrum_is_that_of_photographs():
 def test_invalid_arguments_are_rejected_with_valid_ranges(tmp_path):
     impossible = r"dataset.file_bytes={} is impossible: files of 128 x 128 pixels have \d+ to \d+ b"
     errors = {("file_bytes", size): impossible.format(size) for size in (10, 10**6)}
-    for (key, value), error in {**errors, ("count", 49): "dataset.count=49: give 5 for each class, 50"}.items():
+    for (key, value), error in {
+        **errors,
+        ("count", 49): "dataset.count=49` is not valid\n  hint: give 5 for each class, 50",
+    }.items():
         with pytest.raises(ValueError, match=error):
             made(tmp_path / f"{key}{value}", **{key: value})
 

@@ -62,7 +62,7 @@ def test_damaged_dataset_is_an_error(folder, monkeypatch, most_checked, path, co
     (folder / path).unlink(missing_ok=True)
     if content is not None:
         (folder / path).write_bytes(content)
-    with pytest.raises(RuntimeError, match=f"{difference}.*Move that folder away"):
+    with pytest.raises(RuntimeError, match=rf"{difference}.*\n  hint: move that folder away"):
         load_valid(folder, DATASET)
 
 
@@ -83,5 +83,5 @@ def test_foreign_folder_or_file_is_not_touched_and_an_invalid_manifest_is_an_err
             load_valid(folder, DATASET)
     (folder / "manifest.json").unlink()
     for path in (folder, folder / "train/a/0"):
-        with pytest.raises(RuntimeError, match=r"was not created by epochmeter: it has no valid .*root="):
+        with pytest.raises(RuntimeError, match=r"was not created by epochmeter: it has no valid .*\n  hint: .*root="):
             load_valid(path, DATASET)

@@ -59,7 +59,9 @@ def test_damaged_file_is_rejected(prepare, tmp_path):
     with pytest.raises(ValueError, match=f"{path} is damaged: cannot reshape array of size 9407"):
         prepare("memory", train_images=idx(IMAGES[:12])[:-1])
     path.write_bytes(gzip.compress(idx(IMAGES))[:-20])
-    with pytest.raises(ValueError, match=f"{path} is damaged: .* ended before .* Delete it to download it again"):
+    with pytest.raises(
+        ValueError, match=f"{path} is damaged: .* ended before .*\n  hint: delete it to download it again"
+    ):
         make(tmp_path / "new", "memory", "http://127.0.0.1:9", dict.fromkeys(NAMES), print)
-    with pytest.raises(ValueError, match=r"has the MD5 .* dataset\.make\.md5\.train_images="):
+    with pytest.raises(ValueError, match=r"has the MD5 .*\n  hint: .* dataset\.make\.md5\.train_images="):
         make(tmp_path / "new", "memory", "http://127.0.0.1:9", dict.fromkeys(NAMES, "0"), print)

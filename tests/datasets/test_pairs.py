@@ -31,7 +31,7 @@ def test_words_are_translated_one_to_one_and_clauses_reversed(tmp_path):
 
 
 def test_sentences_and_vocabularies_are_within_limits_and_too_few_pairs_are_rejected(tmp_path):
-    with pytest.raises(ValueError, match=r"dataset.count=4: give 5 or more"):
+    with pytest.raises(ValueError, match=r"dataset.count=4` is not valid\n  hint: give 5 or more"):
         make(tmp_path, count=4, seed=0, say=print, **LANGUAGE)
     make(tmp_path, count=500, seed=0, say=print, **LANGUAGE)
     pairs = [*lines(tmp_path), *lines(tmp_path, "val")]
@@ -54,7 +54,7 @@ def test_seed_determines_every_byte(tmp_path):
 def test_pairs_of_a_users_folder_are_counted_and_a_missing_or_empty_file_is_rejected(tmp_path):
     (tmp_path / "train.tsv").write_text("a\tb\nc\td\n")
     for _ in ("missing", "empty"):
-        with pytest.raises(ValueError, match=r"val.tsv does not exist or is empty. Add train.tsv and val.tsv"):
+        with pytest.raises(ValueError, match=r"val.tsv does not exist or is empty\n  hint: add train.tsv and val.tsv"):
             scan(tmp_path, say=print)
         (tmp_path / "val.tsv").touch()
     (tmp_path / "val.tsv").write_text("a\tb\n")

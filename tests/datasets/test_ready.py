@@ -12,7 +12,13 @@ from tiny import make_config
 
 from epochmeter.config.schema import Storage
 from epochmeter.datasets import checksum
-from epochmeter.datasets.ready import dataset_checksum, peek_manifest, prepare_dataset, training_folder
+from epochmeter.datasets.ready import (
+    dataset_checksum,
+    inspect_users_folder,
+    peek_manifest,
+    prepare_dataset,
+    training_folder,
+)
 
 PROJECT = Storage.from_dict({"name": "project", "root": "data", "medium": None})
 
@@ -71,7 +77,7 @@ def test_unusable_folder_is_refused_and_none_is_created(prepare, pets, tmp_path,
     card = tmp_path / "media" / "sd"
     refused = {
         f"`storage.root={card}` is not an existing folder": (tiny(), changed(PROJECT, root=str(card))),
-        f"dataset.root={card}: {card.parent} does not exist. Mount": (changed(tiny(), root=str(card)), PROJECT),
+        f"dataset.root={card}: {card.parent} does not exist\n  hint: mount": (changed(tiny(), root=str(card)), PROJECT),
         r"set dataset\.root=": (changed(pets, root=None), PROJECT),
         "dataset.root=/nowhere does not": (changed(pets, root="/nowhere"), PROJECT),
     }
@@ -105,10 +111,14 @@ def test_dataset_is_created_at_home_and_staged_and_the_copy_needs_no_home(prepar
 def test_other_arguments_are_rejected_with_both_values_unless_the_version_changed(prepare, card, tmp_path):
     prepare(tiny(count=2, seed=0), card)
     expected, actual = "count=3, seed=1", "count=2, seed=0"
-    with pytest.raises(ValueError, match=f"{expected} .* but {tmp_path}/data/tiny was made with {actual}. Move"):
+    with pytest.raises(
+        ValueError, match=f"{expected} .* but {tmp_path}/data/tiny was made with {actual}\n  hint: move"
+    ):
         prepare(tiny(count=3, seed=1), say=pytest.fail)
     shutil.rmtree(tmp_path / "data")
-    with pytest.raises(ValueError, match=f"{expected} .* but {tmp_path}/card/tiny was made with {actual}. .* storage."):
+    with pytest.raises(
+        ValueError, match=f"{expected} .* but {tmp_path}/card/tiny was made with {actual}\n  hint: .* storage."
+    ):
         prepare(tiny(count=3, seed=1), card, pytest.fail)
     facts = prepare(changed(tiny(count=3), version=2), card)
     assert (facts["version"], facts["files"]) == (2, 3), "created and staged again"
@@ -167,13 +177,17 @@ def test_changed_user_folder_is_inspected_and_staged_again(prepare, pets, card, 
 def test_unreadable_folder_is_an_error_with_a_remedy(prepare, pets, card, monkeypatch):
     monkeypatch.setattr(Path, "iterdir", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
     for storage in (PROJECT, card):
-        with pytest.raises(RuntimeError, match=rf"cannot read dataset folder {pets.root}: .*Check its permissions"):
+        with pytest.raises(
+            RuntimeError, match=rf"cannot read dataset folder {pets.root}: .*\n  hint: check its permissions"
+        ):
             prepare(pets, storage)
 
 
 def test_wrong_number_of_classes_is_an_error_with_both_numbers(prepare):
     for classes, text in ((3, "3"), (None, "null")):
-        with pytest.raises(ValueError, match=rf"classes={text}, but .*/data/tiny has 2: give dataset.classes=2"):
+        with pytest.raises(
+            ValueError, match=rf"classes={text}, but .*/data/tiny has 2\n  hint: give dataset.classes=2"
+        ):
             prepare(changed(tiny(), classes=classes))
 
 
@@ -195,10 +209,14 @@ def test_generated_dataset_has_no_folder_and_its_own_checksum(prepare, tmp_path)
         (ValueError("wrong"), ValueError, "^wrong$"),
         (KeyError("typo"), RuntimeError, "dataset tiny: make failed\nTraceback .*(?s:.*)KeyError: 'typo'"),
         (KeyboardInterrupt("stop"), KeyboardInterrupt, "stop"),
-        (OSError(errno.ENOSPC, "No space left"), RuntimeError, r"dataset tiny.* Free disk space, .*dataset.root="),
-        (OSError(errno.EROFS, "Read-only file system"), RuntimeError, r"Read-only.* Check its permissions"),
-        (None, ValueError, r"returned NoneType without splits\.train, splits\.val, classes\. See docs"),
-        ({"splits": {"train": 1}}, ValueError, r"returned dict without splits\.val, classes\. See docs"),
+        (
+            OSError(errno.ENOSPC, "No space left"),
+            RuntimeError,
+            r"dataset tiny.*\n  hint: free disk space, .*dataset.root=",
+        ),
+        (OSError(errno.EROFS, "Read-only file system"), RuntimeError, r"Read-only.*\n  hint: check its permissions"),
+        (None, ValueError, r"returned NoneType without splits\.train, splits\.val, classes\n  hint: see docs"),
+        ({"splits": {"train": 1}}, ValueError, r"returned dict without splits\.val, classes\n  hint: see docs"),
     ],
 )
 def test_maker_that_fails_or_returns_too_few_facts_leaves_nothing(prepare, makers, tmp_path, end, expected, message):
@@ -232,4 +250,13 @@ def test_second_process_waits_for_the_first_and_checks_its_arguments(prepare, ma
         both = [pool.submit(prepare, tiny(count=count), say=say) for count in (2, 3)]
     (error,) = filter(None, [future.exception() for future in both])
     assert len(calls) == 1
-    assert f"was made with count={calls[0]}." in str(error)
+    assert f"was made with count={calls[0]}\n" in str(error)
+
+
+def test_users_folder_has_the_same_checksum_before_and_after_its_manifest_is_lost(prepare, pets, tmp_path):
+    digest = prepare(pets)["digest"]
+    shutil.rmtree(tmp_path / "data")  # as in a fresh checkout
+    assert dataset_checksum(pets, PROJECT, tmp_path) is None
+    assert inspect_users_folder(pets, tmp_path, print) == digest
+    assert dataset_checksum(pets, PROJECT, tmp_path) == digest
+    assert inspect_users_folder(tiny(), tmp_path, print) is None

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from project import make_unreadable
 from tiny import make_config
 
 from epochmeter.config.installation import python_path
@@ -81,7 +82,9 @@ def test_damaged_source_is_an_error_and_leaves_nothing(home, copy, content, erro
 
 def test_full_disk_leaves_nothing(original, copy, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
-    with pytest.raises(RuntimeError, match=r"cannot write dataset tiny to .* 0\.4 MB needed, 0\.0 MB free. Free disk"):
+    with pytest.raises(
+        RuntimeError, match=r"cannot write dataset tiny to .* 0\.4 MB needed, 0\.0 MB free\n  hint: free disk"
+    ):
         run_stage(original, copy)
     assert entries(copy) == {LOCK}
 
@@ -137,3 +140,17 @@ def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, copy):
     assert contents(copy) == {"train/cat/1.jpg": b"cat"}
     assert not (copy / "train" / "cat" / "1.jpg").is_symlink()
     assert not (home / "manifest.json").exists()
+
+
+def test_entries_of_a_users_folder_that_cannot_be_read_are_staged_as_links_to_them(tmp_path, copy):
+    home = tmp_path / "mine"
+    (cat := home / "train" / "cat").mkdir(parents=True)
+    (cat / "1.jpg").write_bytes(b"cat")
+    names = {*make_unreadable(cat)}
+    dataset = make_config(adopt={"_target_": "none"})
+    original = describe_folder(home, dataset, FACTS, "adopt")
+    stage(dataset, home, original, copy, print)
+    assert (copy / "train/cat/1.jpg").read_bytes() == b"cat"
+    links = {path.name: path.readlink() for path in (copy / "train/cat").iterdir() if path.is_symlink()}
+    assert links == {name: cat / name for name in names}
+    stage(dataset, home, original, copy, pytest.fail)  # the copy is complete

@@ -6,9 +6,10 @@ from array import array
 from itertools import pairwise
 
 import pytest
+from metadata import RUN
 
 from epochmeter.results.power_trace import downsample
-from epochmeter.results.run_status import status_of
+from epochmeter.results.run_folder import RunFolder
 from epochmeter.shared import atomic_files
 from epochmeter.shared import record as records
 from epochmeter.shared.atomic_files import write_json
@@ -28,7 +29,7 @@ def live(record, identity, end):
     with record.locked():
         record.archive_attempt()
         write_json(record.folder / "host.json", {"hostname": "here"})
-        record.describe({"batch": 16}, {"identity": identity, "record_id": identity, **GONE._asdict()})
+        record.describe({"batch": 16}, {**RUN, "identity": identity, "record_id": identity, **GONE._asdict()})
     for window in WINDOWS:
         record.append_steps(STEP)
         record.append_losses(LOSS)
@@ -71,14 +72,14 @@ def readable_windows(record):
     """Return the readable windows of the run and of its earlier attempts, by record ID."""
     windows = {}
     for attempt in (record, *record.attempts()):
-        if status_of(attempt) != "planned":
+        if RunFolder(attempt.folder).state != "planned":
             windows[attempt.run()["record_id"]] = attempt.windows()
     return windows
 
 
 def read(record):
     """Check that the record is readable and consistent, and return its state."""
-    state = status_of(record)
+    state = RunFolder(record.folder).state
     if state == "planned":
         assert not record.is_completed()
     else:
@@ -90,7 +91,7 @@ def read(record):
     return state
 
 
-def test_record_is_readable_after_a_crash_at_any_line_and_the_next_start_completes_it(tmp_path):
+def test_record_after_a_crash_at_any_line_is_readable_and_completed_later(tmp_path):
     (tmp_path / "run").mkdir()
     for number, end in enumerate(EARLIER):
         live(Record(tmp_path / "run"), f"run{number}", end)

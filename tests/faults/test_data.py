@@ -21,7 +21,7 @@ def test_removed_storage_fails_its_run_and_the_sweep_continues(project, tmp_path
     out, err = sweep.communicate(timeout=100)
     ends = [(record.summary() or {}).get("failure") for record in project.records()]
     assert sweep.returncode == 1, err
-    assert ends[0]["kind"] == "storage"
+    assert ends[0]["code"] == "storage"
     assert str(card) in ends[0]["message"]
     assert [record.is_completed() for record in project.records()] == [False, True], out
 
@@ -50,5 +50,5 @@ def test_too_small_shared_memory_is_named_as_the_cause(project):
     out, _ = process.communicate(timeout=100)
     assert process.returncode == 1, out
     failure = project.record().summary()["failure"]
-    assert failure["kind"] == "shared_memory"
+    assert failure["code"] == "shared_memory"
     assert "--shm-size" in out.replace("\n", " ")

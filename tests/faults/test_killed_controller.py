@@ -11,14 +11,14 @@ import pytest
 from controls import Board
 
 from epochmeter.machine.privilege import run_program
-from epochmeter.power.knobs.requests import restore_after_kill
+from epochmeter.power.knobs.restore import restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 LIMITS = [f"sys/class/powercap/intel-rapl:{package}/constraint_1_power_limit_uw" for package in (0, 1)]
 STOPPED = """
 import os, signal, sys, threading, time
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.knobs.knob import AppliedSettings
+from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.watt_limit import open_rapl_limit
 
 def stop(number, frame):
@@ -58,7 +58,7 @@ DIES = """
 import os, signal, sys
 from epochmeter.machine import privilege
 from epochmeter.power.knobs import restore_journal
-from epochmeter.power.knobs.knob import AppliedSettings
+from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.watt_limit import open_rapl_limit
 
 def die(*_, **__):

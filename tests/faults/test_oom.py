@@ -33,7 +33,7 @@ def test_too_large_batch_fails_with_the_cause(project):
     assert done.returncode == 1
     assert fits.is_completed()
     failure = fails.summary()["failure"]
-    assert failure["kind"] == "oom"
+    assert failure["code"] == "oom"
     assert failure["message"].startswith(f"batch={HUGE} ran out of memory (")
-    assert failure["message"].endswith(")\n  hint: reduce the batch size")
-    assert f"error: run 1 failed: {failure['message']}\n" in done.stdout
+    assert (failure["hint"], failure["where"]) == ("reduce the batch size", {"key": "batch"})
+    assert f"error: run 1 failed: {failure['message']}\n  hint: reduce the batch size\n" in done.stdout

@@ -39,7 +39,7 @@ def test_killed_process_ends_the_run_and_is_named(project, begun, name):
     assert command.returncode == 1
     assert f"error: {name} was killed by SIGKILL" in " ".join(out.split())
     failure = record.summary()["failure"]
-    assert (failure["kind"], failure["message"].partition("\n")[0]) == ("killed", f"{name} was killed by SIGKILL")
+    assert (failure["code"], failure["message"]) == ("killed", f"{name} was killed by SIGKILL")
     assert record.summary()["metrics"]["total/epochs"] >= 1
 
 
@@ -72,6 +72,6 @@ def test_error_of_the_failing_rank_is_reported_and_no_other(project):
     done = project.run("train", *arguments)
     record = project.record()
     assert done.returncode == 1
-    assert record.summary()["failure"]["kind"] == "exception"
+    assert record.summary()["failure"]["code"] == "exception"
     assert "no such layer" in record.summary()["failure"]["message"]
     assert project.at_work_in(record.folder) == []

@@ -50,7 +50,7 @@ def killed(ended_by):
     """A killed run of a sweep, after the same command was run again."""
     project = ended_by(signal.SIGKILL, "-m")
     project.before = project.record().run()
-    *project.kept, project.cut = project.record().windows()[:5]
+    *project.kept, project.cut = project.record().windows()[:4]
     project.run("train", *project.arguments, check=True)
     return project
 
@@ -59,11 +59,11 @@ def test_resumed_run_has_exactly_the_results_of_an_uninterrupted_one(killed, nev
     assert learned(killed.record()) == learned(never_ended)
     assert killed.record().is_completed()
     assert not (killed.record().folder / CHECKPOINT).exists()
-    # Only epochs after the checkpoint are measured again.
+    # Only the evaluation and the epochs after the checkpoint are measured again.
     windows = killed.record().windows()
-    assert windows[:4] == killed.kept
-    assert windows[4]["epoch"] == killed.cut["epoch"]
-    assert windows[4]["opened_ns"] > killed.cut["closed_ns"]
+    assert windows[:3] == killed.kept
+    assert (windows[3]["window"], windows[3]["epoch"]) == ("val", killed.cut["epoch"])
+    assert windows[3]["opened_ns"] > killed.cut["closed_ns"]
     assert [window["epoch"] for window in windows] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
@@ -96,7 +96,7 @@ def test_several_ranks_resume_together(ended_by):
     assert project.record().is_completed()
 
 
-def test_single_run_with_dataloader_workers_resumes_on_request_and_mlflow_shows_it_once(ended_by, never_ended):
+def test_single_run_with_workers_resumes_and_mlflow_shows_it_once(ended_by, never_ended):
     project = ended_by(signal.SIGINT, tracking="mlflow", workers=2)
     (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
     assert note == "a checkpoint after epoch 2 is kept: run the same command with `sweep.resume=true` to resume"
@@ -117,7 +117,7 @@ def test_single_run_with_dataloader_workers_resumes_on_request_and_mlflow_shows_
 
 
 def test_run_killed_after_reaching_its_target_trains_no_more(new_project):
-    """The run is killed after its last window, while idle power is measured: only the end remains to be done."""
+    """The run is killed within or after its last evaluation: only that and the end remain to be done."""
     project = new_project()
     arguments = project.quick("-m", **{**OURS, "target_loss": 100, "checkpoint.every": 1, "profiler": "torch"})
     process = project.start("train", *arguments)
@@ -127,8 +127,9 @@ def test_run_killed_after_reaching_its_target_trains_no_more(new_project):
     record = project.record()
     project.until(lambda: not project.at_work_in(record.folder))
     assert not record.is_completed(), "it was completed before it was killed"
-    windows = record.windows()
+    trained, *_ = record.windows()
     project.run("train", *arguments, check=True)
-    assert record.windows() == windows
+    first, evaluated = record.windows()
+    assert (first, evaluated["window"]) == (trained, "val")
     assert record.is_completed()
     assert record.summary()["metrics"]["total/epochs"] == 1

@@ -58,6 +58,30 @@ def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
     assert not (completed.folder / "attempt1").exists()
 
 
+def test_completed_runs_count_although_their_dataset_is_not_here(project):
+    keys = {"dataset": "digits", "epochs": 1}
+    project.run("train", *project.stubbed("-m", **keys), check=True)
+    (project.root / "data").unlink()  # as in a fresh checkout with the records of another one
+    again = project.run("train", *project.stubbed("-m", **keys), check=True)
+    assert table(again.stdout) == {"0": "skipped"}
+    grown = project.run("train", *project.stubbed("-m", **{**keys, "batch": 1, "seed": 0}), check=True)
+    assert table(grown.stdout) == {"0": "reused"}
+    assert not (project.root / "data").exists()
+
+
+def test_key_that_only_swept_options_have_is_set_and_recorded_as_typed(project):
+    options = {"scheduler": "step,multistep", "scheduler.gamma": 0.5}  # the default, `none`, has no gamma
+    project.run("train", *project.stubbed("-m", **options), check=True)
+    jobs = [record.job()["scheduler"] for record in project.records()]
+    assert [(job["name"], job["gamma"]) for job in jobs] == [("step", 0.5), ("multistep", 0.5)]
+    assert " scheduler.gamma=0.5 " in project.records()[0].run()["command"] + " "
+    project.run("train", *project.stubbed("-m", **options), check=True)
+    assert len(project.sweeps()) == 1
+    refused = project.run("train", *project.stubbed("-m", scheduler="step,cosine", **{"scheduler.gamma": 0.5}))
+    assert refused.returncode == 1
+    assert "error: `scheduler=cosine` has no key `gamma`\n" in refused.stderr
+
+
 def test_sweep_whose_first_runs_fail_with_the_same_error_is_stopped(project):
     arguments = project.stubbed("-m", **{"device.python": stub.failing(project.root)}, repeat="0,1,2,3")
     done = project.run("train", *arguments)
@@ -108,7 +132,7 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
 def test_invalid_input_is_refused_and_leaves_no_files(project):
     done = project.run("train", "-m", "batch=8,0", f"machine.lock_dir={project.root}/locks")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "error: Nothing is trained: 1 of 2 configurations are refused\n`batch=0` is not valid" in done.stderr
+    assert "error: Nothing is trained: 1 of 2 configurations are refused\nerror: `batch=0` is not valid" in done.stderr
     assert "Traceback" not in done.stderr
     assert {path.name for path in project.root.iterdir()} == {"src", "conf", "data", "mlflow.db"}
 

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 import torch
-from quick_replies import Connection
+from recorded import Connection, windows_of
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, RandomSampler
 
 from epochmeter import Meter
-from epochmeter.agent import hooks, recorder
+from epochmeter.agent import agent as module
+from epochmeter.agent import hooks
 from epochmeter.agent.agent import Agent
 
 pytestmark = pytest.mark.system
@@ -41,9 +41,8 @@ def lightning(callback, folder):
         callback = EpochMeter()
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
     trainer = pytorch.Trainer(max_epochs=2, limit_train_batches=8, accelerator="cpu", callbacks=callback or [], **quiet)
-    net, is_limited = Net(), bool(callback)  # without the callback, a validation after fewer batches is overhead
-    sampler = RandomSampler(DATA, num_samples=128 if is_limited else 64)
-    trainer.fit(net, DataLoader(DATA, 8, sampler=sampler), DataLoader(DATA, 16))
+    net = Net()
+    trainer.fit(net, DataLoader(DATA, 8, sampler=RandomSampler(DATA, num_samples=128)), DataLoader(DATA, 16))
     return net, callback
 
 
@@ -90,17 +89,13 @@ def accelerate(callback, folder):
     return net, None
 
 
-@pytest.fixture
-def connections(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)  # transformers would take tests/datasets for a library
-    made = []
-
-    def connect(path, *rank):
-        made.append(Connection(path))
-        return made[-1]
-
-    monkeypatch.setattr(recorder, "ScriptConnection", connect)
-    return made
+def windows(folder):
+    """Return name, epoch and steps of each window."""
+    epochs, found = -1, []
+    for window in windows_of(folder).windows:
+        epochs += window.name == "epoch"
+        found.append((window.name, epochs, window.parts["steps"]))
+    return found
 
 
 def weights(loop, *arguments):
@@ -110,20 +105,24 @@ def weights(loop, *arguments):
 
 
 @pytest.mark.parametrize("loop", [lightning, transformers, accelerate])
-def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, connections, tmp_path, monkeypatch):
+def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)  # transformers would take tests/datasets for a library
+    monkeypatch.setattr(module, "ScriptConnection", lambda folder, *_: Connection(folder))
+    alone, metered = tmp_path / "alone", tmp_path / "metered"
+    alone.mkdir()
+    metered.mkdir()
     plain, _ = weights(loop, False, tmp_path)
 
-    agent = Agent("", str(tmp_path), steps_per_window=5)
-    remove = hooks.hook_loaders(agent)
-    hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
+    agent = Agent(str(alone), str(alone), str(tmp_path))
+    restores = hooks.hook_loaders(agent), hooks.hook_training(agent)
     assert weights(loop, False, tmp_path)[0] == plain
-    hook.remove()
-    remove()
+    for restore in restores:
+        restore()
     agent.end()
 
     class Controller:
         def __init__(self, overrides):
-            self.agent = {"socket": "", "folder": str(tmp_path), "steps_per_window": 5}
+            self.agent = {"socket": str(metered), "logs": str(metered), "folder": str(tmp_path)}
 
         def wait(self):
             pass
@@ -132,5 +131,5 @@ def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, connect
     measured, callback = weights(loop, True, tmp_path)
     assert measured == plain
     assert callback is None or callback.meter.last.energy_j == 2.0
-    assert callback is None or callback.meter._agent.recorder.expected_epochs == 2
-    assert [connection.windows for connection in connections] == [OF_TWO_EPOCHS, OF_TWO_EPOCHS]
+    assert callback is None or windows_of(metered).expected_epochs == 2
+    assert (windows(alone), windows(metered)) == (OF_TWO_EPOCHS, OF_TWO_EPOCHS)

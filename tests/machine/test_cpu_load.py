@@ -10,6 +10,7 @@ import pytest
 from epochmeter.machine import cpu_load
 from epochmeter.machine.cpu_load import CpuLoad, family, used_ticks
 
+SECOND = 1_000_000_000
 BUSY = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass"
 
 
@@ -28,20 +29,22 @@ BUSY = "import time\nend = time.process_time() + {}\nwhile time.process_time() <
 )
 def test_others_use_what_is_neither_idle_nor_of_the_run(tmp_path, monkeypatch, counts, own, fraction, is_noted):
     (tmp_path / "proc").mkdir()
-    load, ticks = CpuLoad(tmp_path), iter([1000, 1000 + own])
+    load, ticks, times_s = CpuLoad(tmp_path), iter([1000, 1000 + own]), iter([0, 9])
     monkeypatch.setattr(cpu_load, "family", lambda pids: [7])
     monkeypatch.setattr(cpu_load, "used_ticks", lambda pid: next(ticks))
-    assert load.others() == (None, "")
+    monkeypatch.setattr(cpu_load.time, "monotonic_ns", lambda: next(times_s) * SECOND)
+    assert load.others(0, 9 * SECOND) == (None, "")
     for line in ("0 0 0 0 0 0 0 0", counts):
         (tmp_path / "proc/stat").write_text(f"cpu  {line} 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n")
         load.mark()
-    assert (load.others()[0], bool(load.others()[1])) == (fraction, is_noted)
+    found, note = load.others(0, 9 * SECOND)
+    assert (found, bool(note)) == (fraction, is_noted)
     (tmp_path / "proc/stat").unlink()
     load.mark()
-    assert load.others() == (None, ""), "not that of an earlier window"
+    assert load.others(9 * SECOND, 18 * SECOND) == (None, ""), "not that of an earlier window"
 
 
-def test_family_has_children_of_all_threads_and_their_time_stays_after_they_have_ended():
+def test_family_has_children_of_all_threads_and_the_time_of_ended_ones():
     parent = "import subprocess, sys, threading\nthread = threading.Thread(target=subprocess.run, args="
     parent += f"([sys.executable, '-c', {BUSY.format(1)!r}],))\nthread.start()\nthread.join()\ninput()"
     with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, text=True) as process:
@@ -66,7 +69,8 @@ def test_load_of_a_process_is_of_others_until_it_belongs_to_the_run(monkeypatch)
             including.mark()
             time.sleep(wait_s)
         process.kill()
-    assert including.others()[0] < without.others()[0]
+    window = time.monotonic_ns() - SECOND, time.monotonic_ns()
+    assert including.others(*window)[0] < without.others(*window)[0]
     hidden = CpuLoad()
     hidden.own_pids.add(0)
     monkeypatch.setattr(cpu_load, "MIN_TICKS", 0)
@@ -74,4 +78,4 @@ def test_load_of_a_process_is_of_others_until_it_belongs_to_the_run(monkeypatch)
         monkeypatch.setattr(cpu_load, "CHILDREN", children)
         load.mark()
         load.mark()
-        assert load.others() == (None, "")
+        assert load.others(0, time.monotonic_ns()) == (None, "")

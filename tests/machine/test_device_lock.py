@@ -64,7 +64,7 @@ def test_second_run_names_the_holder_and_waits_for_it_with_devices_in_sorted_ord
         assert locked.wait(10)
 
 
-def test_lock_file_is_writable_by_all_users_and_its_folder_is_the_same_for_all_users_and_jobs(tmp_path, monkeypatch):
+def test_lock_file_is_writable_by_all_users_in_one_folder_for_all_jobs(tmp_path, monkeypatch):
     """Root may write everywhere, and a Slurm job may have its own temporary folder."""
     shared = tmp_path / "run"
     monkeypatch.setattr(device_lock, "SHARED_LOCK_DIR", shared)
@@ -82,6 +82,24 @@ def test_lock_file_is_writable_by_all_users_and_its_folder_is_the_same_for_all_u
         os.umask(umask)
 
 
+def test_holders_text_of_another_user_is_one_printable_line(tmp_path):
+    with another_process_holds(tmp_path, "a"):
+        (tmp_path / "epochmeter-a.lock").write_bytes(b"pid 7\x1b[2J\nerror: x\xff\x00")
+        messages, waits, _ = wait_for(tmp_path, "a")
+        assert waits.wait(10)
+        assert messages == ["Waiting for a, in use by pid 7\ufffd[2J error: x\ufffd\ufffd."]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.link(path.with_name("private"), path)])
+def test_lock_that_is_no_plain_file_of_its_own_is_refused_without_waiting(tmp_path, make):
+    (private := tmp_path / "private").write_text("private")
+    make(tmp_path / "epochmeter-cpu.lock")
+    refused = pytest.raises(RuntimeError, match=r"(?s)^cannot lock cpu: .*\n  hint: .*lock_dir=")
+    with refused, device_lock.lock_devices(["cpu"], str(tmp_path), "me", print):
+        pass
+    assert private.read_text() == "private"
+
+
 def test_closed_terminal_while_waiting_is_no_error_of_the_lock(tmp_path):
     with another_process_holds(tmp_path, "gpu"), pytest.raises(BrokenPipeError):  # noqa: SIM117
         with device_lock.lock_devices(["gpu"], str(tmp_path), "me", Mock(side_effect=BrokenPipeError)):
@@ -93,7 +111,7 @@ def test_refused_lock_is_an_error_with_a_hint_and_a_link_is_not_followed(tmp_pat
     (tmp_path / "epochmeter-cpu.lock").symlink_to("file")
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=[None, OSError(errno.ENOLCK, "No locks available")]))
     for device, reason in (("cpu", "symbolic links"), ("gpu", None), ("gpu", "No locks available")):
-        is_error = pytest.raises(RuntimeError, match=rf"(?s)^cannot lock {device}: .*{reason}.*\nhint: .*lock_dir=")
+        is_error = pytest.raises(RuntimeError, match=rf"(?s)^cannot lock {device}: .*{reason}.*\n  hint: .*lock_dir=")
         with is_error if reason else nullcontext(), device_lock.lock_devices([device], str(tmp_path), "me", print):
             pass
     assert (tmp_path / "file").read_text() == "another user's"

@@ -82,7 +82,7 @@ def test_medium_is_detected_by_sysfs(tree, path, facts, medium):
     assert tree.find("8:0") == Disk((Path(path).name,), medium, "ext4")
 
 
-def test_partition_and_lvm_on_luks_count_their_own_reads_and_have_the_medium_of_the_physical_disk(tree):
+def test_partition_and_lvm_on_luks_count_own_reads_on_the_medium_of_their_disk(tree):
     crypt = MAPPED.replace("dm-0", "dm-1")
     tree.disk(SATA, queue__rotational=0).disk(f"{SATA}/sda3", "8:3", partition="3")
     tree.disk(crypt, slaves=[f"{SATA}/sda3"]).disk(MAPPED, "253:0", slaves=[crypt])

@@ -2,9 +2,11 @@
 
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
+from epochmeter.machine import gpu_counters
 from epochmeter.machine.amd import AmdCounters
 from epochmeter.machine.gpu_counters import PROFILING_OPTION, GpuCounters, counter_ids
 from epochmeter.machine.nvml import GPM
@@ -13,9 +15,10 @@ MEBIBYTE = 1 << 20
 
 
 def metrics_of_a_window(counters):
-    counters.start()
-    counters.end()
-    return counters.metrics
+    opened_ns = time.monotonic_ns()
+    counters.mark()
+    counters.mark()
+    return counters.window(opened_ns, time.monotonic_ns())
 
 
 def test_counters_are_means_over_gpus_rates_are_sums_and_reading_takes_microseconds(nvml, monkeypatch):
@@ -26,7 +29,7 @@ def test_counters_are_means_over_gpus_rates_are_sums_and_reading_takes_microseco
         assert pynvml.nvmlLib.nvmlGpmOpenSamples() == 4
         first = metrics_of_a_window(counters)
         begun_s = time.perf_counter()
-        assert [metrics_of_a_window(counters) for _ in range(100)] == [first] * 100
+        assert [metrics_of_a_window(counters) for _ in range(100)] == [pytest.approx(first)] * 100
         assert (time.perf_counter() - begun_s) / 100 < 0.002, "0.2 % of an epoch of one second"
     assert (pynvml.nvmlLib.nvmlGpmOpenSamples(), counters.reason) == (0, "")
     assert first["gpu_sm_active_fraction"] == pytest.approx((2 + 3) / 2 / 100)
@@ -67,8 +70,22 @@ def test_counter_of_an_amd_gpu_that_is_not_reported_at_one_border_has_no_metric(
     borders = iter([{"xgmi_read_data_acc": [0, 0]}, {"xgmi_read_data_acc": "N/A"}])
     counters.call = lambda _: {**next(borders), "system_clock_counter": next(clock_ns), "gfx_activity_acc": 0}
     clock_ns = iter([0, 10**9])
-    counters.start()
-    assert counters.end() == {"gpu_gfx_active_fraction": 0.0}
+    counters._last = counters.call("")
+    assert counters.read() == {"gpu_gfx_active_fraction": 0.0}
+
+
+def test_metrics_of_a_window_over_several_readings_are_means_over_time(monkeypatch):
+    values, times_s = iter([{}, {"x_fraction": 1.0}, {"x_fraction": 0.5}, {"x_fraction": 0.0}]), iter([0, 10, 14, 20])
+    counters = GpuCounters()
+    counters.gpus = [SimpleNamespace(read=lambda: next(values))]
+    monkeypatch.setattr(gpu_counters.time, "monotonic_ns", lambda: next(times_s) * 10**9)
+    for _ in range(4):
+        counters.mark()
+    assert counters.window(0, 14 * 10**9) == {"x_fraction": pytest.approx((10 * 1.0 + 4 * 0.5) / 14)}
+    assert counters.window(10 * 10**9, 20 * 10**9) == {"x_fraction": pytest.approx(0.2)}
+    assert counters.window(0, 12 * 10**9) == {}, "no reading near its end"
+    counters.discard_before(14 * 10**9)
+    assert counters.window(0, 14 * 10**9) == {}
 
 
 AMD_METRICS = {
@@ -91,9 +108,7 @@ AMD_METRICS = {
         ("", "0000:c6:00.0", "GPU 0000:c6:00.0: not known to ROCm"),
     ],
 )
-def test_firmware_of_amd_gpus_accumulates_utilization_and_traffic_or_there_is_a_reason(
-    amd_smi, monkeypatch, stub, bus, why
-):
+def test_firmware_of_amd_gpus_counts_utilization_and_traffic_or_has_a_reason(amd_smi, monkeypatch, stub, bus, why):
     monkeypatch.setenv("STUB", stub)
     with closing(GpuCounters([bus])) as counters:
         for _ in range(2):

@@ -36,7 +36,7 @@ def governed(governor, least_khz, most_khz, core=0):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_board_is_detected_also_with_files_of_a_desktop_gpu_and_has_its_memory_clock(board, name):
+def test_every_board_is_detected_with_its_memory_clock_also_beside_a_desktop_gpu(board, name):
     memory_mhz, names = MODULES[name]
     for files in ({}, {"proc/driver/nvidia/gpus/0000:01:00.0/information": NVIDIA}):
         assert detect_device(facts := device_facts(board(names, **files))) == name.partition("-")[0]

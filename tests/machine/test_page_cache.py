@@ -8,6 +8,7 @@ import pytest
 from epochmeter.machine import page_cache
 from epochmeter.machine.disk import disk_of
 from epochmeter.machine.page_cache import Residency, evict, iter_files, residency_warning, resident_fraction
+from epochmeter.shared.problem import machine_error
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -88,8 +89,8 @@ def test_administrator_measures_files_of_others_on_a_read_only_mount(folder, mon
 def test_unexpected_or_unknown_cache_state_has_a_note():
     assert residency_warning("cold", 0.01) + residency_warning("warm", 0.99) + residency_warning(None, 0.5) == []
     for expected, share, medium, note in (
-        ("cold", 0.42, "ssd", " 42% of the dataset is cached"),
-        ("warm", 0.62, "ssd", "only 62% of the dataset is cached"),
+        ("cold", 0.42, "ssd", " 42 % of the dataset is cached"),
+        ("warm", 0.62, "ssd", "only 62 % of the dataset is cached"),
         ("cold", None, "ssd", "cannot check that the dataset is cold"),
         ("warm", None, "ssd", "cannot check that the dataset is warm"),
         ("cold", 1.0, "ram", "in memory"),
@@ -99,9 +100,11 @@ def test_unexpected_or_unknown_cache_state_has_a_note():
 
 
 def test_refused_drop_caches_is_an_error_with_the_option(monkeypatch):
-    refusal = RuntimeError("`tee /proc/sys/vm/drop_caches` needs root\nhint: a rule")
+    refusal = machine_error("`tee /proc/sys/vm/drop_caches` needs root", "a rule")
     monkeypatch.setattr(page_cache.privilege, "write_file", Mock(side_effect=refusal))
-    with pytest.raises(RuntimeError, match=r"^drop_caches=true: `tee /proc/sys/vm/drop_caches` needs root\nhint: "):
+    with pytest.raises(
+        RuntimeError, match=r"^drop_caches=true: `tee /proc/sys/vm/drop_caches` needs root\n  hint: a rule$"
+    ):
         page_cache.drop_caches()
 
 

@@ -4,7 +4,7 @@ import pytest
 from stub import executable
 
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import SlurmJob, sharing_reason
+from epochmeter.machine.slurm import SlurmJob, sharing_problem
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def program(tmp_path, monkeypatch):
     return lambda name, shell: executable(tmp_path / name, f"#!/bin/sh\n{shell}\n")
 
 
-def test_job_reason_may_contain_the_column_separator_and_an_unknown_state_is_not_the_end(program):
+def test_job_reason_may_have_the_column_separator_and_unknown_states_are_no_end(program):
     program("squeue", "echo '17_0|EXPEDITING|b1|None'; echo '17_1|PENDING||Nodes|required'; echo '9|CANCELLED||'")
     found = slurm.list_jobs("epochmeter-x")
     assert found["17_0"] == SlurmJob("17_0", "EXPEDITING", "b1", "None")
@@ -27,11 +27,11 @@ def test_job_reason_may_contain_the_column_separator_and_an_unknown_state_is_not
 
 def test_energy_of_a_node_that_may_be_shared_is_refused(program):
     job = {"SLURM_JOB_ID": "17"}
-    assert sharing_reason({}) is None
+    assert sharing_problem({}) is None
     program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=NO Contiguous=0'")
-    assert sharing_reason(job) is None
+    assert sharing_problem(job) is None
     for shared in ("OK", "YES", "USER"):
         program("scontrol", f"echo 'JobId=17 JobName=x OverSubscribe={shared} Contiguous=0'")
-        assert "job 17 shares its node" in sharing_reason(job)
+        assert "job 17 shares its node" in sharing_problem(job).message
     program("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    assert "exclusively: scontrol failed: Unable to contact" in sharing_reason(job)
+    assert "exclusively: scontrol failed: Unable to contact" in sharing_problem(job).message

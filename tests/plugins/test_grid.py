@@ -8,9 +8,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from epochmeter.config.errors import InputError
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points, read_points
+from epochmeter.shared.problem import InputError, Problem
 from epochmeter.sweep.grid import draw_sample, has_common_failure, shuffle_points
 from hydra_plugins.grid import GridSweeper
 
@@ -61,7 +61,7 @@ def test_random_order_is_by_its_seed_and_has_repeats_as_blocks_with_own_permutat
     assert [point[1] for point in shuffle_points(grid, seed=0)] == ["repeat=0"] * 3 + ["repeat=1"] * 3
 
 
-def test_points_without_a_sample_are_those_of_hydra_and_recorded_before_the_first_run(sweeper, tmp_path):
+def test_points_without_a_sample_are_hydra_s_and_recorded_before_the_first_run(sweeper, tmp_path):
     configurations = points(sweeper(), "batch=8,16", "power_limit=range(100,251,30)", "a=1")
     assert configurations == [[f"batch={b}", f"power_limit={w}", "a=1"] for b in (8, 16) for w in range(100, 251, 30)]
     for typed, values in (
@@ -103,7 +103,7 @@ FOUR = [["compile=true", "batch=8"], ["compile=true", "batch=16"], ["compile=fal
 @pytest.mark.parametrize(
     ("ends", "runs", "is_over"),
     [
-        (["exception no GPU\n  hint: see 0", "exception no GPU\n  hint: see 1", "exception no GPU"], FOUR, True),
+        (["exception no GPU\nsee 0", "exception no GPU\nsee 1", "exception no GPU"], FOUR, True),
         (["job no GPU"] * 3, FOUR, True),
         (["job no GPU"] * 3, [["repeat=0"], ["repeat=1"], ["repeat=2"], ["repeat=3"]], True),
         (["job no GPU"] * 3, FOUR[:3], False),
@@ -123,6 +123,7 @@ def test_grid_ends_if_its_first_runs_have_the_same_error_with_two_values_of_each
     results = [RunResult(number, run) for number, run in enumerate(runs[: len(ends)])]
     for result, end in zip(results, ends, strict=True):
         if end:
-            result.set_failed(*end.split(" ", 1))
+            code, message = end.split(" ", 1)
+            result.set_failed(Problem(message, code=code))
             result.exit_code = 1 if end.endswith("exit code 1") else None
     assert has_common_failure(Points(runs, overrides), results) == is_over

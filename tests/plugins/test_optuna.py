@@ -7,14 +7,15 @@ from types import SimpleNamespace
 import boards
 import pytest
 from hydra import compose
+from metadata import RUN
 from omegaconf import OmegaConf
 
 pytest.importorskip("optuna", reason="Optuna is optional")
 
-from epochmeter.config.errors import InputError
 from epochmeter.report.build import build_report
 from epochmeter.report.runs.load import read_sweep
 from epochmeter.results.reuse import write_reference
+from epochmeter.shared.problem import InputError
 from epochmeter.shared.record import Record
 from epochmeter.sweep.search import STEADY, TO_TARGET, SearchSpec, earlier_points, trial_result
 from epochmeter.sweep.search_space import list_dimension
@@ -45,7 +46,7 @@ class Runs:
         if not record.is_completed():
             state = "failed" if batch in self.fails else "completed"
             metrics = {ENERGY: float(batch), TIME: 1 / batch, "total/energy_j": 1.0, **self.metrics}
-            run = {"overrides": overrides, "rehearsal": [], "choices": CHOICES}
+            run = {**RUN, "overrides": overrides, "choices": CHOICES}
             run["energy"] = {"reason": None if metrics[ENERGY] else "no meter here"}
             record.describe({}, run)
             kept = {name: value for name, value in metrics.items() if value is not None}
@@ -107,7 +108,7 @@ def test_invalid_values_are_refused_before_the_first_run(sweeper, monkeypatch):
     assert search.launcher.launched == []
 
 
-def test_failed_runs_and_damaged_records_keep_their_numbers_and_other_folders_are_used_again(sweeper, tmp_path):
+def test_failed_runs_and_damaged_records_keep_their_numbers(sweeper, tmp_path):
     for fails, count in (((16,), 2), ((), 3)):
         sweeper(Runs(tmp_path, fails)).sweep(["batch=8,16,32"])
         assert sum(Record(tmp_path / str(number)).is_completed() for number in range(3)) == count
@@ -145,7 +146,7 @@ def test_invalid_search_is_refused_before_the_first_run(sweeper, monkeypatch, se
     with pytest.raises(InputError, match=reason):
         search.sweep(overrides)
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(InputError, match=r"hint: make optuna, or pip install 'optuna>=5'"):
+    with pytest.raises(InputError, match=r"hint: install it: `make .*\.venv/\.with-optuna`"):
         search.sweep(overrides)
     assert search.launcher.launched == []
 

@@ -17,9 +17,10 @@ from controls import Board
 
 from epochmeter.machine import nvml as nvml_client
 from epochmeter.machine.amd import load_amdsmi
+from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.knobs import jetson
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.meter import Domain, Instrument, Meter
+from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response
 
@@ -32,7 +33,7 @@ class ScriptedPowers:
     def __init__(self, sampling: Sampling, samples: PowerSamples = NO_POWER_SAMPLES, **averaging_s: float) -> None:
         self.domains = {name: Domain("sampled", 0.01, name, response=Response(s)) for name, s in averaging_s.items()}
         self._samples = samples
-        self.sampling = lambda opened_ns, closed_ns: sampling
+        self.sampling = lambda opened_ns, closed_ns, borders_s=None: sampling
 
     def read(self, *, fresh: bool = True) -> dict[str, float]:
         return dict.fromkeys(self.domains, 100.0)
@@ -45,10 +46,10 @@ class ScriptedPowers:
         return True
 
 
-def counters(source: str = "counter", period_s: float = 0.1, **read: Callable[[], float]) -> Meter:
+def counters(source: str = "counter", period_s: float = 0.1, **read: Callable[[], float]) -> EnergyMeter:
     """A meter of counters, given the functions that read them."""
     parts = {name: Instrument(Domain(source, period_s, name), at) for name, at in read.items()}
-    return Meter(counters=parts, total=list(parts), covers="all")
+    return EnergyMeter(counters=parts, total=list(parts), covers="all")
 
 
 @pytest.fixture(scope="session")

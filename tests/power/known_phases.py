@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from epochmeter.power.meters.rails import filter_response
 from epochmeter.power.phases.sensor_model import TOLERANCE_FRACTION, TOLERANCE_S
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
@@ -16,6 +17,7 @@ OPENED_NS = 5_000_000_000
 TAIL_S = 0.003
 FOUR = (0.1, 0.3, 0.05, 0.55)
 TWO = (0.0, 0.3, 0.0, 0.7)  # fractions of a step by phase: all four phases, and stall and compute only, as on a CPU
+FILTER_SAMPLES = 16  # of an INA3221 that averages: its time constant is this number of rounds
 PIECES = 40  # number of equal parts of a phase within which power is constant
 
 Profile = Callable[[np.ndarray, np.ndarray, np.random.Generator], None]
@@ -42,7 +44,8 @@ class Sensor(NamedTuple):
     """A power sensor that is read about every `period_s`.
 
     A reading is the mean of the last `averaging_s`, `lag_s` late, and is renewed every `held_s`. It has white noise and
-    is rounded to `step_w`. If `fading`, the weights of the mean decrease exponentially.
+    is rounded to `step_w`. If it is a filter, the weights of past power decrease exponentially, with the time constant
+    `averaging_s`.
     """
 
     averaging_s: float = 0.0
@@ -50,7 +53,7 @@ class Sensor(NamedTuple):
     noise_w: float = 0.2
     step_w: float = 0.04
     period_s: float = 0.02
-    fading: bool = False
+    is_filter: bool = False
     held_s: float = 0.0
 
 
@@ -139,24 +142,27 @@ def read(
     """Times of the samples, from one second before the window to one second after it, and the readings."""
     times_s = np.cumsum(sensor.period_s * rng.uniform(0.75, 1.25, int((closed_s + 2) / sensor.period_s * 1.1))) - 1
     times_s = times_s[times_s < closed_s + 1]
-    measured_s = (np.floor(times_s / sensor.held_s) * sensor.held_s if sensor.held_s else times_s) - sensor.lag_s
+    renewal = np.floor(times_s / sensor.held_s).astype(int) if sensor.held_s else np.arange(len(times_s))
+    measured_s = (renewal * sensor.held_s if sensor.held_s else times_s) - sensor.lag_s
 
     def mean_w(from_s: np.ndarray, until_s: np.ndarray) -> np.ndarray:
         return (np.interp(until_s, ends_s, until_j) - np.interp(from_s, ends_s, until_j)) / (until_s - from_s)
 
     averaging_s = max(sensor.averaging_s, 1e-6)
-    if sensor.fading:
+    if sensor.is_filter:
         ages_s = -averaging_s * np.log1p(-(np.arange(200) + 0.5) / 200)
         read_w = np.mean([mean_w(measured_s - age_s - 5e-4, measured_s - age_s + 5e-4) for age_s in ages_s], axis=0)
     else:
         read_w = mean_w(measured_s - averaging_s, measured_s)
-    read_w = read_w + sensor.noise_w * rng.standard_normal(len(times_s))
+    read_w = read_w + sensor.noise_w * rng.standard_normal(np.ptp(renewal) + 1)[renewal - renewal[0]]
     return times_s, np.round(read_w / sensor.step_w) * sensor.step_w
 
 
 def facts(sensor: Sensor, seed: int) -> Response:
-    """The response of a sensor in a datasheet: inexact, and for a fading mean that of a plain mean."""
-    averaging_s = (2 if sensor.fading else 1) * sensor.averaging_s
-    off_s = TOLERANCE_FRACTION * (averaging_s or sensor.held_s) + TOLERANCE_S
+    """The response of a sensor in a datasheet, which is inexact; renewal is a percent slower than stated."""
+    off_s = TOLERANCE_FRACTION * (sensor.averaging_s or sensor.held_s) + TOLERANCE_S
     wider_s, later_s = np.random.default_rng(seed).uniform(-0.7, 0.7, 2) * off_s
-    return Response(max(0.0, averaging_s + wider_s), max(0.0, sensor.lag_s + later_s), sensor.held_s)
+    averaging_s = max(0.0, sensor.averaging_s + wider_s)
+    if sensor.is_filter:
+        return filter_response(averaging_s / FILTER_SAMPLES, FILTER_SAMPLES)
+    return Response(averaging_s, max(0.0, sensor.lag_s + later_s), sensor.held_s / 1.01)

@@ -2,12 +2,17 @@
  *
  *   (none)        each reading of gpu0's counter adds 12.5 J, of gpu1's 25 J
  *   ticks         the counters are updated every 100 ms of CLOCK_MONOTONIC, at STUB_W watts (200)
+ *   fast          the same, every 10 ms
  *   unsupported   as on a Jetson: it starts, but supports nothing
  *   silent        does not start
  *   zero          the counters are 0
  *   nocounter     no energy counter, as before Volta
  *   nopower       no power reading
  *   instant       instantaneous power is a field value; the usual reading is 9/10 of it
+ *   module        so is that of the GPU's module: 5/2 of the GPU's
+ *   total         the updated counters are of the module
+ *   oneboard      both GPUs are on the same board
+ *   noserial      the serial numbers of boards are not known
  *   ga100         the GPUs' compute capability is 8.0, else 8.6
  *   wsl           the GPUs have no minor numbers, as under WSL2
  *   hopper        the GPUs have performance counters (GPM)
@@ -35,7 +40,7 @@
 
 enum {
     SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9,
-    IN_USE = 19, POWER_INSTANT = 186, UNSIGNED_INT = 1,
+    IN_USE = 19, POWER_INSTANT = 186, MODULE_SCOPE = 1, UNSIGNED_INT = 1,
     MIN_MW = 100000, DEFAULT_MW = 250000, MAX_MW = 300000, SW_POWER_CAP = 0x4, SW_THERMAL_SLOWDOWN = 0x20
 };
 
@@ -57,10 +62,14 @@ static unsigned power_mw(void) {
     return 1000 * (watts ? atof(watts) : 200);
 }
 
+static unsigned module_mw(void) { return power_mw() / 2 * 5; }
+
 static unsigned long long ticked_mj(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (now.tv_sec * 10ULL + now.tv_nsec / 100000000) * power_mw() / 10;
+    unsigned ticks_per_s = stub_is("fast") ? 100 : 10;
+    unsigned long long ticks = now.tv_sec * ticks_per_s + now.tv_nsec / (1000000000 / ticks_per_s);
+    return ticks * (stub_is("total") ? module_mw() : power_mw()) / ticks_per_s;
 }
 
 /* The driver */
@@ -114,6 +123,11 @@ int nvmlDeviceGetMinorNumber(gpu_t gpu, unsigned *minor) {
     return stub_is("wsl") ? NOT_SUPPORTED : SUCCESS;
 }
 
+int nvmlDeviceGetSerial(gpu_t gpu, char *serial, unsigned room) {
+    snprintf(serial, room, "%u", stub_is("oneboard") ? 0 : gpu->index);
+    return stub_is("noserial") ? NOT_SUPPORTED : SUCCESS;
+}
+
 int nvmlDeviceGetC2cModeInfoV(gpu_t gpu, unsigned *enabled) {
     *enabled = 1;
     return stub_is("superchip") ? SUCCESS : NOT_SUPPORTED;
@@ -130,7 +144,7 @@ int nvmlDeviceGetMigMode(gpu_t gpu, unsigned *mode, unsigned *pending) {
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
     if (stub_is("nocounter")) return NOT_SUPPORTED;
     if (answer()) return answer();
-    *mj = stub_is("zero") ? 0 : stub_is("ticks") ? ticked_mj() : (gpu->mj += gpu->step_mj);
+    *mj = stub_is("zero") ? 0 : stub_is("ticks") || stub_is("fast") ? ticked_mj() : (gpu->mj += gpu->step_mj);
     return SUCCESS;
 }
 
@@ -144,9 +158,11 @@ int nvmlDeviceGetPowerUsage(gpu_t gpu, unsigned *mw) {
 int nvmlDeviceGetFieldValues(gpu_t gpu, int count, field_t *fields) {
     if (answer()) return answer();
     for (field_t *field = fields; field < fields + count; field++) {
-        field->code = stub_is("instant") && field->id == POWER_INSTANT ? SUCCESS : NOT_SUPPORTED;
+        int is_module = field->scope == MODULE_SCOPE;
+        int has_scope = stub_is(is_module ? "module" : "instant");
+        field->code = has_scope && field->id == POWER_INSTANT ? SUCCESS : NOT_SUPPORTED;
         field->type = UNSIGNED_INT;
-        field->mw = power_mw();
+        field->mw = is_module ? module_mw() : power_mw();
     }
     return SUCCESS;
 }

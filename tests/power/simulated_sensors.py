@@ -1,6 +1,6 @@
 """Simulated power sensors under loads of known energy, which the stated uncertainty must cover.
 
-Used by a test and by `benchmarks/energy.py`.
+Used by a test and by `benchmarks/accuracy/energy.py`.
 """
 
 import math
@@ -13,8 +13,11 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from epochmeter.machine.periodic_thread import jittered_s
-from epochmeter.power.meter import Domain, Instrument, Meter
+from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.meters.rails import filter_response
 from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.power.sampler import MAX_SILENCE_S
@@ -22,7 +25,7 @@ from epochmeter.power.uncertainty import UNKNOWN, Response
 from epochmeter.results.summary import total_uncertainty_j
 from epochmeter.shared.units import NANOSECOND
 
-LOW_W, HIGH_W, SPIKE_W, CYCLE_S = 5.0, 15.0, 30.0, 0.12
+LOW_W, HIGH_W, SPIKE_W, LIMIT_W, CYCLE_S = 5.0, 15.0, 30.0, 20.0, 0.12
 STEP_W = 0.04  # resolution of an INA3221 on 5 mOhm at 5 V
 LEAD_S, MEMORY_S = 5.0, 2.0  # time from the start of sampling to the window, and from that of the load to sampling
 PERIOD_S, GPU_PERIOD_S = 0.01, 0.05  # the configured sampling periods of boards and of GPUs
@@ -30,9 +33,10 @@ HOLE_S = 0.3
 
 
 class Load:
-    """Power that is constant between changes, given as (seconds, watts)."""
+    """Power that is constant between changes, given as (seconds, watts), and the borders of its steps if it has any."""
 
-    def __init__(self, changes: Sequence[tuple[float, float]]) -> None:
+    def __init__(self, changes: Sequence[tuple[float, float]], borders_s: Sequence[float] = ()) -> None:
+        self._borders_s = np.array(borders_s)
         self.times_s, self._watts = [at_s for at_s, _ in changes], [watts for _, watts in changes]
         spans_s = (after - before for before, after in zip(self.times_s, self.times_s[1:], strict=False))
         parts_j = (span_s * watts for span_s, watts in zip(spans_s, self._watts, strict=False))
@@ -40,6 +44,11 @@ class Load:
 
     def watts(self, at_s: float) -> float:
         return self._watts[max(0, bisect_right(self.times_s, at_s) - 1)]
+
+    def borders_s(self, opened_s: float, closed_s: float) -> np.ndarray | None:
+        """Borders of the steps that are in a window, some of them in part; None if the load has no steps."""
+        first, last = np.searchsorted(self._borders_s, (opened_s, closed_s))
+        return self._borders_s[first - 1 : last + 1] if len(self._borders_s) else None
 
     def joules(self, at_s: float) -> float:
         """Energy up to a moment."""
@@ -88,6 +97,18 @@ def any_square(window_s: float, chance: Random) -> Load:
     return square(window_s, chance, math.exp(chance.uniform(math.log(0.02), 0.0)), chance.uniform(0.2, 0.8))
 
 
+def steps(window_s: float, chance: Random, step_s: float | None = None, jitter: float = 0.0) -> Load:
+    """Steps of training: low power for 20 to 80 % of each step, then high power. They vary in duration by `jitter`."""
+    mean_s, duty = step_s or math.exp(chance.uniform(math.log(0.02), 0.0)), chance.uniform(0.2, 0.8)
+    borders_s = [BEGIN_S - chance.uniform(0, mean_s)]
+    changes: list[tuple[float, float]] = []
+    while borders_s[-1] < window_s + 2:
+        at_s, last_s = borders_s[-1], mean_s * chance.uniform(1 - jitter, 1 + jitter)
+        changes += [(at_s, LOW_W), (at_s + (1 - duty) * last_s, HIGH_W)]
+        borders_s.append(at_s + last_s)
+    return Load(changes, borders_s)
+
+
 def stall_and_compute(window_s: float, chance: Random) -> Load:
     """Alternating power with irregular durations, whose mean is between 20 and 500 ms."""
     mean_s = chance.uniform(0.02, 0.5)
@@ -120,6 +141,8 @@ class Case(NamedTuple):
     """Whether a counter adds up the sensor's readings; then the power is sampled as a cross-check only."""
     cross_check: Response | None = None  # the response of the sampled power if it differs from the counter's sensor
     is_filter: bool = False  # whether the sensor is a low-pass filter, for which a moving mean is stated
+    noise_w: float = 0.0  # standard deviation of the noise of the sensor's readings
+    knows_steps: bool = True  # whether the borders of the load's steps are given to the method
 
 
 SLOW_READ_S = 0.02
@@ -127,6 +150,7 @@ ROUND_S, SAMPLES = 0.0066, 64  # an INA3221's time to convert all channels, and 
 FILTER, THOR = {"response": filter_response(ROUND_S, SAMPLES), "is_filter": True}, Response(0.0505, 0.0, 0.0505)
 MEAN54, LATE50 = Response(0.054), Response(0.05, 0.02)
 A100, MEAN_1S = Response(0.025, 0.0, 0.1), Response(1.0, 0.0, 0.1)
+TRUE_A100 = Response(0.025, 0.0, 0.1011)  # as recorded by its authors in the data of arXiv:2312.02741
 H100: dict[str, Any] = {"response": Response(0.1, 0.02, 0.1), "counter": True, "cross_check": A100}
 GPU = {"period_s": GPU_PERIOD_S}
 CASES = {
@@ -154,6 +178,17 @@ CASES = {
     "H100, counter: step near a border": Case(step_near_a_border, **H100, **GPU),
 }
 """Cases in which a sensor does not report instantaneous power, or in which sampling misses some power."""
+IN_STEP_S = tuple(part * (TRUE_A100.renewal_s or 0.0) for part in (0.2, 1 / 3, 0.5, 0.505, 1.0, 0.995, 1.02, 2.0, 3.0))
+FAR_S, JITTERS = (0.073, 0.13, 0.37, 0.71, 1.0), (0.0, 0.03, 0.1, 0.3)
+"""Durations of steps in or close to a multiple or fraction of the renewal period, and of others; their variation."""
+
+
+def step_case(step_s: float, jitter: float, **how: Any) -> Case:
+    """Steps of training measured by an A100, whose renewal period is stated as 100 ms."""
+    sensor = {"response": TRUE_A100, "stated": A100, "noise_w": 0.1, **GPU}
+    return Case(partial(steps, step_s=step_s, jitter=jitter), **{**sensor, **how})
+
+
 WAVES: dict[str, MakeLoad] = {"constant": constant, "step": step, "ramp": ramp, "square": square}
 
 
@@ -170,16 +205,20 @@ class Errors(NamedTuple):
 class Reader:
     """A sensor whose reading is the mean of the power that its response defines."""
 
-    def __init__(self, load: Load, response: Response, chance: Random) -> None:
+    def __init__(self, load: Load, response: Response, chance: Random, noise_w: float = 0.0) -> None:
         self._load, self._averaging_s, self._lag_s = load, response.averaging_s or 0.0, response.lag_s
+        self._noise_w, self._chance, self._noises_w = noise_w, chance, dict[float, float]()
         self._renewal_s, self._begun_s = response.renewal_s or 0.0, chance.uniform(0, response.renewal_s or 0.0)
 
     def watts(self, at_s: float) -> float:
         measured_s = self.renewed_s(at_s) - self._lag_s
+        if self._noise_w and measured_s not in self._noises_w:
+            self._noises_w[measured_s] = self._chance.gauss(0.0, self._noise_w)
+        noise_w = self._noises_w.get(measured_s, 0.0)
         if not self._averaging_s:
-            return self._load.watts(measured_s)
+            return self._load.watts(measured_s) + noise_w
         joules = self._load.joules(measured_s) - self._load.joules(measured_s - self._averaging_s)
-        return joules / self._averaging_s
+        return joules / self._averaging_s + noise_w
 
     def renewed_s(self, at_s: float) -> float:
         """The time at which the reading of a moment appeared."""
@@ -226,9 +265,9 @@ def sample_times(case: Case, borders_s: Sequence[float], until_s: float, chance:
 def measure(case: Case, load: Load, windows_s: Sequence[tuple[float, float]], chance: Random) -> list[dict[str, float]]:
     """The measured energy of each window and its stated half-width in joules, as a term of their sum."""
     stated = case.stated or case.cross_check or case.response
-    rail = Domain("sampled", case.period_s, "rail", STEP_W, stated)
+    rail = Domain("sampled", case.period_s, "rail", STEP_W, stated, LIMIT_W)
     power = PowerSeries({"rail": rail}, total=["rail"], bridge_s=MAX_SILENCE_S)
-    averaging = Reader(load, case.cross_check or case.response, chance)
+    averaging = Reader(load, case.cross_check or case.response, chance, case.noise_w)
     reader, read_j = Filter(load, chance) if case.is_filter else averaging, {}
     borders_s = [at_s for window in windows_s for at_s in window]
     for at_s in sample_times(case, borders_s, borders_s[-1] + power.settled_s + 1.5 * case.period_s, chance):
@@ -238,7 +277,8 @@ def measure(case: Case, load: Load, windows_s: Sequence[tuple[float, float]], ch
     counted = Reader(load, case.response, chance) if case.cross_check else averaging
     terms = []
     for opened_s, closed_s in windows_s:
-        sampling = power.sampling(round(opened_s / NANOSECOND), round(closed_s / NANOSECOND))
+        steps_s = load.borders_s(opened_s, closed_s) if case.knows_steps else None
+        sampling = power.sampling(round(opened_s / NANOSECOND), round(closed_s / NANOSECOND), steps_s)
         if case.counter:
             terms.append(counter_term(case, closed_s - opened_s, counted.counted_j(opened_s, closed_s), sampling))
         else:
@@ -253,7 +293,7 @@ def counter_term(case: Case, seconds: float, energy_j: float, sampling: Sampling
     domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response)
     sampled = Domain("sampled", case.period_s, "GPU board", 0.001, case.cross_check or case.response)
     powers: Any = SimpleNamespace(domains={"gpu0_sampled": sampled})
-    meter = Meter(counters={"gpu0": Instrument(domain, float)}, powers=powers, total=["gpu0"], covers="all")
+    meter = EnergyMeter(counters={"gpu0": Instrument(domain, float)}, powers=powers, total=["gpu0"], covers="all")
     return {
         "energy_j": energy_j,
         "energy_uncertainty_j": meter.half_width_j(joules, seconds, sampling),

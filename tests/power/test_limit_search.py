@@ -57,8 +57,10 @@ def test_best_limit_of_each_objective_is_chosen(cost, bounds, best):
     assert costs[choice.limit] <= 1.01 * costs[LIMITS_W.index(best)]
     assert choice.is_allowed
     assert seconds[choice.limit] <= bounds.get("max_slowdown", math.inf) * seconds[DEFAULT]
-    assert choice.saving[0] == pytest.approx(1 - costs[choice.limit] / costs[DEFAULT], abs=1e-3)
-    assert choice.saving[1] <= choice.saving[0] <= choice.saving[2]
+    saving = 1 - costs[choice.limit] / costs[DEFAULT]
+    # Reduced, as the choice of the lowest of several estimates is assumed to have an error.
+    assert choice.saving[0] == pytest.approx(saving, abs=2e-3)
+    assert choice.saving[1] <= saving <= choice.saving[2]
     assert choice.slowdown == pytest.approx(seconds[choice.limit] / seconds[DEFAULT], rel=1e-3)
     assert len(found.tried) < len(LIMITS_W)
 
@@ -84,7 +86,35 @@ def test_confidence_covers_and_regret_is_small_with_noise_and_drift(bound, perce
     assert np.mean(references) > (4 if bound < math.inf else 1), "a slowdown is relative to a time that may drift"
 
 
-def test_limits_without_effect_are_tried_widely_and_the_lowest_is_chosen_if_none_keeps_a_bound():
+def stairs(law, width):
+    """Return a law of a device that rounds a limit down to every second one, or so."""
+    return lambda limit_w: law(LIMITS_W[0] + (limit_w - LIMITS_W[0]) // width * width)
+
+
+@pytest.mark.parametrize("width", [50.0, 75.0, 100.0])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_search_passes_over_limits_with_equal_cost(width, noise):
+    """Two equal neighbors ended the search, at up to 25 % more energy than that of the best limit."""
+    laws = {"time_of": stairs(step_s, width), "power_of": stairs(power_w, width)}
+    costs = [laws["time_of"](watts) * laws["power_of"](watts) for watts in LIMITS_W]
+    regrets = [costs[search(noise=noise, seed=seed, **laws).choice().limit] / min(costs) - 1 for seed in range(10)]
+    assert max(regrets) <= 0.01
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.03])
+def test_interval_of_the_saving_holds_although_the_lowest_estimate_is_chosen(noise):
+    costs = [step_s(watts) * power_w(watts) for watts in LIMITS_W]
+    held, excess = [], []
+    for seed in range(150):
+        choice = search(noise=noise, drift=0.001, seed=seed).choice()
+        saving = 1 - costs[choice.limit] / costs[DEFAULT]
+        held.append(choice.saving[1] <= saving <= choice.saving[2])
+        excess.append(choice.saving[0] - saving)
+    assert np.mean(held) >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 150)
+    assert abs(np.mean(excess)) <= 0.005
+
+
+def test_limits_without_effect_are_tried_and_the_lowest_chosen_if_none_keeps_a_bound():
     found = search(time_of=lambda watts: 0.1, power_of=lambda watts: 70.0)
     assert len(found.tried) > 4
     assert abs(found.choice().saving[0]) < 0.01

@@ -6,7 +6,8 @@ import pytest
 import yaml
 from power.conftest import ScriptedPowers
 
-from epochmeter.power.meter import Domain, Instrument, Meter, open_meter, shortest_s
+from epochmeter.power.instrument import Domain, Instrument, shortest_s
+from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.meters.rails import filter_response
 from epochmeter.power.power_series import PowerSeries
 from epochmeter.power.uncertainty import UNKNOWN
@@ -19,7 +20,7 @@ def test_failed_counter_is_logged_once_and_not_replaced_by_sampled_power(caplog)
     gone = Mock(side_effect=OSError("No such device"))
     domain, powers = Domain("counter", 0.1, "all"), ScriptedPowers(None, gpu0=0.0)
     counted = {"cpu0": Instrument(domain, float), "gpu0": Instrument(domain, gone)}
-    meter = Meter(counters=counted, powers=powers, total=["cpu0", "gpu0"], covers="all")
+    meter = EnergyMeter(counters=counted, powers=powers, total=["cpu0", "gpu0"], covers="all")
     assert [meter.read(), meter.read()] == [{"cpu0": 0.0}] * 2
     (message,) = caplog.messages
     assert message.endswith("gpu0: No such device")
@@ -35,8 +36,8 @@ def test_samples_of_a_part_are_not_the_power_of_the_total():
         samples.add(at_ns, {"gpu1": 200.0})
     counter = Instrument(Domain("counter", 0.1, "board"), float)
     both = {"counters": {"gpu0": counter}, "powers": samples, "total": ["gpu0", "gpu1"], "covers": "all"}
-    assert Meter(**both).sampling(0, 500_000_000).peak_w == 200.0
-    in_part = Meter(**both, sampled_in_part=True)
+    assert EnergyMeter(**both).sampling(0, 500_000_000).peak_w == 200.0
+    in_part = EnergyMeter(**both, sampled_in_part=True)
     assert in_part.sampling(0, 500_000_000).peak_w is None
     drained = in_part.drain(500_000_000)
     assert (drained.watts["gpu1"].tolist(), [*map(math.isnan, drained.total_w)]) == ([200.0] * 5, [True] * 5)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from epochmeter.power.meter import Domain
+from epochmeter.power.instrument import Domain
 from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.power.uncertainty import UNKNOWN, Response
 from epochmeter.power.uncertainty import renewal_s as estimated_s
@@ -40,7 +40,7 @@ def uneven(seconds: float, period_s: float, seed: int) -> list[float]:
     return [*times[:-1], seconds]
 
 
-def test_linear_power_is_integrated_exactly_and_its_rounding_error_is_assumed_to_have_one_sign():
+def test_linear_power_is_integrated_exactly_with_a_rounding_error_of_one_sign():
     times_s = [1 + at_s for at_s in uneven(1.0, 0.02, seed=1)]
     for watts, step_w, half_width_j in (
         (lambda at_s: 10 * at_s - 5, 0.0, pytest.approx(0.0, abs=0.03)),
@@ -159,7 +159,7 @@ def test_uncertainty_includes_one_missed_spike_per_rare_spike_that_was_sampled()
     assert stated_j == pytest.approx(math.hypot(1.96 * spike_j + spike_j, spike_j), rel=0.02)
 
 
-def test_failed_reads_are_counted_and_interpolated_up_to_the_bridge_and_unavailable_after_it():
+def test_failed_reads_are_interpolated_up_to_the_bridge_and_unavailable_after_it():
     power, unavailable = series("VDD_IN", "VDD_SOC", total=("VDD_IN",)), []
     never_read = series()
     assert never_read.unavailable(9 * S) == {}, "sampling has not begun"

@@ -8,7 +8,7 @@ from project import wait_until
 
 from epochmeter.machine import periodic_thread
 from epochmeter.power import sampler
-from epochmeter.power.meter import Domain, Instrument
+from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response
 
@@ -138,7 +138,7 @@ def test_sensor_that_hangs_delays_one_border_and_not_the_end(quick, rail):
     assert time.monotonic() - closing_s < 0.5
 
 
-def test_window_waits_for_the_delay_of_its_sensor_only_and_is_covered_by_a_later_sample(rail):
+def test_window_waits_for_the_delay_of_its_sensor_and_is_covered_by_a_later_sample(rail):
     domain = Domain("sampled", LONG_PERIOD_S, "VDD_IN", response=Response(0.1))
     with closing(Sampler({"VDD_IN": Instrument(domain, rail.read)}, total=["VDD_IN"], period_s=LONG_PERIOD_S)) as rare:
         rare.read()

@@ -5,10 +5,18 @@ from itertools import pairwise
 import pytest
 from power.conftest import ScriptedPowers, counters
 
-from epochmeter.power.meter import Domain, Instrument, Meter
+from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.power_series import Sampling
 from epochmeter.power.uncertainty import NONE, Response
-from epochmeter.power.window_energy import Reading, energy_of_window, measure_idle, take_reading
+from epochmeter.power.window_energy import (
+    IdlePower,
+    Reading,
+    WindowEnergy,
+    energy_of_window,
+    measure_idle,
+    take_reading,
+)
 
 SECOND = 1_000_000_000
 WELL = Sampling(samples=50, gap_max_s=0.03, failed=0, unavailable={}, peak_w=9.0, half_width_j=0.25)
@@ -21,13 +29,13 @@ def scripted(sampling=WELL, **averaging_s):
 
 
 def sampled(sampling=WELL, **domains):
-    return Meter(powers=scripted(sampling, **domains), total=list(domains), covers="all")
+    return EnergyMeter(powers=scripted(sampling, **domains), total=list(domains), covers="all")
 
 
 def checked_counter(powers, response=NONE):
     """A GPU's counter, and its sampled power as a cross-check."""
     parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board", response=response), float)}
-    return Meter(counters=parts, powers=powers, total=["gpu0"], covers="all")
+    return EnergyMeter(counters=parts, powers=powers, total=["gpu0"], covers="all")
 
 
 def used(meter, before, after, seconds=1.0, window_s=None, **how):
@@ -41,7 +49,7 @@ def energies(energy):
 
 
 LATE = Instrument(Domain("counter", 0.1, "GPU board", 5.0, Response(0.1, 0.02, 0.1)), float)
-LATE_COUNTER = Meter(counters={"gpu0": LATE}, total=["gpu0"], covers="all")
+LATE_COUNTER = EnergyMeter(counters={"gpu0": LATE}, total=["gpu0"], covers="all")
 GPU, TOO_SHORT = counters(gpu0=float), "gpu0: window of 0.4 s, at least 1 s"
 LOST = sampled(WELL._replace(unavailable={"VDD_IN": "no reading for 3.0 s"}), VDD_IN=0.02)
 CHECK_LOST = WELL._replace(unavailable={"gpu0": "no reading", "gpu0_sampled": "no reading"})
@@ -88,7 +96,7 @@ def test_sampling_statistics_exclude_the_readings_at_the_borders():
     meter, windows = sampled(VDD_IN=0.0), []
     meter.sampling = lambda *window: windows.append(window)
     energy_of_window(Reading(1000, {}, 300, 300), Reading(9000, {}, 200, 200), meter, 1.0)
-    assert windows == [(1300, 8800)]
+    assert windows == [(1300, 8800, None)]
 
 
 def test_windows_too_short_alone_are_exact_terms_of_a_sum():
@@ -104,19 +112,31 @@ def test_windows_too_short_alone_are_exact_terms_of_a_sum():
     both = {
         name: Instrument(Domain("counter", period_s, name), float) for name, period_s in {"a": 0.1, "b": 0.2}.items()
     }
-    slower = Meter(counters=both, total=["a", "b"], covers="all")
+    slower = EnergyMeter(counters=both, total=["a", "b"], covers="all")
     assert used(slower, {"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 1.0}, 0.4).term["period_s"] == 0.2
     part_time = checked_counter(None, Response(0.025, 0.0, 0.1))
     term = used(part_time, {"gpu0": 0.0}, {"gpu0": 100.0}, 10.0).term
     assert term["unsampled_j"] == part_time.unsampled_j({"gpu0": 100.0}, 10.0, None) > 0
 
 
-def test_mean_power_is_per_second_between_the_readings_and_net_energy_may_be_negative():
+def test_mean_power_is_between_the_readings_and_net_energy_may_be_negative():
     def metrics(idle_w):
-        return used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.03, 4.0, idle_w=idle_w).metrics
+        idle = IdlePower(idle_w, 0.0)
+        return used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.03, 4.0, idle=idle).metrics
 
     assert metrics(3.0)["power_mean_w"] == 40 / 4.03
     assert [metrics(idle_w)["net_energy_j"] for idle_w in (3.0, 11.0)] == pytest.approx([28.0, -4.0], abs=0.4)
+
+
+def test_uncertainty_of_net_energy_includes_that_of_the_idle_power():
+    """40 J +/- one period of the counter at 10 W, 1 J; 8 W +/- 0.75 W at idle are 32 J +/- 3 J in 4 s."""
+    net = used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.0, idle=IdlePower(8.0, 0.75))
+    assert net.metrics["energy_uncertainty_j"] == pytest.approx(1.0)
+    assert net.metrics["net_energy_j"] == pytest.approx(8.0)
+    assert net.metrics["net_energy_uncertainty_j"] == pytest.approx(math.hypot(1.0, 3.0))
+    assert net.term["idle_uncertainty_j"] == 3.0
+    gross = used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.0)
+    assert not {"net_energy_uncertainty_j", "idle_uncertainty_j"} & {*gross.metrics, *gross.term}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +163,42 @@ def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, 
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
 
 
+PART_TIME = Response(0.025, 0.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("response", "checked_s", "in_step_j", "half_width_j", "is_in_step"),
+    [
+        (PART_TIME, 0.025, 8.0, math.hypot(1, 8), True),
+        (PART_TIME, 0.025, 5.0, math.hypot(1, 5), False),
+        (PART_TIME, 0.025, 1.0, math.hypot(1, 3), False),
+        (PART_TIME, 0.025, None, math.hypot(1, 3), None),
+        (PART_TIME, 1.0, 8.0, math.hypot(1, 1.98 * math.sqrt(75) + 1.5), None),
+        (Response(0.1, 0.0, 0.1), 0.025, 8.0, 1.0, False),
+    ],
+    ids=["in step", "hardly", "evenly sampled", "steps unknown", "samples of another sensor", "continuous counter"],
+)
+def test_uncertainty_includes_the_part_of_each_step_that_a_part_time_counter_misses(
+    response, checked_s, in_step_j, half_width_j, is_in_step
+):
+    sampling = WELL._replace(peak_w=10.0, structure_j=3.0, in_step_j=in_step_j)
+    meter = checked_counter(scripted(sampling, gpu0_sampled=checked_s), response)
+    energy = used(meter, {"gpu0": 0.0}, {"gpu0": 100.0}, 10.0)
+    assert energy.metrics["energy_uncertainty_j"] == pytest.approx(half_width_j, rel=0.01)
+    assert energy.is_in_step is is_in_step
+    if half_width_j != 1.0 and checked_s == 0.025:
+        assert energy.term["unsampled_j"] == 3.0, "errors of steps in step may be of the same sign in all windows"
+
+
+def test_sampled_power_includes_the_part_of_each_step_that_its_sensor_misses_once():
+    sampling = WELL._replace(half_width_j=8.0, structure_j=3.0, in_step_j=7.9)
+    powers = scripted(sampling, gpu0=0.025)
+    powers.domains["gpu0"] = powers.domains["gpu0"]._replace(response=PART_TIME)
+    meter = EnergyMeter(powers=powers, total=["gpu0"], covers="GPU board")
+    energy = used(meter, {"gpu0": 0.0}, {"gpu0": 100.0}, 10.0)
+    assert (energy.metrics["energy_uncertainty_j"], energy.is_in_step) == (8.0, True)
+
+
 @pytest.mark.parametrize(
     ("meter", "uncertainty_j"),
     [
@@ -157,7 +213,7 @@ def test_uncertainty_is_that_of_the_meter_and_of_the_time_outside_the_window(met
     assert metrics["energy_uncertainty_j"] == pytest.approx(uncertainty_j + 100 * 0.01)
 
 
-def test_reading_of_a_counter_is_at_its_middle_and_sampled_power_is_integrated_to_its_end(monkeypatch):
+def test_reading_of_a_counter_is_at_its_middle_and_of_sampled_power_at_its_end(monkeypatch):
     clock = {"now_ns": 1000}
 
     def slow_read(**_):
@@ -169,7 +225,7 @@ def test_reading_of_a_counter_is_at_its_middle_and_sampled_power_is_integrated_t
     monkeypatch.setattr("time.clock_gettime", {time.CLOCK_BOOTTIME: 8.0}.__getitem__)
     assert take_reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, 300, 300, 3.0)
     waits = sampled(VDD_IN=0.0)
-    monkeypatch.setattr(waits, "read", lambda: {"VDD_IN": slow_read()})
+    monkeypatch.setattr(waits, "read", lambda fresh: {"VDD_IN": slow_read()})
     assert take_reading(waits) == Reading(2200, {"VDD_IN": 7.0}, 600, 0, 3.0)
 
 
@@ -185,4 +241,4 @@ def test_idle_energy_is_the_difference_over_the_idle_time():
     assert energy.metrics["energy_j"] == 60
     assert energy.metrics["energy_uncertainty_j"] < 0.01, "the readings are the window's borders"
     for unmeasured, seconds in ((meter, 0.0), (counters("estimated", cpu0=float), 0.1)):
-        assert measure_idle(unmeasured, seconds, sleep=pytest.fail) == ({}, {}, [], {}, {})
+        assert measure_idle(unmeasured, seconds, sleep=pytest.fail) == WindowEnergy({}, {}, [], {})

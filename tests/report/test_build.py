@@ -7,6 +7,7 @@ from sweeps import ddp, reaching, row, rows, trained
 
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.build import build_report
+from epochmeter.report.output.table import columns_and_rows
 from epochmeter.report.render import page_markdown, page_part
 from epochmeter.report.runs.run import Sweep
 
@@ -30,7 +31,7 @@ def test_stall_sweep_has_a_stall_page_unless_it_is_rehearsed():
     assert "stalls" in pages(build_report(rehearsed, include=["rehearsals"]))
 
 
-def test_stall_analysis_ranks_runs_from_storage_and_leaves_advice_on_data_loading_to_its_page():
+def test_stall_analysis_ranks_runs_from_storage_and_leaves_advice_to_its_page():
     parts = {"data_stall_s": 9.0, "compute_s": 3.0, "loader_read_s": 1.0, "loader_preprocess_s": 8.0}
     every = rows([5.5], [6.7], [12.0], steady={**parts, "copy_s": 0.0, "overhead_s": 0.0, "loader_decode_s": 0.0})
     for runs, ranked, bottlenecks, keys, notes in (
@@ -52,7 +53,7 @@ def repeated(name=""):
     return [replace(run, sweep=name) for run in runs]
 
 
-def test_comparison_and_gate_come_before_the_answer_and_compare_with_the_baseline_or_with_another_sweep():
+def test_comparison_and_gate_come_before_the_answer():
     options = {"criteria": Criteria(baseline={"batch": 8}), "bounds": {"time": 1.2}}
     by_name = pages(build_report(sweep(*repeated()), **options))
     assert [*by_name][:2] == ["gate", "answer"]
@@ -147,7 +148,7 @@ def test_chosen_excluded_disturbed_partly_metered_and_different_runs_are_noted()
           "report.csv."]),
         (sweep(*(trained(n, 9.0, steady={"energy_j": joules}, batch=8 + n, epochs=EPOCHS[: 4 - 2 * n])
                  for n, joules in enumerate((5.0, 5.0, None)))), {}, [0, 1, 2],
-         ["Mean energies of fewer epochs than mean times, as not all epochs have an energy: run 0 (2 of 3)."]),
+         ["Mean energies are mean power times mean time, as not all epochs have an energy: run 0 (2 of 3)."]),
         (sweep(*MODES), {}, [0, 1], []),  # the runs set the power modes
         (sweep(unreadable={"0": "half of it"}), {}, [],
          ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]),
@@ -174,3 +175,24 @@ def test_report_begins_with_what_its_runs_have_in_common():
         ([], ""),
     ):
         assert build_report(sweep(*some)).about == about
+
+
+def test_estimated_energy_has_its_own_column_and_nothing_is_ranked_by_it():
+    def estimated(number, time_s, energy_j, **keys):
+        steady = {"e2e_s": time_s, "estimated_energy_j": energy_j, "energy_j": None}
+        run = trained(number, 100.0, steady=steady, total={"estimated_energy_j": 3 * energy_j}, **keys)
+        reason = "meter=estimate: an estimate, not a measurement."
+        return replace(run, energy_covers=None, energy_source="estimated", no_energy=reason)
+
+    runs = [estimated(0, 10.0, 83.9), estimated(1, 12.0, 65.2, batch=32)]
+    report = build_report(sweep(*runs), criteria=Criteria(baseline={"batch": 64}), bounds={"energy": 1.05})
+    answer, (check,) = pages(report)["answer"].results, pages(report)["gate"].results
+    assert ([choice.name for choice in answer.choices], answer.front) == (["fastest"], [])
+    assert [run.number for run in report.runs] == [0, 1], "their times are results"
+    assert (check.verdict, check.ratio, check.no_energy.reason) == ("undecided", None, runs[0].no_energy)
+    assert [chart.name for chart in report.charts if "energy" in chart.name] == []
+    columns, cells, _ = columns_and_rows(report.runs)
+    assert [name for name in columns if "energy" in name or "power" in name] == ["estimated energy (J)"]
+    assert [row[columns.index("estimated energy (J)")] for row in cells] == ["83.9", "65.2"]
+    compared = build_report(sweep(*runs), sweep(*(replace(run, sweep="before") for run in runs)))
+    assert {entry.metric for entry in pages(compared)["comparison"].results.differences} == {"steady/e2e_s"}

@@ -1,7 +1,8 @@
 """Numbers as text, except those of the golden pages."""
 
-from epochmeter.report.formatting import interval, join_or_more, number, percent, plural, quantity, ratio, with_bounds
+from epochmeter.report.formatting import beside, interval, join_or_more, percent, plural, ratio, with_bounds
 from epochmeter.report.statistics import Estimate
+from epochmeter.results.quantities import number, quantity
 
 WIDE = Estimate(6.3, 3e-5, 1.5e6)
 
@@ -23,9 +24,17 @@ def test_numbers_as_text():
         (number(0.0004, reference=12.3), "0.0"),
         (number(-0.0004, reference=12.3), "0.0"),
         ([percent(fraction) for fraction in (0.314, 1, None)], ["31 %", "100 %", "-"]),
+        ([percent(fraction) for fraction in (0.0314, 0.0994, 0.0995, -0.0004)], ["3.1 %", "9.9 %", "10 %", "0.0 %"]),
+        ([percent(0.9634, 1), percent(float("nan"))], ["96.3 %", "-"]),
+        ([quantity(rate, "FLOP/s") for rate in (0.0, 2.5e12)], ["0.00 GFLOP/s", "2.50 TFLOP/s"]),
+        ([quantity(value, unit) for value, unit in ((1.2e9, "Hz"), (3e6, "B/s"))], ["1.20 GHz", "3.00 MB/s"]),
         ([with_bounds(estimate) for estimate in (WIDE, Estimate(6.3), None)], ["6.30 (few repeats)", "6.30", "-"]),
+        # Two quantities and their ratio are shown next to each other.
+        ([beside(0.503, "s", 0.0978), beside(0.0978, "s", 0.503)], ["0.5030 s", "0.09780 s"]),
+        ([beside(14_400.0, "s", 1.0), beside(1.0, "s", 14_400.0)], ["4.000 h", "2.78e-04 h"]),
+        (beside(None, "s", 1.0), "-"),
         # An interval is relative, unless it is wide or includes zero.
-        (interval(Estimate(2.0, 1.4, 3.0), "s"), "2.00 s ± 50.0 %"),
+        (interval(Estimate(2.0, 1.4, 3.0), "s"), "2.00 s ± 50 %"),
         (interval(Estimate(1.0, 0.3, 9.0), "s"), "1.00 s (0.30 to 9.00)"),
         (interval(Estimate(1.0, 0.3, 11.0), "s"), "1.00 s (few repeats)"),
         ([join_or_more("abcd", limit, "; ") for limit in (4, 2)], ["a; b; c; d", "a; b; 2 more"]),

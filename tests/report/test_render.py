@@ -88,4 +88,33 @@ def test_templates_are_rendered_without_a_cache(rendered, monkeypatch, tmp_path)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
         render._environment.cache_clear()
         assert rendered(f"{cache} {{{{ a }}}}", "a_b*") == f"{cache} a_b\\*\n"
-    assert [*(tmp_path / "folder" / "epochmeter").glob("*.escape_markdown")]
+    assert [*(tmp_path / "folder" / "epochmeter/code").glob("*.escape_markdown")]
+
+
+@pytest.mark.parametrize("part", ["", "epochmeter", "epochmeter/code"])
+def test_compiled_template_is_not_run_if_another_user_may_have_written_it(rendered, monkeypatch, tmp_path, part):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache := tmp_path / "cache"))
+    render._environment.cache_clear()
+    rendered("good {{ a }}", "")
+    environment = render._environment(render.escape_markdown)
+    template = environment.loader.get_source(environment, "x.md.j2")[0]
+    bucket = environment.bytecode_cache.get_bucket(environment, "x.md.j2", str(tmp_path / "x.md.j2"), template)
+    bucket.code = compile("raise SystemExit('planted code was run')", "x", "exec")
+    environment.bytecode_cache.set_bucket(bucket)
+    render._environment.cache_clear()
+    with pytest.raises(SystemExit, match="planted"):
+        rendered("good {{ a }}", "")
+    (cache / part).chmod(0o770)
+    render._environment.cache_clear()
+    assert rendered("good {{ a }}", "b") == "good b\n"
+
+
+def test_cache_of_templates_belongs_to_its_user_and_keeps_the_latest(rendered, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(render, "MAX_CACHED", 5)
+    for number in range(9):
+        render._environment.cache_clear()
+        (tmp_path / f"{number}.md.j2").write_text("{% macro body(a) %}{% endmacro %}")
+        render.render_macro(f"{number}.md.j2", "body", None)
+    folder = tmp_path / "cache/epochmeter/code"
+    assert (folder.stat().st_mode & 0o777, len([*folder.iterdir()])) == (0o700, 5)

@@ -4,13 +4,14 @@ from datetime import datetime, timezone
 
 import pytest
 from default_jobs import job_of
+from metadata import run_info
 
-from epochmeter.config.errors import InputError
 from epochmeter.console.tables import footprint_line
 from epochmeter.results.footprint import check_footprint, country_means, epoch_footprint, evaluate, forecast_cost
+from epochmeter.shared.problem import InputError
 
 SEVEN_S = datetime(2026, 11, 23, 7, tzinfo=timezone.utc).timestamp()
-RUN = {"clock": {"wall_s": SEVEN_S, "monotonic_ns": 5_000}}
+RUN = run_info(clock={"wall_s": SEVEN_S, "monotonic_ns": 5_000})
 HOURS = "utc,g_per_kwh\n2026-11-23T07:00Z,100\n2026-11-23 08:00,300\n2026-11-23T09:00+00:00,500\n"
 KWH = 3_600_000.0
 
@@ -76,7 +77,7 @@ def test_evaluations_count_and_windows_up_to_the_target_have_their_own_carbon(ho
         "total/cost_uncertainty": 0.075, "total/co2e_to_target_g": 400.0, "total/cost_to_target": 1.0,
     })  # fmt: skip
     line = footprint_line(metrics, "EUR")
-    assert line == "Footprint of this energy: 700 g CO2e (100 to 300 g/kWh), 1.5 EUR."
+    assert line == "Footprint of this energy: 700 g CO2e (100 to 300 g/kWh), 1.50 EUR."
     assert footprint_line({"total/energy_j": 100.0}, None) == ""
 
 

@@ -1,12 +1,16 @@
 """Forecasts of scripted runs: known answers, and how often the intervals hold the truth."""
 
+import math
 import random
+import statistics
 from array import array
 from collections import Counter
 
 import pytest
 from default_jobs import job_of
+from scipy.stats import t as t_distribution
 
+from epochmeter.results import forecast as forecasting
 from epochmeter.results.forecast import Forecaster, expected_epoch, no_forecast_reason, predicted_sum
 from epochmeter.results.summary import total_metrics
 
@@ -58,10 +62,38 @@ def test_intervals_hold_the_truth_of_as_many_runs_as_they_should(std, after):
                     error = abs(metrics[f"forecast/{name}"] - truth[name])
                     held[completed, name] += error <= metrics[f"forecast/{uncertainty}"]
     assert len(held) == 2 * len(after)
-    assert {case: count for case, count in held.items() if not 0.90 <= count / runs <= 0.99} == {}
+    # Few epochs do not show whether they are autocorrelated, so that their intervals are wider.
+    most = {1: 0.99, 2: 0.99}
+    assert {case: n for case, n in held.items() if not 0.90 <= n / runs <= most.get(case[0], 1)} == {}
 
 
-def test_sum_of_further_draws_has_the_interval_of_the_sample_or_of_the_prior():
+def autocorrelated(chance, correlation, count):
+    """Return a stationary series with mean 100 and standard deviation 1."""
+    values = [chance.gauss(0, 1)]
+    while len(values) < count:
+        values.append(correlation * values[-1] + math.sqrt(1 - correlation**2) * chance.gauss(0, 1))
+    return [100 + value for value in values]
+
+
+@pytest.mark.parametrize(("correlation", "measured"), [(0.0, 20), (0.5, 10), (0.5, 20), (0.9, 20), (0.9, 50)])
+def test_intervals_hold_the_sum_of_autocorrelated_epochs(correlation, measured):
+    """Student's interval of independent epochs holds 76 % of the sums with 0.5, and 35 % with 0.9."""
+    chance, remaining, held, widths = random.Random(0), 30, [], []
+    for _ in range(400):
+        series = autocorrelated(chance, correlation, measured + remaining)
+        sample = series[:measured]
+        expected, half_width = predicted_sum(sample, remaining)
+        held.append(abs(expected - sum(series[measured:])) <= half_width)
+        std = statistics.stdev(sample) * math.sqrt(remaining + remaining**2 / measured)
+        widths.append(half_width / t_distribution.ppf(0.975, measured - 1) / std)
+    assert statistics.fmean(held) >= 0.93
+    if correlation == 0:
+        assert statistics.median(widths) <= 1.2, "as many independent epochs have hardly wider intervals"
+
+
+def test_sum_of_further_draws_has_the_interval_of_the_sample_or_of_the_prior(monkeypatch):
+    monkeypatch.setattr(forecasting, "INDEPENDENT", 1.0)
+    monkeypatch.setattr(forecasting, "FEW_EPOCHS", 1)
     assert predicted_sum([10.0, 12.0], 3) == pytest.approx((33.0, 12.7062 * 2**0.5 * 7.5**0.5), rel=1e-4)
     assert predicted_sum([10.0], 3) == pytest.approx((30.0, 1.95996 * 12**0.5), rel=1e-4)
     assert predicted_sum([10.0], 3, error=0.2) == pytest.approx((30.0, 1.95996 * (12 + 36) ** 0.5), rel=1e-4)
@@ -97,6 +129,12 @@ def test_forecast_begins_with_the_first_epoch_and_ends_before_the_last():
     assert forecaster(probed).metrics(9) == {}
     resumed = forecaster(window("epoch", 0, 20.0), window("epoch", 1, 10.0), window("epoch", 2, 30.0, warmup=True))
     assert resumed.metrics(9)["forecast/e2e_s"] == pytest.approx(60.0 + 6 * 10.0)
+    # Epochs of an earlier training are no sample, but part of the total.
+    times = [(0, 9.0), (0, 5.0), (0, 5.0), (1, 9.0), (1, 2.0), (1, 2.0)]
+    lines = [window("epoch", epoch, e2e_s, training=training, warmup=epoch == 3)
+             for epoch, (training, e2e_s) in enumerate(times)]  # fmt: skip
+    forecast = forecaster(*lines).metrics(8)
+    assert (forecast["forecast/e2e_s"], forecast["forecast/e2e_uncertainty_s"]) == (32.0 + 2 * 2.0, 0.0)
 
 
 def test_run_of_unknown_length_has_no_forecast():

@@ -3,7 +3,11 @@
 import re
 from pathlib import Path
 
-from epochmeter.results.metrics import EPOCH, METRICS
+import pytest
+from golden import assert_text
+
+from epochmeter.results.metric_table import TABLE
+from epochmeter.results.metrics import METRICS, SECTIONS, find, is_known
 
 ROOT = Path(__file__).parents[2]
 RATES = {
@@ -14,31 +18,108 @@ RATES = {
     "datasheet_flop_per_s": "FLOP/s",
     **dict.fromkeys(("read_bytes_per_s", "peak_bytes_per_s"), "B/s"),
     **{f"gpu_{link}_{way}_bytes_per_s": "B/s" for link in ("pcie", "nvlink", "xgmi") for way in ("sent", "received")},
+    **{f"{flow}_bytes_per_s": "B/s" for flow in ("disk_read", "disk_written", "network_received", "network_sent")},
+    **dict.fromkeys(("disk_reads_per_s", "disk_writes_per_s"), "requests/s"),
+    "disk_queue_requests": "requests",
 }
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "g": "g", "hz": "Hz", "c": "C"}
-COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes|_bytes_per_sample|residency_")
-"""Metrics whose names are composed of a domain, part, phase, kind of memory or count, or of `before` or `after`."""
+WINDOWS = ("epoch", "rank_max", "val")
+COMPOSED = re.compile(
+    r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes|_bytes_per_sample|residency_|step_p\d|stall_fraction"
+)
+"""Metrics whose names are composed of a domain, part, phase, kind of memory or count, or of `before` or `after`; and
+percentiles, whose names are read from the table."""
 
 
-def test_docs_explain_every_metric_with_its_unit_and_aggregation():
-    page = (ROOT / "docs/metrics.md").read_text()
-    lines = page.partition("| metric |")[2].splitlines()
-    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
-    assert {name.strip("`") for name, *_ in rows} == METRICS
+def test_every_metric_has_the_unit_of_its_name_and_the_rules_of_its_section():
     invalid = []
-    for name, unit, aggregation, meaning in rows:
-        section, _, short = name.strip("`").partition("/")
+    for row in TABLE:
+        section, _, short = row.name.partition("/")
         suffix, rate = short.rpartition("_")[2], RATES.get(short)
         units = (rate,) if rate else (UNITS[suffix],) if suffix in UNITS else ("1", "0..1")
-        expected = EPOCH[short] if section == "epoch" else ""
-        if unit not in units or aggregation.strip() != expected or not meaning:
-            invalid.append(name)
+        units = ("currency",) if short.startswith("cost") else units
+        is_valid = row.unit in units and row.meaning and bool(row.epochs) == (section == "epoch")
+        invalid += [] if is_valid else [row.name]
     assert invalid == []
+    assert len(METRICS) == sum(len(row.names) for row in TABLE), "each name is in one row"
+    assert {row.steps for row in TABLE} == {"", "sum", "mean", "p50", "p95", "p99"}
+
+
+def test_docs_have_the_rows_of_the_table():
+    """UPDATE_GOLDEN=1 writes them."""
+    path = ROOT / "docs/metrics.md"
+    assert_text(path, with_rows(path.read_text()))
+
+
+def with_rows(page):
+    """Return docs/metrics.md with the rows of the table."""
+    columns = {
+        "unit": "unit",
+        "steps": "over steps",
+        "epochs": "over epochs",
+        "ranks": "over ranks",
+        "better": "better",
+    }
+    others = [row for row in TABLE if row.section not in (*WINDOWS, *SECTIONS.values())]
+    groups = {
+        "Metrics of windows": [row for row in TABLE if row.section in WINDOWS],
+        "Metrics of runs and curves": others,
+        "Time series of the gauges": [row for row in TABLE if row.section in SECTIONS.values()],
+    }
+    for heading, group in groups.items():
+        used = [name for name in columns if any(getattr(row, name) for row in group)]
+        head = ["metric", *(columns[name] for name in used), "meaning"]
+        rows = [
+            [", ".join(f"`{name}`" for name in row.names), *(getattr(row, name) for name in used), row.meaning]
+            for row in group
+        ]
+        lines = "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
+        before, title, after = page.partition(f"## {heading}\n")
+        intro, _, rest = after.partition("| metric |")
+        page = f"{before}{title}{intro}{lines}\n{rest.partition(chr(10) * 2)[2]}"
+    return page
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "short", "unit", "symbol", "is_listed"),
+    [
+        ("epoch/e2e_s", "time per epoch", "time", "s", "s", True),
+        ("steady/e2e_s", "time per epoch", "time", "s", "s", True),
+        ("val/e2e_s", "time", "time", "s", "s", True),
+        ("load data/energy_j", "energy", "energy", "J", "J", True),
+        ("std/energy_cpu0_j", "energy cpu0", "energy cpu0", "J", "J", True),
+        ("rank_max/copy_s", "copy", "copy", "s", "s", True),
+        ("steady/samples_per_s", "throughput", "samples", "1/s", "samples/s", True),
+        ("steady/mfu", "MFU", "MFU", "0..1", "%", True),
+        ("trace/idle_data_fraction", "idle data", "idle data", "0..1", "%", True),
+        ("steady/read_iops", "read iops", "read iops", "1/s", "/s", True),
+        ("throughput/samples_per_s", "throughput", "throughput", "1/s", "samples/s", True),
+        ("system/cpu_utilization", "CPU utilization", "cpu", "0..1", "%", True),
+        ("system/cpu12_utilization", "utilization per core", "cpu12", "0..1", "%", True),
+        ("system/gpu0_2_clock_hz", "GPU clock", "gpu0 2", "Hz", "Hz", True),
+        ("system/CPU_therm_temperature_c", "temperature", "CPU therm", "C", "°C", True),
+        ("system/disk_queue_requests", "disk queue", "disk", "requests", "requests", True),
+        ("power/total_w", "power", "total", "W", "W", True),
+        ("power/VDD_IN_w", "power", "VDD IN", "W", "W", True),
+        ("system/npu0_utilization", "npu0", "npu0", "0..1", "%", False),
+        ("total/cost", "cost of the run", "cost of run", "currency", "", True),
+        # A metric of a user, or of another version, has what its name states.
+        ("steady/my_wait_s", "my wait", "my wait", "s", "s", False),
+        ("val/f1", "val f1", "val f1", "1", "", False),
+        ("epoch/cache_read_bytes_per_s", "cache read", "cache read", "B/s", "B/s", False),
+        ("strange", "strange", "strange", "1", "", False),
+        ("", "", "", "1", "", False),
+    ],
+)
+def test_a_metric_is_found_by_its_name(name, title, short, unit, symbol, is_listed):
+    found = find(name)
+    assert (found.name, found.title, found.short, found.unit, found.symbol) == (name, title, short, unit, symbol)
+    assert is_known(name) == is_listed
 
 
 def test_every_metric_is_written_somewhere():
     folder = ROOT / "src/epochmeter"
-    paths = [path for path in folder.rglob("*.py") if path.name != "metrics.py"]
+    paths = [path for path in folder.rglob("*.py") if path.name != "metric_table.py"]
     others = [path for path in paths if path.relative_to(folder).parts[0] not in ("report", "tracking")]
     written = {word for path in others for word in re.findall(r"\w+", path.read_text())}
     shorts = {name.partition("/")[2] for name in METRICS if not COMPOSED.search(name)}

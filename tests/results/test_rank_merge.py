@@ -31,7 +31,7 @@ def test_times_are_means_counts_sums_and_peaks_maxima():
     assert merged.rank_max == {"e2e_s": 1.0, "data_stall_s": 3.0}
 
 
-def test_window_spans_all_ranks_with_the_pause_of_any_and_at_most_five_bad_samples_are_named():
+def test_window_spans_all_ranks_and_at_most_five_bad_samples_are_named():
     first, second = rank(100, 230, bad=["a", "b", "c"]), rank(110, 200, bad=["d", "e", "f"], paused=True)
     merged = merge_ranks([first, second])
     assert (merged.opened_ns, merged.closed_ns) == (100, 230)

@@ -74,6 +74,14 @@ def test_each_run_of_the_same_identity_is_reused_once_the_earliest_first(tmp_pat
     assert reused_by(new, IDENTITY, IDENTITY) == ["A/0", None], "run 1 refers to A/2"
 
 
+def test_run_of_the_first_started_sweep_is_reused_although_the_clock_was_wrong(tmp_path, new):
+    completed(tmp_path / "2026-11-20_12-00-00-a" / "0", at="2099-01-01")
+    completed(tmp_path / "2026-11-20_12-00-00.10-c" / "0", at="1970-01-01")
+    completed(tmp_path / "2026-11-20_12-00-00.9-b" / "0", at="1970-01-02")
+    names = [f"2026-11-20_12-00-00{name}/0" for name in ("-a", ".9-b", ".10-c")]
+    assert reused_by(new, *[IDENTITY] * 3) == names
+
+
 def cut(name):
     return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
 
@@ -93,7 +101,7 @@ def test_damaged_or_incomplete_run_or_rehearsal_is_not_reused(tmp_path, new, har
     assert reused_by(new, IDENTITY) == [None]
 
 
-def test_reference_is_valid_while_its_run_is_there_also_in_a_copy_of_all_sweeps_or_of_its_sweep_alone(tmp_path, new):
+def test_reference_is_valid_while_its_run_is_there_also_in_a_copy(tmp_path, new):
     write_points(new, [["batch=8"], ["batch=16"]])
     origin = refer(new / "0", completed(tmp_path / "A" / "0"), "batch=8")
     both, alone = tmp_path / "copy", tmp_path / "elsewhere" / "new"

@@ -1,6 +1,7 @@
 """Utilization and bounds of scripted epochs."""
 
 import pytest
+from metadata import run_info
 
 from epochmeter.console.tables import mfu_line
 from epochmeter.results.roofline import (
@@ -21,7 +22,7 @@ TRAINING = {
     "peaks": {"flop_per_s": 1e12, "bytes_per_s": 1e11, "launch_s": 1e-5},
     "conventions": {"counted": 4e9, "6n": 6e9},
 }
-RUN = {"model": MODEL, "training": TRAINING}
+RUN = run_info(model=MODEL, training=TRAINING)
 EPOCH = {"samples": 100, "steps": 10, "e2e_s": 2.0, "energy_j": 40.0, "data_stall_s": 0.1}
 STEADY = {f"steady/{name}": value for name, value in EPOCH.items()}
 
@@ -31,7 +32,7 @@ def test_mfu_is_without_recomputation_and_hfu_with_it():
     assert found == {"mfu": pytest.approx(0.15), "hfu": pytest.approx(0.2), "energy_per_gflop_j": pytest.approx(0.1)}
     assert epoch_utilization(EPOCH, RUN, "6n")["mfu"] == pytest.approx(0.3)
     assert "mfu" not in epoch_utilization(EPOCH, RUN, "megatron")
-    assert epoch_utilization(EPOCH, {"model": {"parameters": 1}, "training": {}}, "counted") == {}
+    assert epoch_utilization(EPOCH, run_info(model={"parameters": 1}), "counted") == {}
 
 
 def test_peaks_are_summed_over_all_devices_and_found_by_name_and_precision():
@@ -59,19 +60,19 @@ def test_bounds_and_verdict():
     assert verdict({**metrics, "roofline/data_s": 0.6}) == "data-bound"
     assert verdict({**metrics, "roofline/launch_s": 0.6}) == "launch-bound"
     assert verdict({name: value for name, value in metrics.items() if name != "roofline/memory_s"}) is None
-    peak = "MFU: 15 % of the measured peak, 1 TFLOP/s (counted FLOPs; 15 to 30 % over all conventions)."
+    peak = "MFU: 15 % of the measured peak, 1.00 TFLOP/s (counted FLOPs; 15 to 30 % over all conventions)."
     mfu = mfu_by_convention(metrics, RUN, "counted")
     assert mfu_line(metrics, mfu, "counted") == f"{peak} Roofline: memory-bound."
     assert mfu_line({}, mfu_by_convention({}, RUN, "counted"), "counted") == ""
 
 
 def test_missing_mfu_has_a_reason_and_one_above_one_is_a_defect_and_not_clipped():
-    run = {"model": MODEL, "training": {**TRAINING, "peaks": {**TRAINING["peaks"], "flop_per_s": 1e11}}}
+    run = run_info(model=MODEL, training={**TRAINING, "peaks": {**TRAINING["peaks"], "flop_per_s": 1e11}})
     metrics = roofline_metrics(STEADY, run, "counted", "fp32")
     assert metrics["steady/mfu"] == pytest.approx(1.5)
-    unmeasured = {"training": {"peaks": {"reason": "out of memory"}}}
+    unmeasured = run_info(training={"peaks": {"reason": "out of memory"}})
     notes = [utilization_notes(*arguments) for arguments in (
-        (metrics, run, "counted"), ({}, unmeasured, "counted"), ({}, RUN, "megatron"), ({}, {}, "counted"),
+        (metrics, run, "counted"), ({}, unmeasured, "counted"), ({}, RUN, "megatron"), ({}, run_info(), "counted"),
     )]  # fmt: skip
     expected = ["MFU is 1.500, more than the measured peak allows",
                 "no MFU: the device's peak could not be measured: out of memory",

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from epochmeter.results.run_info import Energy
 from epochmeter.results.run_result import RunResult
 
 TERM = SystemExit(128 + signal.SIGTERM)
@@ -23,5 +24,21 @@ def test_stopped_run_is_killed_with_the_reason(monkeypatch, stop, job, part):
     monkeypatch.setattr(os, "environ", {"SLURM_JOB_ID": job} if job else {})
     result = RunResult(0, [])
     result.set_stopped(stop)
-    assert (result.state, result.kind, result.stop) == ("killed", "stopped", stop)
-    assert part in result.failure
+    assert (result.state, result.failure.code, result.stop) == ("killed", "stopped", stop)
+    assert part in result.failure.message
+
+
+@pytest.mark.parametrize(
+    ("meter", "source", "reason", "is_missing", "requested"),
+    [
+        ("none", "none", "energy is not measured.", True, "none"),
+        ("estimate", "estimated", "an estimate", True, "estimate"),
+        ("estimate", "none", "meter.tdp_w is not set", True, ""),
+        ("rapl", "none", "no counter", True, ""),
+        ("rapl", "counter", "only one of two packages", False, ""),
+    ],
+)
+def test_missing_energy_is_as_requested_with_a_meter_that_measures_none(meter, source, reason, is_missing, requested):
+    result = RunResult(0, [])
+    result.set_energy(Energy(source=source, reason=reason), meter)
+    assert (result.no_energy is not None, result.requested_meter) == (is_missing, requested)

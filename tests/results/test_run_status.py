@@ -1,10 +1,17 @@
 """A run's state is the recorded one; without a recorded end, it depends on the process."""
 
-import pytest
+import re
+from typing import get_args
 
-from epochmeter.results.run_status import status_of
+import pytest
+from metadata import RUN
+from project import ROOT
+
+from epochmeter.results.run_folder import RunFolder
+from epochmeter.results.run_status import STATES
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
+from epochmeter.watch.snapshot import State
 
 DEAD = {"start_ticks": "0"}
 """An earlier process with this process's ID."""
@@ -37,8 +44,17 @@ def record(tmp_path):
 def test_state_by_process_record_and_the_controllers_end(record, process, recorded, is_completed, ended, state):
     if recorded:
         record.write_summary({"state": recorded, "metrics": {}, "notes": [], "failure": None}, "1d")
-    assert status_of(record) == "planned", "without a job, this is a remainder of an attempt that was being archived"
-    record.describe({}, {"identity": "1d", **this_process()._asdict(), **process})
+    without_job = RunFolder(record.folder)
+    assert without_job.state == "planned", "this is a remainder of an attempt that was being archived"
+    record.describe({}, {**RUN, "identity": "1d", **this_process()._asdict(), **process})
     if recorded == "completed" and not is_completed:
         (record.folder / "completed.json").unlink()
-    assert status_of(record, ended=ended) == state
+    assert RunFolder(record.folder).state_if(ended) == state
+
+
+def test_states_of_the_live_view_and_of_the_documentation_are_these():
+    parts_of_running = {"preparing", "training", "stalled"}
+    assert {*get_args(State)} == {*STATES, *parts_of_running, "unreadable"} - {"running"}
+    table = (ROOT / "docs/reliability.md").read_text().partition("## Run states")[2].partition("**Crash")[0]
+    listed = re.findall(r"^\| (?!state|-)([a-z, ]+) \|", table, re.MULTILINE)
+    assert [state for cell in listed for state in cell.split(", ")] == [*STATES]

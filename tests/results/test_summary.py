@@ -10,15 +10,17 @@ from default_jobs import job_of
 from golden import assert_text, json_line
 
 from epochmeter.results.summary import (
-    ENERGIES,
     collect_flags,
     cpu_load_warning,
+    energy_warning,
+    idle_metrics,
     mean_energy_note,
     missed_target_note,
     no_total_note,
     reaches_target,
     step_percentiles,
     summarize,
+    summarize_trainings,
     total_uncertainty_j,
     variance_warning,
 )
@@ -29,7 +31,7 @@ NO_STEPS = array("f")
 
 
 def window(kind, number, energy_window_s, metrics, keys):
-    term = {name: metrics[name] for name in ENERGIES if name in metrics}
+    term = {name: metrics[name] for name in metrics if name.endswith(("energy_j", "uncertainty_j"))}
     energy = {"opened_ns": 0, "closed_ns": round(energy_window_s * SECOND_NS), "joules": {}, "term": term}
     named = {f"{kind}/{name}": value for name, value in metrics.items()}
     return {"window": kind, "epoch": number, "metrics": named, "energy": energy, **keys}
@@ -99,16 +101,23 @@ CASES = {
     "one steady epoch": {"windows": TIMES[:2]},
     "percentiles of steady epochs": {"windows": STEPPED, "steps": steps(50.0, 60.0, 1.0, 1.0, 8.0, 8.0, 8.0)},
     "no meter": {"windows": [*(epoch(n, samples=10) for n in range(3)), val(2)]},
-    # Energy, 5 J per sample, 1 W, samples of the power and carbon are of the first steady epoch; there is no other gap.
+    # The first steady epoch has 1 W, so the mean of 15 s is 15 J, with 4 samples; there is no other gap.
     "an epoch without energy": {"windows": [epoch(0, energy_j=9.0), epoch(1, energy_j=10.0, samples=2, gap=1.0, x=1.0,
                                                                           power_samples=7, power_capped_fraction=0.5,
                                                                           co2e_g=4.0),
                                             epoch(2, e2e_s=20.0, samples=6, x=3.0)]},
+    "an epoch without an estimate": {"windows": [epoch(0, estimated_energy_j=9.0), epoch(1, estimated_energy_j=10.0),
+                                                 epoch(2)]},
     "energy in few epochs": {"windows": [epoch(0), epoch(1, energy_j=5.0), epoch(2), epoch(3)]},
     "a warm-up without energy": {"windows": [epoch(0), epoch(1, energy_j=5.0)]},
     "an evaluation without energy": {"windows": [epoch(0, energy_j=20.0), val(0)]},
     # 920 J in 3 x 1.53 s. Uncertainties: 3 x max(20 J, mean power x 0.1 s), and 3 x mean power x 0.1 s.
     "windows too short for their own energy": {"windows": short_windows(), "target_accuracy": 0.9},
+    # Three windows of 100 J in 2 s: the uncertainties of the energy, 3 x 10 J, and of the idle power, 2 W x 6 s.
+    "net energy": {"windows": [with_term(epoch(n), 100.0, 2.0, 10.0, net_energy_j=40.0, idle_uncertainty_j=4.0)
+                               for n in range(3)]},
+    "net energy, if the idle power is not certain": {
+        "windows": [with_term(epoch(0), 100.0, 2.0, 10.0, net_energy_j=40.0)]},
     "too short in total": {"windows": [with_term(epoch(0), 20.0, 0.4), with_term(epoch(1), 0.0, 0.5)]},
     "counter that did not advance": {"windows": [with_term(epoch(n), 0.0, 0.9) for n in range(2)]},
     "two windows without energy": {"windows": [with_term(epoch(0), 20.0, 4.0), epoch(1), val(1)]},
@@ -130,6 +139,42 @@ def test_summaries_have_the_metrics_and_the_note_on_energy_of_the_golden_file():
         notes = [*mean_energy_note(case["windows"], job.warmup_epochs), *no_total_note(case["windows"])]
         lines += [name, f"    {json_line(metrics)}", *(f"    {note}" for note in notes)]
     assert_text(Path(__file__).parent / "golden" / "summaries.txt", "\n".join([*lines, ""]))
+
+
+@pytest.mark.parametrize("unmetered", [(), (1,), (2,), (1, 4)])
+def test_mean_energy_at_constant_power_is_in_proportion_to_the_mean_time(unmetered):
+    """Two runs at 7.24 W, of which the second takes 0.695 times the time: it needs 0.695 times the energy."""
+
+    def energies(scale, unmetered):
+        epochs = []
+        for number, e2e_s in enumerate((30.0, 8.0, 10.0, 14.0, 12.0)):
+            seconds = scale * e2e_s
+            joules = {"energy_j": 7.24 * seconds, "energy_cpu0_j": 5.0 * seconds, "cost": 0.01 * seconds,
+                      "energy_uncertainty_j": 0.1 * seconds}  # fmt: skip
+            known = {} if number in unmetered else joules
+            epochs.append(epoch(number, e2e_s=seconds, samples=e2e_s, energy_window_s=seconds, **known))
+        metrics = summarize(epochs, NO_STEPS, JOB)
+        assert metrics.get("steady/energy_epochs") == (4 - len(unmetered) if unmetered else None)
+        assert metrics["steady/power_mean_w"] == pytest.approx(7.24)
+        return {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
+
+    before, after = energies(1.0, ()), energies(0.695, unmetered)
+    assert after["e2e_s"] == pytest.approx(0.695 * before["e2e_s"])
+    for name in ("energy_j", "energy_cpu0_j", "cost", "energy_uncertainty_j", "energy_per_sample_j"):
+        assert after[name] == pytest.approx(0.695 * before[name]), name
+
+
+def test_uncertainty_of_net_energy_includes_the_change_of_the_idle_power():
+    """Of 600 J, 400 J are those of 50 W at idle. An idle power of 53 W afterwards, 6 % more, would be 24 J more."""
+    metrics = {"total/energy_j": 600.0, "total/net_energy_j": 200.0, "total/net_energy_uncertainty_j": 7.0}
+    before, after = ({"power_w": power_w, "uncertainty_w": 0.5} for power_w in (50.0, 53.0))
+    powers = {"total/idle_power_w": 50.0, "total/idle_power_uncertainty_w": 0.5}
+    assert idle_metrics(metrics, {"before": before}) == powers
+    powers |= {"total/idle_power_after_w": 53.0, "total/idle_power_after_uncertainty_w": 0.5}
+    known = idle_metrics(metrics, {"before": before, "after": after})
+    assert known == powers | {"total/net_energy_uncertainty_j": pytest.approx(25.0)}
+    assert idle_metrics({}, {"before": before, "after": after}) == powers
+    assert idle_metrics(metrics, {}) == {}
 
 
 def test_percentiles_are_by_nearest_rank_without_host_wait():
@@ -176,6 +221,14 @@ def test_flags_have_their_first_text_and_large_variation_of_epoch_times_is_a_war
         assert variance_warning({"steady/e2e_s": mean_s, "std/e2e_s": std_s}) == []
 
 
+def test_contradictory_energies_are_a_warning_with_the_first_ones():
+    texts = ["", "epoch 2: gpu0_sampled measured 9 J", "", "epoch 4: more"]
+    windows = [epoch(n, keys={"flags": {"energy_disagrees": text}} if text else {}) for n, text in enumerate(texts)]
+    (warning,) = energy_warning(windows)
+    assert warning.startswith("warning: energies disagree. epoch 2: gpu0_sampled measured 9 J, and 1 more windows.")
+    assert energy_warning(windows[:1]) == []
+
+
 def test_load_of_other_processes_is_stated_for_the_epochs_that_it_affected():
     def loaded(*fractions):
         return [epoch(n, other_cpu_fraction=part, keys={"flags": {"cpu_shared": "x"}} if part > 0.5 else {})
@@ -188,7 +241,25 @@ def test_load_of_other_processes_is_stated_for_the_epochs_that_it_affected():
     assert cpu_load_warning(loaded(0.2, 0.0)) == []
 
 
-def test_unsampled_power_is_independent_between_windows_and_other_uncertainties_are_not():
+def test_only_unsampled_power_is_independent_between_windows():
     terms = [{"energy_uncertainty_j": 5.0, "unsampled_j": 3.0, "period_s": 0.1}] * 2
     assert total_uncertainty_j(terms, mean_w=1.0) == pytest.approx(math.hypot(4 + 4, 3, 3))
     assert total_uncertainty_j(terms, mean_w=60.0) == pytest.approx(math.hypot(6 + 6, 3, 3))
+
+
+def test_means_of_several_trainings_are_those_of_each_and_totals_are_sums_over_all():
+    times = ((0, 0, 9.0), (1, 0, 2.0), (2, 0, 4.0), (3, 1, 8.0), (4, 1, 1.0))
+    windows = [
+        epoch(number, e2e_s=e2e_s, energy_j=10 * e2e_s, keys={"training": training, "warmup": number == 3})
+        for number, training, e2e_s in times
+    ]
+    windows.insert(3, {**val(2), "training": 0})
+    rows = steps(9.0, 2.0, 4.0, 8.0, 1.0)
+    metrics = summarize(windows, rows, JOB)
+    assert {name.partition("/")[0] for name in metrics} == {"total"}
+    assert (metrics["total/epochs"], metrics["total/e2e_s"]) == (5, 25.0)
+    first, second = summarize_trainings(windows, rows, JOB)
+    assert first == summarize(windows[:4], rows[:12], JOB)
+    assert (first["steady/e2e_s"], first["steady/step_p99_s"], first["total/e2e_s"]) == (3.0, 4.0, 16.0)
+    assert (second["steady/e2e_s"], second["steady/step_p99_s"], second["total/epochs"]) == (1.0, 1.0, 2)
+    assert summarize(windows[:4], rows[:12], JOB) == summarize_trainings(windows[:4], rows[:12], JOB)[0]

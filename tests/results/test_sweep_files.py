@@ -2,10 +2,11 @@
 
 from datetime import datetime
 
+import pytest
 from project import put
 
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.sweep_files import Points, read_points
+from epochmeter.results.sweep_files import Points, read_planned_runs, read_points
 from epochmeter.sweep.sweep_folder import write_points
 
 NOON = datetime(2026, 11, 20, 12, 0, 0)
@@ -19,7 +20,7 @@ def result(number, lasted_s=None, state="completed", **facts):
     )
 
 
-def test_points_are_read_with_varied_keys_and_completed_runs_and_are_empty_if_missing_or_damaged(tmp_path):
+def test_points_have_varied_keys_and_completed_runs_and_are_empty_if_damaged(tmp_path):
     overrides = [["batch=8", "workers=0"], ["batch=16", "workers=0"]]
     write_points(tmp_path, overrides)
     (tmp_path / "1").mkdir()
@@ -30,10 +31,22 @@ def test_points_are_read_with_varied_keys_and_completed_runs_and_are_empty_if_mi
         "empty": "",
         "truncated": '{"points": [["batch=8"',
         "no points": '{"points": []}',
+        "no texts": '{"points": [["batch=8"], [8]]}',
+        "too deep": "[" * 10_000,
     }.items():
         if text is not None:
             put(tmp_path, {f"{name}/points.json": text})
         assert read_points(tmp_path / name) == ((), frozenset(), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("content", "runs"),
+    [('{"runs": 7}', 7), ('{"runs": -1}', 0), ('{"runs": 1e12}', 0), ("[7]", 0), ('{"runs": "x"}', 0)],
+)
+def test_planned_runs_of_a_search_are_a_number_of_runs(tmp_path, content, runs):
+    assert read_planned_runs(tmp_path) == 0
+    put(tmp_path, {"search.json": content})
+    assert read_planned_runs(tmp_path) == runs
 
 
 def test_remaining_time_uses_the_median_of_measured_runs():

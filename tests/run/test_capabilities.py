@@ -17,7 +17,7 @@ from power.conftest import nvml_stub  # noqa: F401
 from project import put
 from stub import executable
 
-from epochmeter.config.schema import Examination
+from epochmeter.config.entries import Examination
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.run import capabilities
 from epochmeter.run.capabilities import examine_machine, load_rows
@@ -147,7 +147,7 @@ def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):
     assert found["device"]["source"] == "device=cpu"
     there = {"device", "storage", "page cache", "disk reads"}
     assert not any(found[quantity]["offered"] for quantity in ALWAYS - there)
-    assert "sudo modprobe intel_rapl_msr" in found["energy"]["why"]
+    assert "sudo modprobe intel_rapl_msr" in found["energy"]["remedy"]
     assert found["power limit"] == {"offered": False, "why": "this machine has no power limit to set"}
     assert "modprobe coretemp" in found["temperature"]["remedy"]
     assert found["memory"]["remedy"] == "mount /proc"
@@ -159,9 +159,7 @@ def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):
     assert other["trace"]["offered"]
 
 
-def test_page_cache_is_available_with_an_empty_first_file_and_not_if_files_cannot_be_read(
-    tmp_path, examined, monkeypatch
-):
+def test_page_cache_is_available_unless_files_cannot_be_read(tmp_path, examined, monkeypatch):
     put(tmp_path, {"data/.marker": "", "data/train/0/1.png": "pixels"})
     options = ("device=cpu", "dataset=imagefolder", f"dataset.root={tmp_path / 'data'}")
     assert examined(*options)["page cache"]["offered"]
@@ -192,8 +190,8 @@ def test_processor_is_idle_unless_other_processes_leave_no_core_free(monkeypatch
     monkeypatch.setattr(capabilities, "OBSERVE_S", 0.0)
 
     def row(*others):
-        return [(row.offered, row.now, row.why) for row in load_rows(Mock(others=lambda: others))]
+        return [(row.offered, row.now, row.why) for row in load_rows(Mock(others=lambda *_: others))]
 
-    assert row(0.034, "") == [(True, "3 % used by other processes", None)]
+    assert row(0.034, "") == [(True, "3.4 % used by other processes", None)]
     assert row(0.62, "no core was free") == [(False, None, "no core was free")]
     assert row(None, "") == []

@@ -1,20 +1,29 @@
 """How the controller handles the training process's messages."""
 
 import json
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 import pytest
 from default_jobs import job_of
+from metadata import run_info
 
-from epochmeter.run import event_loop
-from epochmeter.run.event_loop import EventLoop, check_metered
+from epochmeter.power.meter import NullMeter
+from epochmeter.run import recording
+from epochmeter.run.event_loop import EventLoop
 from epochmeter.run.instruments import WindowInstruments
-from epochmeter.run.window import WindowRecord
+from epochmeter.run.recording import Recording, check_metered
+from epochmeter.run.window_record import WindowRecord
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import PROGRESS, Record
+
+
+def loop(plan, instruments, settings=None, worker=None, tracker=None):
+    recording = Recording(plan, instruments, settings or Mock(drift_messages=list), Mock())
+    return EventLoop(worker or Mock(), plan, instruments, recording, tracker or Mock(), Mock())
 
 
 def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
@@ -31,41 +40,16 @@ def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
         yield protocol.Progress(5, None, parts)
         assert not (tmp_path / PROGRESS).exists()
 
-    plan = SimpleNamespace(record=record, job=job_of(), targets={}, run={})
+    plan = SimpleNamespace(record=record, job=job_of(), targets={}, run=run_info())
     instruments = Mock(gauges=Mock(series=None), data_source=Mock(prepare=lambda epoch: []))
-    EventLoop(Mock(), plan, instruments, Mock(), Mock(), Mock()).run(messages())
+    loop(plan, instruments).run(messages())
     assert seen == [
         {"epoch": 2, "steps": 45, "epoch_steps": 90, "parts": parts},
         {"epoch": 2, "steps": 50, "epoch_steps": 90, "parts": {}},
     ]
 
 
-@pytest.mark.parametrize("has_counters", [True, False])
-def test_script_learns_whether_counters_are_read_and_gets_replies_where_it_waits(tmp_path, has_counters):
-    messages = [
-        protocol.Built({}, {}),
-        *(WindowOpening("epoch", 0, 9, is_awaited=is_awaited) for is_awaited in (True, False)),
-        *(WindowClosed(1, 2, is_awaited=is_awaited) for is_awaited in (False, True)),
-    ]
-    job = job_of(measure={"command": ["train.py"]})
-    plan = SimpleNamespace(record=Record(tmp_path), job=job, targets={}, run={"training": {}}, describe=Mock(), gpus=[])
-    meter = Mock(domains={}, energy={"source": "none"})
-    source = Mock(files=has_counters, prepare=lambda epoch: [])
-    instruments = WindowInstruments(meter, Mock(series=None), source, Mock(), gpu_monitor=Mock())
-    worker = Mock(pids=[])
-    EventLoop(worker, plan, instruments, Mock(), Mock(), Mock()).run(iter(messages))
-    assert worker.reply.mock_calls == [call(protocol.Proceed(has_counters)), call(), call()]
-
-
-@pytest.mark.parametrize(
-    ("command", "is_awaited", "is_due", "is_written"),
-    [([], True, False, True), (["a"], True, False, False), (["a"], False, True, True), (["a"], True, True, True)],
-    ids=["own loop", "script waits", "script does not wait", "script waits for MLflow"],
-)
-def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would_wait_for_the_disk(
-    tmp_path, monkeypatch, command, is_awaited, is_due, is_written
-):
-    monkeypatch.setattr(event_loop, "SCRIPT_PUBLISH_S", 0.0 if is_due else 100.0)
+def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_path, monkeypatch):
     record, worker, lines, earlier_steps, own_pids = Record(tmp_path), Mock(), [], [], set()
     metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 5, "epoch/energy_j": 3.6e6}
     energy = {"opened_ns": 0, "closed_ns": 2_000_000_000, "term": {}}
@@ -77,49 +61,65 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
 
     def messages():
         for epoch in range(4):
-            yield WindowOpening("epoch", epoch, 9, epochs=4 if command else None)
+            yield WindowOpening("epoch", epoch, 9)
             worker.pids = [epoch]
             yield WindowClosed(1, 2)
-            if epoch == 1:
-                yield protocol.TraceFailed("slow")
             before = len(record.windows())
-            yield WindowMeasured([], [], is_awaited)
+            yield WindowMeasured([], [])
             lines.append(len(record.windows()) - before)
         yield protocol.Trained()
 
-    job = job_of(measure={"command": command}, footprint={"price": 0.5, "currency": "EUR"}, epochs=4, warmup_epochs=1)
+    job = job_of(footprint={"price": 0.5, "currency": "EUR"}, epochs=4, warmup_epochs=1)
     facts = {"training": {"peaks": {"flop_per_s": 1e12}}, "model": {"flops_per_sample": 4e9}}
-    run, flags = {**facts, "energy": {"reason": ""}, "resumed": [{"epoch": 0}]}, {}
+    run, flags = run_info(**facts, resumed=[{"epoch": 0}]), {}
     plan = SimpleNamespace(record=record, job=job, targets={}, run=run, set_flags=flags.update)
     instruments = Mock(gauges=Mock(series=None), data_source=Mock(prepare=lambda epoch: [f"cache {epoch}"]))
     instruments.own_processes = own_pids.update
     settings = Mock(drift_messages=lambda: ["RAPL was changed."])
-    monkeypatch.setattr(event_loop, "build_window", window)
-    EventLoop(worker, plan, instruments, settings, tracker := Mock(), Mock()).run(messages())
-    assert tracker.flush.call_count == (4 if is_awaited and is_written else 0)
-    assert lines == [is_written] * 4, "written before the next window opens"
+    monkeypatch.setattr(recording, "build_window", window)
+    loop(plan, instruments, settings, worker, tracker := Mock()).run(messages())
+    assert tracker.flush.call_count == 4
+    assert lines == [1] * 4
     assert earlier_steps == [0, 5, 10, 15]
     assert own_pids == {0, 1, 2, 3}, "ranks may connect in any window"
     first, *_, last = windows = record.windows()
     derived = {"epoch/mfu": 0.2, "epoch/hfu": 0.2, "epoch/energy_per_gflop_j": 9000.0, "epoch/cost": 0.5}
     assert first["metrics"] == {**metrics, **derived}
     assert last["metrics"]["forecast/e2e_s"] == 8.0
-    assert [line.get("warmup", False) for line in windows] == [True, True, False, False], "resumed, traced"
+    assert [line.get("warmup", False) for line in windows] == [True, False, False, False], "resumed"
     assert first["notes"] == ["cache 0", "epoch 1: no file http://***@host/a", "RAPL was changed."]
     assert flags == first["flags"] == {"paused": "epoch 1", "setting_changed": "RAPL was changed."}
     replies = [call.args[0] for call in worker.reply.call_args_list if call.args]
     assert [reply.metrics for reply in replies] == [line["metrics"] for line in windows]
 
 
+def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, monkeypatch):
+    """They start with cold caches, and would else be part of the steady means."""
+
+    def window(opened, *_):
+        energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
+        return WindowRecord({"window": opened.window, "epoch": opened.epoch, "metrics": {}, "energy": energy}, [], {})
+
+    monkeypatch.setattr(recording, "build_window", window)
+    run = run_info(resumed=[{"epoch": 2}, {"epoch": 5}])
+    plan = SimpleNamespace(record=Record(tmp_path), job=job_of(warmup_epochs=2), targets={}, run=run)
+    made = Recording(plan, Mock(), Mock(drift_messages=list), Mock())
+    marks = {}
+    for kind, epoch in (("val", 4), ("epoch", 5), ("val", 5), ("epoch", 6), ("epoch", 7), ("epoch", 8)):
+        made.add(WindowOpening(kind, epoch, 9), WindowMeasured([], []), None, None)
+        marks[kind, epoch] = made._unsaved.get("warmup", False)
+    assert [*marks.values()] == [False, True, False, True, False, False]
+
+
 def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason(tmp_path):
-    run, job = {}, job_of(measure={"command": ["a.py"]})
-    plan = SimpleNamespace(
-        job=job, run=run, describe=lambda **new: run.update(new), record=Record(tmp_path), targets={}
-    )
-    loop = EventLoop(Mock(), plan, Mock(), Mock(), Mock(), Mock())
-    assert (loop._make_forecast(WindowOpening("epoch", 0, 9, epochs=2)), run) == ({}, {})
-    assert loop._make_forecast(WindowOpening("epoch", 1, 9)) == {}
-    assert run == {"forecast": {"reason": "the number of epochs is not known"}}
+    run, job = run_info(), job_of(measure={"command": ["a.py"]})
+    plan = SimpleNamespace(job=job, run=run, describe=lambda: None, record=Record(tmp_path), targets={})
+    made = Recording(plan, Mock(), Mock(), terminal := Mock())
+    made.forecast(WindowOpening("epoch", 0, 9, epochs=2))
+    assert run.forecast is None
+    made.forecast(WindowOpening("epoch", 1, 9))
+    assert [call.args[0] for call in terminal.forecast.call_args_list] == [{}, {}]
+    assert run.forecast == {"reason": "the number of epochs is not known"}
 
 
 def test_metered_gpus_must_be_those_that_train():
@@ -135,7 +135,26 @@ def test_metered_gpus_must_be_those_that_train():
         ({"gpus": ["1234", "1234"]}, "1234,5678", "GPU-1234"),
     ):
         gpus = [f"GPU-{uuid}" for uuid in metered.split(",")]
-        plan = SimpleNamespace(run={"training": {"accelerator": "cuda:0", **training}}, gpus=gpus, job=job_of())
+        plan = SimpleNamespace(run=run_info(training={"accelerator": "cuda:0", **training}), gpus=gpus, job=job_of())
         refusal = pytest.raises(RuntimeError, match=f"{trained} trains, but {','.join(gpus)} is metered")
         with refusal if trained else nullcontext():
             check_metered(plan, Mock(domains={"gpu0": None}))
+
+
+def test_measurement_of_peaks_is_disturbed_by_other_processes_between_its_borders():
+    """A GPU is shared at one of the first two borders; other processes use the processor between the last two."""
+    marks_ns, lists, own_pids, replies = [], iter([["process 8"], []]), set(), []
+
+    def others(opened_ns, closed_ns):
+        assert [opened_ns, closed_ns] == pytest.approx(marks_ns[-2:], abs=50_000_000)
+        return 0.4, "other processes used 40 %" if len(marks_ns) == 3 else ""
+
+    load = Mock(mark=lambda: marks_ns.append(time.monotonic_ns()), others=others)
+    monitor = Mock(drain=lambda: next(lists))
+    instruments = WindowInstruments(NullMeter("none"), Mock(series=None), Mock(), load, gpu_monitor=monitor)
+    monitor.own_pids = load.own_pids = own_pids
+    plan = SimpleNamespace(record=Mock(windows=list), job=job_of(), targets={}, run=run_info())
+    worker = Mock(pids=[41, 42], reply=replies.append)
+    loop(plan, instruments, worker=worker).run(protocol.PeaksBorder() for _ in range(3))
+    assert [reply.text for reply in replies] == ["", "process 8", "other processes used 40 %"]
+    assert own_pids == {41, 42}

@@ -19,7 +19,8 @@ from epochmeter.run.finish import finalizing, resume_hint
 from epochmeter.run.instruments import check_idle
 from epochmeter.run.nodes import Node
 from epochmeter.run.resolve import resolve_plan
-from epochmeter.run.worker_process import WorkerError
+from epochmeter.run.worker_process import worker_error
+from epochmeter.shared.problem import Place, Problem
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.publisher import Tracker
@@ -47,10 +48,10 @@ DURING_STOP.__context__ = STOP
 
 
 @pytest.mark.parametrize(
-    ("error", "state", "kind", "message", "stop"),
+    ("error", "state", "code", "message", "stop"),
     [
-        (WorkerError("oom", "batch=16 ran out of memory"), "failed", "oom", "batch=16 ran out of memory", None),
-        (WorkerError("killed", "the worker was killed"), "failed", "killed", "the worker was killed", None),
+        (worker_error("oom", "batch=16 ran out of memory"), "failed", "oom", "batch=16 ran out of memory", None),
+        (worker_error("killed", "the worker was killed"), "failed", "killed", "the worker was killed", None),
         (ValueError("batch=0"), "failed", "exception", "batch=0", None),
         (OSError(28, "No space left on device"), "failed", "exception", "[Errno 28] No space left on device", None),
         (KeyError("a bug"), "failed", "exception", "KeyError: 'a bug'", None),
@@ -59,11 +60,11 @@ DURING_STOP.__context__ = STOP
         (SIGNAL, "killed", "stopped", "stopped by a signal", SIGNAL),
     ],
 )
-def test_error_or_stop_ends_the_run_and_is_recorded(end_by, error, state, kind, message, stop):
+def test_error_or_stop_ends_the_run_and_is_recorded(end_by, error, state, code, message, stop):
     result, record = end_by(error)
-    assert (result.state, result.kind, result.failure, result.stop) == (state, kind, message, stop)
+    assert (result.state, result.failure, result.stop) == (state, Problem(message, code=code), stop)
     summary = record.summary()
-    assert (summary["state"], summary["failure"]) == (state, {"kind": kind, "message": message})
+    assert (summary["state"], summary["failure"]) == (state, Problem(message, code=code).to_fields())
     assert not record.is_completed()
 
 
@@ -71,7 +72,7 @@ def test_completed_run_fails_if_its_summary_cannot_be_written(end_by, monkeypatc
     monkeypatch.setattr(Record, "write_summary", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     result, record = end_by()
     assert result.state == "failed"
-    assert "cannot write the run folder: [Errno 28] No space left" in result.failure
+    assert "cannot write the run folder: [Errno 28] No space left" in result.failure.message
     assert not record.is_completed()
 
 
@@ -111,7 +112,7 @@ def test_interrupted_run_has_a_hint_to_resume(order):
         plan = resolve_plan(order(of_sweep=of_sweep))
         if is_submitted:
             SubmissionLog(plan.record.folder.parent).write({})
-        write_checkpoint(plan.record, plan.run["record_id"], epochs=2)
+        write_checkpoint(plan.record, plan.run.record_id, epochs=2)
         command = "again" if of_sweep or is_submitted else "with `sweep.resume=true`"
         assert resume_hint(plan) == [f"a checkpoint after epoch 2 is kept: run the same command {command} to resume"]
 
@@ -145,8 +146,9 @@ def test_missing_energy_is_announced_before_training(order, terminal, meter, is_
 def test_refused_run_is_a_failure_and_leaves_no_folder(order, terminal):
     request = order("batch=0")
     result = run(request, terminal)
-    assert (result.state, result.kind) == ("failed", "job")
-    assert "`batch=0` is not valid" in result.failure
+    assert (result.state, result.failure.code) == ("failed", "job")
+    assert "`batch=0` is not valid" in result.failure.message
+    assert result.failure.where == Place(key="batch")
     assert not request.folder.exists()
 
 
@@ -156,13 +158,13 @@ def test_only_the_first_node_whose_rank_reports_progress_has_a_limit_of_silence(
     plan = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2)
     for number, silence_s in ((0, 1800), (1, None)):
         plan.node = Node(number=number, nodes=2)
-        assert start_training(plan, RunResult(0, [])) == (60, silence_s)
+        assert start_training(plan) == (60, silence_s)
 
 
 @pytest.mark.parametrize(
     ("load", "devices", "listed", "shared"),
     [
-        (0.23, ["gpu-0000:01:00.0"], [], "another process uses the GPU: the GPU was 23% busy before training began"),
+        (0.23, ["gpu-0000:01:00.0"], [], "another process uses the GPU: the GPU was 23 % busy before training began"),
         (0.23, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
         (None, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
         (0.09, ["gpu"], [], ""),

@@ -3,24 +3,27 @@
 import json
 from array import array
 
+import metadata
 import pytest
 from default_jobs import job_keys, job_of
+from metadata import run_info
 
 from epochmeter.cluster.submissions import SubmissionLog
+from epochmeter.results.bottleneck import NO_EPOCH
+from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.run_status import status_of
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE
-from epochmeter.run.finish import close_orphans, write_summary
+from epochmeter.run.finish import SEVERAL_TRAININGS, close_orphans, write_summary
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
+from epochmeter.tracking.run_export import run_tags
 
 NOTE = "epoch 1: no energy of VDD_IN: gone."
 GONE = this_process()._replace(start_ticks="0")
 JOB = job_keys(tracking={"name": "mlflow"})
-RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0,
-       "power_limit_max_w": None}  # fmt: skip
+RUN = {**metadata.RUN, "overrides": ["batch=8"], "energy": {"reason": "no meter"}, "power_limit_w": 15.0}
 
 
 @pytest.fixture
@@ -49,19 +52,19 @@ def closed(tmp_path):
     return close
 
 
-def test_run_of_an_ended_process_is_closed_as_killed_once_with_the_notes_of_its_windows(begun, closed):
+def test_run_of_an_ended_process_is_closed_as_killed_with_the_notes_of_its_windows(begun, closed):
     record = begun("0", GONE)
     keys = {"batch": 4, "target_accuracy": None, "target_loss": None, "evaluate": False}
-    run = {**record.run(), "model": {"parameters": 61706}, "idle": {"before_w": 2.0}}
+    run = {**record.run(), "model": {"parameters": 61706}, "idle": {"before": {"power_w": 2.0, "uncertainty_w": 0.1}}}
     record.describe({**JOB, **keys, "throughput": {"start": 0, "stop": 2}}, run)
     metrics = {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}
     record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
     record.append({"window": "epoch", "epoch": 0, "metrics": metrics, "energy": {"term": {}}, "notes": [NOTE]})
     (message,) = closed()
     assert message.startswith("run sweep/0 is marked as killed: epochmeter was killed, the machine stopped")
-    assert status_of(record) == "killed"
+    assert RunFolder(record.folder).state == "killed"
     summary = record.summary()
-    assert (summary["state"], summary["failure"]["kind"], summary["notes"]) == ("killed", "killed", [NOTE])
+    assert (summary["state"], summary["failure"]["code"], summary["notes"]) == ("killed", "killed", [NOTE])
     expected = {"total/e2e_s": 4.0, "total/idle_power_w": 2.0, "total/power_limit_w": 15.0, "model/parameters": 61706}
     assert summary["metrics"].items() >= {**expected, "throughput/samples_per_s": 2.0}.items()
     assert closed() == []
@@ -76,12 +79,44 @@ def test_summary_has_the_cost_and_why_there_is_no_total_and_that_epoch_times_var
         energy = {"opened_ns": 0, "closed_ns": 10**9, "joules": {}, "term": {} if epoch else measured}
         record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": energy})
         result = RunResult(0, [])
-        write_summary(record, job, {**RUN, "energy": {"source": "counter", "reason": ""}}, result)
+        write_summary(record, job, run_info(energy={"source": "counter", "reason": ""}), result)
         if not epoch:
             assert result.metrics["total/cost"] == 1.0
     assert "total/cost" not in result.metrics
-    parts = ("no total energy: it was not measured in epoch 2", "warning: epoch times vary by 113 %", "no cost")
+    parts = ("no total energy: it is not known for epoch 2", "warning: epoch times vary by 113 %", "no cost")
     assert all(part in note for part, note in zip(parts, result.notes, strict=True))
+
+
+def test_summary_has_bottleneck_and_stalls_of_the_mean_epoch_or_the_reason(tmp_path):
+    record, result = Record(tmp_path), RunResult(0, [])
+    run = run_info(storage={"medium": "nvme"})
+    parts = {"e2e_s": 10.0, "copy_s": 0.0, "overhead_s": 1.0, "loader_decode_s": 1.0}
+    # Of the sums 8 and 12 s of reading and preprocessing, two fifths of the mean stall of 6 s are a fetch stall.
+    epochs = ({"data_stall_s": 4.0, "compute_s": 5.0, "loader_read_s": 2.0, "loader_preprocess_s": 8.0},
+              {"data_stall_s": 8.0, "compute_s": 1.0, "loader_read_s": 6.0, "loader_preprocess_s": 4.0})  # fmt: skip
+    write_summary(record, job_of(warmup_epochs=0), run, result)
+    assert (record.summary()["bottleneck"], record.summary()["absent"]["bottleneck"]) == (None, NO_EPOCH)
+    for epoch, own in enumerate(epochs):
+        metrics = {f"epoch/{name}": value for name, value in {"steps": 0, **parts, **own}.items()}
+        record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": {"term": {}}})
+    write_summary(record, job_of(warmup_epochs=0), run, result)
+    summary = record.summary()
+    assert (summary["bottleneck"], summary["absent"]) == ("prep_stall", {})
+    expected = {"prep_stall_s": 3.6, "fetch_stall_s": 2.4, "data_stall_fraction": 0.6, "prep_stall_fraction": 0.36,
+                "fetch_stall_fraction": 0.24}  # fmt: skip
+    shown = {name: summary["metrics"][f"steady/{name}"] for name in expected}
+    assert shown == pytest.approx(expected)
+    reused = RunResult(1, [])
+    record.describe(JOB, run.document())
+    reused.set_from_record(record)
+    assert (reused.bottleneck, reused.metrics) == ("prep_stall", summary["metrics"])
+    older = {key: value for key, value in summary.items() if key not in ("bottleneck", "absent")}
+    older["metrics"] = {name: value for name, value in summary["metrics"].items() if "_stall_" not in name or
+                        name.endswith("data_stall_s")}  # fmt: skip
+    write_json(record.folder / "summary.json", older)
+    reused.set_from_record(record)
+    assert (reused.bottleneck, reused.absent) == ("prep_stall", {})
+    assert reused.metrics == pytest.approx(summary["metrics"])
 
 
 @pytest.mark.parametrize(
@@ -92,15 +127,33 @@ def test_run_with_only_warm_up_epochs_has_no_means(tmp_path, epochs, notes):
     for epoch in range(epochs):
         metrics = {"epoch/steps": 0, "epoch/e2e_s": 1.0}
         record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": {"term": {}}})
-    write_summary(record, job_of(warmup_epochs=2), RUN, result)
+    write_summary(record, job_of(warmup_epochs=2), run_info(), result)
     assert [note for note in result.notes if "warm" in note] == [
         f"no means: {note} (`warmup_epochs=2`)" for note in notes
     ]
 
 
-def test_run_with_a_full_disk_at_its_end_is_closed_as_failed_and_one_without_tracking_leaves_the_queue(
-    begun, closed, tmp_path
-):
+def test_run_with_several_trainings_has_means_of_each_and_no_means_of_its_own(tmp_path):
+    record, result = Record(tmp_path), RunResult(0, [])
+    record.describe(JOB, run_info().document())
+    for epoch, (training, stall_s) in enumerate(((0, 1.0), (0, 9.0), (1, 1.0))):
+        metrics = {"epoch/steps": 0, "epoch/e2e_s": 10.0, "epoch/data_stall_s": stall_s, "epoch/compute_s": 5.0}
+        line = {"window": "epoch", "epoch": epoch, "training": training, "metrics": metrics, "energy": {"term": {}}}
+        record.append(line)
+    write_summary(record, job_of(warmup_epochs=0), run_info(), result)
+    summary = record.summary()
+    assert summary["metrics"] == {"total/epochs": 3, "total/e2e_s": 30.0}
+    assert (summary["bottleneck"], summary["absent"]["bottleneck"]) == (None, SEVERAL_TRAININGS)
+    first, second = summary["trainings"]
+    assert (first["metrics"]["steady/data_stall_s"], second["metrics"]["steady/data_stall_s"]) == (5.0, 1.0)
+    assert (first["metrics"]["total/epochs"], second["bottleneck"]) == (2, "compute")
+    read = RunResult(1, [])
+    read.set_from_record(record)
+    assert read.trainings == [first["metrics"], second["metrics"]]
+    assert run_tags(RunFolder(record.folder))["epochmeter.trainings"] == "2"
+
+
+def test_run_with_a_full_disk_at_its_end_is_closed_as_failed(begun, closed, tmp_path):
     record, untracked = begun("0", GONE), begun("1", GONE)
     write_json(record.folder / "summary.json", {"state": "completed", "metrics": {}, "notes": [], "failure": None})
     untracked.describe({**JOB, "tracking": {"name": "none", "experiment": "x"}}, untracked.run())
@@ -108,13 +161,13 @@ def test_run_with_a_full_disk_at_its_end_is_closed_as_failed_and_one_without_tra
     assert sorted(message[:33] for message in closed()) == [
         "run sweep/0 is marked as failed: ", "run sweep/1 is marked as killed: ",
     ]  # fmt: skip
-    assert record.summary()["state"] == status_of(record) == "failed"
+    assert record.summary()["state"] == RunFolder(record.folder).state == "failed"
     assert [pending.folder for pending in queue.pending_runs(tmp_path / "multirun")] == [record.folder]
     queue.dequeue(record)  # it was published as failed
     assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 
-def test_only_dead_runs_of_this_host_that_can_be_read_and_were_not_submitted_are_closed(begun, closed):
+def test_only_readable_dead_runs_of_this_host_that_were_not_submitted_are_closed(begun, closed):
     broken, record = begun("0", GONE), begun("1", GONE)
     begun("2", this_process())
     begun("3", GONE._replace(host="board-7"))

@@ -4,13 +4,19 @@ from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
+from metadata import run_info
 from project import put
 
 from epochmeter.machine.disk import Disk, ReadCounters
+from epochmeter.power.cross_checks import CrossCheck
+from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.meter import EnergyMeter
+from epochmeter.power.window_energy import IdlePower, WindowEnergy
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import instruments
-from epochmeter.run.instruments import DataSource, cool_down
+from epochmeter.run.instruments import DataSource, cool_down, measure_idle_power
 
+SECOND = 1_000_000_000
 FEW, MANY = ReadCounters(2, 100), ReadCounters(9, 900)
 
 
@@ -32,9 +38,11 @@ def windowed(folder, monkeypatch):
         source = DataSource(job_of(**keys), str(folder), print)
         assert source.metadata == {"medium": "ssd"}
         notes = [source.prepare(epoch) for epoch in range(2)]
-        source.mark()
-        source.mark()
-        return notes, source.window(name, 2.0)
+        opened_ns, closed_ns = 5 * SECOND, 7 * SECOND
+        for at_ns in (opened_ns, closed_ns):
+            monkeypatch.setattr(instruments.time, "monotonic_ns", lambda at_ns=at_ns: at_ns)
+            source.mark()
+        return notes, source.window(name, opened_ns, closed_ns)
 
     return measure
 
@@ -75,7 +83,8 @@ def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, monkeypatch, 
 def test_samples_in_memory_have_no_files_and_a_script_has_the_configured_ones(folder):
     script, file = {"command": ["train.py"]}, str(folder / "train/cat/0.png")
     cases = [
-        ({"synthetic_batches": True}, str(folder), None, {"medium": "memory"}),
+        ({"synthetic_batches": True}, str(folder), None, {"medium": "synthetic"}),
+        ({"dataset": {"layout": "tensors"}}, None, None, {"medium": "synthetic"}),
         ({"dataset": {"layout": "memory"}}, str(folder), None, {"medium": "memory"}),
         ({}, None, None, {"medium": "memory"}),
         ({"measure": script}, None, None, {"reason": instruments.NO_DATA}),
@@ -86,9 +95,10 @@ def test_samples_in_memory_have_no_files_and_a_script_has_the_configured_ones(fo
         source.prepare(0)
         source.mark()
         source.mark()
-        assert source.window("epoch", 1.0).get("page_cache_residency_after") == residency
+        metrics = source.window("epoch", 0, SECOND)
+        assert metrics.get("page_cache_residency_after") == residency
         assert bool(source.files) == (metadata is None)
-        assert source.files or (source.metadata, source.window("epoch", 1.0)) == (metadata, {})
+        assert source.files or (source.metadata, metrics) == (metadata, {})
 
 
 @pytest.fixture
@@ -96,7 +106,7 @@ def cooled(tmp_path, monkeypatch, terminal):
     """cooled([60], below_c, most_s) -> metadata and notes; sensors cool by 1 degree per second, until `lost_s`."""
 
     def cool(degrees, below_c, most_s=600, lost_s=1000):
-        now_s, plan, result = 0.0, SimpleNamespace(gpus=[]), RunResult(0, [])
+        now_s, plan, result = 0.0, SimpleNamespace(gpus=[], run=run_info(), describe=lambda: None), RunResult(0, [])
 
         def sleep(seconds):
             nonlocal now_s
@@ -110,9 +120,8 @@ def cooled(tmp_path, monkeypatch, terminal):
         sleep(0)
         monkeypatch.setattr(instruments, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
         plan.job = job_of(sweep={"cool_below_c": below_c, "cool_wait_s": most_s}, machine={"root": str(tmp_path)})
-        plan.describe = lambda rest: vars(plan).update(rest=rest)
         cool_down(plan, result, terminal)
-        return plan.rest, result.notes
+        return plan.run.rest, result.notes
 
     return cool
 
@@ -129,3 +138,23 @@ def test_run_waits_until_all_sensors_are_below_the_limit_or_has_a_note(cooled, t
     metadata, (note,) = cooled([90, 45], 50, lost_s=1)
     assert (metadata["waited_s"], "temperature_c" in metadata) == (1, False)
     assert note.startswith("sweep.cool_below_c=50 has no effect: ")
+
+
+def test_contradictory_energies_while_nothing_trains_are_a_note_on_idle_power():
+    joules = {"cpu0": iter([0.0, 1.0]), "core0": iter([0.0, 3.0])}
+    counters = {name: Instrument(Domain("counter", 1e-4, name), values.__next__) for name, values in joules.items()}
+    checks = [CrossCheck(("core0",), "at most", ("cpu0",))]
+    meter = EnergyMeter(counters=counters, total=["cpu0"], covers="CPU", cross_checks=checks)
+    result = RunResult(0, [])
+    idle = measure_idle_power(meter, 0.02, result, SimpleNamespace(end_stage=print, info=lambda *_, **__: None))
+    assert idle.power_w > 0
+    assert result.notes == ["idle power: core0 measured 3 J, at most cpu0 expected, 1 J"]
+
+
+def test_uncertainty_of_idle_power_is_that_of_its_energy_per_second(monkeypatch, terminal):
+    used = WindowEnergy({}, {"energy_j": 500.0, "energy_uncertainty_j": 5.0, "power_mean_w": 50.0}, [], {})
+    monkeypatch.setattr(instruments, "measure_idle", lambda meter, seconds: used)
+    meter = EnergyMeter(total=(), covers=None)
+    assert measure_idle_power(meter, 10.0, RunResult(0, []), terminal) == IdlePower(50.0, 0.5)
+    monkeypatch.setattr(instruments, "measure_idle", lambda meter, seconds: used._replace(metrics={}))
+    assert measure_idle_power(meter, 10.0, RunResult(0, []), terminal) is None

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,16 +15,20 @@ import pytest
 from project import Project, put, wait_until
 from stub import executable
 
+from epochmeter.config.interpreter import ENVIRONMENT
 from epochmeter.run import launch, worker_process
-from epochmeter.run.launch import check_interpreter, launched
+from epochmeter.run.launch import launched
 from epochmeter.run.worker_process import WorkerError
+from epochmeter.shared.problem import problem_of
 from epochmeter.shared.protocol import Recorded, WindowClosed, WindowOpening
 
 SOURCE = Path(__file__).parents[2] / "src"
 BEGIN = f"""#!{sys.executable}
 import os, signal, subprocess, sys, time
+from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Built, Finished, Progress, RankExited, RankFailed, WindowClosed, WindowOpening
-from epochmeter.worker.connection import ControllerConnection, die_with_parent
+from epochmeter.shared.lifetime import die_with_parent
+from epochmeter.worker.connection import ControllerConnection
 OPENING, CLOSED = WindowOpening("epoch", 0, 1), WindowClosed(0, 1)
 def facts(**facts):
     connection.send(Built(facts, {{}}))
@@ -74,9 +78,7 @@ def wait_until_gone(pid):
     return wait_until(has_ended, 10)
 
 
-def test_process_has_its_own_session_no_input_a_log_and_a_short_socket_and_its_messages_arrive(
-    receive, tmp_path, monkeypatch
-):
+def test_process_has_its_own_session_and_log_and_its_messages_arrive(receive, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("deep" * 30)))
     values = "argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read()"
     values += ", socket=os.environ['EPOCHMETER_SOCKET'], own=os.getsid(0) == os.getpid()"
@@ -110,13 +112,14 @@ def die():
     time.sleep(60)
 """
 """torchrun and two ranks, for the controller; each rank runs the lines that follow."""
-KILLED = f"the training process was killed by SIGKILL\n  hint: {worker_process.KILL_HINT}"
+NO_MEMORY = worker_process.KILL_HINT  # memory is not blamed if no kill for lack of memory was counted
+KILLED = f"the training process was killed by SIGKILL\n  hint: {NO_MEMORY}"
 ENDED = "the training process ended with exit code"
-BY_KERNEL = "the kernel killed {}, because memory ran out"
+BY_KERNEL = "{} was killed by SIGKILL, because memory ran out\n  hint: "
 LOG = "\n  hint: see its log, {log}"
 DIE = "os.kill(os.getpid(), signal.SIGKILL)"
-FAILED = "connection.send(RankFailed(failure='{}', message='{}', rank=0)); sys.exit(1)"
-SEEN_BY_PEER = f"{RANKS}if rank == 0: connection.send(RankFailed(rank=0, failure='rank', message='closed by peer'))\n"
+FAILED = "connection.send(RankFailed(Problem(code='{}', message='{}'), 0)); sys.exit(1)"
+SEEN_BY_PEER = f"{RANKS}if rank == 0: connection.send(RankFailed(Problem('closed by peer', code='rank'), 0))\n"
 EARLY, TWO = {"joined": False}, {"joined": False, "ranks": 2}
 TOO_LONG, HUNG = (
     "took longer than sweep.timeout_s=0.5 and was stopped",
@@ -134,7 +137,9 @@ ENDS = {
     "own error": (FAILED.format("oom", "out of memory"), {}, "oom", "out of memory"),
     "kernel": (DIE, {"kernel": True}, "oom", BY_KERNEL.format("the training process")),
     "kernel early": (DIE, {"kernel": True, **EARLY}, "oom", BY_KERNEL.format("the training process")),
-    "kernel, a DataLoader worker": (FAILED.format("killed", "a worker"), {"kernel": True}, "oom", "a worker"),
+    "kernel, a DataLoader worker": (FAILED.format("killed", "a worker"), {"kernel": True}, "oom",
+                                    "a worker, because memory ran out\n  hint: "),
+    "a DataLoader worker": (FAILED.format("killed", "a worker"), {}, "killed", f"a worker\n  hint: {NO_MEMORY}"),
     "kernel, another failure": (FAILED.format("storage", "a worker"), {"kernel": True}, "storage", "a worker"),
     "kernel, a rank": (f"{RANKS}if rank: die()", {"kernel": True, **TWO}, "oom", BY_KERNEL.format("rank 1")),
     "rank before its peers": (f"{SEEN_BY_PEER}if rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()", TWO, "killed",
@@ -160,7 +165,7 @@ def test_end_of_the_process_is_described_within_seconds_and_all_processes_end(re
     with pytest.raises(WorkerError) as raised:
         receive(lines, **{key: value for key, value in options.items() if key not in ("kernel", "exit_s")})
     assert time.monotonic() - began < 10
-    assert raised.value.failure == failure
+    assert problem_of(raised.value).code == failure
     assert message.format(log=tmp_path / "worker.log") in str(raised.value)
     assert all(wait_until_gone(process.pid) for process in Project.at_work_in(tmp_path))
 
@@ -182,33 +187,6 @@ def test_death_with_an_unread_reply_or_message_is_described(interpreter, tmp_pat
             worker.reply()
 
 
-@pytest.mark.parametrize("file", [None, "no code", "__init__.py"])
-def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_imported(tmp_path, file):
-    if file:
-        (tmp_path / "torch").mkdir()
-        (tmp_path / "torch" / file).write_text("raise SystemExit(1)")
-    python = executable(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S "$@"\n')
-    refusal = pytest.raises(ValueError, match=r"is not Python 3\.6 or newer with torch\n  hint: ")
-    with nullcontext() if file == "__init__.py" else refusal:
-        check_interpreter(str(python))
-
-
-def test_interpreter_that_does_not_exist_or_answer_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "PROBE_LIMIT_S", 0.1)
-    with pytest.raises(ValueError, match=r"did not answer within 0\.1 s\n  hint: "):
-        check_interpreter(str(executable(tmp_path / "hangs", "#!/bin/sh\nexec sleep 60\n")))
-    with pytest.raises(ValueError, match="cannot be run: Exec format error\n"):
-        check_interpreter(str(executable(tmp_path / "python", "no program")))
-    for start in (check_interpreter, lambda python: launched(tmp_path, python).__enter__()):
-        with pytest.raises(ValueError, match=r"`device\.python=/nowhere/python`: there is no such program\n  hint: "):
-            start("/nowhere/python")
-
-
-def test_own_interpreter_trains_even_if_the_search_for_programs_does_not_find_it(monkeypatch):
-    monkeypatch.setattr(launch.shutil, "which", lambda program: None)  # such as below a folder that denies access(2)
-    assert launch.find_interpreter(None) == sys.executable
-
-
 @pytest.mark.parametrize(
     ("gpus", "seen"),
     [
@@ -220,9 +198,9 @@ def test_own_interpreter_trains_even_if_the_search_for_programs_does_not_find_it
     ids=["CUDA", "ROCm", "ROCm without UUIDs", "no GPU"],
 )
 def test_process_sees_only_the_metered_gpus(receive, monkeypatch, gpus, seen):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
-    monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(ENVIRONMENT, "CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setitem(ENVIRONMENT, "HIP_VISIBLE_DEVICES", "1")
+    monkeypatch.delitem(ENVIRONMENT, "ROCR_VISIBLE_DEVICES", raising=False)
     variables = [f"{maker}_VISIBLE_DEVICES" for maker in ("CUDA", "ROCR", "HIP")]
     lines = f"facts(gpus=[os.environ.get(name) for name in {variables}]); connection.send(Finished())"
     assert [message.model["gpus"] for message in receive(lines, gpus=gpus)] == [seen]
@@ -259,6 +237,48 @@ def test_process_dies_with_its_controller(interpreter, tmp_path):
     assert wait_until_gone(process.pid)
 
 
+SLOW_TORCH = """
+import os, time
+open(os.environ["FLAG"] + str(os.getpid()), "w").close()
+time.sleep(60)
+"""
+STARTING = """
+import sys, time
+from pathlib import Path
+from epochmeter.run.launch import launched
+with launched(Path(sys.argv[1]), None, **eval(sys.argv[2])):
+    time.sleep(60)
+"""
+NSIGHT = ["sh", "-c", '"$@"; true', "sh"]
+"""A program that starts the training process and waits for it."""
+
+
+@pytest.fixture
+def slow_import(tmp_path):
+    """The environment of processes that take a minute to import torch, after they wrote their process ID to a file."""
+    put(tmp_path, {"path/torch/__init__.py": SLOW_TORCH})
+    return {**os.environ, "PYTHONPATH": f"{tmp_path / 'path'}:{SOURCE}", "FLAG": f"{tmp_path}/pid-"}
+
+
+@pytest.mark.parametrize("options", [{}, {"ranks": 2}, {"nsight": NSIGHT}], ids=["process", "torchrun", "Nsight"])
+def test_process_ends_with_its_controller_while_it_imports_torch(tmp_path, slow_import, options):
+    command = [sys.executable, "-c", STARTING, str(tmp_path), repr(options)]
+    with subprocess.Popen(command, env=slow_import) as controller:
+        (name,) = wait_until(lambda: [path.name for path in tmp_path.glob("pid-*")])
+        controller.kill()
+    assert wait_until_gone(int(name.removeprefix("pid-")))
+
+
+@pytest.mark.parametrize("module", ["worker", "worker.torchrun"])
+def test_process_whose_controller_has_ended_does_not_import_torch(tmp_path, slow_import, module):
+    with launch.listening_socket() as listener:
+        slow_import["EPOCHMETER_SOCKET"] = listener.getsockname()
+        listener.close()
+        command = [sys.executable, "-m", f"epochmeter.{module}", str(tmp_path)]
+        assert subprocess.run(command, env=slow_import, timeout=30).returncode == 1
+    assert [*tmp_path.glob("pid-*")] == []
+
+
 def test_rank_that_finishes_before_the_first_is_no_failure(receive, monkeypatch):
     monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
     lines = "if rank == 0: time.sleep(1)\nconnection.send(Finished())"
@@ -267,9 +287,9 @@ def test_rank_that_finishes_before_the_first_is_no_failure(receive, monkeypatch)
 
 def test_torchrun_starts_ranks_with_their_share_of_cores_which_are_all_ended(interpreter, tmp_path, monkeypatch):
     """Ranks are in sessions of their own."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delitem(ENVIRONMENT, "OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
-    monkeypatch.setenv("RANK", "5")  # of another torchrun, in which the command itself runs
+    monkeypatch.setitem(ENVIRONMENT, "RANK", "5")  # of another torchrun, in which the command itself runs
     program = interpreter(RANKS + "facts(pid=os.getpid(), env=dict(env))\ntime.sleep(60)", joined=False)
     with launched(tmp_path, program, ranks=2) as worker:
         messages = worker.messages()
@@ -298,7 +318,7 @@ wait_for_ever()
 def test_hanging_process_is_ended_and_its_location_is_in_the_log(receive, tmp_path):
     with pytest.raises(WorkerError, match=r"no progress for sweep\.hung_after_s=3 and was stopped") as raised:
         receive(HANGS, silence_s=3)
-    assert raised.value.failure == "hung"
+    assert problem_of(raised.value).code == "hung"
     assert " in wait_for_ever\n" in (tmp_path / "worker.log").read_text()
 
 
@@ -328,7 +348,7 @@ MACHINE = {"proc/vmstat": "nr_free_pages 1\noom_kill 9\n"}
     ],
     ids=["unknown", "no groups", "group", "group above", "container", "Linux 4.12"],
 )
-def test_kills_for_lack_of_memory_are_counted_in_the_own_control_group_else_on_the_machine(tmp_path, files, count):
+def test_kills_for_lack_of_memory_are_counted_in_the_control_group_else_machine(tmp_path, files, count):
     assert worker_process.oom_kill_count(put(tmp_path, files)) == count
 
 

@@ -7,10 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
+from metadata import run_info
 
-from epochmeter.power.knobs.knob import AppliedSettings, SettingTarget
+from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.knobs.applied_settings import AppliedSettings
+from epochmeter.power.knobs.knob import SettingTarget
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
+from epochmeter.power.meter import EnergyMeter, NullMeter
 from epochmeter.power.window_energy import Reading
 from epochmeter.run import limit_probing
 from epochmeter.run.limit_probing import MIN_STEPS, LimitProbing, is_shifted
@@ -81,7 +84,7 @@ class StuckGpu(SimulatedGpu):
 def counter(period_s=0.001):
     """The meter of a GPU whose energy counter is renewed with this period; the simulated GPU has its readings."""
     instrument = Instrument(Domain("counter", period_s, "the GPU"), lambda: 0.0)
-    return Meter(total=["gpu"], covers="the GPU", counters={"gpu": instrument})
+    return EnergyMeter(total=["gpu"], covers="the GPU", counters={"gpu": instrument})
 
 
 class SimulatedRun:
@@ -89,7 +92,7 @@ class SimulatedRun:
 
     def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, **auto):
         self.monkeypatch, self.gpu, self.epochs = monkeypatch, gpu, epochs
-        self.run, self.texts, self.limits_at_start = {}, [], []
+        self.run, self.texts, self.limits_at_start = run_info(), [], []
         journal = RestoreJournal(str(folder), root="/", command="train")
         target = SettingTarget(gpu.get(), gpu.limit_w)
         self.settings = AppliedSettings([(gpu, target)], journal, self.texts.append)
@@ -97,21 +100,20 @@ class SimulatedRun:
             targets={"power_limit": (gpu, target)},
             job=job_of(power_limit="auto", auto=auto),
             node=SimpleNamespace(nodes=1),
-            record_settings=lambda applied: self.run.update(applied=dict(applied)),
+            record_settings=lambda applied: setattr(self.run, "applied", dict(applied)),
             run=self.run,
-            describe=self.run.update,
+            describe=lambda: None,
         )
         self.meter = meter or counter()
         terminal = SimpleNamespace(info=lambda text, style="": self.texts.append(text), warn=self.texts.append)
         self.make = lambda: LimitProbing(plan, self.meter, self.settings, terminal)
 
-    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True, first=0):
+    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True, first=0, training=lambda epoch: 0):
         """Train all epochs from `first` on with progress messages as in a run; return the marks of the epochs.
 
         A script's numbers of steps and epochs may not be announced.
         """
         marks = []
-        self.monkeypatch.setattr(limit_probing, "take_reading", lambda meter: self.gpu.read())
         self.monkeypatch.setattr(limit_probing.time, "monotonic_ns", lambda: round(self.gpu.now_s * 1e9))
         with self.settings:
             probing = self.make()
@@ -127,9 +129,10 @@ class SimulatedRun:
                     self.gpu.train_step()
                     if self.gpu.now_s - reported_s >= PROGRESS_S:
                         reported_s = self.gpu.now_s
-                        probing.progress(step)
+                        probing.progress(step, self.gpu.read)
                 probing.close_window(self.gpu.read(), announced)
                 metrics = {"epoch/e2e_s": self.gpu.now_s - opened_s, "epoch/steps": steps}
+                probing.note_training(training(epoch))
                 marks.append(probing.record_window({"window": "epoch", "epoch": epoch, "metrics": metrics}))
                 # A script's evaluation is known at its end only.
                 probing.open_window(announced._replace(steps=3), self.gpu.read())
@@ -142,7 +145,7 @@ class SimulatedRun:
 
     @property
     def search(self):
-        return self.run["power_limit_search"][-1]
+        return self.run.power_limit_search[-1]
 
 
 @pytest.fixture
@@ -202,7 +205,7 @@ def test_limit_with_the_least_energy_is_found_while_training(run, epochs, steps,
     best_w = min(LIMITS_W, key=lambda watts: gpu.step_s(watts) * watts)
     assert best_w == 150
     assert simulated.limit_at_end == simulated.search["chosen"] == f"{best_w:g} W"
-    assert simulated.run["applied"] == {"NVML": f"{best_w:g} W"}
+    assert simulated.run.applied == {"NVML": f"{best_w:g} W"}
     saving = 1 - gpu.step_s(best_w) * best_w / (gpu.step_s(250) * 250)
     assert simulated.search["saving"] == pytest.approx(saving, abs=0.01)
     check_probes(simulated)
@@ -254,10 +257,21 @@ def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch_if_there_is_on
 def test_limits_are_probed_again_when_due_or_when_the_step_time_shifts(run, auto, slower):
     simulated = run(SimulatedGpu(), epochs=16, **auto)
     marks = [bool(mark) for mark in simulated.train(1500, slower)]
-    assert len(simulated.run["power_limit_search"]) >= 2
+    assert len(simulated.run.power_limit_search) >= 2
     assert marks[0]
     assert any(not before and after for before, after in itertools.pairwise(marks))
     assert simulated.search["chosen"]
+
+
+def test_limits_are_probed_again_for_another_training_without_earlier_probes(run):
+    simulated = run(SimulatedGpu(), epochs=8)
+    marks = simulated.train(2000, is_announced=False, training=lambda epoch: epoch // 4)
+    assert [bool(mark) for mark in marks] == [True, False, False, False, False, True, False, False]
+    first, second = simulated.run.power_limit_search
+    assert first["probes"][0]["setting"] == second["probes"][0]["setting"] == "250 W"
+    interrupted = run(SimulatedGpu(), epochs=2)
+    interrupted.train(200, lambda epoch: 1.0 + epoch, is_announced=False, training=lambda epoch: epoch)
+    assert interrupted.run.power_limit_search[-1]["probes"] == [], "those of the earlier training are left out"
 
 
 def test_last_epoch_is_probed_if_the_number_of_epochs_is_not_known(run):
@@ -267,7 +281,7 @@ def test_last_epoch_is_probed_if_the_number_of_epochs_is_not_known(run):
 def test_limits_are_not_probed_again_if_only_the_last_epoch_follows(run):
     simulated = run(SimulatedGpu(), epochs=3, recheck_epochs=1)
     assert simulated.train(2000) == [{"warmup": True}, {}, {}]
-    assert len(simulated.run["power_limit_search"]) == 1
+    assert len(simulated.run.power_limit_search) == 1
     assert simulated.limits_at_start == ["250 W", "150 W", "150 W"]
 
 

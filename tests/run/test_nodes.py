@@ -22,7 +22,7 @@ def here(tmp_path, monkeypatch):
     return lambda **changed: current_node({**STEP, **changed})
 
 
-def test_nodes_of_a_step_with_one_task_each_connect_to_the_address_and_port_of_its_first_node(here):
+def test_nodes_of_a_step_connect_to_the_address_and_port_of_its_first_node(here):
     assert current_node({}) == current_node({"SLURM_STEP_NUM_NODES": "1"}) == Node()
     found = here()
     assert (found.number, found.nodes, found.name, found.first) == (1, 2, "n04", "10.0.0.3")

@@ -36,7 +36,7 @@ def sweep(composed, monkeypatch):
         (["batch=8 seed=1", "batch=0 seed=1", "batch=-1 seed=1"], 9,
          ["`batch=0` is not valid", HINT, "`batch=-1` is not valid", HINT]),
         (["batch=8 seed=1", "batch=0 seed=1", "batch=-1 seed=1"], 1,
-         ["`batch=0` is not valid", HINT, "... and 1 more reasons."]),
+         ["`batch=0` is not valid", HINT, "... and 1 more reasons"]),
         (["batch=8 workers=1", "batch=0 workers=1", "batch=0 workers=2"], 9,
          ["batch=0 workers=1 (and 1 more): `batch=0` is not valid", HINT]),
     ],

@@ -10,15 +10,19 @@ from types import SimpleNamespace
 import pytest
 from default_jobs import job_of
 from kineto import Kineto
+from metadata import RUN, run_info
 from stub import executable
 
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 from epochmeter.run import profiling
 from epochmeter.run.profiling import analyze_trace, finish_trace, nsight_command, profile_steps, traced_power
-from epochmeter.run.worker_process import WorkerError
+from epochmeter.run.worker_process import worker_error
+from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Traced, TraceFailed
 from epochmeter.shared.record import Record
+from epochmeter.trace.analysis import analyze_run
+from epochmeter.trace.kineto import TraceError
 from epochmeter.trace.nsight import PIPE_METRICS
 
 DATA = Path(__file__).parents[1] / "data/nsight"
@@ -62,8 +66,8 @@ def plan(tmp_path, monkeypatch):
         profiler = {"name": name, "program": name, "start": 1, "stop": 10, "timeout_s": 30, **profiler}
         job = job_of(profiler=profiler, device={"python": str(tmp_path / "training")}, strategy=strategy or {})
         (tmp_path / "run").mkdir()
-        training = {"training": {"accelerator": accelerator}}
-        return SimpleNamespace(job=job, record=Record(tmp_path / "run"), gpus=(), run=training)
+        run = run_info(training={"accelerator": accelerator})
+        return SimpleNamespace(job=job, record=Record(tmp_path / "run"), gpus=(), run=run)
 
     return make
 
@@ -123,19 +127,17 @@ def trace(tmp_path):
     trace = Kineto()
     trace.step(0, 0, 100)
     trace.host("aten::mm", 10, 20)
-    Record(tmp_path).describe({}, {})
+    Record(tmp_path).describe({}, RUN)
     return trace.write(tmp_path / "trace.json.gz")
 
 
-def test_the_analysis_is_written_into_the_run_folder_and_a_failed_or_slow_one_has_a_reason_and_no_result(
-    trace, tmp_path, monkeypatch
-):
+def test_analysis_is_in_the_run_folder_and_a_failed_or_slow_one_has_a_reason(trace, tmp_path, monkeypatch):
     assert analyze_trace(tmp_path) == []
     assert Record(tmp_path).trace_analysis()["metrics"]["steps"] == 1
     trace.write_bytes(b"{}")
-    (note,) = analyze_trace(tmp_path)
-    assert note.startswith("no trace metrics: ")
-    assert "traceEvents" in note
+    with pytest.raises(TraceError) as refused:
+        analyze_run(tmp_path)
+    assert analyze_trace(tmp_path) == [f"no trace metrics: {refused.value}"]
     assert Record(tmp_path).trace_analysis() is None
     monkeypatch.setattr(profiling, "TIMEOUT_S", 0.01)
     (note,) = analyze_trace(tmp_path)
@@ -155,8 +157,8 @@ def test_the_analysis_is_written_into_the_run_folder_and_a_failed_or_slow_one_ha
 
 def test_failure_during_or_after_the_trace_is_only_a_note(tmp_path):
     def messages():
-        yield TraceFailed("slow")
-        raise WorkerError("oom", "killed")
+        yield TraceFailed(Problem("slow"))
+        raise worker_error("oom", "killed")
 
     plan = SimpleNamespace(record=Record(tmp_path))
     assert finish_trace(messages(), plan, None) == ["slow", "no trace: killed"]

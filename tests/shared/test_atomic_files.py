@@ -7,10 +7,17 @@ import stat
 
 import pytest
 
-from epochmeter.shared.atomic_files import append_to, lock_folder, read_json, write_atomically, write_json
+from epochmeter.shared.atomic_files import (
+    append_to,
+    lock_folder,
+    read_json,
+    try_lock_folder,
+    write_atomically,
+    write_json,
+)
 
 
-def test_readers_see_the_old_file_until_the_new_one_is_complete_and_after_a_failed_write(tmp_path):
+def test_readers_see_the_old_file_until_the_new_one_is_complete(tmp_path):
     path, seen = tmp_path / "job.json", []
     write_json(path, {"batch": 16})
     with pytest.raises(TypeError):
@@ -27,9 +34,7 @@ def test_readers_see_the_old_file_until_the_new_one_is_complete_and_after_a_fail
     assert (seen, read_json(path)) == ([{"batch": 16}], {"batch": 32})
 
 
-def test_content_and_a_new_name_are_on_disk_before_a_file_is_replaced_and_after_bytes_are_appended(
-    tmp_path, monkeypatch
-):
+def test_content_and_name_are_on_disk_before_a_file_is_replaced(tmp_path, monkeypatch):
     calls = []  # those that make a write durable
 
     def fsync(descriptor, real=os.fsync):
@@ -55,6 +60,18 @@ def test_content_and_a_new_name_are_on_disk_before_a_file_is_replaced_and_after_
     assert calls == [("fsync", "rows", 3), folder, ("fsync", "rows", 5)]
 
 
+def test_links_are_replaced_and_a_file_of_an_ended_process_is_no_obstacle(tmp_path):
+    (private := tmp_path / "private").write_text("private")
+    (tmp_path / f".job.json.{os.getpid()}").symlink_to(private)
+    (path := tmp_path / "job.json").symlink_to(private)
+    write_json(path, 1, mode=0o600)
+    assert (read_json(path), path.is_symlink(), stat.S_IMODE(path.stat().st_mode)) == (1, False, 0o600)
+    (tmp_path / f".job.json.{os.getpid()}").write_text("partial")
+    write_json(path, 2)
+    assert (read_json(path), private.read_text()) == (2, "private")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"job.json", "private"}
+
+
 @pytest.mark.parametrize("refuses", ["nothing", "folders", "all"])
 def test_folder_lock_excludes_other_processes(tmp_path, monkeypatch, refuses):
     def flock(descriptor, how, real=fcntl.flock):
@@ -65,7 +82,7 @@ def test_folder_lock_excludes_other_processes(tmp_path, monkeypatch, refuses):
 
     monkeypatch.setattr(fcntl, "flock", flock)
     own = lock_folder(tmp_path)
-    assert (lock_folder(tmp_path, wait=False) is None) is (refuses != "all")
+    assert (try_lock_folder(tmp_path) is None) is (refuses != "all")
     os.close(own)
-    assert lock_folder(tmp_path, wait=False) is not None
+    assert try_lock_folder(tmp_path) is not None
     assert [path.name for path in tmp_path.iterdir()] == ([] if refuses == "nothing" else [".lock"])

@@ -31,7 +31,7 @@ def test_reused_pid_is_another_process_and_those_of_another_host_are_assumed_run
 @pytest.mark.parametrize(
     ("program", "is_end"), [("", True), ("import os, sys; os.close(int(sys.argv[1])); input()", False)]
 )
-def test_process_has_exited_when_its_end_closes_a_connection_and_not_when_it_does_so_itself(program, is_end):
+def test_process_has_exited_only_if_its_end_closes_a_connection(program, is_end):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         command = [sys.executable, "-c", program, str(theirs.fileno())]

@@ -31,7 +31,7 @@ def test_truncated_last_line_is_ignored(record, tmp_path):
         assert record.windows() == [{"epoch": 0}]
 
 
-def test_run_is_completed_by_its_summary_but_not_without_a_job_or_with_a_partial_file(record, tmp_path):
+def test_run_is_completed_by_its_summary_but_not_without_a_job(record, tmp_path):
     assert (record.summary(), record.is_completed()) == (None, False)
     record.write_summary(COMPLETED, "1d")  # left by a killed process that archived an earlier run
     assert (record.summary(), record.is_completed()) == (COMPLETED, False)
@@ -84,12 +84,14 @@ def test_truncation_keeps_the_windows_and_steps_before_an_epoch_and_archives_the
         record.append_steps(steps(number))
         record.append_losses(array("f", [number]))
         record.append({"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}})
+        record.append({"window": "val", "epoch": number, "metrics": {}})
     record.append_progress({"epoch": 2})
     for name in ("summary.json", "worker.log", "power.csv", "gauges.csv"):
         (tmp_path / name).write_text("{}\n{trunc" if name.endswith(".csv") else "{}\n")
     for also in ([], ["power.csv"]):  # a killed start may repeat it
         record.truncate_to_epoch(2, also)
-        assert [window["epoch"] for window in record.windows()] == [0, 1]
+        windows = [(window["window"], window["epoch"]) for window in record.windows()]
+        assert windows == [("epoch", 0), ("val", 0), ("epoch", 1)], "the evaluation after the checkpoint is repeated"
         assert (record.steps(), record.losses()) == (steps(0, 1), array("f", [0, 1]))
         assert (tmp_path / "power.csv").exists() is not bool(also)
         assert (tmp_path / "gauges.csv").read_text() == "{}\n"

@@ -6,6 +6,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from metadata import RUN
 
 pytest.importorskip("optuna", reason="Optuna is optional")
 
@@ -13,6 +14,7 @@ from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.samplers import RandomSampler
 
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import Record
 from epochmeter.sweep import search as searches
 from epochmeter.sweep.search import STEADY, TO_TARGET, SearchSpec, TrialResult, with_prior
 from epochmeter.sweep.search_space import SearchDimension, SearchError, list_dimension
@@ -78,10 +80,10 @@ def schaffer(x, y):
 
 def prior_run(folder, number, overrides, metrics, state="completed", schema=1, **run):
     choices = {"model": "lenet", "dataset": "digits"}
-    run = {"overrides": overrides, "rehearsal": [], "choices": choices, "energy": {"reason": "no meter"}, **run}
+    run = {**RUN, "overrides": overrides, "choices": choices, "energy": {"reason": "no meter"}, **run}
     (folder / str(number)).mkdir(parents=True)
     write_json(folder / str(number) / "job.json", {"schema": schema, "job": {}, "run": run})
-    write_json(folder / str(number) / "summary.json", {"state": state, "metrics": metrics})
+    Record(folder / str(number)).write_summary({"state": state, "metrics": metrics}, "id")
 
 
 def test_search_learns_from_the_runs_of_earlier_sweeps_that_fit(tmp_path):
@@ -119,7 +121,7 @@ def test_search_learns_from_the_runs_of_earlier_sweeps_that_fit(tmp_path):
     assert set([*measured][4:]) == {point for point, _ in seeded.prior}, "points of earlier sweeps come last"
 
 
-def test_search_whose_space_was_measured_by_earlier_sweeps_begins_with_the_best_of_them():
+def test_search_in_a_measured_space_begins_with_the_best_of_earlier_sweeps():
     costs = runs_of(lambda n: ((n - 70) ** 2, 1.0))
     space = [SearchDimension("n", IntDistribution(1, 100))]
     prior = [((f"n={n}",), costs(0, (f"n={n}",)).metrics) for n in range(1, 101)]

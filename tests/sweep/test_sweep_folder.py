@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from epochmeter.results.sweep_order import start_key
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.sweep_folder import SLURM_OVERRIDE, command_hash
 
@@ -76,8 +77,38 @@ def test_command_resumes_in_its_newest_folder_although_the_clock_was_set_back(fo
     assert folder(["batch=32"], many=False, resume=True, now=LATER) == single
     assert folder(resume=True, now=datetime(2026, 11, 21, 12, 0, 0)) == newest
     newest = folder(now=NOON)
-    assert newest.name.startswith("2026-11-20_12-05-00.2-")
+    assert newest.name.startswith("2026-11-21_12-00-00.2-")
     assert folder(resume=True, now=NOON) == newest
+
+
+def test_resumed_folder_is_the_newest_although_the_clock_was_wrong(folder, multirun):
+    first, wrong = folder(), folder(["batch=32"], now=datetime(2099, 1, 1))
+    third = folder(["batch=64"], now=LATER)
+
+    def by_start():
+        return sorted(multirun.iterdir(), key=start_key)
+
+    assert by_start() == [first, wrong, third]
+    assert folder(resume=True, now=datetime(1970, 1, 1)) == first
+    assert by_start() == [wrong, third, first]
+    assert folder(resume=True, now=NOON) == first, "it is the newest already"
+    assert folder(["batch=32"], resume=True, now=NOON) == wrong
+    assert by_start() == [third, first, wrong]
+    folder(["batch=7"]).rename(multirun / "renamed")
+    assert by_start() == [multirun / "renamed", third, first, wrong]
+    assert folder(["batch=8"]) == by_start()[-1]
+    (first / ".started").write_text("damaged")
+    assert by_start()[:2] == [multirun / "renamed", first]
+
+
+def test_newest_folder_has_the_last_name_although_a_board_has_lost_its_clock(folder, multirun, capsys):
+    folder(["batch=32"], now=NOON)
+    (multirun / "reports").mkdir()
+    assert capsys.readouterr().out == ""
+    created = [folder(now=datetime(1970, 1, 1, 0, 2, second)) for second in range(2)]
+    assert [path.name[:-9] for path in created] == ["2026-11-20_12-00-00.2", "2026-11-20_12-00-00.3"]
+    assert "The clock is behind" in capsys.readouterr().out
+    assert folder(now=LATER).name == f"2026-11-20_12-05-00-{HASH}"
 
 
 def test_folder_in_use_is_skipped_with_a_message_and_free_after_a_kill(folder, multirun, capsys):

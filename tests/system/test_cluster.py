@@ -201,7 +201,7 @@ def ranks_of_second_node():
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             line = process.cmdline()
-            if "epochmeter.worker" in line and "epochmeter-node-" in line[-1] and "torchrun" not in " ".join(line):
+            if "epochmeter.worker" in line and "epochmeter-run-" in line[-1] and "torchrun" not in " ".join(line):
                 yield process
 
 

@@ -15,9 +15,7 @@ COUNT, SIZE = 300, 110_000  # files like ImageNet's
 @pytest.mark.parametrize(
     ("cache", "residency", "read"), [("cold", (0, 0.02), (0.98, 1.2)), ("warm", (0.99, 1), (0, 0.02))]
 )
-def test_every_byte_comes_from_the_disk_with_a_cold_cache_and_hardly_one_with_a_warm_cache(
-    tmp_path, cache, residency, read
-):
+def test_every_byte_comes_from_the_disk_with_a_cold_and_hardly_one_with_a_warm_cache(tmp_path, cache, residency, read):
     disk = disk_of(tmp_path)
     if not disk.devices:
         pytest.skip(f"the temporary folder is not on a disk: {disk.reason}")

@@ -11,6 +11,7 @@ from epochmeter.report.build import build_report
 from epochmeter.report.output import table
 from epochmeter.report.output.report import report_html
 from epochmeter.report.runs.run import Sweep
+from epochmeter.shared.problem import Problem
 
 pytestmark = pytest.mark.system
 EVIL = "<script>alert(1)</script>"
@@ -67,7 +68,7 @@ TWO = [ran(0, 8, 100), ran(1, 16, 100)]
 REACHED = {"total/time_to_target_s": 9.0}
 STATES = {
     "one run": TWO[:1],
-    "failed": [replace(run, state="failed", failure="no memory " * 40) for run in TWO],
+    "failed": [replace(run, state="failed", failure=Problem("no memory " * 40)) for run in TWO],
     "rehearsals": [replace(run, rehearsal=["device=nano"]) for run in TWO],
     "target": [replace(run, metrics=run.metrics | REACHED, job={**run.job, "target_accuracy": 0.9}) for run in TWO],
     "without energy": [
@@ -152,12 +153,12 @@ def column(page, name):
 
 
 def test_table_is_sorted_by_a_click(shown):
-    at, before = column(shown, "e2e")
+    at, before = column(shown, "time")
     head = shown.locator("#runs thead th").nth(at)
     rising = sorted(before, key=float)
     for expected in (rising, rising[::-1]):
         head.click()
-        Project.until(lambda expected=expected: column(shown, "e2e")[1] == expected)  # it is drawn in a while
+        Project.until(lambda expected=expected: column(shown, "time")[1] == expected)  # it is drawn in a while
     assert shown.locator("#runs tfoot input").count() == 0, "a short table needs no filters"
 
 

@@ -47,6 +47,9 @@ def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(brow
     assert min(paints_ms) <= MAX_PAINT_MS
     assert page.inner_text("h1") == EVIL
     page.wait_for_selector("#connection:text-is('live')")
+    titles = ["Power", "CPU utilization", "Utilization per core, now", "Temperature", "Disk latency"]
+    assert page.locator(".panels h3").all_inner_texts() == titles
+    assert page.locator(".panels figure:has(h3:text-is('Temperature')) .legend").inner_text() == "coretemp 59 °C"
 
     appended_s = time.monotonic()
     live.append_epoch(record, 1, e2e_s=12.0)
@@ -60,7 +63,7 @@ def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(brow
     run = record.run()
     flags = {"gpu_shared": "stop `<b>it` or `that`"}
     record.describe(record.job(), {**run, "flags": flags, "start_ticks": "0"})  # its ID is that of another process
-    page.wait_for_selector(".state.interrupted")
+    page.wait_for_selector(".state.killed")
     assert page.locator(".note code").all_inner_texts() == ["<b>it", "that"]
     assert "`" not in page.inner_text("body")
     assert page.errors == []

@@ -33,11 +33,30 @@ def environment(tmp_path_factory):
     subprocess.run(["make", "-C", ROOT, "dist", f"DIST={root}"], check=True)
     (wheel,) = root.glob("*.whl")
     venv.create(root)
-    install = [shutil.which("uv") or ROOT / ".uv/bin/uv", "pip", "install", "--no-deps", "--no-index"]
-    subprocess.run([*install, "--python", root / "bin/python", wheel], check=True)
+    install(root, wheel)
     (site_packages,) = root.glob("lib/python*/site-packages")
     (site_packages / "others.pth").write_text(sysconfig.get_path("purelib"))
     return root
+
+
+def install(environment, *packages):
+    """Install packages and what they depend on, of which there must be nothing else."""
+    command = [shutil.which("uv") or ROOT / ".uv/bin/uv", "pip", "install", "--no-index", "--python"]
+    subprocess.run([*command, environment / "bin/python", *packages], check=True)
+
+
+def test_package_has_no_dependencies_and_its_commands_name_those_that_they_lack(environment, tmp_path):
+    (wheel,) = environment.glob("*.whl")
+    venv.create(tmp_path)
+    install(tmp_path, wheel)
+    command = {"env": {**ENVIRONMENT, "PATH": ""}, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    assert "publish" in subprocess.run([tmp_path / "bin/epochmeter"], **command, check=True).stdout
+    done = subprocess.run([tmp_path / "bin/epochmeter", "run", "own.py"], cwd=tmp_path, **command)
+    assert done.returncode == 1
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(f"error: `{tmp_path}/bin/python")
+    assert "hydra-core" in error
+    assert hint.endswith(f"`uv pip install --python {tmp_path}/bin/python 'epochmeter[tool]'`")
 
 
 def test_wheel_has_the_sources_and_the_configuration_only(environment):

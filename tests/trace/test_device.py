@@ -37,7 +37,7 @@ def test_stretches_in_which_events_run_agree_with_a_raster():
         assert np.repeat(running, lasts_ns).tolist() == raster[begins_ns[0] : begins_ns[-1]].tolist()
 
 
-def test_busy_time_is_the_union_over_streams_and_kernels_count_for_the_step_that_launched_them(kineto, tmp_path):
+def test_busy_time_is_the_union_over_streams_and_kernels_count_where_launched(kineto, tmp_path):
     kineto.launch("sgemm_other", 20, 30, launched=6, stream=8)
     kineto.launch("before", 1, 2, launched=-5)
     kineto.launch("late", 120, 30, launched=90)

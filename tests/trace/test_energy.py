@@ -5,6 +5,7 @@ from array import array
 import numpy as np
 import pytest
 from kineto import Kineto
+from metadata import RUN
 from power.known_phases import Sensor, epoch, facts
 
 from epochmeter.power.power_series import PowerSamples
@@ -41,7 +42,7 @@ def analyzed(folder, known, sensor, *, on_gpu=False, **changed):
     window = {"opened_ns": known.opened_ns, "closed_ns": known.closed_ns}
     power = {**window, "energy_uncertainty_j": 0.0, "response": facts(sensor, 1)._asdict(), **changed}
     record = Record(folder)
-    record.describe({}, {"traced": power})
+    record.describe({}, {**RUN, "traced": power})
     early_ns = [known.opened_ns - 10**12 + 10**6 * number for number in range(30_000)]
     record.append_power(early_ns, {"rail": [1.0] * len(early_ns), "total": [1.0] * len(early_ns)})
     record.append_power(known.times_ns, {"rail": known.watts, "total": known.watts})
@@ -91,9 +92,10 @@ def test_kernels_at_the_same_time_and_runs_without_samples_have_no_energy(tmp_pa
     assert absent + "several kernels ran at the same time" in analyze_run(tmp_path)["missing"]
     (tmp_path / "power.csv").write_text("time,watts\n1,2\n")
     assert any(reason.startswith(absent + "the power samples") for reason in analyze_run(tmp_path)["missing"])
-    for run, reason in (({"traced": {"reason": "power is not sampled. Use another meter."}}, "power is not sampled"),
+    for run, reason in (({"traced": {"reason": "power is not sampled. Two sentences."}},
+                         "power is not sampled. Two sentences"),
                         ({}, "power was not sampled while the steps were traced")):  # fmt: skip
-        Record(tmp_path).describe({}, run)
+        Record(tmp_path).describe({}, {**RUN, **run})
         assert absent + reason in analyze_run(tmp_path)["missing"]
 
 

@@ -1,4 +1,4 @@
-"""The figures of HolisticTraceAnalysis 0.5.0 for real traces, recorded with `benchmarks/traces.py`."""
+"""The figures of HolisticTraceAnalysis 0.5.0 for real traces, recorded with `benchmarks/accuracy/traces.py`."""
 
 from pathlib import Path
 

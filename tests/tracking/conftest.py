@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.problem import Problem
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import Store, open_store
@@ -44,7 +45,8 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
     own = {
         "record_id": uuid.uuid4().hex, "sweep_id": folder.parent.name, "number": int(folder.name),
         "name": f"cuda lenet digits batch={batch}" + (f" power_limit={limit}" if limit else ""),
-        "overrides": [f"batch={batch}"], "energy": COUNTER if energy else NO_METER, "power_limit_applied": limit,
+        "overrides": [f"batch={batch}"], "energy": COUNTER if energy else NO_METER,
+        "power_limit_applied": limit and f"{limit} W",
     }  # fmt: skip
     record.describe({**JOB, "batch": batch, "epochs": epochs, "power_limit": limit}, {**RUN, **own, **run})
     write_json(folder / "host.json", {"hostname": socket.gethostname(), "git": {"commit": "a" * 40}})
@@ -56,7 +58,7 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
         metrics = {"steady/e2e_s": 2.0, "steady/data_stall_s": 0.5, "total/e2e_s": 2.25 * epochs}
         metrics["total/epochs"] = epochs
         metrics |= {"steady/energy_j": 2.0 * power_w, "total/energy_j": 2.25 * epochs * power_w} if power_w else {}
-        failure = None if state == "completed" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
+        failure = None if state == "completed" else Problem("CUDA out of memory in epoch 2", "less", "oom").to_fields()
         record.write_summary({"state": state, "metrics": metrics, "notes": [], "failure": failure}, "1d" * 8)
     if state == "completed":
         finished = STARTED + timedelta(seconds=90)

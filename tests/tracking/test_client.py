@@ -9,9 +9,11 @@ import sys
 import pytest
 
 from epochmeter.config.installation import ROOT
-from epochmeter.tracking.client import LOCAL_URI, Destination, check_address, destination_of, open_store
+from epochmeter.shared.problem import InputError
+from epochmeter.tracking.client import LOCAL_URI, Destination, check_address, check_uri, destination_of, open_store
 
 OPEN = "import sys; from epochmeter.tracking.client import open_store; print(open_store(uri=sys.argv[1]).experiment_id)"
+MLFLOW = {"name": "mlflow", "experiment": "epochmeter"}
 OFFLINE = "http://127.0.0.1:9"
 
 
@@ -45,7 +47,49 @@ def test_missing_server_or_password_in_the_address_is_an_error(monkeypatch, uri,
     assert "hunter2" not in str(error.value)
 
 
-def test_experiment_is_created_once_with_artifacts_next_to_the_database_and_not_if_it_was_deleted(store):
+@pytest.mark.parametrize("uri", ["file:{}/mlruns", "file://{}/mlruns", "{}/mlruns", "./mlruns"])
+def test_folder_of_files_is_refused_with_a_database_that_works(monkeypatch, tmp_path, uri):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(tmp_path))
+    database = f"sqlite:///{tmp_path}/mlflow.db"
+    with pytest.raises(InputError) as refused:
+        check_address(MLFLOW)
+    assert refused.value.problems[0].hint == f"give a database: `MLFLOW_TRACKING_URI={database}`"
+    check_uri(database)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:/nonexistent/mlruns")
+    with pytest.raises(InputError, match=f"`tracking.uri={LOCAL_URI}`$"):
+        check_address({**MLFLOW, "uri": "/nonexistent/mlruns"})
+    check_address({**MLFLOW, "name": "none"})
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    check_address(MLFLOW)
+
+
+ADDRESSES = {
+    "http://tracker": True, "https://tracker:5000/path": True, "http://[::1]:5000": True, "http://127.0.0.1:1": True,
+    "http://": False, "http://:5000": False, "http://tracker:99999": False, "http://tracker:0": False,
+    "http://tracker:port": False, "http://[::1": False, "http:///path": False, "http:/tracker": False,
+    "http://a tracker": False, "http://a..b": False, f"http://{64 * 'a'}": False, "HTTP://tracker": False,
+    "tracker:5000": False, "localhost:5000": False, "": False, "ftp://tracker": False, "postgres://tracker/x": False,
+    "postgresql://tracker/mlflow": True, "mysql+pymysql://tracker/mlflow": True, "postgresql:tracker": False,
+    "sqlite:///mlflow.db": True, "sqlite://mlflow.db": False, "sqlite:mlflow.db": False, "sqlite://": False,
+    "sqlite:///": False, "sqlite:////nonexistent/mlflow.db": False, "sqlite:////etc": False, "databricks": True,
+    "databricks://profile": True,
+}  # fmt: skip
+
+
+def test_address_that_mlflow_cannot_use_is_refused_before_training(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    accepted = {}
+    for uri in ADDRESSES:
+        try:
+            check_uri(uri)
+            accepted[uri] = True
+        except InputError:
+            accepted[uri] = False
+    assert accepted == ADDRESSES
+
+
+def test_experiment_is_created_once_next_to_the_database_and_not_if_deleted(store):
     experiment = store.client.get_experiment(store.experiment_id)
     assert (experiment.name, store.experiment_id == "0") == ("epochmeter", False)
     folder = os.path.dirname(store.uri.removeprefix("sqlite:///"))

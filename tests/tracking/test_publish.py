@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import platform
 import shutil
 import zipfile
 from array import array
@@ -11,6 +12,7 @@ import pytest
 from tracking.conftest import change_record, runs_of, statuses_of
 
 from epochmeter.results.reuse import write_reference
+from epochmeter.results.run_folder import RunFolder
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
 from epochmeter.tracking.publish import (
@@ -30,6 +32,17 @@ DEAD = {"pid": 2**22 + 1}
 
 def run_of(store, published):
     return store.client.get_run(published.run_id)
+
+
+def test_duration_of_a_run_is_right_after_its_start_was_corrected(store, make_record):
+    record = make_record(state=None, started="1970-01-01T00:02:00+00:00")
+    publish(record, store)
+    change_record(record, {"started": "2026-11-20T12:00:00+00:00"})
+    summary = {"state": "failed", "metrics": {}, "notes": [], "failure": None, "ended": "2026-11-20T12:01:30+00:00"}
+    record.write_summary(summary, "")
+    publish(record, store)
+    (run,) = runs_of(store)
+    assert (run.info.start_time, run.info.end_time) == (120_000, 120_000 + 90_000)
 
 
 @pytest.mark.parametrize(("state", "count"), [("failed", 1), (None, 1), ("completed", 2)])
@@ -89,7 +102,7 @@ def test_resumable_run_is_published_up_to_its_checkpoint(store, make_record, poi
     assert CHECKPOINT not in {file.path for file in store.client.list_artifacts(run_id)}
 
 
-def test_resumed_run_is_running_again_without_its_failure_and_flags_of_deleted_windows(store, make_record):
+def test_resumed_run_is_running_again_without_failure_and_flags_of_deleted_windows(store, make_record):
     record = make_record(state="failed", flags={"energy_lost": "no VDD_IN", "throttled": "hot"})
     published = publish(record, store)
     store.client.set_tag(published.run_id, "mine", "kept")
@@ -160,7 +173,7 @@ def test_end_known_only_to_the_controller_stays(store, make_record):
 def test_run_created_twice_by_a_slow_server_is_shown_once(store, make_record):
     record = make_record()
     first = publish(record, store)
-    tags = {**run_tags(record), SWEEPS: record.run()["sweep_id"]}
+    tags = {**run_tags(RunFolder(record.folder)), SWEEPS: record.run()["sweep_id"]}
     duplicate = store.client.create_run(store.experiment_id, tags=tags).info.run_id
     for _ in range(2):
         assert publish(record, store).run_id == min(first.run_id, duplicate)
@@ -182,6 +195,8 @@ def test_dead_runs_of_this_host_are_ended_as_their_records_say(store, make_recor
         store.client.update_run(run.run_id, status="RUNNING")
     shutil.rmtree(deleted.folder)
     (broken.folder / "job.json").write_text("{half")
+    foreign = {"epochmeter.host": platform.node(), "epochmeter.pid": "x"}  # not written by this project
+    store.client.create_run(store.experiment_id, tags=foreign)
     close_dead_runs(store)
     for status, group in published.items():
         assert [run_of(store, run).info.status for run in group] == [status] * len(group)

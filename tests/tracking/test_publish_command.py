@@ -1,11 +1,19 @@
 """The command `src/publish.py`, in this process."""
 
+import os
+import random
+import socket
+from pathlib import Path
+
 import pytest
-from tracking.conftest import change_record, statuses_of
+from damaged import HOSTILE, change_value, damage_text, replace_file
+from tracking.conftest import change_record, runs_of, statuses_of
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog
 from epochmeter.commands import publish
 from epochmeter.config.installation import UI_ADDRESS
+from epochmeter.shared.record_files import MAX_BYTES
+from epochmeter.tracking import client, queue
 from epochmeter.tracking.client import URI_VARIABLE
 
 UNPUBLISHED = {"name": "none", "experiment": "epochmeter", "tensorboard": False}  # the tracking keys on a node
@@ -65,3 +73,120 @@ def test_empty_or_impossible_folder_and_broken_record_are_errors(run_publish, ma
     assert errors.count(" contains no runs") == 2
     assert f"cannot publish {broken.folder}: " in errors
     assert "1 of 2 runs published" in output
+
+
+def test_a_server_that_only_a_record_names_gets_no_request_and_no_credentials(
+    run_publish, make_record, store, monkeypatch, capsys
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "hunter2")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        change_record(make_record(0), {}, tracking={"name": "server", "experiment": "x", "uri": f"{address}/\x1b[2J"})
+        change_record(make_record(1), {}, tracking={"name": "server", "experiment": "epochmeter", "uri": store.uri})
+        (damaged := make_record(2, sweep="other")).describe({"tracking": [1]}, damaged.run())
+        assert run_publish() == 1
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert statuses_of(store) == ["FINISHED"]
+    _, errors = capsys.readouterr()
+    assert f"cannot publish {damaged.folder}: `job.tracking`: " in errors
+    assert f"--uri '{address}" in errors, "quoted, since it has a control character"
+    assert "\x1b" not in errors
+    monkeypatch.setattr(client, "merged_defaults", lambda group, option: {"uri": address})
+    assert address in client.configured_uris(), "an own file in conf/tracking names it"
+
+
+def test_run_of_a_lost_server_is_published_elsewhere_once_and_then_left_out(
+    run_publish, make_queued, store, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "multirun"
+    for number in range(2):
+        change_record(
+            make_queued(number), {}, tracking={"name": "server", "experiment": "x", "uri": "http://gone:5000"}
+        )
+    assert run_publish() == 1
+    hint = capsys.readouterr().err.splitlines()[-1]
+    assert f"python src/publish.py --uri http://gone:5000 {folder}/sweep`" in hint
+    assert hint.endswith(f"`--uri {client.LOCAL_URI}`")
+    assert run_publish("--uri", store.uri, folder / "sweep/0") == 0
+    assert [record.folder.name for record in queue.pending_runs(folder)] == ["1"]
+    assert run_publish() == 1, "the other run is not published"
+    assert f"error: {folder}/sweep/1 names" in capsys.readouterr().err
+    run_publish("--uri", store.uri, folder)
+    assert run_publish() == 0
+    assert capsys.readouterr().out.endswith("skipped 2 runs, which are published elsewhere than at http://gone:5000\n")
+    opened = client.open_store("x", store.uri)
+    assert statuses_of(opened) == ["FINISHED", "FINISHED"]
+
+
+def test_record_with_the_id_of_a_path_deletes_no_file(run_publish, make_queued, tmp_path):
+    """The record may be from someone else."""
+    (kept := tmp_path / "kept").touch()
+    change_record(make_queued(), {"record_id": "../../kept"})
+    run_publish()
+    assert kept.exists()
+
+
+def test_empty_and_impossible_arguments_are_refused_before_anything_is_published(
+    run_publish, make_record, store, monkeypatch, capsys
+):
+    monkeypatch.chdir(make_record().folder)
+    for arguments in ([""], ["--uri", ""], ["--uri", "./mlruns"], ["--uri", "http://"], ["--uri", "localhost:5000"]):
+        assert run_publish(*arguments) == 1, arguments
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.partition(":")[0] for line in lines] == ["error", "  hint"], arguments
+    monkeypatch.setenv(URI_VARIABLE, "file:./mlruns")
+    assert run_publish() == 1
+    assert "hint: give a database: `MLFLOW_TRACKING_URI=sqlite:///" in capsys.readouterr().err
+    assert runs_of(store) == []
+
+
+def test_files_outside_a_record_and_pipes_and_huge_files_are_named_and_not_published(
+    run_publish, make_record, store, tmp_path, capsys
+):
+    (private := tmp_path / "private").write_text("hunter2")
+    folder = make_record(0).folder
+    (folder / "notes.txt").write_text("own")
+    (folder / "key.pem").symlink_to(private)
+    os.mkfifo(folder / "pipe")
+    with open(folder / "trace.json.gz", "wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    (folder / "attempt1").mkdir()
+    assert run_publish() == 0
+    (run,) = runs_of(store)
+    published = {file.path for file in store.client.list_artifacts(run.info.run_id)}
+    assert published == {"completed.json", "epochs.jsonl", "host.json", "job.json", "notes.txt", "summary.json"}
+    copy = store.client.download_artifacts(run.info.run_id, "notes.txt")
+    assert Path(copy).read_text() == "own"
+    _, errors = capsys.readouterr()
+    named = {line.partition(" is not published: ")[0].rpartition("/")[2] for line in errors.splitlines()}
+    assert named == {"key.pem", "pipe", "trace.json.gz"}
+
+
+def test_artifacts_of_an_experiment_are_below_mlruns_whatever_its_name(store, tmp_path):
+    for name in ("../../up", str(tmp_path / "absolute"), ".."):
+        opened = client.open_store(name, store.uri)
+        location = opened.client.get_experiment(opened.experiment_id).artifact_location
+        assert os.path.dirname(location) == f"{os.path.dirname(store.uri).replace('sqlite:///', 'file://')}/mlruns"
+
+
+def test_damaged_records_are_named_and_the_others_published(run_publish, make_record, store, tmp_path, capsys):
+    generator, files = random.Random(1), ("job.json", "summary.json", "host.json", "completed.json", "epochs.jsonl")
+    (tmp_path / "private").write_text("hunter2")
+    for number in range(20):
+        file = make_record(number, epochs=1).folder / files[number % len(files)]
+        generator.choice([change_value, damage_text, replace_file])(file, generator)
+    (sound := make_record(20, sweep=f"sweep{HOSTILE[0]}")).describe(sound.job(), {**sound.run(), "name": HOSTILE})
+    assert run_publish() == 1
+    output, errors = capsys.readouterr()
+    assert (output + errors).encode()
+    assert "\x1b" not in output + errors
+    published = {run.data.tags["epochmeter.folder"] for run in runs_of(store) if run.info.status == "FINISHED"}
+    assert str(sound.folder).replace("\x1b", "\ufffd") in published
+    named = {line.rpartition("/")[2].partition(":")[0] for line in errors.splitlines() if "cannot publish" in line}
+    assert len(named) >= 3
+    for run in runs_of(store):
+        for file in store.client.list_artifacts(run.info.run_id):
+            copy = store.client.download_artifacts(run.info.run_id, file.path)
+            assert "hunter2" not in Path(copy).read_text(errors="replace")

@@ -1,17 +1,24 @@
 """The publisher works between windows only, and MLflow's errors do not affect the run."""
 
 import re
+import shutil
+import socket
+import sqlite3
 import threading
 import time
+from contextlib import closing, contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
+from project import wait_until
+from sqlalchemy import Engine, event
 from tracking.conftest import change_record, runs_of, statuses_of
 
 from epochmeter.shared.process_identity import this_process
+from epochmeter.tracking import deadline, queue, views
 from epochmeter.tracking import publisher as publishers
-from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import Destination, Store, destination_of
+from epochmeter.tracking.load import run_links
 from epochmeter.tracking.publish import publish
 from epochmeter.tracking.publisher import Tracker, make_tracker, publish_pending
 
@@ -70,13 +77,18 @@ def test_end_that_could_not_be_recorded_is_the_controllers(make_queued, make_rec
     assert queued_folders() == ["0"], "the next command closes it"
 
 
-def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_for_it(make_record, store, open_by):
+def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_for_it(
+    make_record, store, open_by, monkeypatch
+):
+    monkeypatch.setattr(deadline, "LAST_READ_S", 0.1)
     released, calls = threading.Event(), []
 
     def hang():
         calls.append("earlier")
-        released.wait(10)
-        calls.append("earlier ended")
+        try:
+            released.wait(10)  # cannot be interrupted, like a query of a database
+        finally:
+            calls.append("earlier ended")
         return store
 
     open_by(hang)
@@ -96,6 +108,80 @@ def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_fo
     assert len(runs_of(store)) == 1
 
 
+@contextmanager
+def trickling_server():
+    """Answer each request by one byte per 0.2 s, without an end; yield the address, and the number of requests."""
+    requests = []
+
+    def trickle(connection):
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            requests.append(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n")
+            while not ended.wait(0.2):
+                connection.sendall(b" ")
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=trickle, args=(server.accept()[0],), daemon=True).start()
+
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield Destination("epochmeter", f"http://127.0.0.1:{server.getsockname()[1]}"), requests
+        finally:
+            ended.set()
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def test_trickling_server_ends_neither_a_run_late_nor_delays_the_next(make_queued, make_record, queued_folders):
+    assert publishers.CLOSE_LIMIT_S + publishers.REUSED_LIMIT_S <= 20, "bound of the delay at the end"
+    with trickling_server() as (destination, requests):
+        tracker = Tracker(make_queued(0), destination)
+        tracker.start()
+        wait_until(lambda: requests)  # MLflow is loaded, and its request is not answered
+        started = time.monotonic()
+        assert "no answer within 0.5 s\n" in tracker.close(0.5)
+        assert Tracker(make_record(1)).wait_for_previous(pytest.fail) == []
+        assert time.monotonic() - started < 10
+    assert queued_folders() == ["0"]
+
+
+def test_trickling_server_delays_no_report(make_record, monkeypatch):
+    with trickling_server() as (destination, _):
+        started = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
+            deadline.call_within(0.5, lambda: run_links(["sweep"], *destination))
+        assert time.monotonic() - started < 5
+        assert [thread for thread in threading.enumerate() if thread.name == "mlflow"] == [], "its thread has ended"
+    with pytest.raises(KeyError):
+        deadline.call_within(5, lambda: {}["missing"])
+    assert deadline.call_within(5, lambda: None) is None
+
+
+def test_locked_database_is_one_warning_without_a_traceback(make_queued, template, tmp_path, capfd):
+    database = shutil.copy(template / "mlflow.db", tmp_path)
+    tracker = Tracker(make_queued(0), Destination("epochmeter", f"sqlite:///{database}"))
+    tracker.start()
+    tracker.flush(LONG_S)
+
+    def wait_less(connection, cursor, statement, *execution):
+        return statement.replace("busy_timeout = 20000", "busy_timeout = 100"), execution[0]
+
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        event.listen(Engine, "before_cursor_execute", wait_less, retval=True)
+        try:
+            warning = tracker.close(LONG_S)
+        finally:
+            event.remove(Engine, "before_cursor_execute", wait_less)
+    assert warning.splitlines()[0].endswith("published to MLflow: (sqlite3.OperationalError) database is locked")
+    assert len(warning.splitlines()) == 2
+    assert capfd.readouterr() == ("", "")
+
+
 def test_offline_server_leaves_the_run_in_the_queue_with_a_warning(make_queued, queued_folders):
     publisher, started = Tracker(record := make_queued(0), OFFLINE), time.monotonic()
     publisher.start()
@@ -103,7 +189,7 @@ def test_offline_server_leaves_the_run_in_the_queue_with_a_warning(make_queued, 
     assert time.monotonic() - started < 2
     warning, hint = publisher.close().splitlines()
     assert re.search(r": request to http://127.0.0.1:9 failed: \[Errno 111\] \w+ \w+$", warning)
-    assert hint.endswith(f"python src/publish.py {record.folder.parent}")
+    assert hint.endswith(f"python src/publish.py --uri {OFFLINE.uri} {record.folder.parent}")
     assert queued_folders() == ["0"]
 
 
@@ -117,8 +203,19 @@ def test_queued_runs_of_the_same_destination_are_published_after_a_run(make_reco
     assert (folders, queued_folders()) == ({"0", "9"}, ["1", "2", "3"])
 
 
+def test_superseded_attempt_leaves_the_queue_unpublished(make_queued, store, queued_folders):
+    attempt = make_queued(0, state="failed")
+    later = attempt.job(), {**attempt.run(), "record_id": "of the later attempt"}
+    attempt.archive_attempt()
+    attempt.describe(*later)
+    assert queued_folders() == ["attempt1"]
+    assert publish_pending(queue.multirun_of(make_queued(1)), MLFLOW, LONG_S) is None
+    assert queued_folders() == []
+    assert [run.data.tags["epochmeter.folder"].rpartition("/")[2] for run in runs_of(store)] == ["1"]
+
+
 def test_refused_record_does_not_block_others(make_record, make_queued, queued_folders, monkeypatch):
-    """The step of the first record in the queue is too large for a database."""
+    """A line of the first record in the queue is damaged: which steps those after it have is not known."""
     pending_runs = queue.pending_runs
     in_order = lambda multirun: sorted(pending_runs(multirun), key=lambda record: record.folder)  # noqa: E731
     monkeypatch.setattr(queue, "pending_runs", in_order)
@@ -127,7 +224,7 @@ def test_refused_record_does_not_block_others(make_record, make_queued, queued_f
     make_queued(1)
     close(make_record(9))
     assert queued_folders() == ["0"]
-    assert "too large" in publish_pending(queue.multirun_of(make_queued(2)), MLFLOW, LONG_S)
+    assert "epochs.jsonl: 1 unreadable line" in publish_pending(queue.multirun_of(make_queued(2)), MLFLOW, LONG_S)
     assert queued_folders() == ["0"]
 
 

@@ -4,6 +4,7 @@ import shutil
 import threading
 
 import pytest
+from metadata import RUN
 
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
@@ -18,7 +19,7 @@ def folders(multirun):
     return sorted(str(record.folder.relative_to(multirun)) for record in queue.pending_runs(multirun))
 
 
-def test_run_is_queued_until_it_has_an_end_and_is_published_also_if_it_is_archived_or_moved(make_queued, multirun):
+def test_run_is_queued_until_its_end_and_published_also_if_archived_or_moved(make_queued, multirun):
     assert folders(multirun) == []
     records = [make_queued(0), make_queued(1), make_queued(2, state=None), make_queued(3)]
     (records[3].folder / "completed.json").unlink()
@@ -32,9 +33,7 @@ def test_run_is_queued_until_it_has_an_end_and_is_published_also_if_it_is_archiv
     assert folders(multirun.rename(multirun.with_name("moved"))) == ["sweep/2", "sweep/3"]
 
 
-def test_entries_without_a_record_are_removed_and_an_unreadable_record_blocks_no_others(
-    make_queued, make_record, multirun
-):
+def test_entries_without_a_record_are_removed_and_unreadable_ones_block_no_others(make_queued, make_record, multirun):
     shutil.rmtree(make_queued(0).folder)
     queue.enqueue(make_record(1), "of a process that was killed before it wrote a record")
     assert folders(multirun) == []
@@ -54,7 +53,7 @@ def test_reader_waits_for_the_record_of_a_starting_run(multirun, make_record):
             queue.enqueue(record, "new")
             is_locked.set()
             threading.Event().wait(0.3)
-            record.describe({}, {"record_id": "new", "sweep_id": "sweep"})
+            record.describe({}, {**RUN, "record_id": "new", "sweep_id": "sweep"})
 
     thread = threading.Thread(target=start)
     thread.start()

@@ -27,9 +27,10 @@ def reports(store):
     return store.client.search_runs([store.experiment_id], views.REPORT_FILTER)
 
 
-def test_files_keep_their_paths_replace_the_old_ones_and_the_link_opens_the_first(store, make_files):
-    log_report("a sweep", make_files("report.html", "report/old.png"), MLFLOW)
+def test_reports_of_a_sweep_are_one_run_with_the_files_of_the_last_one(store, make_files):
+    first = log_report("a sweep", make_files("report.html", "report/old.png", "old.csv"), MLFLOW)
     link = log_report("a sweep", make_files("report.html", "report.csv", "report/energy & time.png"), MLFLOW)
+    assert link == first, "a link to an earlier report shows the last one"
     (run,) = reports(store)
     run_id = run.info.run_id
     listed = [entry.path for name in ("", "report") for entry in store.client.list_artifacts(run_id, name)]
@@ -42,6 +43,14 @@ def test_files_keep_their_paths_replace_the_old_ones_and_the_link_opens_the_firs
     assert picture == f"![](get-artifact?path=report%2Fenergy+%26+time.png&run_uuid={run_id})"
 
 
+def test_of_two_reports_that_were_made_at_once_the_older_is_kept(store, make_files):
+    first = log_report("a sweep", make_files("report.html"), MLFLOW)
+    tags = {REPORT_TAG: "a sweep"}
+    store.client.create_run(store.experiment_id, tags=tags, start_time=2**42)
+    assert log_report("a sweep", make_files("report.html"), MLFLOW) == first
+    assert len(reports(store)) == 1
+
+
 def test_sweeps_of_any_name_have_separate_reports_that_are_in_no_view_of_runs(store, make_files, make_record):
     sweeps = ["a sweep", "it's <b>'quoted'</b>", 'a "name"']
     for sweep in (*sweeps, *sweeps):
@@ -52,7 +61,7 @@ def test_sweeps_of_any_name_have_separate_reports_that_are_in_no_view_of_runs(st
     assert [run.info.run_id for run in runs] == [published.run_id]
 
 
-def test_nothing_is_logged_without_tracking_or_files_and_an_offline_server_is_an_error(store, make_files, monkeypatch):
+def test_nothing_is_logged_without_tracking_and_an_offline_server_is_an_error(store, make_files, monkeypatch):
     paths = make_files("report.html")
     assert log_report("a sweep", paths, {**MLFLOW, "name": "none"}) is None
     assert log_report("a sweep", [], MLFLOW) is None

@@ -9,6 +9,7 @@ from datetime import datetime
 import pytest
 from tracking.conftest import STARTED, change_record
 
+from epochmeter.results.run_folder import RunFolder
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.tracking import run_export
 from epochmeter.tracking.run_export import LOSS, Scalar, curve_scalars, ended_s, window_scalars
@@ -18,35 +19,59 @@ SECOND_NS = 1_000_000_000
 CLOSED_MS = 1_000_000_003_000
 
 
+def read(record):
+    return RunFolder(record.folder)
+
+
 def test_params_are_the_configuration_in_hydras_syntax(make_record):
-    params = run_export.run_params(make_record(batch=32, limit=None))
+    params = run_export.run_params(read(make_record(batch=32, limit=None)))
     expected = {"device": "cuda", "model": "lenet", "batch": "32", "pin_memory": "true", "optimizer.lr": "0.01"}
     assert params.items() >= {**expected, "device.rails.total": '["VDD_IN"]'}.items()
     assert not [name for name in params if name.startswith(("tracking", "power_limit"))]
-    assert run_export.run_params(make_record(1, limit=100))["power_limit"] == "100"
+    assert run_export.run_params(read(make_record(1, limit=100)))["power_limit"] == "100"
 
 
-def test_tags_and_note_have_the_rehearsal_the_command_the_failure_and_the_reason_for_no_energy(make_record):
-    tags = run_export.run_tags(make_record(limit=None))
+def test_tags_and_note_have_rehearsal_command_failure_and_reason_for_no_energy(make_record):
+    tags = run_export.run_tags(read(make_record(limit=None)))
     assert tags.keys().isdisjoint({f"epochmeter.{key}" for key in ("power_limit_applied", "failure", "energy_reason")})
     assert (tags["epochmeter.rehearsal"], tags["epochmeter.energy_covers"]) == ("false", "gpu0")
     why = "device=nano: this is host vm"
     record = make_record(1, energy=False, overrides=["model.name=a b"], state="failed", rehearsal=[why])
-    tags, note = run_export.run_tags(record), run_export.run_note(record)
+    tags, note = run_export.run_tags(read(record)), run_export.run_note(read(record))
     assert (tags["epochmeter.rehearsal"], tags["epochmeter.not_applied"]) == ("true", why)
     assert tags["epochmeter.failure"] == "oom"
-    for part in (why, "python src/train.py 'model.name=a b'", "No measured energy: no meter", "CUDA out of memory"):
+    failed = "**Failed** (oom): CUDA out of memory in epoch 2\n  hint: less"
+    for part in (why, "python src/train.py 'model.name=a b'", "No measured energy: no meter", failed):
         assert part in note
+    of_earlier_version = {"failure": {"kind": "storage", "message": "gone\n  hint: mount it"}}
+    write_json(record.folder / "summary.json", {**record.summary(), **of_earlier_version})
+    assert run_export.run_tags(read(record))["epochmeter.failure"] == "storage"
+    assert "**Failed** (storage): gone\n  hint: mount it" in run_export.run_note(read(record))
     change_record(record, {}, measure={"command": ["train.py", "--lr", "0.1"]})
-    assert "python src/measure.py 'model.name=a b' -- train.py --lr 0.1" in run_export.run_note(record)
-    assert run_export.run_tags(record)["mlflow.source.name"] == "src/measure.py"
+    assert "python src/measure.py 'model.name=a b' -- train.py --lr 0.1" in run_export.run_note(read(record))
+    assert run_export.run_tags(read(record))["mlflow.source.name"] == "src/measure.py"
+
+
+def test_the_bottleneck_is_a_tag_or_why_it_is_not_known(make_record):
+    record = make_record()
+    for verdict, tags in (
+        (
+            {"bottleneck": "compute or prep_stall", "absent": {"steady/fetch_stall_s": "why"}},
+            ("compute or prep_stall", None),
+        ),
+        ({"bottleneck": None, "absent": {"bottleneck": "not measured: copy_s"}}, (None, "not measured: copy_s")),
+        ({}, (None, None)),
+    ):
+        write_json(record.folder / "summary.json", {**record.summary(), "bottleneck": None, "absent": {}, **verdict})
+        found = run_export.run_tags(read(record))
+        assert tuple(found.get(f"epochmeter.bottleneck{end}") for end in ("", "_reason")) == tags
 
 
 def test_dataset_is_described_by_its_manifest(make_record):
-    dataset = run_export.dataset_fields(make_record())
+    dataset = run_export.dataset_fields(read(make_record()))
     assert (dataset["name"], len(dataset["digest"])) == ("digits", 36)
     assert json.loads(dataset["profile"]) == {"count": 1797, "bytes": 123456, "classes": 10}
-    assert run_export.dataset_fields(make_record(1, dataset=None)) is None
+    assert run_export.dataset_fields(read(make_record(1, dataset=None))) is None
 
 
 def test_end_is_the_recorded_one_else_the_last_write_as_a_dead_run_is_closed_late(make_record):
@@ -58,7 +83,7 @@ def test_end_is_the_recorded_one_else_the_last_write_as_a_dead_run_is_closed_lat
             os.utime(record.folder / name, (0, written_s))
     ended = datetime.fromtimestamp(FRIDAY_S - 5).astimezone().isoformat()
     write_json(records[1].folder / "summary.json", {**records[1].summary(), "ended": ended})
-    assert [ended_s(record) for record in records] == [STARTED.timestamp() + 90, FRIDAY_S - 5, FRIDAY_S]
+    assert [ended_s(read(record)) for record in records] == [STARTED.timestamp() + 90, FRIDAY_S - 5, FRIDAY_S]
 
 
 def windows_of(*steps):
@@ -88,7 +113,7 @@ def record(make_record):
 )
 def test_step_losses_are_means_of_100(record, losses, steps, curves):
     record.append_losses(array("f", losses))
-    windows = window_scalars(record, windows_of(*steps))
+    windows = window_scalars(read(record), windows_of(*steps))
     assert [[(point.step, point.value) for point in points if point.name == LOSS] for points in windows] == curves
 
 
@@ -105,7 +130,7 @@ def test_unpublished_windows_have_metrics_by_epoch_and_losses_by_step(record):
         [Scalar("epoch/steps", 50.0, CLOSED_MS, 1), Scalar("step/train_loss", 3.0, CLOSED_MS, 200)],
     ]
     for published in range(3):
-        assert list(window_scalars(record, record.windows(), published)) == every[published:]
+        assert list(window_scalars(read(record), record.windows(), published)) == every[published:]
 
 
 def test_time_is_by_the_clock_of_the_start_that_measured_the_window(record):
@@ -115,17 +140,17 @@ def test_time_is_by_the_clock_of_the_start_that_measured_the_window(record):
         (1.1e9 + 3, {"resumed": resumed}),
     ):
         change_record(record, run)
-        (points,) = window_scalars(record, record.windows())
+        (points,) = window_scalars(read(record), record.windows())
         assert {point.when_ms for point in points} == {closed_s * 1000}
 
 
-def test_power_and_gauges_are_curves_in_ms_since_their_first_row_without_single_cores(record):
-    assert list(curve_scalars(record, record.windows())) == []
+def test_power_and_gauges_are_curves_in_ms_since_their_first_row(record):
+    assert list(curve_scalars(read(record), record.windows())) == []
     record.append_power([2 * SECOND_NS, 2 * SECOND_NS + 5_000_000], {"total": [10.0, 12.0]})
     columns = ("monotonic_ns", "cpu0_utilization", "gpu0_clock_hz", "throttling")
     cells = [(2 * SECOND_NS, 0.5, 1.2e9, "none"), (3 * SECOND_NS, 0.5, None, "gpu0 power-capped")]
     record.append_gauges(columns, [dict(zip(columns, row, strict=True)) for row in cells])
-    assert list(curve_scalars(record, record.windows())) == [
+    assert list(curve_scalars(read(record), record.windows())) == [
         Scalar("power/total_w", 10.0, 1_000_000_002_000, 0),
         Scalar("power/total_w", 12.0, 1_000_000_002_005, 5),
         Scalar("system/gpu0_clock_hz", 1.2e9, 1_000_000_002_000, 0),

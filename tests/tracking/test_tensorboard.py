@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from epochmeter.results.metrics import find
+from epochmeter.results.run_folder import RunFolder
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import Published, publish
 from epochmeter.tracking.publisher import make_tracker
@@ -36,13 +38,27 @@ def test_file_has_the_scalars_and_steps_of_mlflow(store, make_record, points):
     record.append_gauges(("monotonic_ns", "cpu_utilization"), [{"monotonic_ns": 100 * 10**9, "cpu_utilization": 0.5}])
     Events(record).finish()
     shown = [(scalar.name, scalar.step, pytest.approx(scalar.value, rel=1e-6)) for scalar in scalars_of(record)]
-    run_id, ended = publish(record, store).run_id, ended_s(record)
+    run_id, ended = publish(record, store).run_id, ended_s(RunFolder(record.folder))
     assert sorted(points(run_id)) == sorted(shown, key=lambda point: point[:2])
-    assert ended_s(record) == ended, "the file is not part of the record"
+    assert ended_s(RunFolder(record.folder)) == ended, "the file is not part of the record"
     assert not [file.path for file in store.client.list_artifacts(run_id) if file.path.startswith(EVENTS)]
 
 
-def test_curves_grow_and_are_readable_during_the_run_and_end_with_what_a_resumed_run_keeps(make_record):
+def test_the_first_event_of_a_metric_has_its_meaning(make_record):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    record = make_record(epochs=2)
+    Events(record).finish()
+    (path,) = event_files(record)
+    meanings = {}
+    for event in EventFileLoader(str(path)).Load():
+        for value in event.summary.value:
+            meanings.setdefault(value.tag, []).append(value.metadata.summary_description)
+    assert meanings["epoch/e2e_s"] == [find("epoch/e2e_s").meaning, ""]
+    assert all(first == find(name).meaning for name, (first, *_) in meanings.items())
+
+
+def test_curves_grow_during_the_run_and_end_with_what_a_resumed_run_keeps(make_record):
     record = make_record(epochs=2, state=None)
     path = record.folder / "epochs.jsonl"
     every, events = path.read_text().splitlines(keepends=True), Events(record)
@@ -64,7 +80,7 @@ def test_event_files_need_the_setting_and_the_package(make_record, monkeypatch, 
     assert tracker.close() is None
     assert len(event_files(record)) == is_set
     monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"make \.venv/\.with-tensorboard or pip install tensorboard"):
+    with pytest.raises(ValueError, match=r"hint: install it: `make .*\.venv/\.with-tensorboard`"):
         tensorboard.check_tensorboard({"tensorboard": True})
     tensorboard.check_tensorboard({"tensorboard": False})
 

@@ -31,12 +31,14 @@ def tags_of(store):
 
 def test_newest_sweeps_have_their_own_views(store, monkeypatch):
     monkeypatch.setattr(views, "SWEEPS_KEPT", 2)
-    names = [f"2026-11-{day:02}_12-00-00-1a2b3c4d" for day in range(1, 6)]
+    names = [f"2026-11-20_12-00-00.{count}-1a2b3c4d" for count in range(8, 13)]
     for name in names:
         views.save_views(store, sweep=name)
     tags = tags_of(store)
     saved = [tag for tag in tags if tag.startswith(views.VIEW_TAG_PREFIX + views.SWEEP_VIEW_PREFIX)]
-    assert 2 <= len(saved) <= 3
+    assert sorted(saved) == sorted(f"{views.VIEW_TAG_PREFIX}{views.SWEEP_VIEW_PREFIX}{name}" for name in names[2:])
+    views.save_views(store, sweep=names[2])  # an older one that was resumed
+    assert saved[0] in tags_of(store)
     key = parse_qs(views.results_link(store, names[-1]).partition("?")[2])["viewStateShareKey"][0]
     query = unpack(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"]
     assert query.endswith(f"tags.`epochmeter.sweeps` LIKE '%{names[-1]}%'")

@@ -1,6 +1,7 @@
 """Reading of growing files: only complete lines, and only those that are new."""
 
 import os
+from io import FileIO
 
 import pytest
 
@@ -21,7 +22,7 @@ def append(path, text):
         file.write(text)
 
 
-def test_only_complete_new_lines_are_read_also_of_another_file_and_the_file_is_not_kept_open(tmp_path):
+def test_only_complete_new_lines_are_read_and_the_file_is_not_kept_open(tmp_path):
     path = tmp_path / "epochs.jsonl"
     file = AppendedFile(path)
     assert file.new_lines() == ([], False)
@@ -40,11 +41,11 @@ def test_only_complete_new_lines_are_read_also_of_another_file_and_the_file_is_n
 
 
 def test_a_read_that_returns_less_is_continued_by_the_next(tmp_path, monkeypatch):
-    class Slow(appended.FileIO):
+    class Slow(FileIO):
         def read(self, size):
             return super().read(min(size, 4))
 
-    monkeypatch.setattr(appended, "FileIO", Slow)
+    monkeypatch.setattr(appended, "open_file", Slow)
     append(tmp_path / "epochs.jsonl", "1\n2\n34\n5\n")
     file = AppendedFile(tmp_path / "epochs.jsonl")
     assert [line for _ in range(4) for line in file.new_lines()[0]] == [b"1", b"2", b"34", b"5"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import live
 import pytest
 
-from epochmeter.watch.openmetrics import FAMILIES, PREFIX, SUFFIXES, to_openmetrics
+from epochmeter.watch.openmetrics import FAMILIES, OF_GAUGES, OF_RUNS, PREFIX, SUFFIXES, to_openmetrics
 from epochmeter.watch.watcher import Watcher
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
@@ -24,6 +24,9 @@ def parse(text):
         assert family not in families, "a family is one block"
         families[family] = SUFFIXES.get(head.removeprefix(f"{family} "), "")
         assert meaning.startswith(f"# HELP {family} ")
+        if lines[0].startswith("# UNIT "):
+            unit = lines.pop(0).removeprefix(f"# UNIT {family} ")
+            assert family.endswith(f"_{unit}")
         for line in lines:
             name, labels, value = SAMPLE.fullmatch(line).groups()
             assert name == family + families[family]
@@ -66,6 +69,18 @@ def test_an_ended_run_has_no_gauges_and_what_is_not_measured_is_absent(record):
     record.write_summary({"state": "completed", "metrics": metrics, "notes": [], "failure": None}, "1d")
     names = {name for name, _ in parse(to_openmetrics(Watcher(record.folder).read()))}
     assert names == {"run_info", "run_state", "progress_ratio", "epochs_total", "steps_total", "epoch_seconds"}
+
+
+def test_families_of_metrics_have_their_meaning_and_unit():
+    units = {
+        "s": "seconds", "J": "joules", "W": "watts", "0..1": "ratio", "Hz": "hertz", "C": "celsius", "B": "bytes",
+        "B/s": "bytes_per_second", "requests/s": "requests_per_second", "requests": "queue_requests",
+    }  # fmt: skip
+    for row in (*OF_RUNS, *OF_GAUGES):
+        assert f"_{row.openmetrics}".endswith(f"_{units[row.unit]}")
+        assert row.meaning.partition("(")[0].partition("[")[0].strip() in FAMILIES[row.openmetrics][1]
+        assert "](" not in FAMILIES[row.openmetrics][1]
+    assert (len(OF_RUNS), len(OF_GAUGES)) == (6, 19)
 
 
 def test_the_dashboard_asks_for_existing_metrics():

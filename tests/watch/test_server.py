@@ -5,15 +5,19 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection
 from itertools import pairwise
+from types import SimpleNamespace
 
 import live
 import pytest
 import watched
+from project import wait_until
 
-from epochmeter.config.errors import InputError
+from epochmeter.report.formatting import metric_title
+from epochmeter.results.metrics import find, is_known
+from epochmeter.shared.problem import InputError
 from epochmeter.watch import server
 from epochmeter.watch.server import Feed, changes_since, open_server, to_json
 from epochmeter.watch.watcher import Watcher
@@ -53,13 +57,27 @@ def record(tmp_path):
     return record
 
 
+def test_titles_and_units_of_the_page_are_those_of_the_table_of_metrics():
+    table = json.loads(server.metric_table())
+    assert table["figures"][0] == ["Time per epoch", "e2e_s", "s", 3]
+    assert ["Energy per epoch", "energy_j", "J", 1] in table["figures"]
+    assert table["figures"][-1] == ["Training accuracy", "train_accuracy", "%", 1]
+    rows = [(title, f"epoch/{name}", unit) for title, name, unit, _ in table["figures"]]
+    rows += [(title, name, unit) for title, name, unit in table["totals"]]
+    assert rows == [(metric_title(name), name, find(name).symbol) for _, name, _ in rows]
+    assert all(is_known(name) for _, name, _ in rows)
+    assert table["columns"][-1] == ["Data stall", "stall_fraction", "%"]
+    assert table["parts"]["data_stall"] == "data stall"
+    assert {unit for _, _, unit, _ in table["figures"]} - {"", "%", "°C", "samples/s"} <= table["units"].keys()
+
+
 def test_the_page_has_the_state_as_data_and_runs_only_its_own_script(record):
     with serving(Watcher(record.folder).read) as opened:
         response = get(opened)
         page = response.read().decode()
     policy = response.headers["Content-Security-Policy"]
     nonce = policy.partition("script-src 'nonce-")[2].partition("'")[0]
-    assert (page.count("<script"), page.count(f'<script nonce="{nonce}"')) == (2, 1), "data, and the script"
+    assert (page.count("<script"), page.count(f'<script nonce="{nonce}"')) == (3, 1), "data, and the script"
     assert "unsafe" not in policy
     state = json.loads(page.partition('id="state">')[2].partition("</script>")[0])
     view = Watcher(record.folder).read().active[0]
@@ -83,8 +101,38 @@ def test_with_an_address_each_request_needs_the_token(record):
         assert len(token) >= 20
         for path in ("/", "/events", "/metrics", "/else"):
             assert [get(opened, path).status, get(opened, f"{path}?token={token}x").status] == [403, 403]
-        allowed = [get(opened, f"/?{query}"), get(opened, "/metrics", Authorization=f"Bearer {token}")]
-        assert [response.status for response in allowed] == [200, 200]
+        assert get(opened, f"/?{query}").status == 200
+        for scheme, status in {"Bearer": 200, "bearer": 200, "BEARER ": 200, "Basic": 403, "": 403}.items():
+            assert get(opened, "/metrics", Authorization=f"{scheme} {token}").status == status, scheme
+
+
+def test_a_flood_of_slow_clients_has_few_threads_and_stops_no_requests(record, monkeypatch):
+    """Some send a part of a request, and others request a large page that they do not read."""
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(server, "page_template", lambda: SimpleNamespace(render=lambda **_: " " * (1 << 24)))
+    with serving(Watcher(record.folder).read) as opened, ExitStack() as open_sockets:
+        before = threading.active_count()
+        viewer = get(opened, "/events")
+        assert next_event(viewer)["is_full"]
+        for number in range(60):
+            slow = open_sockets.enter_context(socket.create_connection(opened.server_address))
+            slow.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"\r\n" * (number % 6 == 0))
+        started_s = time.monotonic()
+        assert get(opened, "/else").status == 404
+        assert time.monotonic() - started_s < 2
+        wait_until(lambda: threading.active_count() - before <= 8, 5)
+        assert next_event(viewer)["is_full"] is False
+
+
+def test_a_long_request_is_cut_and_not_kept(record):
+    """A client without the token could else fill the memory."""
+    with serving(Watcher(record.folder).read) as opened, socket.create_connection(opened.server_address) as client:
+        client.settimeout(10)
+        header = b"x: " + b"y" * 60_000 + b"\r\n"
+        with suppress(ConnectionError):
+            client.sendall(b"GET / HTTP/1.1\r\n" + 50 * header + b"Host: localhost\r\n\r\n")
+        with suppress(ConnectionError):
+            assert b" 200 " not in client.recv(100)
 
 
 def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
@@ -124,7 +172,7 @@ def test_a_folder_that_cannot_be_read_keeps_its_last_state_but_has_no_metrics(re
         assert get(opened, "/metrics").status == 503
 
 
-def test_changes_have_new_samples_with_the_last_second_again_and_the_rows_that_differ(record):
+def test_changes_have_new_samples_and_the_rows_that_differ(record):
     watcher = Watcher(record.folder)
     before = watcher.read()
     live.append_epoch(record, 1)

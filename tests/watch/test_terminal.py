@@ -18,8 +18,8 @@ from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_point
 
 from epochmeter.commands import watch as entry
 from epochmeter.config import installation
-from epochmeter.config.errors import InputError
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.problem import InputError, Problem
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
@@ -67,7 +67,7 @@ def test_a_run_has_progress_split_power_cost_and_gauges_within_the_width(tmp_pat
     assert_screen(f"run_{width}", picture(folder, width), width)
 
 
-def test_a_script_that_does_not_state_its_epochs_shows_the_number_of_the_current_one_only(tmp_path):
+def test_a_script_that_does_not_state_its_epochs_shows_the_current_one_only(tmp_path):
     job = {key: value for key, value in JOB.items() if key != "epochs"}
     assert re.match(r"epoch 4 +─", picture(write_run(tmp_path / "0", epochs(3), job=job), 80)[1])
     write_points(tmp_path, ["batch=8"], ["batch=16"])
@@ -120,7 +120,7 @@ def test_a_sweep_has_all_runs_their_ends_the_front_so_far_and_the_time_to_go(tmp
     write_points(tmp_path, *([f"batch={batch}", "epochs=6"] for batch in (8, 16, 32, 64, 128)))
     write_ended(tmp_path, 0, 4.0, 10.0, batch=8)
     write_ended(tmp_path, 1, 5.0, 12.0, batch=16)
-    failure = {"kind": "oom", "message": "no memory\nhint: x"}
+    failure = Problem("no memory", "x", "oom").to_fields()
     write_ended(tmp_path, 2, 1.0, 1.0, batch=32, state="failed", failure=failure)
     write_run(tmp_path / "3", epochs(3), number=3, overrides=["batch=64", "sweep.resume=true"], model={})
     assert_screen("active_sweep", picture(tmp_path))
@@ -137,7 +137,7 @@ def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
     assert Watcher(tmp_path).read().remaining_s is None
 
 
-def test_an_ended_sweep_of_rehearsals_is_marked_and_its_numbers_are_aligned_to_the_right(tmp_path):
+def test_an_ended_sweep_of_rehearsals_is_marked_and_its_numbers_aligned(tmp_path):
     write_points(tmp_path, ["note=8"], ["note=世界"])
     for number, note in enumerate(("8", "世界")):
         write_ended(tmp_path, number, 4.0 + 10 * number, 10.0, note=note, rehearsal=["device=nano requested"])
@@ -149,9 +149,10 @@ def test_estimated_energy_of_a_sweep_is_marked(tmp_path):
         summary = {"state": "completed", "metrics": {"steady/e2e_s": 1.0, f"steady/{name}": 5.0}}
         write_run(tmp_path / str(number), number=number, summary=summary)
     rows = Watcher(tmp_path).read().runs
-    assert [(row.energy_j, row.is_estimate) for row in rows] == [(5.0, False), (5.0, True)]
-    (header,) = [line for line in picture(tmp_path) if line.startswith("run ")]
-    assert "estimated J" in header
+    assert [(row.energy_j, row.estimated_energy_j) for row in rows] == [(5.0, None), (None, 5.0)]
+    header, *cells = [line.split() for line in picture(tmp_path) if line.startswith(("run ", "0", "1"))]
+    assert header[-5:] == ["J", "estimated", "energy", "J", "elapsed"]
+    assert [row[-2:] for row in cells] == [["5.0", "-"], ["-", "5.0"]]
 
 
 def test_long_keys_of_a_sweep_are_shortened_so_that_its_numbers_fit(tmp_path):
@@ -210,7 +211,7 @@ def test_a_folder_is_a_path_or_the_name_of_a_sweep_and_else_the_newest(tmp_path)
     assert entry.find_folder(2026, tmp_path) == Path("2026"), "a number, for Hydra"
 
 
-def test_without_a_folder_an_older_sweep_that_is_running_here_comes_before_the_newest(tmp_path):
+def test_without_a_folder_a_running_sweep_comes_before_the_newest(tmp_path):
     older, newest = tmp_path / "2026-11-20_12-00-00-1a2b3c4d", tmp_path / "2026-11-21_12-00-00-1a2b3c4d"
     write_ended(newest, 0, 4.0, 10.0)
     for host, shown in (("another", newest), (this_process().host, older)):
@@ -219,7 +220,7 @@ def test_without_a_folder_an_older_sweep_that_is_running_here_comes_before_the_n
     assert [*(tmp_path / ".queue").iterdir()], "the queue is only read"
 
 
-def test_without_a_folder_the_view_of_an_ended_sweep_changes_to_the_one_that_is_running_here(tmp_path):
+def test_without_a_folder_the_view_of_an_ended_sweep_changes_to_the_running_one(tmp_path):
     ended, *started = (tmp_path / f"2026-11-2{day}_12-00-00-1a2b3c4d" for day in range(3))
     write_run(ended / "0", summary={"state": "completed"})
     readers = entry.reader(None, tmp_path), entry.reader(str(ended), tmp_path)

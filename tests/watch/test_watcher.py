@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_points, write_run
 
-from epochmeter.config.errors import InputError
 from epochmeter.results import summary
+from epochmeter.results.bottleneck import find_verdict
+from epochmeter.shared import process_identity
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.problem import InputError, Problem, read_problem
 from epochmeter.shared.record import PROGRESS, Record
-from epochmeter.watch import watcher
+from epochmeter.watch import run_watcher, watcher
 from epochmeter.watch.watcher import Watcher
 
 GONE = {"pid": 2**22 + 1, "start_ticks": None}
@@ -49,6 +51,16 @@ def test_a_resumed_run_is_timed_by_its_epochs_and_its_clock_since_then(tmp_path)
     assert progress.remaining_s == pytest.approx(23)
 
 
+def test_times_are_right_although_the_clock_was_set_during_the_run(tmp_path, monkeypatch):
+    clock = {"wall_s": 120.0, "monotonic_ns": 4900 * SECOND, "boottime_ns": 4900 * SECOND}  # 100 s ago, in 1970
+    folder = write_run(tmp_path / "0", epochs(3), clock=clock, boot_id="this")
+    for module in (run_watcher, process_identity):
+        monkeypatch.setattr(module, "boot_id", lambda: "this")
+    monkeypatch.setattr(run_watcher.time, "clock_gettime_ns", lambda clock: 5000 * SECOND)
+    progress = look(folder).active[0].progress
+    assert (progress.elapsed_s, progress.remaining_s) == (100, pytest.approx(26))
+
+
 def test_a_run_without_a_number_of_epochs_or_with_all_trained_has_no_time_to_go(tmp_path):
     job = {key: value for key, value in JOB.items() if key != "epochs"}
     progress = look(write_run(tmp_path / "0", epochs(2), job=job)).active[0].progress
@@ -58,16 +70,35 @@ def test_a_run_without_a_number_of_epochs_or_with_all_trained_has_no_time_to_go(
     assert view.reason
 
 
+def test_mean_epoch_of_a_script_is_that_of_its_last_training(tmp_path):
+    lines = [{**line, "training": line["epoch"] // 3} for line in epochs(6)]
+    for line in lines[6:]:
+        line["metrics"] = {name: 2 * value for name, value in line["metrics"].items()}
+    lines[6]["warmup"] = True
+    view = look(write_run(tmp_path / "0", lines)).active[0]
+    mean = view.splits["mean"]
+    assert (mean.title, mean.metrics["data_stall_s"]) == ("mean 5-6, training 2", 4.0)
+
+
 def test_numbers_so_far_are_those_of_the_summary(tmp_path):
     lines = epochs(3)
     view = look(write_run(tmp_path / "0", lines)).active[0]
     totals = summary.total_metrics(summary.training_windows(lines))
     steady = summary.steady_metrics([lines[2], lines[4]], array("f"))
+    steady |= find_verdict(steady, None, "steady").metrics
     assert view.metrics == steady | {f"total/{name}": value for name, value in totals.items()}
     assert view.verdict.startswith("Bottleneck: compute-bound. Epoch time: compute 74 %,")
     assert view.bottleneck == {"compute": pytest.approx(5.9 / 8)}
     assert {kind: split.title for kind, split in view.splits.items()} == {"last": "3", "mean": "mean 2-3"}
     assert [view.splits[kind].metrics["data_stall_s"] for kind in ("last", "mean")] == [2.0, 2.0]
+
+
+def test_a_metric_of_the_user_is_shown_with_its_name_and_the_unit_in_it(tmp_path):
+    lines = [window("epoch", 0, 0.0, e2e_s=1.0, my_wait_s=0.5, f1=0.75)]
+    assert look(write_run(tmp_path / "0", lines)).active[0].unlisted == [
+        ("my wait", "my_wait_s", "s"),
+        ("f1", "f1", ""),
+    ]
 
 
 PARTS = {"data_stall_s": 0.75, "copy_s": 0.25, "compute_s": 1.0, "overhead_s": 0.0}
@@ -144,19 +175,21 @@ def test_metrics_of_a_long_run_are_computed_from_time_to_time_and_at_its_end(tmp
         ({"lines": [window("epoch", 0, 70, 20.0, energy_j=1.0), *epochs(3), window("epoch", 3, 14, 8.0, energy_j=1.0)],
           "silent_s": 40}, "training", ""),
         ({"lines": epochs(3), "silent_s": 40, "host": "node7"}, "stalled", "no new record for 40 s; its host is node7"),
-        ({"lines": epochs(3), "silent_s": 40, **GONE}, "interrupted",
+        ({"lines": epochs(3), "silent_s": 40, **GONE}, "killed",
          f"no new record for 40 s; the process {GONE['pid']} is gone"),
         ({"summary": {"state": "completed"}}, "completed", ""),
-        ({"summary": {"state": "killed", "failure": {"message": "stopped by Ctrl-C\nhint: x"}}}, "interrupted",
+        ({"summary": {"state": "killed", "failure": {"message": "stopped by Ctrl-C\nhint: x"}}}, "killed",
          "stopped by Ctrl-C"),
         ({"summary": {"state": "failed", "failure": {"message": "no memory"}}, **GONE}, "failed", "no memory"),
+        ({"summary": {"state": "failed", "failure": Problem("no memory", "less", "oom").to_fields()}}, "failed",
+         "no memory"),
+        ({"summary": {"state": "failed", "failure": {"code": "of another version"}}}, "failed", ""),
     ],
 )  # fmt: skip
 def test_state_and_its_reason(tmp_path, record, state, reason):
     snapshot = look(write_run(tmp_path / "0", **record))
     assert (snapshot.state, snapshot.reason) == (state, reason.replace("PID", str(os.getpid())))
-    failure = record.get("summary", {}).get("failure") or {}
-    assert snapshot.active[0].failure == failure.get("message", "")
+    assert snapshot.active[0].failure == read_problem(record.get("summary", {}).get("failure"))
 
 
 def test_a_run_that_is_gone_has_a_note_if_its_disk_is_full(tmp_path, monkeypatch):
@@ -179,6 +212,20 @@ def test_a_record_that_is_written_or_damaged_shows_its_readable_part(tmp_path):
     write_run(folder, epochs(1))
     view = own.read().active[0]
     assert (view.progress.recorded, view.warnings) == (1, []), "the run was started again"
+
+
+def test_a_file_that_is_a_link_or_a_pipe_is_named_and_not_read(tmp_path):
+    (tmp_path / "private").write_text('{"window": "epoch"}\n')
+    folder = write_run(tmp_path / "0", epochs(1))
+    for name, make in (("epochs.jsonl", lambda path: path.symlink_to(tmp_path / "private")), ("power.csv", os.mkfifo)):
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+    view = look(folder).active[0]
+    assert view.progress.recorded == 0
+    assert view.warnings[:2] == [
+        "epochs.jsonl cannot be read: it is a link, and links are not followed",
+        "power.csv cannot be read: it is not a regular file",
+    ]
 
 
 def test_looking_changes_nothing_in_the_folder(tmp_path):
@@ -204,7 +251,7 @@ def test_a_search_has_the_runs_that_it_plans_and_the_keys_that_differ_so_far(tmp
     assert look(tmp_path).remaining_s == 0, "it has taken longer than the completed runs"
 
 
-def test_a_sweep_that_no_process_continues_is_stalled_or_interrupted(tmp_path):
+def test_a_sweep_that_no_process_continues_is_stalled_or_killed(tmp_path):
     write_points(tmp_path, ["batch=8"], ["batch=16"], ["batch=32"])
     write_ended(tmp_path, 0, 4.0, 10.0, batch=8)
     os.utime(tmp_path / "points.json", (NOW_S - 600, NOW_S - 600))
@@ -213,12 +260,12 @@ def test_a_sweep_that_no_process_continues_is_stalled_or_interrupted(tmp_path):
         assert look(tmp_path).state == state
     write_run(tmp_path / "1", epochs(3), silent_s=40, number=1, **GONE)
     snapshot = look(tmp_path)
-    assert (snapshot.state, snapshot.runs[1].state) == ("interrupted", "interrupted")
+    assert (snapshot.state, snapshot.runs[1].state) == ("killed", "killed")
     assert snapshot.reason == "the process of the sweep is gone; run the command again to resume"
     assert snapshot.runs[1].duration_s == 60  # to the last record
     write_points(tmp_path / "stopped", ["batch=8"], ["batch=16"])
     write_ended(tmp_path / "stopped", 0, 4.0, 10.0, state="killed", batch=8)
-    assert look(tmp_path / "stopped").state == "interrupted"
+    assert look(tmp_path / "stopped").state == "killed"
 
 
 def test_power_is_on_the_wall_clock_and_absent_samples_have_a_reason(tmp_path):
@@ -237,9 +284,7 @@ def test_power_is_on_the_wall_clock_and_absent_samples_have_a_reason(tmp_path):
         ({"source": "counter", "reason": None}, {"power": "the meter reads counters only"}, 0.36 * 1.5 / 3.6e6),
     ],
 )
-def test_without_a_meter_one_reason_explains_energy_and_power_and_a_price_gives_no_cost(
-    tmp_path, energy, missing, cost_per_j
-):
+def test_without_a_meter_one_reason_explains_energy_and_power(tmp_path, energy, missing, cost_per_j):
     job = {**JOB, "footprint": {"price": 0.36, "currency": "EUR", "pue": 1.5}}
     view = look(write_run(tmp_path / "0", epochs(1), job=job, energy=energy)).active[0]
     assert view.missing == {**missing, "gauges": "the record has no gauges.csv"}

@@ -122,7 +122,7 @@ def main(folder, rank, port):
     means = [normed.model[1].running_mean.tolist()]
     strategy.broadcast_buffers(normed.model)
     results["means"] = [*means, normed.model[1].running_mean.tolist()]
-    results["validation"] = normed.evaluate_epoch(loader(strategy, Numbers(5), 1, shuffled=False)).totals()
+    results["validation"] = normed.evaluate_epoch(loader(strategy, Numbers(5), 1, shuffled=False)).totals()._asdict()
     controller, windows = runner(strategy, folder, trained)
     windows.epoch(0, loader(strategy, Numbers(2 * NAPS, NAP_S * strategy.rank), 4))
     results["slow"] = controller.lines

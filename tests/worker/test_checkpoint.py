@@ -15,6 +15,7 @@ from epochmeter.worker.data.timed_dataset import TimedLoader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.trainer import Trainer
+from epochmeter.worker.training import train
 
 CPU = torch.device("cpu")
 ADAM = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01}
@@ -64,6 +65,67 @@ def test_resumed_training_equals_uninterrupted_training(folder):
     assert second.checkpoint.resume() == (2, False)
     assert [epoch(second) for _ in range(2)] == epochs[2:]
     assert epochs[2] != epochs[0]
+
+
+class Windows:
+    """Epochs and evaluations, with what they compute; an evaluation changes a buffer by a random number."""
+
+    def __init__(self, folder, dies_in=None, last=None):
+        self.worker, self.log, self.dies_in, self.last = start(folder), [], dies_in, last
+        self.worker.trainer.model.register_buffer("mean", torch.zeros(1))
+
+    def epoch(self, number, loader):
+        return self._pass("epoch", number, epoch(self.worker))
+
+    def val(self, number, loader):
+        self.worker.trainer.model.mean += torch.rand(1)
+        return self._pass("val", number, self.worker.trainer.model.mean.item(), random.random())
+
+    def _pass(self, name, number, *values):
+        if (name, number) == self.dies_in:
+            raise RuntimeError("killed")
+        self.log.append((name, number, *values))
+        return (name, number) == self.last
+
+    def train(self):
+        """Train four epochs, or the rest of them."""
+        completed, ended = self.worker.checkpoint.resume()
+        if not ended:
+            train(range(completed, 4), self, self.worker.trainer, self.worker.checkpoint, None, object())
+
+
+@pytest.mark.parametrize("dies_in", [("val", 1), ("epoch", 2), ("val", 3)])
+def test_epoch_whose_evaluation_dies_is_kept_and_the_rest_is_uninterrupted(folder, dies_in):
+    uninterrupted = Windows(folder)
+    uninterrupted.train()
+    killed = Windows(folder, dies_in)
+    with pytest.raises(RuntimeError, match="killed"):
+        killed.train()
+    epochs = Record(folder).checkpoint()["epochs"]
+    assert epochs == (4 if dies_in[1] == 3 else 2)
+    again = Windows(resumed(folder))
+    again.train()
+    assert again.log == uninterrupted.log[2 * epochs - 1 :], "from the evaluation after the checkpoint on"
+
+
+def test_training_that_ended_with_an_epoch_or_an_evaluation_does_not_continue(folder):
+    for last, expected in ((("val", 1), [("val", 1)]), (("epoch", 1), [])):
+        Record(folder).describe({}, {"record_id": "this run"})
+        ends = Windows(folder, last=last)
+        ends.train()
+        assert ends.log[-1][:2] == last
+        again = Windows(resumed(folder), last=last)
+        again.train()
+        assert [entry[:2] for entry in again.log] == expected
+
+
+@pytest.mark.parametrize("now_s", [60.0, 5e9])
+def test_checkpoint_is_written_at_times_that_a_zip_file_cannot_have(folder, monkeypatch, now_s):
+    """In 1970, as on a board that has lost its clock, and in 2128."""
+    monkeypatch.setattr("time.time", lambda: now_s)
+    start(folder).checkpoint.write(1, ended=False)
+    assert Record(folder).checkpoint(verify=True) == {"record_id": "this run", "epochs": 1}
+    assert start(resumed(folder)).checkpoint.resume() == (1, False)
 
 
 def test_checkpoint_is_written_every_n_epochs(folder):

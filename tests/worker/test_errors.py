@@ -1,4 +1,4 @@
-"""Class and message of the errors that end a run."""
+"""Problems of the errors that end a run."""
 
 import errno
 import os
@@ -10,9 +10,9 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from epochmeter.shared.instantiate import instantiate_spec
-from epochmeter.worker import errors
+from epochmeter.shared.problem import InputError, Place, Problem
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
-from epochmeter.worker.errors import describe_failure, traceback_hint
+from epochmeter.worker.errors import LOADER_HINT, describe_failure
 
 JOB = {"batch": 512, "dataset": {"layout": "files"}}
 CPU = (
@@ -44,7 +44,7 @@ OUT_OF_MEMORY = [
 CAUSED = RuntimeError("DataLoader worker (pid(s) 77) exited unexpectedly")
 CAUSED.__cause__ = RuntimeError(SHARED_MEMORY[0])
 OTHER = [
-    BadSampleError("bad"),
+    BadSampleError(Problem("bad")),
     RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x21904 and 400x120)"),
     RuntimeError("CUDA error: an illegal memory access was encountered"),
     OSError(errno.ENOSPC, "No space left on device", "/runs/weights.pt"),
@@ -55,35 +55,40 @@ OTHER = [
 
 def test_failure_class_by_error():
     for kind, errors_of_kind in {
-        "storage": [StorageGoneError("gone")],
+        "storage": [StorageGoneError(Problem("gone", code="storage"))],
         "oom": OUT_OF_MEMORY,
         "shared_memory": [CAUSED, *map(RuntimeError, SHARED_MEMORY)],
         "exception": OTHER,
     }.items():
         for error in errors_of_kind:
-            actual, message = describe_failure(error, JOB)
-            assert (actual, "--shm-size" in message) == (kind, kind == "shared_memory"), error
+            problem = describe_failure(error, JOB)
+            assert (problem.code, "--shm-size" in problem.hint) == (kind, kind == "shared_memory"), error
 
 
-def test_class_may_depend_on_free_shared_memory_and_on_the_kernel(monkeypatch):
-    disk, killed = OSError(errno.ENOSPC, "No space left on device"), RuntimeError("is killed by signal: Killed.")
-    for has_space, counts, kinds in ((True, True, ["exception", "killed"]), (False, False, ["shared_memory", "oom"])):
-        usage = SimpleNamespace(free=2**20 - (not has_space))
-        monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: usage)
-        monkeypatch.setattr(errors, "_kernel_counts_kills", lambda counts=counts: counts)
-        assert [describe_failure(error, JOB)[0] for error in (disk, killed)] == kinds
+def test_class_may_depend_on_free_shared_memory(monkeypatch):
+    for free, kind in ((2**20, "exception"), (2**20 - 1, "shared_memory")):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
+        assert describe_failure(OSError(errno.ENOSPC, "No space left on device"), JOB).code == kind
+
+
+def test_killed_dataloader_worker_is_no_sign_of_missing_memory():
+    """The controller compares the kernel's counts of kills."""
+    error = RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+    assert describe_failure(error, JOB) == Problem(f"a DataLoader worker was killed ({error})", code="killed")
 
 
 def test_out_of_memory_message_names_the_process_and_the_reason():
     in_memory = {**JOB, "dataset": {"layout": "memory"}}
-    for error, job, message in (
-        (RuntimeError(GPU), JOB, "batch=512 ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB. "),
-        (MemoryError(), JOB, "batch=512 ran out of memory (MemoryError)\n  hint: reduce the batch size"),
-        (MemoryError(), in_memory, "batch=512 ran out of memory (MemoryError)\n  hint: reduce the batch size, or"),
-        (RuntimeError(IN_WORKER), JOB, "a DataLoader worker ran out of memory ([enforce fail"),
-    ):
-        actual = describe_failure(error, job)[1]
-        assert (actual.startswith(message), "dataset.layout=files" in actual) == (True, job is in_memory)
+    smaller, batch = "reduce the batch size", Place(key="batch")
+    for error, job, expected in (
+        (RuntimeError(GPU), JOB, Problem(f"batch=512 ran out of memory ({GPU[:-1]})", smaller, "oom", batch)),
+        (MemoryError(), JOB, Problem("batch=512 ran out of memory (MemoryError)", smaller, "oom", batch)),
+        (MemoryError(), in_memory, Problem("batch=512 ran out of memory (MemoryError)",
+                                           f"{smaller}, or set dataset.layout=files", "oom", batch)),
+        (RuntimeError(IN_WORKER), JOB, Problem(f"a DataLoader worker ran out of memory ({CPU})",
+                                               LOADER_HINT, "oom", Place(key="workers"))),
+    ):  # fmt: skip
+        assert describe_failure(error, job) == expected
 
 
 def test_errors_of_communication_are_those_of_another_rank_if_there_are_ranks(monkeypatch):
@@ -91,14 +96,14 @@ def test_errors_of_communication_are_those_of_another_rank_if_there_are_ranks(mo
     for ranks, kind in ((False, "exception"), (True, "rank")):
         if ranks:
             monkeypatch.setenv("RANK", "1")
-        assert describe_failure(gloo, JOB)[0] == kind
+        assert describe_failure(gloo, JOB).code == kind
         others = (
             RuntimeError("other"),
             ValueError("gloo"),
             RuntimeError("NCCL: out of memory"),
-            StorageGoneError("gloo"),
+            StorageGoneError(Problem("gloo", code="storage")),
         )
-        assert [describe_failure(error, JOB)[0] for error in others] == ["exception", "exception", "oom", "storage"]
+        assert [describe_failure(error, JOB).code for error in others] == ["exception", "exception", "oom", "storage"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,10 @@ def test_errors_of_communication_are_those_of_another_rank_if_there_are_ranks(mo
         (KeyError("label"), "KeyError: 'label'"),
         (AssertionError(), "AssertionError"),
         (FileNotFoundError(errno.ENOENT, "No such file", "a.png"), "[Errno 2] No such file: 'a.png'"),
-        (BadSampleError("image a.png cannot be read: it is empty."), "image a.png cannot be read: it is empty."),
+        (
+            ValueError("The labels are missing. They were found in the folder of last year."),
+            "The labels are missing. They were found in the folder of last year.",
+        ),
         (RuntimeError("CUDA error: no kernel\nFor debugging consider: waiting"), "CUDA error: no kernel"),
     ],
     ids=str,
@@ -120,19 +128,20 @@ def test_error_message_includes_the_class_where_needed(error, message):
         raises()
     except Exception:
         sent = ExceptionWrapper(where="in DataLoader worker process 0")
-    assert describe_failure(error, JOB)[1].startswith(message)
+    described = describe_failure(error, JOB)
+    assert (described.message.startswith(message), described.hint, described.where.file) == (True, "", "worker.log")
     with pytest.raises(type(error)) as raised:
         sent.reraise()
-    assert describe_failure(raised.value, JOB) == ("exception", message)
+    assert describe_failure(raised.value, JOB) == Problem(message, where=Place(file="worker.log"))
 
 
 def test_error_that_a_dataloader_worker_cannot_forward_has_its_own_class():
     text = "Caught MyError in DataLoader worker process 0.\nOriginal Traceback (...):\n  File ...\n{}"
     for last_line, message in (("package.MyError: broken", "MyError: broken"), ("MyError", "MyError")):
-        assert describe_failure(RuntimeError(text.format(last_line)), JOB) == ("exception", message)
+        assert describe_failure(RuntimeError(text.format(last_line)), JOB).message == message
 
 
-def test_errors_of_other_code_have_a_hint_to_their_traceback_also_from_a_dataloader_worker():
+def test_errors_of_other_code_have_the_place_of_their_traceback_also_in_workers():
     for call, is_foreign in ((lambda: {}["label"], True), (lambda: instantiate_spec({"_target_": "no.such"}), False)):
         try:
             call()
@@ -141,5 +150,9 @@ def test_errors_of_other_code_have_a_hint_to_their_traceback_also_from_a_dataloa
         with pytest.raises(type(error)) as forwarded:
             sent.reraise()
         for own in (error, forwarded.value):
-            assert bool(traceback_hint(own, "message")) is is_foreign
-            assert traceback_hint(own, "message\n  hint: own") == ""
+            assert describe_failure(own, JOB).where.file == ("worker.log" if is_foreign else "")
+
+
+def test_error_of_this_project_keeps_its_fields():
+    problem = Problem("no stem. Two sentences.", "set model.stem=imagenet", where=Place(key="model.stem"))
+    assert describe_failure(InputError(problem), JOB) == problem

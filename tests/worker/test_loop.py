@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from epochmeter.worker import loop
-from epochmeter.worker.loop import EpochStats, evaluate
+from epochmeter.worker.loop import EpochStats, Totals, evaluate
 from epochmeter.worker.precision import NullContext
 from epochmeter.worker.tasks import Classification
 
@@ -32,7 +32,7 @@ def test_losses_of_all_steps_are_kept_and_sums_are_over_samples_not_batches(monk
     evaluate(nn.Identity(), batches, task, stats, NullContext())
     assert (stats.losses(), stats.weights(), stats.samples) == ([1.0, 5.0, 2.0, 6.0], [3.0, 1.0, 3.0, 1.0], 8)
     assert stats.last_loss() == 6.0
-    assert stats.totals() == {"weight": 8, "loss_sum": 3 * 1.0 + 1 * 5.0 + 3 * 2.0 + 1 * 6.0, "correct": 6}
+    assert stats.totals() == Totals(weight=8, loss_sum=3 * 1.0 + 1 * 5.0 + 3 * 2.0 + 1 * 6.0, correct=6)
 
 
 def test_stats_of_many_samples_are_exact():
@@ -40,4 +40,4 @@ def test_stats_of_many_samples_are_exact():
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     for _ in range(5000):  # a sum of 5,000 tenths in 32 bits is wrong in the fifth digit
         stats.add(tenth, outputs, targets)
-    assert stats.totals() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "correct": 5000}
+    assert stats.totals() == Totals(weight=5000, loss_sum=pytest.approx(500, rel=1e-7), correct=5000)

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 from torch.amp import GradScaler
 
+from epochmeter.shared.problem import Place, Problem
 from epochmeter.shared.protocol import TraceFailed
-from epochmeter.worker import __main__ as program
 from epochmeter.worker import memory as memory_module
+from epochmeter.worker import training
 from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.loop import EpochStats, train
 from epochmeter.worker.memory import KEPT, peak_by_kind, record_memory
@@ -43,7 +44,7 @@ EVENTS = [
 ]  # fmt: skip
 
 
-def test_peak_is_divided_by_kind_and_module_and_on_a_gpu_has_fragmentation_and_other_kinds():
+def test_peak_is_divided_by_kind_and_module_and_on_a_gpu_by_fragmentation():
     before, after = {1: ("weights", 50), 2: ("optimizer", 25)}, {1: ("weights", 50), 400: ("gradients", 16)}
     found = peak_by_kind(EVENTS, before, after, memory_module.ON_CPU)
     assert found["peak_bytes"] == sum(found["kinds"].values()) == 155
@@ -100,15 +101,16 @@ def test_capacity_is_limited_by_the_container(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("is_peer_error", [False, True])
 def test_memory_that_cannot_be_measured_does_not_lose_the_trace(trainer, tmp_path, monkeypatch, is_peer_error):
-    monkeypatch.setattr(program, "record_memory", Mock(side_effect=RuntimeError("the step failed")))
-    monkeypatch.setattr(program, "is_peer_rank_error", lambda error: is_peer_error)  # the other rank reports it
+    monkeypatch.setattr(training, "record_memory", Mock(side_effect=RuntimeError("the step failed")))
+    monkeypatch.setattr(training, "is_peer_rank_error", lambda error: is_peer_error)  # the other rank reports it
     trainer.move, trace = lambda batch: batch, tmp_path / "trace.json.gz"
     images = {"batch": 4, "seed": 0, "dataset": {"size": 8, "channels": 1, "classes": 10}}
     loader = SyntheticBatches(4, images, Classification(auxiliary=0), pinned=False)
     profiler = {"_target_": "epochmeter.worker.trace.TorchTrace", "warmup_steps": 1, "steps": 1}
     job, connection = {"profiler": profiler, "compile": False}, Mock()
-    program.record_profile(SimpleNamespace(folder=tmp_path), job, Single(1), trainer, loader, connection)
+    training.record_profile(SimpleNamespace(folder=tmp_path), job, Single(1), trainer, loader, connection)
     *failed, traced = (call.args[0] for call in connection.send.call_args_list)
-    assert failed == ([] if is_peer_error else [TraceFailed("no memory by kind: the step failed")])
+    problem = Problem("no memory by kind: the step failed", where=Place(file="worker.log"))
+    assert failed == ([] if is_peer_error else [TraceFailed(problem)])
     assert traced.opened_ns < traced.closed_ns
     assert trace.exists()

@@ -17,7 +17,7 @@ from epochmeter.worker.strategy import Distributed, Parallel, Shard, Single, ran
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
-def test_shards_cover_all_samples_with_equal_sizes_in_training_and_once_in_evaluation(count, ranks):
+def test_shards_cover_all_samples_equally_in_training_and_once_in_evaluation(count, ranks):
     for padded in (True, False):
         shards = [Shard(range(count), rank, ranks, padded) for rank in range(ranks)]
         samples = [list(shard) for shard in shards]

@@ -52,7 +52,7 @@ def measure(runner, window, skip):
     return controller.last(WindowMeasured).ranks[0]
 
 
-def test_skipped_samples_are_reported_and_loader_times_and_learning_rate_for_training_only(runner):
+def test_skipped_samples_are_reported_and_loader_times_for_training_only(runner):
     names = {"loader_read_s", "loader_preprocess_s", "data_stall_model_s", "learning_rate"}
     for window in ("epoch", "val"):
         skipping, complete = (measure(runner, window, skip) for skip in (True, False))

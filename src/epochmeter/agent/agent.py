@@ -1,360 +1,429 @@
-"""The agent in the process of a training script: each pass over its data is a window, an epoch or an evaluation.
+"""The agent in a script's process: it records what happens, and decides nothing.
 
-It connects to the controller at the first pass. It draws no random numbers, waits for the device at the borders of
-windows only, and changes no batch. If it fails, it reports that once and stops measuring; the script continues.
+The controller derives epochs and evaluations from the events (package `segmentation`). The agent draws no random
+numbers, changes no batch, and waits for the controller only if the page cache is prepared before each pass, or if a
+`Meter` is asked for a result. Without a controller it records as before. If it fails, it reports that once and records
+no more; the script continues.
 """
 
 import contextlib
-import copy
 import itertools
 import os
 import sys
 import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Set, Tuple, TypeVar, Union
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils import data
 
-from epochmeter.agent.iterators import READ_AHEAD, InnerIterator, MeasuredIterator, is_from_signal_handler
-from epochmeter.agent.recorder import NO_PARTS, WindowRecorder, used_device
+from epochmeter.agent import device_marks
+from epochmeter.agent.event_log import EventLog
+from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_facts, trained_gpu
+from epochmeter.agent.frames import hidden
+from epochmeter.agent.iterators import PassProgress, RecordedIterator, is_from_signal_handler
+from epochmeter.agent.loader_class import LoaderClass
+from epochmeter.agent.samples import UNKNOWN, BatchSizes, batch_count, sample_counter
+from epochmeter.agent.script_connection import ScriptConnection
+from epochmeter.agent.thread_state import ThreadState
 from epochmeter.agent.tracing import ScriptTrace
-from epochmeter.agent.windows import OpenWindow, PassKinds, weak_getter
-from epochmeter.shared.protocol import Finished, NotMeasured, RankFailed
+from epochmeter.agent.weak_values import WeakValues
+from epochmeter.shared import events
+from epochmeter.shared.problem import Problem
+from epochmeter.shared.protocol import (
+    Asked,
+    Finished,
+    Message,
+    NotMeasured,
+    PassOpening,
+    RankFailed,
+    Recorded,
+    Traced,
+    TraceFailed,
+)
+from epochmeter.shared.types import Document
 from epochmeter.worker.connection import ControllerGoneError
-from epochmeter.worker.timeline import perf_counter_ns
+from epochmeter.worker.timeline import monotonic_ns
 
-NO_LOADER = "training steps were seen, but no pass over a torch DataLoader: only these are measured"
-NO_STEP = "no optimizer step and no backward pass was seen"
-NO_BATCHES = itertools.repeat(None)
-LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+END_LIMIT_S = 30.0  # in which the GPU ends its work
+FIRST_STEPS = 4  # within which, or before a pass, a script that uses a GPU has initialized it
+MakeIterator = Callable[[Any], Iterator[Any]]
+Result = TypeVar("Result")
 
 
 class Agent:
-    """Measures the training in this process, and records it in the run folder.
+    """Records the training in this process, in files of the folder `logs`.
 
-    `steps_per_window` is for a DataLoader without a length, and `trace` has further arguments of `ScriptTrace`.
-    Hooks and a `Meter` call the methods up to `begin_part`; iterators call those from `trace_step` to `take_over`.
+    Args:
+        socket: Path of the controller's socket.
+        logs: Folder of the logs.
+        folder: The run folder, for the profiler's trace.
+        prepares_passes: Whether the controller prepares the page cache before each pass.
+        trace: Further arguments of `ScriptTrace`; None: no trace.
+        loader: Class, `MODULE:CLASS`, whose passes are recorded besides those of DataLoaders; None: there is none.
     """
 
-    def __init__(self, socket, folder, steps_per_window, trace=None):
-        self.window = None  # the open one
-        self.thread = self._pid = None  # of the thread that trains, from the first window on
+    def __init__(
+        self,
+        socket: str,
+        logs: str,
+        folder: str,
+        prepares_passes: bool = False,
+        trace: Optional[Document] = None,
+        loader: Optional[str] = None,
+    ) -> None:
+        self.is_on = True
+        self.reason = ""  # why it is off, or has no measurements to give
         self.trace = ScriptTrace(folder, **trace) if trace else None
-        self.counts_steps = False  # whether steps outside passes count: not with a `Meter`, or after a step in a pass
-        self.is_fetching = False  # whether a measured loader, whose own passes are not measured, is fetching a batch
-        self.remove_backward_hook = lambda: None  # removes the hook `backward_ended`, after an optimizer step
-        self.reason = ""  # why measuring ended
-        self._steps_per_window = steps_per_window
-        self.recorder = WindowRecorder(socket, folder, self._report_progress)
-        self._kinds = PassKinds()
-        self._is_on = True
-        self._has_optimizer = self._has_backward = False  # whether the script made such a step
-        self._is_read_ahead = False  # whether another thread requests the batches
-        self._takes_single_batches = False  # whether the last pass was `next(iter(loader))` between two steps
+        self.loader_class = LoaderClass(loader)
+        self._socket, self._folder, self._prepares_passes = socket, logs, prepares_passes
+        self._model: Callable[[], Optional[torch.nn.Module]] = lambda: None
+        """Returns the module of the last noted forward pass, unless it was deleted."""
+        self._is_skipped = False  # whether `torch.compile` skips the functions of this package
+        self._begin_process()
+        if hasattr(os, "register_at_fork"):
+            begin = weakref.WeakMethod(self._begin_process)
+            os.register_at_fork(after_in_child=lambda: (begin() or int)())
 
-    def iterate(self, loader, make_iterator, name=None, is_explicit=False):
-        """Return an iterator over a loader, which is measured unless another pass is being measured."""
-        if not self.is_ready() or self.is_fetching or getattr(self.recorder.clock, "is_fetching", False):
+    def _begin_process(self) -> None:
+        """Begin to record a process; a child has logs of its own, and must not write to those of its parent."""
+        self.thread = ThreadState()
+        self._threads = itertools.count()
+        self._facts = FactsFile(self._folder)
+        self._device: Optional[torch.device] = None
+        self._connection: Optional[ScriptConnection] = None
+        self._sizes: WeakValues[BatchSizes] = WeakValues()  # of loaders
+        self._forward_hook: Optional[RemovableHandle] = None
+        self._awaiting: Set[int] = set()  # the threads that wait for a forward pass
+
+    # Passes over data
+
+    @hidden
+    def iterate(
+        self, loader: Any, make_iterator: MakeIterator, name: str = "", is_explicit: bool = False
+    ) -> Iterator[Any]:
+        """Return an iterator over a loader that is recorded, unless a recorded iterator makes or uses it."""
+        thread = self.thread
+        if not self.is_on or thread.is_fetching or data.get_worker_info() is not None:
             return make_iterator(loader)
-        window = self.guarded(self._begin_pass, loader, name, is_explicit)
-        if window is None:
-            outer, properties = self.window, None
-            if outer is not None and outer.may_be_left(loader, name):
-                properties = self.guarded(self._pass_properties, loader, name, is_explicit)
-            return InnerIterator(self, make_iterator(loader), outer, properties)
-        called_ns = perf_counter_ns()
+        if self._prepares_passes:
+            self.guarded(self._await_preparation)
+        called_ns = monotonic_ns()
+        thread.is_fetching = True
         try:
-            self.is_fetching = True
             iterator = make_iterator(loader)
-        except BaseException:
-            self.close(window)
-            raise
         finally:
-            self.is_fetching = False
-        self.recorder.clock.add_early_wait(perf_counter_ns() - called_ns)
-        return MeasuredIterator(self, window, iterator)
+            thread.is_fetching = False
+        begun = self.guarded(self._begin_pass, loader, called_ns, name, is_explicit)
+        return iterator if begun is None else RecordedIterator(self, iterator, *begun)
 
-    def read_replies(self):
-        """Read the controller's replies to windows; the script has not waited for them at their ends."""
-        if self.is_ready():
-            self.guarded(self.recorder.read_replies)
-
-    def expect_epochs(self, count):
-        """Note how many epochs follow, for the forecast of the run; None: unknown."""
-        self.recorder.expected_epochs = None if count is None else self.recorder.epochs + count
-
-    def open_named(self, name):
-        """Open a window of the script's own; return None within another window, whose part it then is."""
-        if not self.is_ready():
-            return None
-        self._discard_counted()
-        if self.window is not None and not self.window.has_trained_last():
-            return None
-        self.close()
-        return self._open(name=name)
-
-    def close(self, window=None):
-        """Close a window, unless it is closed already; without one, close the window that is open."""
-        if self.is_ready() and self.window is not None and window in (None, self.window):
-            self.guarded(self._close)
-
-    def optimizer_stepped(self, optimizer, arguments, keywords):
-        """Note a step of an optimizer of torch, which has ended."""
+    @hidden
+    def make_torch_iterator(self, loader: Any, make_iterator: MakeIterator) -> Iterator[Any]:
+        """Return torch's own iterator over a DataLoader, after noting where the sizes of its batches go."""
+        thread = self.thread
+        thread.sizes, earlier = self._sizes_of(loader), thread.sizes
         try:
-            if self.counts_steps and self._is_outside_passes():
-                if not self._has_optimizer:
-                    self._discard_counted()  # its steps are backward passes
-                self._next_step()
-            self._has_optimizer = True
-            window = self.window
-            if window is None:
-                return
-            window.training_steps += 1
-            window.learning_rate = optimizer.param_groups[0].get("lr")
-            if threading.get_ident() != self.thread and window.is_read_ahead():
-                self._discard_read_ahead()
-            elif window.batches == window.length:  # the script may have done the last step of a pass
-                if window.is_exhausted:
-                    self.close(window)
-                elif window.may_be_complete():
-                    self.recorder.clock.end_last_step()  # it may save or evaluate now, and request no more batches
+            return make_iterator(loader)
+        finally:
+            thread.sizes = earlier
+
+    def _sizes_of(self, loader: object) -> BatchSizes:
+        """Return the sizes of a loader's batches, which are noted from its first pass on."""
+        sizes = self._sizes.get(loader)
+        if sizes is None:
+            sizes = BatchSizes()
+            self._sizes.set(loader, sizes)
+        return sizes
+
+    def repeat(self, loader: object) -> None:
+        """Record that a pass of a subclass of DataLoader begins a pass of its base class."""
+        self.record(events.REPEATED, self._facts.loader_number(loader))
+
+    def record(self, kind: int, thing: int = 0, begun_ns: int = 0, value: float = 0.0) -> None:
+        """Record an event of a pass or a `Meter`, which may be the border of a window."""
+        self.guarded(self._record, kind, thing, begun_ns, value)
+
+    # Training
+
+    def optimizer_stepped(self, optimizer: torch.optim.Optimizer, arguments: object, keywords: object) -> None:
+        """Record a step of an optimizer of torch, which has ended."""
+        if not self.is_on:
+            return
+        try:
+            if self.thread.steps < FIRST_STEPS:
+                self._update_device(optimizer)
+            try:
+                rate = optimizer.param_groups[0].get("lr")
+            except Exception:  # a class of the script
+                rate = None
+            self._note_training(
+                events.STEP, self._facts.optimizer_number(optimizer), rate if type(rate) is float else as_float(rate)
+            )
         except BaseException as error:
             if self.is_of_script(error):
                 raise
 
-    def backward_ended(self):
-        """Note a backward pass: a training step of a script that changes its weights without an optimizer of torch."""
-        if not self.is_ready():
+    def backward_ended(self) -> None:
+        """Record a backward pass, which has ended."""
+        if not self.is_on:
             return
-        self._has_backward = True
-        if self.counts_steps and not self._has_optimizer and self._is_outside_passes():
-            self.guarded(self._next_step)
-        if self.window is not None and self._has_optimizer:
-            self.window.has_backward = True
-        elif self.window is not None:
-            self.window.training_steps += 1
+        try:
+            if self.thread.steps < FIRST_STEPS:
+                self._update_device()
+            self._note_training(events.BACKWARD, 0, UNKNOWN)
+        except BaseException as error:
+            if self.is_of_script(error):
+                raise
 
-    def begin_part(self, loader):
-        """Note that a pass of a subclass begins a pass of its base class: after its last batch, an epoch is over."""
-        window = self.window
-        if window is not None and window.batches == window.length and window.loader() is loader:
-            window.limit = window.batches + 1  # with the batch that is being fetched
+    def forward_begun(self, module: torch.nn.Module, inputs: object) -> None:
+        """Record the first forward pass of a thread since its last pass over data has begun."""
+        if self.is_on and self.thread.awaits_forward:
+            self.guarded(self._note_forward, module)
 
-    def trace_step(self, window):
-        """Trace the next step of a pass that trains, if it is one of the steps to trace."""
-        is_traced = self.recorder.is_first and self.recorder.epochs == self.trace.epoch
-        if is_traced and window.training_steps and self.is_ready():
-            self._report_trace(self.trace.step(window, self._kinds.model()))
+    def collected(self, begun_ns: int) -> None:
+        """Record that the garbage collector has run."""
+        self._note_work(events.COLLECTED, begun_ns)
 
-    def end_pass(self, window):
-        """Close a window at the loader's end, or later if batches were fetched ahead."""
-        window.length = window.batches
-        if window.training_steps and self._kinds.is_fetched_ahead(window):
-            window.is_exhausted = True
-        else:
-            self.close(window)
+    def saved(self, begun_ns: int) -> None:
+        """Record that something was saved."""
+        self._note_work(events.SAVED, begun_ns)
 
-    def inner_step(self, earlier):
-        """Note a request of a pass within another pass, and return the step of the outer pass.
+    # A `Meter`
 
-        The time after a second request in the same step is overhead: the inner pass is a loop, such as an evaluation.
-        """
-        step = (self.window, self.window.batches) if self.is_ready() and self.window else None
-        if step and step == earlier:
-            self.recorder.clock.end_step()
-        return step
+    def measurement(self, name: str) -> Optional[Recorded]:
+        """Return the controller's `Recorded` of the last window of a name; None if there is none so far."""
+        return self.guarded(self._ask, name)
 
-    def renew(self, window):
-        """Close a window within a pass, and return the next one; None if the agent is off."""
-        self.close(window)
-        self.expect_epochs(None)  # an epoch of the script has several windows
-        limit = window.length or window.limit
-        return self.guarded(self._open, loader=window.loader, limit=limit, is_partial=True)
+    def open_window(self, name: str) -> None:
+        """Record the begin of a window of the script's own."""
+        self.record(events.OPENED, self._facts.name_number(name))
 
-    def replace_pass(self, outer, trained, properties):
-        """Close `outer`, which the script left after `trained` training steps; return the window of a new pass."""
-        if outer is self.window:
-            outer.training_steps = trained
-            self.close(outer)
-        return self.guarded(self._open, **properties)
+    def close_window(self, name: str) -> None:
+        """Record the end of a window of the script's own."""
+        self.record(events.CLOSED, self._facts.name_number(name))
 
-    def take_over(self, outer, properties):
-        """Return the window of another pass that continues `outer`, whose first batch came from the other loader."""
-        self.window = copy.copy(outer)
-        vars(self.window).update(properties, samples=None)
-        return self.window
+    def end_window(self) -> None:
+        """Record that the open pass over data ends now."""
+        self.record(events.CLOSED)
 
-    def end(self, error=None):
-        """Close the last window at the script's end, unless an exception ended it, and measure no more."""
-        if self._pid == os.getpid():
-            self.thread = threading.get_ident()  # the thread that trained has ended
-        if not self.is_ready():
+    def expect_epochs(self, count: Optional[int]) -> None:
+        """Record how many epochs follow; None: it is not known."""
+        self.record(events.EXPECTED, value=UNKNOWN if count is None else float(count))
+
+    # The end
+
+    def end(self, error: Optional[BaseException] = None) -> None:
+        """End recording at the script's end; `error` ended it, if given."""
+        if not self.is_on or self._connection is None:
             return
         is_interactive = hasattr(sys, "ps1") or "IPython" in sys.modules  # it continues after an exception
         error = error or (None if is_interactive else getattr(sys, "last_value", None))
-        if error is None:
-            self.close()
-        self.read_replies()
-        has_trained = self._has_optimizer or self._has_backward
-        if self.recorder.connection is None and has_trained:
-            self.guarded(self._connect)
-        last = RankFailed("exception", describe_error(error), 0) if error else Finished()
-        is_explained = self.recorder.recorded or (has_trained and self._is_read_ahead)  # which has sent its own reason
-        self._switch_off(*([] if is_explained else [NotMeasured(NO_LOADER if has_trained else NO_STEP)]), last)
+        self.guarded(self._write_marks)
+        self.guarded(self._write_loader_facts)
+        self.guarded(self._facts.write, {"kind": "end", "error": describe_error(error) if error else ""})
+        self._switch_off(RankFailed(Problem(describe_error(error)), 0) if error else Finished())
 
-    def guarded(self, act, *arguments, **keywords):
-        """Call a function of the agent and return its result; if it fails, report that and measure no more."""
+    def guarded(self, act: Callable[..., Result], *arguments: object) -> Optional[Result]:
+        """Call a function of the agent and return its result; if it fails, report that and record no more."""
         try:
-            return act(*arguments, **keywords) if self._is_on else None
+            return act(*arguments) if self.is_on else None
         except BaseException as error:
             if self.is_of_script(error):
                 raise
             return None
 
-    def is_of_script(self, error):
+    def is_of_script(self, error: BaseException) -> bool:
         """Return whether the script must get an error: an interrupt, an exit, or an error of its own signal handler.
 
-        All of them except exits end measuring, since a reply of the controller may be missing.
+        All of them except exits end recording, since an event or a reply of the controller may be missing.
         """
         is_of_agent = isinstance(error, (Exception, ControllerGoneError))
         if is_of_agent or isinstance(error, KeyboardInterrupt):
-            self.fail(error)
+            self._fail(error)
         return not is_of_agent or is_from_signal_handler(error)
 
-    def fail(self, error):
-        """Report an error of the agent on stderr and to the controller, and measure no more."""
-        self.reason = reason = describe_error(error)
-        if self._is_on:
-            with contextlib.suppress(Exception):
-                print("epochmeter: measuring ended, the script continues: {}".format(reason), file=sys.stderr)
-        self._switch_off(NotMeasured(reason))
+    def new_log(self) -> EventLog:
+        """Begin the log of the current thread, and return it; the first one connects the process."""
+        self._connected()
+        log = self.thread.log = EventLog(self._folder, "{}-{}".format(os.getpid(), next(self._threads)))
+        return log
 
-    def is_ready(self):
-        """Whether the agent is on, and this is the process and thread that trains: not a DataLoader worker's."""
-        is_owner = self._pid is None or (self._pid == os.getpid() and self.thread == threading.get_ident())
-        return self._is_on and is_owner
+    def _connected(self) -> ScriptConnection:
+        """Return the connection of the process, which begins with its first log."""
+        if self._connection is None:
+            os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
+            rank, _, is_first = own_rank()
+            self.trace = self.trace if is_first else None
+            self._facts.write(process_facts())
+            self._connection = ScriptConnection(self._socket, rank, is_first)
+        return self._connection
 
-    def _switch_off(self, *messages):
+    def trace_step(self, progress: PassProgress) -> None:
+        """Trace the next step of a pass, if it is one of the steps to trace; only the first rank traces."""
+        self.guarded(self._trace_step, progress)
+
+    def _trace_step(self, progress: PassProgress) -> None:
         if self.trace is not None:
-            self.trace.close()
-        self._is_on, self.window, self.trace = False, None, None
-        self._kinds.unwatch()
-        self.recorder.end(messages)
+            self._report_trace(self.trace.step(progress, self.thread.steps, self._model()))
 
-    def _begin_pass(self, loader, name, is_explicit):
-        """Open a window for a pass; return None within another window, for which the pass is overhead."""
-        if self.counts_steps and self._is_outside_passes():
-            may_train = not (self.recorder.epochs or self._takes_single_batches) and torch.is_grad_enabled()
-            if self._is_read_ahead or (self.window is not None and not may_train):
-                return None
-        self._discard_counted()
-        if self.window is not None:
-            if not self._is_left(self.window, loader):
-                if not torch.is_grad_enabled():
-                    self.recorder.clock.end_step()
-                return None
-            self._close()
-        return self._open(**self._pass_properties(loader, name, is_explicit))
+    def _begin_pass(
+        self, loader: Any, called_ns: int, name: str, is_explicit: bool
+    ) -> Tuple[int, Optional[int], Optional[Callable[[Any], float]]]:
+        """Record the begin of a pass; return further arguments of `RecordedIterator`."""
+        now_ns, thread, length = monotonic_ns(), self.thread, batch_count(loader)
+        log = thread.log or self.new_log()
+        self._update_device()
+        self.loader_class.note_around()
+        flags = events.HAS_GRADIENTS if torch.is_grad_enabled() else 0
+        flags |= events.IS_EXPLICIT if is_explicit else 0
+        if self._has_compiled():
+            flags |= events.HIDES_FORWARDS  # the hook would be compiled with the module
+        else:
+            self._await_forward()
+        number, name_number = self._facts.new_number(), self._facts.name_number(name) if name else 0
+        batches = UNKNOWN if length is None else float(length)
+        loader_number = self._facts.loader_number(loader)
+        log.write(events.PASS, now_ns, called_ns, batches, number, loader_number, 0, name_number, flags)
+        self._connected().wake()
+        return number, length, sample_counter(loader, self._sizes_of(loader))
 
-    def _is_left(self, window, loader):
-        """Return whether the script, which begins a pass over `loader`, requests no more batches of an earlier pass.
-
-        It may hold its iterator: Lightning does so after an evaluation before training, some scripts after one batch.
-        """
-        has_gradients = torch.is_grad_enabled()
-        is_ahead = self._kinds.is_fetched_ahead(window) and not window.is_exhausted
-        is_over = window.is_complete() and not (is_ahead or (has_gradients and window.is_before_last_step()))
-        begins_training = has_gradients and not window.has_gradients
-        begins_evaluation = window.loader() is loader and not (has_gradients or window.training_steps)
-        return is_over or begins_training or begins_evaluation
-
-    def _pass_properties(self, loader, name, is_explicit):
-        """Return arguments of `OpenWindow` for a pass over a loader."""
-        try:
-            length = len(loader)
-        except (TypeError, NotImplementedError):
-            length = None
-        limit = None if is_explicit or length is not None else self._steps_per_window
-        return {
-            "loader": weak_getter(loader), "limit": limit, "length": length, "name": name, "is_explicit": is_explicit,
-        }  # fmt: skip
-
-    def _next_step(self):
-        """Begin a step outside passes, which ends with the next training step."""
-        window = self.window
-        if window is None or window.batches == window.limit:
-            if window is not None:
-                self._close()
-            window = self._open(limit=self._steps_per_window, name="epoch", is_counted=True, is_partial=True)
-        if self.trace is not None:
-            self.trace_step(window)
-        self.recorder.clock.fetch(NO_BATCHES)
-        window.batches += 1
-
-    def _discard_read_ahead(self):
-        """Discard a pass whose batches another thread requests; measure this training thread from now on."""
-        if self._pid != os.getpid():
-            return
-        self.window.flaw, self.thread = READ_AHEAD, threading.get_ident()
-        self.close()
-        self.recorder.clock = self.recorder.device = None  # the other thread may still use this clock
-
-    def _is_outside_passes(self):
-        return (self.window is None or self.window.is_counted) and self.is_ready()
-
-    def _discard_counted(self):
-        if self.window is not None and self.window.is_counted:
-            self.window.name = ""
-            self.close()
-
-    def _open(self, **properties):
-        if self.recorder.connection is None:
-            self._connect()
-        window = OpenWindow(used_device(), **properties)
-        self._kinds.watch(window)
-        self.recorder.open(window)
-        self.window = window
-        return window
-
-    def _connect(self):
-        self._pid, self.thread = os.getpid(), threading.get_ident()
-        os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
-        self.recorder.connect()
-
-    def _report_progress(self, steps, now_ns, parts):
-        """Send the progress of an epoch; a pass without training steps so far may be an evaluation."""
-        window = self.window
-        if window is not None and window.training_steps and self.is_ready() and self.recorder.is_first:
-            self.recorder.connection.progress(steps, now_ns, None if window.is_counted else parts)
-
-    def _report_trace(self, message):
-        """Send the result of the trace, if there is one, and end tracing."""
-        if message is not None:
-            self.recorder.connection.send(message)
-            self.trace = None
-
-    def _close(self):
-        window, self.window = self.window, None
-        if self.trace is not None:
+    def _record(self, kind: int, thing: int, begun_ns: int = 0, value: float = 0.0) -> None:
+        log = self.thread.log or self.new_log()
+        marks = self.thread.marks
+        log.write(kind, monotonic_ns(), begun_ns, value, thing)
+        if marks is not None:
+            marks.write_completed()
+        self._connected().wake()
+        if self.trace is not None and kind in (events.END, events.DROPPED):
             self._report_trace(self.trace.close())
-        self.recorder.clock.close()
-        self._kinds.unwatch()
-        self._is_read_ahead = self._is_read_ahead or bool(window.flaw)
-        if not window.is_counted:
-            has_trained = self._has_optimizer or self._has_backward
-            self._takes_single_batches = has_trained and window.batches == 1 and not window.training_steps
-        if window.training_steps and not window.flaw and not window.is_counted:
-            self.counts_steps = False
-        is_first = not self.recorder.epochs
-        if is_first and self._has_optimizer:  # else an epoch may have backward passes only
-            self.remove_backward_hook()
-        # If the script initialized a GPU later, the timestamps of the first steps are from another device.
-        reason = window.flaw or (LATE_DEVICE if window.device != used_device() else "")
-        name = None if reason else self._kinds.name(window, is_first, self._has_optimizer)
-        if name and window.is_counted and is_first:
-            reason = NO_PARTS.format(window.limit, "optimizer steps" if self._has_optimizer else "backward passes")
-        if reason:
-            self.recorder.connection.send(NotMeasured(reason))
-        self.recorder.close(window, name)
+
+    def _note_training(self, kind: int, thing: int, value: float) -> None:
+        thread = self.thread
+        log, marks = thread.log or self.new_log(), thread.marks
+        thread.steps += 1
+        mark = None if marks is None else marks.record()
+        now_ns = monotonic_ns()
+        if marks is None or mark is None:
+            log.write(kind, now_ns, 0, value, thing)
+        else:
+            log.write(kind, now_ns, 0, value, thing, 0, mark, 0, events.HAS_DEVICE_TIME)
+            marks.collect(now_ns)
+
+    def _note_work(self, kind: int, begun_ns: int) -> None:
+        if self.is_on and self.thread.log is not None:  # else nothing was trained in this thread so far
+            self.guarded(self.thread.log.write, kind, monotonic_ns(), begun_ns)
+
+    def _note_forward(self, module: torch.nn.Module) -> None:
+        thread = self.thread
+        thread.awaits_forward = False
+        self._awaiting.discard(threading.get_ident())
+        self._model = weakref.ref(module)
+        if not self._awaiting:
+            self._remove_forward_hook()
+        log = thread.log or self.new_log()
+        log.write(events.FORWARD, monotonic_ns())
+
+    def _await_forward(self) -> None:
+        """Note the thread's next forward pass; the hook is removed by it, since it slows down each module."""
+        self.thread.awaits_forward = True
+        self._awaiting.add(threading.get_ident())
+        if self._forward_hook is None:
+            self._forward_hook = register_module_forward_pre_hook(self.forward_begun)
+
+    def _remove_forward_hook(self) -> None:
+        hook, self._forward_hook = self._forward_hook, None
+        if hook is not None:
+            hook.remove()
+
+    def _has_compiled(self) -> bool:
+        """Return whether the script has used `torch.compile`; if so, let it skip the functions of this package."""
+        # The backends by `id`; the backend of code that torch must not compile is `False`.
+        backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
+        if not self._is_skipped and any(backends.values()):
+            for name in ("trace_rules", "skipfiles"):  # the second before torch 2.3
+                add = getattr(sys.modules.get("torch._dynamo." + name), "add", None)
+                if add is not None:
+                    add(__name__.partition(".")[0])
+            self._is_skipped = True
+        return self._is_skipped
+
+    def _update_device(self, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
+        """Record timestamps of the script's GPU in this thread, and facts on it, once it is known which one it uses.
+
+        That is the GPU of the first optimizer, which need not be the current one.
+        """
+        thread = self.thread
+        if thread.marks is not None:
+            return
+        if self._device is None and optimizer is not None:
+            self._device = trained_gpu(optimizer)
+        device = self._device or (current_gpu() if torch.cuda.device_count() == 1 or thread.steps else None)
+        if device is None or device_marks.is_capturing():
+            return
+        self._device = device
+        self._facts.write(process_facts(device))
+        thread.marks = device_marks.DeviceMarks(thread.log or self.new_log(), device)
+
+    def _await_preparation(self) -> None:
+        if self._connection is None:
+            self.new_log()
+        self._connected().request(PassOpening())
+
+    def _ask(self, name: str) -> Optional[Recorded]:
+        if self._connection is None:
+            return None
+        self._write_marks()
+        reply = self._connection.request(Asked(name, str(os.getpid())))
+        self.reason = self._connection.lost
+        return reply if isinstance(reply, Recorded) else None
+
+    def _write_marks(self) -> None:
+        """Write the timestamps of the GPU that are left in this thread, after waiting for it."""
+        if self.thread.marks is not None:
+            self.thread.marks.write_all(END_LIMIT_S)
+
+    def _write_loader_facts(self) -> None:
+        """Write which loaders were not measured, for a script that trains without a measured pass."""
+        loaders = self.loader_class
+        facts = {"problem": loaders.problem, "unmeasured": loaders.unmeasured(), "around": sorted(loaders.around)}
+        if any(facts.values()):
+            self._facts.write(dict(facts, kind="loaders"))
+
+    def _report_trace(self, message: Union[Traced, TraceFailed, None]) -> None:
+        """Send the result of the trace, if there is one, and end tracing."""
+        if message is not None and self._connection is not None:
+            self.trace = None
+            self._connection.send(message)
+
+    def _fail(self, error: BaseException) -> None:
+        """Report an error of the agent on stderr and to the controller, and record no more."""
+        self.reason = describe_error(error)
+        if self.is_on:
+            with contextlib.suppress(Exception):
+                print("epochmeter: measuring ended, the script continues: {}".format(self.reason), file=sys.stderr)
+        self._switch_off(NotMeasured(Problem(self.reason)))
+
+    def _switch_off(self, message: Message) -> None:
+        self.is_on = False
+        with contextlib.suppress(Exception):
+            self._remove_forward_hook()
+            if self.trace is not None:
+                self._report_trace(self.trace.close())
+        if self._connection is not None:
+            with contextlib.suppress(OSError, ControllerGoneError):  # the script may have closed all files
+                self._connection.send(message)
+                self._connection.close()
 
 
-def describe_error(error):
+def as_float(rate: Any) -> float:
+    """Return a learning rate as a number; NaN if it is absent, or on a GPU, which would have to be waited for."""
+    is_on_cpu = isinstance(rate, torch.Tensor) and rate.device.type == "cpu"
+    return float(rate) if is_on_cpu or isinstance(rate, int) else UNKNOWN
+
+
+def describe_error(error: BaseException) -> str:
     return "{}: {}".format(type(error).__name__, error)

@@ -6,17 +6,20 @@ DataLoader.__iter__                the start of a pass over samples; its iterato
 DataLoader.__init_subclass__       to wrap `__iter__` of each subclass that defines its own: its passes are the epochs,
                                    even if one iterator of torch delivers all of them. A subclass with `__next__`
                                    has no passes of its own
-register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; without a DataLoader, a
-                                   number of optimizer steps is one. Before torch 2.0, which has no such hook, `step`
-                                   of each class is wrapped when its first optimizer is made
-torch.autograd.backward            before the script's first optimizer step, a backward pass is a training step: some
-                                   scripts change their weights without an optimizer of torch. The wrapper is removed
-                                   after the first epoch, unless that had no optimizer step (long accumulation)
+the class in `measure.loader`      the same two methods, after the import of its module (`agent.loader_class`)
+DataLoader._index_sampler          the number of indices in each batch of a script's own batch sampler
+register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; the rest of a step after it is
+                                   overhead. Before torch 2.0, which has no such hook, `step` of each class is wrapped
+                                   when its first optimizer is made
+torch.autograd.backward            training steps of scripts that change their weights without an optimizer of torch, or
+                                   accumulate gradients
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module. In scripts that use
                                    `torch.compile`, which would compile the hook, a pass without steps is an
                                    evaluation, and functions of this package are not compiled
-atexit                             to close a window that is open when the script ends
+gc.callbacks, torch.save           overhead by its cause
+os.register_at_fork                logs of a forked process's own
+atexit                             to report the script's end, the exception that caused it, and a missing module
 forward hooks, Tensor.backward     with `profiler=torch`, to mark modules and backward passes in the traced steps only
                                    (`worker.trace.module_ranges`)
 """
@@ -24,43 +27,38 @@ forward hooks, Tensor.backward     with `profiler=torch`, to mark modules and ba
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
-import importlib.util
 import json
+import operator
 import os
+import pickle
 import sys
+import types
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
 
-agent = None  # the agent of this process, if its script was started by `measure.py`
-loader_agent = None  # the agent that measures the passes over DataLoaders
+from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.loader_class import ImportFinder
+from epochmeter.worker.timeline import monotonic_ns
 
+if TYPE_CHECKING:
+    from epochmeter.agent.agent import Agent
 
-class TorchFinder:
-    """Finds the module torch as Python does without this finder, and installs the hooks after its import."""
+agent: "Optional[Agent]" = None  # of this process, if its script was started by `measure.py`
+loader_agent: "Optional[Agent]" = None  # which records the passes over DataLoaders
+Restore = Callable[[], object]
+"""Ends what a hook does."""
 
-    def __init__(self):
-        self._is_searching = False
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "torch" or self._is_searching:
-            return None
-        self._is_searching = True
-        try:
-            spec = importlib.util.find_spec("torch")
-        finally:
-            self._is_searching = False
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module):
-                execute(module)
-                sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-                install()
-
-            spec.loader.exec_module = exec_module
-        return spec
+MIN_WORK_NS = 1000 * 1000  # shortest garbage collection, and shortest saving, that is recorded
 
 
-def install():
+def prepare() -> None:
+    """Prepare a process of a script: the hooks are installed when it imports torch."""
+    sys.meta_path.insert(0, ImportFinder("torch", lambda _: install()))
+    atexit.register(report_missing_module, json.loads(os.environ["EPOCHMETER_AGENT"])["socket"])
+
+
+def install() -> None:
     """Install the hooks of an agent for this process; on failure, report the reason and leave torch unchanged."""
     global agent
     arguments = json.loads(os.environ["EPOCHMETER_AGENT"])
@@ -74,15 +72,24 @@ def install():
         report_old_torch(arguments["socket"], error)
         return
     agent = Agent(**arguments)
-    agent.counts_steps = True
     hook_loaders(agent)
-    hook_optimizer_steps(agent.optimizer_stepped)
-    agent.remove_backward_hook = hook_backward_passes(agent.backward_ended)
+    hook_training(agent)
     atexit.register(agent.end)
 
 
-def report_old_torch(socket, error):
+def report_missing_module(socket: str) -> None:
+    """Report to the controller the module that this interpreter lacks, if that has ended the script."""
+    error = getattr(sys, "last_value", None)  # of the exception that no one handled
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        from epochmeter.shared.protocol import MISSING
+
+        with contextlib.suppress(OSError), open(socket + MISSING, "w") as file:
+            json.dump([sys.executable, error.name], file)
+
+
+def report_old_torch(socket: str, error: ImportError) -> None:
     """Report on stderr and to the controller that the agent cannot be imported with this torch."""
+    from epochmeter.shared.problem import Problem
     from epochmeter.shared.protocol import NotMeasured
     from epochmeter.worker.connection import ControllerConnection
 
@@ -91,96 +98,251 @@ def report_old_torch(socket, error):
     print("epochmeter: " + reason, file=sys.stderr)
     with contextlib.suppress(OSError):
         connection = ControllerConnection(socket)
-        connection.send(NotMeasured(reason))
+        connection.send(NotMeasured(Problem(reason)))
         connection.close()
 
 
-def hook_loaders(agent):
-    """Let an agent measure the passes over all DataLoaders, and return a function that ends this."""
-    from torch.utils.data import DataLoader
+def hook_training(agent: "Agent") -> Restore:
+    """Let an agent record training steps, garbage collections and saves; return a function that ends this."""
+    restores = [
+        hook_optimizer_steps(agent.optimizer_stepped),
+        hook_backward_passes(agent.backward_ended),
+        hook_collections(agent.collected),
+        hook_saves(agent.saved),
+    ]
 
-    global loader_agent
-    loader_agent, measured, restores = agent, set(), []
-
-    def measure_passes(kind):
-        iterate = kind.__iter__
-
-        @functools.wraps(iterate)
-        def measured_iterate(loader):
-            outermost = type(loader).__iter__
-            is_part = outermost is not measured_iterate and outermost in measured  # of a pass that a subclass defines
-            # By import, as cloudpickle copies the variables of a function, and an agent cannot be copied.
-            from epochmeter.agent.hooks import loader_agent
-
-            if is_part and loader_agent:
-                loader_agent.begin_part(loader)
-            return iterate(loader) if is_part or not loader_agent else loader_agent.iterate(loader, iterate)
-
-        measured.add(measured_iterate)
-        restores.append(replace(kind, "__iter__", measured_iterate))
-
-    def measure_subclass(kind, **keywords):
-        super(DataLoader, kind).__init_subclass__(**keywords)
-        measure_subclasses(kind)
-
-    def measure_subclasses(kind):
-        # An `__iter__` of its own begins a pass, unless it returns the loader: then the passes in `__next__` do.
-        if kind.__iter__ not in measured and not hasattr(kind, "__next__"):
-            measure_passes(kind)
-        for subclass in kind.__subclasses__():
-            measure_subclasses(subclass)
-
-    def end():
-        del DataLoader.__init_subclass__
+    def end() -> None:
         for restore in restores:
             restore()
 
-    measure_subclasses(DataLoader)
-    DataLoader.__init_subclass__ = classmethod(measure_subclass)
     return end
 
 
-def hook_optimizer_steps(act):
-    """Call `act` with an optimizer, its arguments and keywords after each of its steps."""
+def hook_loaders(agent: "Agent") -> Restore:
+    """Let an agent record the passes over all DataLoaders and its own class; return a function that ends this."""
+    from torch.utils import data
+
+    global loader_agent
+    loader_agent = agent
+    restores = [
+        hook_index_samplers(data.DataLoader),
+        hook_passes(data.DataLoader, is_of_torch=True),
+        agent.loader_class.hook(hook_passes),
+    ]
+
+    def end() -> None:
+        global loader_agent
+        loader_agent = None
+        for restore in restores:
+            restore()
+
+    return end
+
+
+def hook_passes(base: Any, is_of_torch: bool = False) -> Restore:
+    """Record the passes over objects of a class, and of its subclasses; return a function that ends this.
+
+    `is_of_torch`: it is torch's DataLoader.
+    """
+    inherited = vars(base).get("__init_subclass__")
+    restores = []
+
+    def record_subclass(kind: Any, **keywords: Any) -> None:
+        if inherited is None:
+            super(base, kind).__init_subclass__(**keywords)
+        else:
+            inherited.__get__(None, kind)(**keywords)
+        record_subclasses(kind)
+
+    def record_subclasses(kind: Any) -> None:
+        # An `__iter__` of its own begins a pass, unless it returns the loader: then the passes in `__next__` do.
+        is_iterator = is_of_torch and hasattr(kind, "__next__")
+        if not isinstance(kind.__iter__, RecordedMethod) and not is_iterator:
+            method = RecordedMethod(kind.__iter__, is_of_torch and kind is base)
+            restores.append(replace(kind, "__iter__", method))
+        for subclass in kind.__subclasses__():
+            record_subclasses(subclass)
+
+    record_subclasses(base)
+    method: Callable[..., None] = record_subclass
+    restores.append(replace(base, "__init_subclass__", classmethod(method)))
+
+    def end() -> None:
+        for restore in restores:
+            restore()
+
+    return end
+
+
+class RecordedMethod:
+    """The method `__iter__` of a class of loaders, which records the pass; `is_of_torch`: of torch's DataLoader itself.
+
+    It is pickled as the original function: other processes must be able to load a class that cloudpickle copies.
+    """
+
+    __wrapped__: Callable[[Any], Iterator[Any]]
+    __qualname__: str
+
+    def __init__(self, iterate: Callable[[Any], Iterator[Any]], is_of_torch: bool) -> None:
+        functools.update_wrapper(self, iterate)
+        self._is_of_torch = is_of_torch
+
+    def __get__(self, loader: object, kind: Optional[type] = None) -> Any:
+        return self if loader is None else types.MethodType(self, loader)
+
+    @hidden
+    def __call__(self, loader: Any) -> Iterator[Any]:
+        outermost = type(loader).__iter__
+        try:
+            if loader_agent is None:
+                return self.__wrapped__(loader)
+            if outermost is self or not isinstance(outermost, RecordedMethod):
+                return loader_agent.iterate(loader, self._make_iterator)
+            loader_agent.repeat(loader)
+            return self._make_iterator(loader)  # a part of a pass that a subclass defines
+        except BaseException as error:
+            hide_frames(error)
+            raise
+
+    @hidden
+    def _make_iterator(self, loader: Any) -> Iterator[Any]:
+        if self._is_of_torch and loader_agent is not None:
+            return loader_agent.make_torch_iterator(loader, self.__wrapped__)
+        return self.__wrapped__(loader)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        pickler = sys._getframe(1).f_locals.get("self")
+        override = getattr(pickler, "reducer_override", lambda function: NotImplemented)
+        if self._is_pickled_by_name(pickler, override):
+            return self.__qualname__
+        reduced = override(self.__wrapped__)
+        if reduced is not NotImplemented:
+            return reduced  # as cloudpickle would have pickled the function
+        return operator.itemgetter(0), ((self.__wrapped__,),)
+
+    def _is_pickled_by_name(self, pickler: object, override: Callable[[Any], Any]) -> bool:
+        """Return whether a pickler, whose `override` reduces what it pickles by value, would name the function."""
+        path, _, name = self.__qualname__.rpartition(".")
+        try:
+            kind = operator.attrgetter(path)(sys.modules[self.__module__])
+        except (AttributeError, KeyError):
+            return False
+        if vars(kind).get(name) is not self:
+            return False
+        if isinstance(pickler, pickle._Pickler) and self.__module__ == "__main__":
+            return False  # dill copies the code of `__main__`
+        return override(kind) is NotImplemented
+
+
+def hook_index_samplers(kind: type) -> Restore:
+    """Let the iterators of DataLoaders note the sizes of their batches where the loader does not state them."""
+    from epochmeter.agent.samples import NotedSampler, has_own_sampler
+
+    attribute = vars(kind).get("_index_sampler")
+    if not isinstance(attribute, property) or attribute.fget is None:
+        return lambda: None
+    get_sampler = attribute.fget
+
+    def index_sampler(loader: Any) -> Any:
+        sampler, sizes = get_sampler(loader), loader_agent and loader_agent.thread.sizes
+        return NotedSampler(sampler, sizes) if sizes and has_own_sampler(loader) else sampler
+
+    return replace(kind, "_index_sampler", property(index_sampler))
+
+
+def hook_optimizer_steps(act: Callable[[Any, Any, Any], None]) -> Restore:
+    """Call `act` with an optimizer, its arguments and keywords after each step; return a function that ends this."""
     module = importlib.import_module("torch.optim.optimizer")  # not an attribute of torch.optim in all versions
     if hasattr(module, "register_optimizer_step_post_hook"):
-        module.register_optimizer_step_post_hook(act)
-        return
+        restore: Restore = module.register_optimizer_step_post_hook(act).remove
+        return restore
 
-    def measure_steps(optimizer, *_):
-        kind = type(optimizer)
-        if not getattr(kind.step, "is_measured", False):
+    def record_steps(optimizer: object, *_: object) -> None:
+        kind: Any = type(optimizer)
+        if not getattr(kind.step, "is_recorded", False):
             kind.step = followed_by(kind.step, act)
-            kind.step.is_measured = True
+            kind.step.is_recorded = True
 
-    module.Optimizer.__init__ = followed_by(module.Optimizer.__init__, measure_steps)
+    return replace(module.Optimizer, "__init__", followed_by(module.Optimizer.__init__, record_steps))
 
 
-def hook_backward_passes(act):
+def hook_backward_passes(act: Callable[[], None]) -> Restore:
     """Call `act` after each backward pass, by `Tensor.backward` too, and return a function that ends this."""
     autograd = importlib.import_module("torch.autograd")
     return replace(autograd, "backward", followed_by(autograd.backward, lambda *_: act()))
 
 
-def followed_by(function, act):
+def hook_collections(act: Callable[[int], None]) -> Restore:
+    """Call `act` with the start of each long run of the garbage collector, and return a function that ends this."""
+    begun_ns = 0
+
+    def note(phase: str, info: Dict[str, int]) -> None:
+        nonlocal begun_ns
+        now_ns = monotonic_ns()
+        if phase == "start":
+            begun_ns = now_ns
+        elif now_ns - begun_ns >= MIN_WORK_NS:
+            act(begun_ns)
+
+    def end() -> None:
+        with contextlib.suppress(ValueError):  # the script has removed it
+            gc.callbacks.remove(note)
+
+    gc.callbacks.append(note)
+    return end
+
+
+def hook_saves(act: Callable[[int], None]) -> Restore:
+    """Call `act` with the start of each long `torch.save`, and return a function that ends this."""
+    torch, serialization = sys.modules["torch"], importlib.import_module("torch.serialization")
+    save = serialization.save
+
+    @functools.wraps(save)
+    @hidden
+    def recorded_save(*arguments: Any, **keywords: Any) -> Any:
+        begun_ns = monotonic_ns()
+        try:
+            return save(*arguments, **keywords)
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        finally:
+            if monotonic_ns() - begun_ns >= MIN_WORK_NS:
+                act(begun_ns)
+
+    restores = [replace(owner, "save", recorded_save) for owner in (torch, serialization)]
+    return lambda: [restore() for restore in restores]
+
+
+def followed_by(function: Callable[..., Any], act: Callable[..., object]) -> Callable[..., Any]:
     """Return a function that calls `function`, then `act` with the object, the other arguments and the keywords."""
 
     @functools.wraps(function)
-    def wrapper(*arguments, **keywords):
-        result = function(*arguments, **keywords)
+    @hidden
+    def wrapper(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            result = function(*arguments, **keywords)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         act(*arguments[:1], arguments[1:], keywords)
         return result
 
     return wrapper
 
 
-def replace(owner, name, wrapper):
-    """Replace a function, and return a function that restores it unless it was replaced again."""
-    original = getattr(owner, name)
+def replace(owner: Any, name: str, replacement: object) -> Restore:
+    """Replace an attribute, and return a function that restores it unless it was replaced again."""
+    is_own, original = name in vars(owner), getattr(owner, name)
+    original = vars(owner).get(name, original)  # not bound
 
-    def restore():
-        if getattr(owner, name) is wrapper:
+    def restore() -> None:
+        if vars(owner).get(name) is not replacement:
+            return
+        if is_own:
             setattr(owner, name, original)
+        else:
+            delattr(owner, name)
 
-    setattr(owner, name, wrapper)
+    setattr(owner, name, replacement)
     return restore

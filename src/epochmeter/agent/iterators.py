@@ -3,157 +3,183 @@
 import functools
 import signal
 import traceback
-from threading import get_ident
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
 
-from epochmeter.worker.device import sample_count
-from epochmeter.worker.timeline import perf_counter_ns
+from epochmeter.agent.event_log import EventLog
+from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.samples import UNKNOWN
+from epochmeter.agent.thread_state import ThreadState
+from epochmeter.shared.events import BATCH, DROPPED, END, FAILED, HAS_DEVICE_TIME
+from epochmeter.worker.timeline import monotonic_ns
 
-READ_AHEAD = "the pass was discarded: another thread requests the batches, so that waits for data are not known"
+if TYPE_CHECKING:
+    from typing import Protocol  # from Python 3.8 on
+
+    class Recorder(Protocol):
+        """What an iterator needs of the agent."""
+
+        thread: ThreadState
+        is_on: bool
+
+        @property
+        def trace(self) -> Optional[object]:
+            """None: no steps are traced, or no more."""
+
+        def trace_step(self, progress: "PassProgress") -> None: ...
+
+        def new_log(self) -> EventLog: ...
+
+        def record(self, kind: int, number: int, begun_ns: int) -> None: ...
+
+        def is_of_script(self, error: BaseException) -> bool: ...
+
+
+SPECIAL_METHODS = (
+    *("__len__", "__length_hint__", "__bool__", "__contains__", "__getitem__", "__setitem__", "__reversed__"),
+    *("__call__", "__enter__", "__exit__", "__eq__", "__hash__", "__repr__", "__str__", "__reduce_ex__"),
+)
 
 
 class Wrapper:
-    """Has the length of another object, and its attributes except special ones."""
+    """Has the attributes, special methods and class of another object, except to `type`.
 
-    def __init__(self, wrapped):
+    Args:
+        owner: What the subclass needs.
+        wrapped: The other object.
+    """
+
+    def __new__(cls, owner: object, wrapped: Any, *_: object) -> "Wrapper":
+        names = tuple(name for name in SPECIAL_METHODS if hasattr(type(wrapped), name))
+        kind: Any = cls  # hashable, unlike its objects
+        wrapper: Wrapper = object.__new__(with_methods(kind, names))
+        return wrapper
+
+    def __init__(self, owner: object, wrapped: Any) -> None:
         self._wrapped = wrapped
 
-    def __len__(self):
-        return len(self._wrapped)
+    __class__: Any = property(lambda self: self._wrapped.__class__)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_wrapped" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self._wrapped, name)
 
 
-class MeasuredIterator(Wrapper):
-    """Iterator over a loader, around the loader's own iterator, that times its batches."""
+@functools.lru_cache(maxsize=None)
+def with_methods(base: Any, names: Tuple[str, ...]) -> Any:
+    """Return a subclass of a wrapper's class, with these special methods of the object that is wrapped."""
+    return type(base.__name__, (base,), {name: forwarded(name) for name in names})
 
-    def __init__(self, agent, window, iterator):
-        super().__init__(iterator)
-        self._agent, self._window, self._clock = agent, window, agent.recorder.clock
 
-    def __iter__(self):
-        return self
+def forwarded(name: str) -> Callable[..., Any]:
+    """Return a method of a wrapper that calls the method of the object that is wrapped."""
 
-    def __next__(self):
-        # Runs in every step with cold CPU caches, like `Agent.optimizer_stepped`: a call takes about a microsecond.
-        agent, window, clock = self._agent, self._window, self._clock
-        if (
-            window is not agent.window
-            or window is None
-            or window.batches == window.limit
-            or get_ident() != agent.thread
-        ):
-            return self._fetch_rarely()
-        is_fetched = False
+    @hidden
+    def method(wrapper: Wrapper, *arguments: Any) -> Any:
         try:
-            if agent.trace is not None:
-                agent.trace_step(window)
-            batch = clock.fetch(self._wrapped)
-            is_fetched = True
-            window.batches += 1
-            if window.samples is not None:
-                try:
-                    window.samples += sample_count(batch)
-                except Exception:  # a batch may be any object
-                    window.samples = None
+            return getattr(wrapper._wrapped, name)(*arguments)
         except BaseException as error:
-            if clock.is_fetching:
-                self._end(error)
-                del self  # the error's traceback must not keep the iterator alive: the window ends with it
-                raise
-            if agent.is_of_script(error):
-                raise
-            if not is_fetched:
-                batch = clock.untimed.pop() if clock.untimed else self._fetch()
-        return batch
+            hide_frames(error)
+            raise
 
-    def _fetch_rarely(self):
-        """Return a batch that begins another window, or that is not measured."""
-        agent, window = self._agent, self._window
-        if window is not None and window is agent.window:
-            if agent.is_ready():
-                if window.training_steps:
-                    self._window, self._clock = agent.renew(window), agent.recorder.clock
-                else:
-                    window.limit = None  # an evaluation is one window
-                return next(self)
-            # The next training step closes the window: only the thread that trains may do it.
-            window.flaw, window.is_exhausted, window.length = READ_AHEAD, True, window.batches
-        self._window = None
-        return self._fetch()
-
-    def _fetch(self):
-        """Return the next batch, unmeasured."""
-        was_fetching, self._agent.is_fetching = self._agent.is_fetching, True
-        try:
-            return next(self._wrapped)
-        finally:
-            self._agent.is_fetching = was_fetching
-
-    def _end(self, error):
-        """End the measured pass at the loader's end; after another error, the script may request the next batch."""
-        self._clock.is_fetching = False
-        if isinstance(error, StopIteration):
-            window, self._window = self._window, None
-            self._agent.end_pass(window)
-        else:
-            self._window.failed_at = self._window.batches
-
-    def __del__(self):
-        window = self.__dict__.get("_window")
-        if window is not None and window is self._agent.window and self._agent.is_ready():
-            self._agent.guarded(self._stop)
-            self._agent.close(window)
-
-    def _stop(self):
-        """End the step, then the loader's iterator, whose workers stop within the window."""
-        self._clock.end_step()
-        requested_ns = perf_counter_ns()
-        self._wrapped = None
-        self._clock.end(requested_ns)
+    return method
 
 
-class InnerIterator(MeasuredIterator):
-    """Iterator over a loader within a pass over another one, which it notifies of requests.
+class PassProgress:
+    """What the profiler needs to know of a pass.
 
-    The script may have left the earlier pass, whose window is `outer`. Then `properties` are those of a window of this
-    pass, else None. It replaces `outer` if the earlier pass has ended, or if the script has trained on a batch of this
-    pass and requests the next batch. If each step requests a batch of this pass before one of the earlier pass, as with
-    `zip(loader, itertools.cycle(other))`, `outer` becomes the window of this pass.
+    Attributes:
+        length: Number of batches; None if it is not known.
+        batches: Number of requested batches, until the profiler has traced some steps.
+        begun_steps: Number of the thread's training steps before the pass.
+        epoch: Number of the pass among those that train; None: it has not trained so far.
     """
 
-    _step = None  # step of the outer pass at the last request
-    _trained = None  # training steps of the outer pass at the last request; None before the first request
-
-    def __init__(self, agent, iterator, outer, properties):
-        super().__init__(agent, None, iterator)
-        self._outer, self._properties = outer, properties
-
-    def _fetch_rarely(self):
-        if self._window is not None:
-            return super()._fetch_rarely()
-        agent, outer, earlier = self._agent, self._outer, self._step
-        self._step = agent.inner_step(earlier)
-        if self._properties is not None and agent.is_ready():
-            is_first = self._trained is None
-            has_trained = not is_first and outer.training_steps > self._trained
-            if (earlier, self._step) == ((outer, 0), (outer, 1)):  # `outer` had its first batch after this pass
-                self._window = agent.take_over(outer, self._properties)
-            elif (has_trained and self._step == earlier) or (is_first and agent.window is None):
-                properties = dict(self._properties, is_partial=not is_first)  # its first batch is part of `outer`
-                self._window = agent.replace_pass(outer, self._trained, properties)
-            if self._window is not None:
-                self._clock, self._properties = agent.recorder.clock, None
-                return next(self)
-            self._trained = outer.training_steps
-        return self._fetch()
+    def __init__(self, length: Optional[int], begun_steps: int) -> None:
+        self.length, self.begun_steps = length, begun_steps
+        self.batches = 0
+        self.epoch: Optional[int] = None
 
 
-def is_from_signal_handler(error):
+class RecordedIterator(Wrapper):
+    """Iterator over a loader, around the loader's own iterator, that records the requests of batches.
+
+    Args:
+        recorder: The agent, whose `thread` has the log and the state of the current thread.
+        number: Number of the pass in the log.
+        length: Number of its batches; None if it is not known.
+        count: Function that returns the number of samples in a batch, NaN if it is not known; None: not needed.
+
+    """
+
+    def __init__(
+        self,
+        recorder: "Recorder",
+        iterator: Iterator[Any],
+        number: int,
+        length: Optional[int],
+        count: Optional[Callable[[Any], float]],
+    ) -> None:
+        super().__init__(recorder, iterator)
+        self._recorder, self._number, self._count = recorder, number, count
+        self._has_ended = False
+        self._progress = PassProgress(length, recorder.thread.steps)
+
+    def __iter__(self) -> "RecordedIterator":
+        return self
+
+    @hidden
+    def __next__(self) -> Any:
+        # Runs in every step with cold CPU caches: each call of a function takes about a microsecond.
+        recorder = self._recorder
+        thread = recorder.thread
+        if not recorder.is_on or thread.is_fetching:
+            try:
+                return next(self._wrapped)
+            except BaseException as error:
+                hide_frames(error)
+                raise
+        if recorder.trace is not None:
+            recorder.trace_step(self._progress)
+        marks = thread.marks
+        mark = None if marks is None else marks.record()
+        requested_ns = monotonic_ns()
+        thread.is_fetching = True
+        try:
+            batch = next(self._wrapped)
+        except BaseException as error:
+            thread.is_fetching = False
+            self._has_ended = isinstance(error, StopIteration)
+            recorder.record(END if self._has_ended else FAILED, self._number, requested_ns)
+            hide_frames(error)
+            raise
+        thread.is_fetching = False
+        try:
+            now_ns = monotonic_ns()
+            samples = UNKNOWN if self._count is None else self._count(batch)
+            log = thread.log or recorder.new_log()
+            if marks is None or mark is None:
+                log.write(BATCH, now_ns, requested_ns, samples, self._number)
+            else:
+                marks.record()
+                log.write(BATCH, now_ns, requested_ns, samples, self._number, 0, mark, 0, HAS_DEVICE_TIME)
+                marks.collect(now_ns)
+        except BaseException as error:
+            if recorder.is_of_script(error):
+                raise
+        return batch
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_has_ended", True) or not self._recorder.is_on:
+            return
+        begun_ns = monotonic_ns()
+        self._wrapped = None  # its workers stop now
+        self._recorder.record(DROPPED, self._number, begun_ns)
+
+
+def is_from_signal_handler(error: BaseException) -> bool:
     """Return whether an exception comes from the script's own handler of a signal that arrived in the agent's code."""
-    handlers = list(filter(callable, map(signal.getsignal, range(1, signal.NSIG))))
+    handlers: List[Any] = list(filter(callable, map(signal.getsignal, range(1, signal.NSIG))))
     handlers += [handler.func for handler in handlers if isinstance(handler, functools.partial)]
     functions = [*handlers, *(type(handler).__call__ for handler in handlers)]
     codes = {getattr(function, "__code__", None) for function in functions}

@@ -10,27 +10,23 @@ import re
 import subprocess
 import sys
 from types import MappingProxyType
-from typing import Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from epochmeter.agent import hooks
+from epochmeter.agent.find_controller import find_controller
 from epochmeter.agent.iterators import Wrapper
+from epochmeter.shared import tool
+from epochmeter.shared.events_version import events_version
+from epochmeter.shared.types import Document
+
+if TYPE_CHECKING:
+    from epochmeter.agent.agent import Agent
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.dirname(os.path.dirname(FOLDER))
-PROGRAM = """
-import sys
-source, paths = sys.argv.pop(1), [path for path in sys.path if path]
-sys.path[:] = paths if source in paths else [source, *paths]
-from epochmeter.__main__ import start
-start("measure")
-"""
-"""Program of the controller; it must not import modules of the current folder, such as the script's own `json.py`.
-
-`source` is not moved to the front: it may be site-packages, which must not hide modules of the standard library.
-"""
 MEASURED = "EPOCHMETER_MEASURED"
 """Environment variable with the process ID of a script that has a controller, for its child processes."""
 END_LIMIT_S = 60.0  # how long a script waits for the end of its controller, which publishes to MLflow
+OTHER_VERSION = "the controller {} is of another version than {}: install the same version"
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
@@ -62,7 +58,7 @@ class Measurement(NamedTuple):
     reason: str = ""
     metrics: Mapping[str, float] = MappingProxyType({})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         values = ["{}={:.6g}".format(name, getattr(self, name)) for name in FIELDS]
         return "Measurement({}, reason={!r}, {} metrics)".format(", ".join(values), self.reason, len(self.metrics))
 
@@ -89,25 +85,26 @@ class Meter:
             `"meter=nvml"`.
     """
 
-    _newest = None  # the meter that has started a controller and not closed it
+    _newest: "Optional[Meter]" = None  # the meter that has started a controller and not closed it
 
-    def __init__(self, *overrides):
+    def __init__(self, *overrides: str) -> None:
         self._overrides = overrides
         self._agent = hooks.agent
-        if self._agent is not None:
-            self._agent.counts_steps = False
-        self._controller, self._hooks = None, contextlib.ExitStack()  # which removes the hooks of this meter
+        self._controller: Optional[Controller] = None
+        self._hooks = contextlib.ExitStack()  # which removes the hooks of this meter
         self._owner = os.getpid()
-        self._expected_epochs = None
+        self._expected_epochs: Optional[int] = None
+        self._names = {"epoch", "val"}  # of the windows that were measured
+        self._kept: Dict[str, Measurement] = {}  # the last one of each name, once the meter is closed
         self._reason = ""
 
-    def __enter__(self):
+    def __enter__(self) -> "Meter":
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         self.close(error)
 
-    def epochs(self, epochs):
+    def epochs(self, epochs: Union[int, Iterable[int]]) -> Iterator[int]:
         """Yield the numbers of epochs: 0 to `epochs` - 1, or those of an iterable. A window ends with its epoch."""
         numbers = range(epochs) if isinstance(epochs, int) else epochs
         self.expect_epochs(operator.length_hint(numbers) or None)
@@ -117,13 +114,13 @@ class Meter:
             finally:
                 self.end_window()
 
-    def expect_epochs(self, count):
+    def expect_epochs(self, count: Optional[int]) -> None:
         """State how many epochs follow, for a forecast of the run's time and energy; None: not known."""
         self._expected_epochs = count
         if self._agent is not None:
             self._agent.expect_epochs(count)
 
-    def batches(self, data, window=None):
+    def batches(self, data: Iterable[Any], window: Optional[str] = None) -> "MeasuredBatches":
         """Return an iterable over the batches of `data`, such as a DataLoader, a generator or a list.
 
         Args:
@@ -134,62 +131,71 @@ class Meter:
         return MeasuredBatches(self, data, window)
 
     @contextlib.contextmanager
-    def window(self, name):
+    def window(self, name: str) -> Iterator[None]:
         """Measure the time and energy of a `with` block, as metrics `name/e2e_s` and `name/energy_j`.
 
         Within another window it is a part of that window. Characters other than letters and digits become `_`.
         """
         agent = self._measuring()
-        opened = agent and agent.guarded(lambda: agent.open_named(metric_prefix(name)))
+        if agent is not None:
+            agent.guarded(self._open_window, agent, name)
         try:
             yield
         finally:
-            if opened is not None:
-                agent.close(opened)
+            if agent is not None:
+                agent.guarded(lambda: agent.close_window(metric_prefix(name)))
 
     @property
-    def last(self):
+    def last(self) -> Measurement:
         """The last epoch's `Measurement`."""
         return self.last_of("epoch")
 
-    def last_of(self, window):
+    def last_of(self, window: str) -> Measurement:
         """Return the last `Measurement` of a window: `epoch`, `val`, or a name given to `window`."""
         agent = self._agent
         if agent is None:
             return Measurement(reason=self._reason or "nothing was measured yet")
-        agent.read_replies()
+        if window in self._kept:
+            return self._kept[window]
+        name = window if window in RESERVED else metric_prefix(window)
+        recorded = agent.measurement(name)
         if agent.reason:
             return Measurement(reason=agent.reason)
-        name = window if window in RESERVED else metric_prefix(window)
-        recorded = agent.recorder.recorded.get(name)
         if recorded is None:
             return Measurement(reason="no such window was measured yet")
         metrics = {re.sub("^" + name + "/", "", metric): value for metric, value in recorded.metrics.items()}
-        return Measurement(*(metrics.get(field, math.nan) for field in FIELDS), recorded.no_energy, metrics)
+        values = {field: metrics.get(field, math.nan) for field in FIELDS}
+        return Measurement(reason=recorded.no_energy, metrics=metrics, **values)
 
-    def hook_loaders(self):
+    def hook_loaders(self) -> None:
         """Measure the passes over all DataLoaders from now on, also those of a library, as `measure.py` does."""
         agent = self._measuring()
-        if self._controller is not None and hooks.loader_agent is not agent:
+        if self._controller is not None and agent is not None and hooks.loader_agent is not agent:
             self._hooks.callback(hooks.hook_loaders(agent))
 
-    def end_window(self):
+    def end_window(self) -> None:
         """End the window that is open, if there is one, so that `last` has its measurement."""
         if self._agent is not None:
-            self._agent.close()
+            self._agent.end_window()
 
-    def close(self, error=None):
+    def close(self, error: Optional[BaseException] = None) -> None:
         """End the run of a controller that this meter has started, and wait; `error` ended the script, if given."""
         started, self._controller = self._controller, None
         self._reason = self._reason or "the meter was closed"
-        if started is None or self._owner != os.getpid():
+        if started is None or self._agent is None or self._owner != os.getpid():
             return
         Meter._newest = None
+        self.end_window()
+        self._kept = {name: self.last_of(name) for name in self._names}
         self._hooks.close()
         self._agent.end(error)
         started.wait()
 
-    def _measuring(self):
+    def _open_window(self, agent: "Agent", name: str) -> None:
+        agent.open_window(metric_prefix(name))
+        self._names.add(name)
+
+    def _measuring(self) -> "Optional[Agent]":
         """Return the agent, which connects to a controller of its own if there is none; None: nothing is measured."""
         if self._agent is None and not self._reason and self._owner == os.getpid():
             try:
@@ -201,18 +207,16 @@ class Meter:
                 print("epochmeter: not measured, the script continues: {}".format(self._reason), file=sys.stderr)
         return self._agent
 
-    def _start(self):
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
+    def _start(self) -> None:
         from epochmeter.agent.agent import Agent
 
         if Meter._newest is not None:  # it has the device
             Meter._newest.close()
-        self._controller = Controller(self._overrides)
-        Meter._newest = self
-        self._agent = Agent(**self._controller.agent)
+        controller = Controller(self._overrides)
+        self._agent = Agent(**controller.agent)
+        self._controller, Meter._newest = controller, self
         self._agent.expect_epochs(self._expected_epochs)
-        self._hooks.callback(register_optimizer_step_post_hook(self._agent.optimizer_stepped).remove)
+        self._hooks.callback(hooks.hook_training(self._agent))
         self._hooks.callback(atexit.unregister, self.close)
         atexit.register(self.close)
 
@@ -220,16 +224,16 @@ class Meter:
 class MeasuredBatches(Wrapper):
     """Iterable over the batches of data, each pass of which is measured."""
 
-    def __init__(self, meter, data, window):
-        super().__init__(data)
+    def __init__(self, meter: Meter, data: Iterable[Any], window: Optional[str]) -> None:
+        super().__init__(meter, data)
         self._meter, self._window = meter, window
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         agent, data = self._meter._measuring(), self._wrapped
-        return iter(data) if agent is None else agent.iterate(data, iter, self._window, is_explicit=True)
+        return iter(data) if agent is None else agent.iterate(data, iter, self._window or "", is_explicit=True)
 
 
-def metric_prefix(name):
+def metric_prefix(name: str) -> str:
     """Return a window's name as the prefix of its metrics; ValueError if other metrics have it."""
     prefix = re.sub(r"\W+", "_", name.strip())
     if not prefix or prefix in RESERVED:
@@ -240,18 +244,18 @@ def metric_prefix(name):
 class Controller:
     """A controller, attached to this process, whose devices and meters are ready; `agent` has `Agent`'s arguments."""
 
-    def __init__(self, overrides):
+    def __init__(self, overrides: Sequence[str]) -> None:
         for override in overrides:
             if "=" not in override:
                 raise ValueError("`{}` is not valid: give key=value, such as `power_limit=100`".format(override))
-        reader, writer = os.pipe()
         command = [sys.argv[0] or "interactive", *sys.argv[1:]]
         if "ipykernel" in sys.modules:
             command = [os.path.basename(os.environ.get("JPY_SESSION_NAME", "")) or "notebook"]
         names = (*RANK_VARIABLES, "EPOCHMETER_AGENT")
-        environment = {name: value for name, value in os.environ.items() if name not in names}
+        program, environment = find_controller({key: text for key, text in os.environ.items() if key not in names})
+        reader, writer = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, SOURCE, *overrides, "--", *command],
+            [*program, *overrides, "--", *command],
             env=dict(environment, EPOCHMETER_ATTACHED=str(writer)),
             stdin=subprocess.DEVNULL,
             stdout=2,  # stdout is the script's
@@ -267,17 +271,21 @@ class Controller:
             raise
         if not line:
             raise RuntimeError("the controller could not start")
-        self.agent = json.loads(line)
+        self.agent: Document = json.loads(line)
+        version = self.agent.pop("version", None)
+        if version != events_version():
+            self._process.terminate()
+            raise RuntimeError(OTHER_VERSION.format(program[0], tool.PACKAGE))
         os.environ[MEASURED] = str(os.getpid())
 
-    def wait(self):
+    def wait(self) -> None:
         """Wait until the record of the run is complete and published."""
         os.environ.pop(MEASURED, None)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_LIMIT_S)
 
 
-def refusal():
+def refusal() -> str:
     """Return why this process cannot have a controller of its own; empty if it can."""
     if int(os.environ.get("RANK", 0)) > 0:
         return "only the first rank starts a controller; for all ranks: `epochmeter run torchrun ...` (src/measure.py)"

@@ -1,21 +1,25 @@
 """Collect and publish the results of runs on a cluster's nodes."""
 
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
 from epochmeter.config.installation import display_path
-from epochmeter.config.job import recorded_job
 from epochmeter.config.request import RunRequest
+from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.console.tables import state_name
 from epochmeter.machine import slurm
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder
+from epochmeter.results.run_info import read_run
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.run_status import recorded_status
 from epochmeter.run.finish import remove_empty_folders, set_links, write_summary
+from epochmeter.shared.problem import Place, Problem, problem_of, read_problem
 from epochmeter.shared.record import Record
+from epochmeter.shared.record_files import read_document
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import LONG_TIMEOUT_S, destination_of, load_mlflow
 from epochmeter.tracking.publisher import make_tracker
@@ -24,60 +28,87 @@ PUBLISH_LIMIT_S = 300.0  # for one run: a server is slow while many clients publ
 FAILURES_BY_STATE = {
     "NODE_FAIL": ("node", "its node {node} failed"),
     "BOOT_FAIL": ("node", "its node {node} did not start"),
-    "TIMEOUT": ("timeout", "it exceeded its time limit on {node}; raise `hydra.launcher.time`"),
-    "OUT_OF_MEMORY": ("oom", "it exceeded its memory limit on {node}; raise `hydra.launcher.mem`"),
+    "TIMEOUT": ("timeout", "it exceeded its time limit on {node}"),
+    "OUT_OF_MEMORY": ("oom", "it exceeded its memory limit on {node}"),
     "CANCELLED": ("stopped", "it was canceled"),
     "PREEMPTED": ("stopped", "it was preempted by another job"),
     slurm.GONE: ("node", "Slurm no longer lists it, and it wrote no result"),
 }
-"""Slurm's job state -> failure and its reason, for a run whose record has no end."""
+"""Slurm's job state -> code of the failure and its reason, for a run whose record has no end."""
+WITHOUT_MESSAGE = "killed", "its process ended without an error message"
+SUBMITIT = "submitit "  # begins the lines of submitit in the log of a job
+MAX_LOG = 300  # characters of the end of a log that are shown
+LIMIT_KEYS = {"TIMEOUT": "hydra.launcher.time", "OUT_OF_MEMORY": "hydra.launcher.mem"}
+"""Slurm's job state -> key of the limit that a job has exceeded."""
 
 
 def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
     """Return and publish the result of a run on a node: from its record, or else from Slurm's job state."""
     result = RunResult(request.number, request.overrides, request.of_sweep, request.folder)
     record, log = Record(request.folder), SubmissionLog(request.folder.parent)
-    entry = log[request.number]
-    if entry.earlier:
+    submission = log[request.number]
+    if submission.earlier:
         result.set_completed_earlier(record)
         return result
-    if has_started(record, entry):
-        if recorded_status(record) is None:  # its node failed, or its process was killed
-            kind, reason = FAILURES_BY_STATE.get(entry.state, ("killed", "its process ended without an error message"))
-            result.set_failed(kind, f"{reason.format(**entry._asdict())} (Slurm job {entry.job}: {entry.state})")
-            job, run = recorded_job(record.job()), record.run()
-            write_summary(record, job, run, result)
-        result.set_from_record(record)
-        publish_result(record, request.job.tracking.to_dict(), result)
-    elif record.is_completed() and entry.state == "COMPLETED":  # its node has checked that it would measure the same
+    if has_started(record, submission):
+        try:
+            if RunFolder(record.folder).recorded_end is None:  # its node failed, or its process was killed
+                result.set_failed(job_problem(submission))
+                job, run = Job.from_dict(record.job()), read_run(record)
+                write_summary(record, job, run, result)
+            result.set_from_record(record)
+        except READ_ERRORS as error:
+            message = f"its record cannot be read: {problem_of(error).message}"
+            hint = "run the same command again to measure it again"
+            result.set_failed(Problem(message, hint, "node", Place(file=str(record.folder), host=submission.node)))
+        else:
+            publish_result(record, request.job.tracking.to_dict(), result)
+    elif record.is_completed() and submission.state == "COMPLETED":
+        # The node has checked that it would measure the same.
         result.set_completed_earlier(record)
     else:
-        result.set_failed(*not_started_error(entry, log.folder))
+        result.set_failed(not_started_problem(request.number, log))
         remove_empty_folders(request)
     log.update(request.number, reported=True)
-    terminal.info(f"run {request.number} {state_name(result)}" + (f" on {entry.node}" if entry.node else ""))
+    terminal.info(f"run {request.number} {state_name(result)}" + (f" on {submission.node}" if submission.node else ""))
     return result
 
 
 def publish_result(record: Record, tracking: Mapping[str, Any], result: RunResult) -> None:
     """Publish the run, whose node ran with `tracking=none`; it stays in the queue until it is published."""
-    run = {**record.run(), "of_sweep": True}
-    record.describe({**record.job(), "tracking": redact_tree(tracking)}, run)
-    queue.enqueue(record, run["record_id"])
+    run = replace(read_run(record), of_sweep=True)
+    record.describe({**record.job(), "tracking": redact_tree(tracking)}, run.document())
+    queue.enqueue(record, run.record_id)
     if destination_of(tracking):
         load_mlflow(LONG_TIMEOUT_S)
     set_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=result.state), result)
 
 
-def not_started_error(entry: Submission, logs: Path) -> tuple[str, str]:
-    """Return failure and reason of a job without a record: from Slurm's job state, or the last error in its log."""
-    slurm_job = f"(Slurm job {entry.job}: {entry.state})"
-    if entry.state in FAILURES_BY_STATE and entry.state != slurm.GONE:
-        kind, reason = FAILURES_BY_STATE[entry.state]
-        return kind, f"before the run began, {reason.format(**entry._asdict())} {slurm_job}"
-    log = logs / f"{entry.job}_0_log.out"
-    if not log.exists():
-        return "job", f"it ended without a log {slurm_job}\n  hint: share {display_path(logs)} with its node"
-    text = "\n".join(line for line in log.read_text(errors="replace").splitlines() if not line.startswith("submitit "))
-    message = " ".join(text[max(text.find("error: "), 0) :].split()) if "error: " in text else text.strip()[-300:]
-    return "job", f"{message or 'no output'} {slurm_job}\n  hint: see its log, {display_path(log)}"
+def job_problem(submission: Submission, context: str = "") -> Problem:
+    """Return the problem of a job whose record has no end, from Slurm's job state."""
+    code, reason = FAILURES_BY_STATE.get(submission.state, WITHOUT_MESSAGE)
+    key = LIMIT_KEYS.get(submission.state, "")
+    message = f"{context}{reason.format(**submission._asdict())} (Slurm job {submission.job}: {submission.state})"
+    return Problem(message, f"raise `{key}`" if key else "", code, Place(key=key, host=submission.node or ""))
+
+
+def not_started_problem(number: int, log: SubmissionLog) -> Problem:
+    """Return the problem of a job without a record: Slurm's job state, why its run was refused, or the end of its log.
+
+    The log has the output of other programs, as of the node's shell, which is shown as it is.
+    """
+    submission = log[number]
+    if submission.state in FAILURES_BY_STATE and submission.state != slurm.GONE:
+        return job_problem(submission, "before the run began, ")
+    slurm_job = f"(Slurm job {submission.job}: {submission.state})"
+    output = log.folder / f"{submission.job}_0_log.out"
+    where = Place(file=str(output), host=submission.node or "")
+    with suppress(*READ_ERRORS):
+        if problem := read_problem(read_document(log.refusal(number))):
+            return problem._replace(message=f"{problem.message} {slurm_job}", code="job", where=where)
+    if not output.exists():
+        hint = f"share {display_path(log.folder)} with its node"
+        return Problem(f"it ended without a log {slurm_job}", hint, "job", where)
+    lines = output.read_text(errors="replace").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith(SUBMITIT)).strip()[-MAX_LOG:]
+    return Problem(f"{text or 'no output'} {slurm_job}", f"see its log, {display_path(output)}", "job", where)

@@ -16,13 +16,14 @@ from epochmeter.cluster.submissions import Submission, SubmissionLog, attempt_id
 from epochmeter.config.identity import affects_measurement, hash_value, identity
 from epochmeter.config.installation import IMPORT_PATH, ROOT, display_path
 from epochmeter.config.request import RunRequest
-from epochmeter.config.secrets import redact_tree
+from epochmeter.config.secrets import conceal_tree, reveal
 from epochmeter.console.console import Terminal
 from epochmeter.datasets.ready import dataset_checksum
 from epochmeter.machine import slurm
-from epochmeter.results.reuse import READ_ERRORS
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.sweep_files import read_points
-from epochmeter.shared.record import Record
+from epochmeter.shared.problem import Problem, format_problem, input_error, machine_error, problem_of
+from epochmeter.shared.record import SUMMARY_FILE, Record
 
 NOTICE_S = 90  # time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary
 CANCEL_LIMIT_S = 60.0  # for the end of canceled jobs; Slurm's KillWait is 30 s by default
@@ -51,6 +52,11 @@ class RunTask(NamedTuple):
 def make_run_task(request: RunRequest, launcher: Mapping[str, Any], search_path: Sequence[str]) -> RunTask:
     """Return the job of a run, with these overrides of Hydra's search path; ValueError for invalid options of Slurm."""
     job = request.job
+    if reveal([job.measure.command, job.script]) != [job.measure.command, job.script]:
+        raise input_error(
+            "the script's command has a secret, which would be in the files of its jobs on the cluster",
+            "let the script read it from the environment, which Slurm passes to the jobs",
+        )
     device_keys = {key: value for key, value in (job.device.slurm or {}).items() if value is not None}
     options = sbatch_options(device_keys, launcher)
     measured_on = {key: value for key, value in options.items() if affects_measurement(f"hydra.launcher.{key}")}
@@ -58,7 +64,7 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any], search_path:
     overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]
     arguments = [
         *search_path,
-        *redact_tree(overrides),
+        *conceal_tree(overrides),
         "tracking=none",
         f"tracking.tensorboard={str(job.tracking.tensorboard).lower()}",
         "sweep.resume=true",
@@ -75,19 +81,19 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any], search_path:
     return RunTask(request.number, request.folder, tuple(arguments), device, options, python, digest, dataset)
 
 
-def sbatch_options(device_keys: Mapping[str, Any], launcher: Mapping[str, Any]) -> dict[str, Any]:
+def sbatch_options(device_keys: Mapping[str, Any], launcher: Mapping[str, Any]) -> dict[str, object]:
     """Return the options of sbatch; the device's take precedence. ValueError if an option has several values."""
     for key, (kind, example) in SEVERAL_VALUES.items():
         if not isinstance(launcher[key] or kind(), kind):
             hint = f"give it as in `'hydra.launcher.{key}={example}'`"
-            raise ValueError(f"`hydra.launcher.{key}={launcher[key]}` is not valid\n  hint: {hint}")
+            raise input_error(f"`hydra.launcher.{key}={launcher[key]}` is not valid", hint)
     launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
     keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys, "python": None}
     options = {key: value for key, value in keys.items() if value is not None and value is not False}
     for key, value in options.items():
         if isinstance(value, (list, dict)):
             hint = f"give one text, as for sbatch: `{key}='\"A,B\"'`"
-            raise ValueError(f"the option `{key}` of sbatch is a list or has keys of its own\n  hint: {hint}")
+            raise input_error(f"the option `{key}` of sbatch is a list or has keys of its own", hint)
     return options
 
 
@@ -119,7 +125,7 @@ def run_on_cluster(
     except SystemExit as end:
         if isinstance(end.code, int) and end.code > 128:
             hint = "run the same command again to collect the results"
-            terminal.warn(f"jobs that continue in Slurm: {len(awaited)}\n  hint: {hint}")
+            terminal.warn(format_problem(Problem(f"jobs that continue in Slurm: {len(awaited)}", hint)))
         else:  # an error ended the sweep
             cancel_jobs(None, log, terminal.warn)
         raise
@@ -144,7 +150,8 @@ def iter_ended_runs(
             jobs = slurm.list_jobs(log.name)
             current = {number: jobs.get(job, slurm.SlurmJob(job, slurm.GONE)) for number, job in awaited.items()}
         except RuntimeError as error:
-            announce("no answer", f"warning: {error}. The jobs continue; asking again every {poll_s:g} s.")
+            why = problem_of(error).message
+            announce("no answer", f"warning: {why}. The jobs continue; asking again every {poll_s:g} s.")
         for number, job in current.items():
             if job.has_ended and is_visible(number, log, ended_s.setdefault(number, time.monotonic())):
                 del awaited[number]
@@ -164,7 +171,7 @@ def is_visible(number: int, log: SubmissionLog, ended_s: float) -> bool:
     record = Record(log.sweep / str(number))
     if record.folder.is_dir():
         os.listdir(record.folder)  # makes NFS refresh its cache
-    has_summary = (record.folder / "summary.json").exists() and has_started(record, log[number])
+    has_summary = (record.folder / SUMMARY_FILE).exists() and has_started(record, log[number])
     return has_summary or time.monotonic() > ended_s + FILE_VISIBILITY_S
 
 
@@ -178,28 +185,29 @@ def submit_missing(
     """
     entries = log.entries()
     active = {job_id for job_id, job in slurm.list_jobs(log.name).items() if not job.has_ended}
-    if unlogged := sorted(active - {entry.job for entry in entries.values()}):  # they write to the folders of runs
+    if unlogged := sorted(active - {submission.job for submission in entries.values()}):
+        # They write to the folders of runs.
         slurm.cancel(unlogged)
-        raise RuntimeError(
-            f"jobs of an earlier command that was killed while it submitted them are canceled: {', '.join(unlogged)}\n"
-            f"  hint: run the same command again once `squeue --name={log.name}` is empty"
+        raise machine_error(
+            f"jobs of an earlier command that was killed while it submitted them are canceled: {', '.join(unlogged)}",
+            f"run the same command again once `squeue --name={log.name}` is empty",
         )
     missing: list[RunTask] = []
     awaited: dict[int, str] = {}
     earlier: dict[int, Submission] = {}
     for task in tasks:
-        entry, record = entries.get(task.number, Submission()), Record(task.folder)
-        if entry.job in active and entry.digest != task.digest:
-            raise ValueError(
-                f"run {task.number} is still active as job {entry.job}, submitted before a default was changed\n"
-                f"  hint: wait for it, or cancel it: scancel {entry.job}"
+        submission, record = entries.get(task.number, Submission()), Record(task.folder)
+        if submission.job in active and submission.digest != task.digest:
+            raise input_error(
+                f"run {task.number} is still active as job {submission.job}, submitted before a default was changed",
+                f"wait for it, or cancel it: scancel {submission.job}",
             )
-        is_completed = entry.digest == task.digest and record.is_completed()
-        is_unreported = bool(entry.job) and not entry.reported and has_started(record, entry)
-        if entry.job in active or (is_completed and is_unreported):
-            awaited[task.number] = entry.job
+        is_completed = submission.digest == task.digest and record.is_completed()
+        is_unreported = bool(submission.job) and not submission.reported and has_started(record, submission)
+        if submission.job in active or (is_completed and is_unreported):
+            awaited[task.number] = submission.job
         elif is_completed and is_still_valid(record, task):
-            earlier[task.number] = entry._replace(earlier=True)
+            earlier[task.number] = submission._replace(earlier=True)
         else:
             missing.append(task)
     log.write(earlier)
@@ -211,8 +219,8 @@ def submit_missing(
 def is_still_valid(record: Record, task: RunTask) -> bool:
     """Return whether the node need not check a completed run: it is not a rehearsal, and its dataset is unchanged."""
     with suppress(*READ_ERRORS):
-        run = record.run()
-        return not run["rehearsal"] and task.dataset in (None, run["dataset"]["digest"])
+        run = RunFolder(record.folder).run
+        return not run.rehearsal and run.dataset is not None and task.dataset in (None, run.dataset["digest"])
     return False
 
 
@@ -230,7 +238,7 @@ def submit_tasks(tasks: Sequence[RunTask], log: SubmissionLog, setup: Sequence[s
                 task.number: Submission(job, task.digest, attempt)
                 for task, job, attempt in zip(array, ids, previous, strict=True)
             }
-            jobs |= {number: entry.job for number, entry in submitted.items()}
+            jobs |= {number: submission.job for number, submission in submitted.items()}
             log.write(submitted)
             devices = ", ".join(dict.fromkeys(task.device for task in array))
             notify(f"Runs for device={devices}: {len(array)} in job {ids[0].partition('_')[0]}.")
@@ -248,7 +256,7 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], log: Submission
         from submitit.core.utils import FailedJobError
     except ImportError as error:
         hint = "pip install submitit (here and for the Python of each node)"
-        raise RuntimeError(f"`hydra/launcher=slurm` needs submitit, which is not installed\n  hint: {hint}") from error
+        raise machine_error("`hydra/launcher=slurm` needs submitit, which is not installed", hint) from error
     # `exec`, so that Slurm's signals reach the command. Without srun, whose steps have one core by default.
     path = f"{shlex.quote(str(IMPORT_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"
     executor = SlurmExecutor(log.folder, python=f"exec env PYTHONPATH={path} {array[0].python}")
@@ -261,14 +269,17 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], log: Submission
         stderr_to_stdout=True,
         additional_parameters={"signal": f"B:TERM@{NOTICE_S}", "no-requeue": True, **array[0].options},
     )
+    jobs = []
     try:
         with executor.batch():
-            jobs = [executor.submit(exec_train, str(ROOT), task.arguments) for task in array]
+            for task in array:
+                log.refusal(task.number).unlink(missing_ok=True)  # of an earlier job
+                jobs.append(executor.submit(exec_train, str(ROOT), task.arguments, str(log.refusal(task.number))))
     except FailedJobError as error:
-        raise RuntimeError(
-            f"Slurm refuses the runs for device={array[0].device}: {str(error).rstrip('.')}\n"
-            "  hint: `device.slurm.constraint=` needs nodes with these features in slurm.conf. If the number of jobs "
-            "is limited, set another `hydra.launcher.qos=`, or split the sweep"
+        raise machine_error(
+            f"Slurm refuses the runs for device={array[0].device}: {str(error).rstrip('.')}",
+            "`device.slurm.constraint=` needs nodes with these features in slurm.conf. If the number of jobs "
+            "is limited, set another `hydra.launcher.qos=`, or split the sweep",
         ) from error
     return [job.job_id for job in jobs]
 
@@ -282,6 +293,9 @@ def cancel_jobs(job_ids: Collection[str] | None, log: SubmissionLog, notify: Not
             notify(f"Jobs that are canceled (scancel --name={log.name}): {len(job_ids)}.")
             slurm.cancel(job_ids)
     except RuntimeError as error:
-        notify(f"warning: {error}; jobs may continue\n  hint: once Slurm answers: scancel --name={log.name}")
+        problem = Problem(
+            f"{problem_of(error).message}; jobs may continue", f"once Slurm answers: scancel --name={log.name}"
+        )
+        notify(format_problem(problem, "warning"))
         return False
     return True

@@ -19,8 +19,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
+from epochmeter.config.entries import Examination
 from epochmeter.config.request import compose_for_device
 from epochmeter.config.resolvers import value_for_board
+from epochmeter.shared.problem import Problem
 
 if TYPE_CHECKING:
     from epochmeter.run.capabilities import Row
@@ -33,17 +35,16 @@ def main() -> None:
 
 def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
-    from epochmeter.config.schema import Examination
     from epochmeter.machine.host import device_of
     from epochmeter.run.capabilities import examine_machine
 
     try:
-        validation.check_all_values({"format": config.format, "machine": app.plain_keys(config.machine)})
+        validation.check_all_values({"format": config.format, "machine": app.plain_keys(config.machine)}, "doctor")
         detected, chosen = device_of(config.machine.root), HydraConfig.get()
         if chosen.runtime.choices["device"] == "auto":
             config = compose_for_device("doctor", detected, chosen.overrides.task)
         keys = app.plain_keys(config)
-        validation.check_all_values(keys)
+        validation.check_all_values(keys, "doctor")
         rows = list(examine_machine(Examination.from_dict(keys), detected))
     except ValueError as error:
         sys.exit(errors.format_error(error))
@@ -76,6 +77,5 @@ def details(row: "Row") -> str:
         row.choices and f"possible values {row.choices}",
     ]
     details = "; ".join(fact.removesuffix(".") for fact in facts if fact)
-    why = errors.format_error(row.why).removeprefix("error: ").replace("\n  hint:", "\nhint:") if row.why else ""
-    hint = f"hint: {row.remedy}" if row.remedy else ""
-    return "\n".join(filter(None, (details, why, hint)))
+    why = errors.format_error(Problem(row.why, row.remedy or ""), severity="") if row.why else ""
+    return "\n".join(filter(None, (details, why)))

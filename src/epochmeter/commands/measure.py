@@ -16,14 +16,18 @@ sweep: 0 if every run was completed, 1 if one failed, 128 + n if signal n stoppe
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 
 from epochmeter.commands.train import run_all
 from epochmeter.config import app, errors
+from epochmeter.config.arguments import HIDE_KEY, conceal_command, conceal_override, secret_placeholders
+from epochmeter.config.interpreter import active_environment
 from epochmeter.config.script import ATTACHED, check_placeholders, find_program
-from epochmeter.config.secrets import redact
+from epochmeter.config.secrets import CONCEALED
+from epochmeter.shared.problem import input_error
 from epochmeter.sweep.sweep_folder import key_of
 
 KEYS = (
@@ -45,15 +49,28 @@ def main() -> int:
             if ATTACHED not in os.environ:
                 check_command(command)
                 check_placeholders(command, [key_of(override) for override in overrides])
+        sys.argv[1:], command = concealed_arguments(overrides, command)
     except ValueError as error:
-        sys.exit(errors.format_error(redact(str(error))))
-    sys.argv[1:] = overrides
+        errors.refuse(error)
     with redirect_stdout(sys.stderr if command else sys.stdout):  # not that of the script's process
         results, code = run_all(__doc__, KEYS.__contains__, command)
     exit_code = results[0].exit_code if results and not results[0].of_sweep else None
     if exit_code is None:
         return code
     return exit_code if exit_code >= 0 else 128 - exit_code
+
+
+def concealed_arguments(overrides: Sequence[str], command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides and the script's command without their secrets, or without any of its arguments."""
+    if mask := CONCEALED.search(" ".join([*overrides, *command])):
+        raise input_error(f"`{mask[0]}` is the mask of a secret in a record", "give the secret in its place")
+    settings = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
+    hides_all = settings.get(HIDE_KEY, "").lower() == "true"
+    secret_keys = {f"script.{name}" for name in secret_placeholders(command)}
+    if hides_all:
+        secret_keys |= {key for key in settings if key.startswith("script.")}
+    concealed = [conceal_override(item, secret_keys) if app.is_override(item) else item for item in overrides]
+    return concealed, conceal_command(command, hides_all=hides_all)
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -75,26 +92,29 @@ def check_keys(overrides: Sequence[str]) -> None:
     for key in map(key_of, keys):
         if key.lstrip("+~").replace("/", ".").partition(".")[0] not in KEYS:
             hint = f"set it in the script; keys that apply: {', '.join(KEYS)}"
-            raise errors.input_error(f"`{key}=` has no effect on a script", hint)
+            raise input_error(f"`{key}=` has no effect on a script", hint)
         if key in ("cache", "drop_caches") and "measure.data" not in map(key_of, keys):
-            raise errors.input_error(f"`{key}=` needs the script's files", "give `measure.data=/path`")
+            raise input_error(f"`{key}=` needs the script's files", "give `measure.data=/path`")
 
 
 def check_command(command: Sequence[str]) -> None:
     """Refuse a command that is not a Python file, module or program; InputError."""
     if not command:
         hint = "give it after the keys: `python src/measure.py train.py --its --own arguments`"
-        raise errors.input_error("there is no script to measure", hint)
+        raise input_error("there is no script to measure", hint)
     program = command[0]
     if program.endswith(".py") and not os.path.isfile(program):
-        raise errors.input_error(f"`{program}` is not a file", "give the path of the script")
+        raise input_error(f"`{program}` is not a file", "give the path of the script")
     if program != "-m" and not program.endswith(".py") and not find_program(program):
-        raise errors.input_error(
+        if shutil.which(program, path=os.path.dirname(sys.executable)):
+            problem = f"`{program}` is not installed in the active environment, {active_environment()}"
+            raise input_error(problem, "install it there, or deactivate the environment")
+        raise input_error(
             f"`{program}` is not a Python script, nor a program such as torchrun",
             "for a module: `python src/measure.py -- -m package.train`",
         )
     if is_one_of_several(os.environ):
-        raise errors.input_error(
+        raise input_error(
             "a launcher started this command in each rank", "start it once: `python src/measure.py torchrun ...`"
         )
 

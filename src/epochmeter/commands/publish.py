@@ -5,68 +5,126 @@
     python src/publish.py --uri http://board:5000            to that server instead of the configured one
 
 MLflow is an index of the run folders: this rebuilds a lost database and restores runs that were deleted in MLflow.
-A run on a node of a cluster is published by the command that submitted it, unless --uri is given. Exit code: 1 if any
-run could not be published.
+The configured server is that of MLFLOW_TRACKING_URI or of a file in conf/tracking, else the project's database. A
+server that only a record names is not contacted, as the record may be from someone else: --uri confirms it, or gives
+another address for a server that is gone, which the next call without --uri then leaves out. A run on
+a node of a cluster is published by the command that submitted it, unless --uri is given. Exit code: 1 if any run could
+not be published.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.cluster.submissions import SubmissionLog
+from epochmeter.config.errors import format_error
 from epochmeter.config.installation import ROOT, with_own_commands
-from epochmeter.results.run_status import RUNNING, recorded_status, status_of
+from epochmeter.config.printable import printable
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder
+from epochmeter.results.run_status import RUNNING
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.run.finish import close_orphans
-from epochmeter.shared.record import Record
+from epochmeter.shared.problem import InputError, Problem, input_error
+from epochmeter.shared.record import JOB_FILE, Record
 from epochmeter.tracking import queue, views
-from epochmeter.tracking.client import EXPERIMENT, LONG_TIMEOUT_S, Destination, destination_of, open_store, tracking_uri
+from epochmeter.tracking.client import (
+    EXPERIMENT,
+    LOCAL_URI,
+    LONG_TIMEOUT_S,
+    Destination,
+    check_uri,
+    configured_uris,
+    destination_of,
+    open_store,
+    tracking_uri,
+)
 from epochmeter.tracking.publish import close_dead_runs, publish, records_below
 from epochmeter.tracking.publisher import error_reason
+from epochmeter.tracking.run_export import refused_files
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=with_own_commands(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, a sweep, or several")
-    parser.add_argument("--uri", help="the server or the database (default: each run's own)")
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="a run, a sweep, or several")
+    parser.add_argument("--uri", help="the server or the database (default: the configured one)")
     options = parser.parse_args(arguments)
+    try:
+        check_arguments(options.folders, options.uri)
+    except InputError as error:
+        warn(error)
+        return 1
     close_orphans(ROOT / "multirun", print)
-    records_by_folder = {folder: records_below(folder) for folder in options.folders or [ROOT / "multirun"]}
-    empty = [folder for folder in options.folders if not records_by_folder[folder]]
+    named = [Path(folder) for folder in options.folders]
+    records_by_folder = {folder: records_below(folder) for folder in named or [ROOT / "multirun"]}
+    empty = [folder for folder in named if not records_by_folder[folder]]
     for folder in empty:
-        print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
-        print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
+        problem = f"{folder} contains no runs: there is no {JOB_FILE} in it or below it"
+        warn(input_error(problem, "name a run or a sweep in multirun/, or nothing for all"))
     records = [record for records in records_by_folder.values() for record in records]
     ready = [record for record in records if options.uri or not is_pending_on_cluster(record)]
     if len(ready) < len(records):
         print(f"skipped {len(records) - len(ready)} submitted runs, which the submitting command publishes")
+    configured = {options.uri} if options.uri else configured_uris()
     by_destination: dict[Destination, list[Record]] = {}
     for record in ready:
-        own = destination_of_record(record)
-        by_destination.setdefault(Destination(own.experiment, options.uri or own.uri), []).append(record)
-    published = [publish_records(records, where) for where, records in by_destination.items()]
+        recorded = destination_of_record(record)
+        by_destination.setdefault(Destination(recorded.experiment, options.uri or recorded.uri), []).append(record)
+    published = [
+        publish_records(records, where) if where.uri in configured else skip_published(records, where)
+        for where, records in by_destination.items()
+    ]
     return 0 if all(published) and not empty else 1
 
 
+def check_arguments(folders: Sequence[str], uri: str | None) -> None:
+    """Refuse an empty folder, which would be the current one, and an address without MLflow's stores; InputError."""
+    if "" in folders:
+        raise input_error("`''` is not a folder", "name a run or a sweep in multirun/, or nothing for all")
+    if uri is not None:
+        check_uri(uri, "--uri ")
+
+
+def skip_published(records: Sequence[Record], destination: Destination) -> bool:
+    """Print why records are not published to a server that only they name; return whether all are elsewhere."""
+    refused = [record for record in records if not queue.is_published_elsewhere(record)]
+    if len(refused) < len(records):
+        print(f"skipped {len(records) - len(refused)} runs, which are published elsewhere than at {destination}")
+    if not refused:
+        return True
+    folder = refused[0].folder
+    problem = f"{folder} names the server {destination}, which is not configured here"
+    others = f", as do {len(refused) - 1} other runs" if len(refused) > 1 else ""
+    command = shlex.join(["python", "src/publish.py", "--uri", str(destination), str(folder.parent)])
+    hint = f"if it is yours: `{command}`; if it is gone, give another address"
+    warn(input_error(problem + others, f"{hint}, such as `--uri {LOCAL_URI}`"))
+    return False
+
+
+def warn(error: Exception | Problem) -> None:
+    print(format_error(error), file=sys.stderr)
+
+
 def destination_of_record(record: Record) -> Destination:
-    """Return the configured destination of a record; the default one if it has none or cannot be read."""
-    with suppress(*queue.READ_ERRORS):
-        if destination := destination_of(record.job()["tracking"]):
+    """Return the destination that a record names; the default one if it has none or cannot be read."""
+    with suppress(*READ_ERRORS):
+        if destination := destination_of(RunFolder(record.folder).job["tracking"]):
             return destination
     return Destination(EXPERIMENT, tracking_uri())
 
 
 def is_pending_on_cluster(record: Record) -> bool:
     """Return whether the submitting command has yet to collect a run; none collects an attempt without a summary."""
-    with suppress(*queue.READ_ERRORS):
+    with suppress(*READ_ERRORS):
         multirun = queue.multirun_of(record)
         sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
-        if is_remote(multirun / sweep) and destination_of(record.job()["tracking"]) is None:
-            return not (recorded_status(record) if attempt else SubmissionLog(multirun / sweep)[int(number)].reported)
+        run_folder = RunFolder(record.folder)
+        if is_remote(multirun / sweep) and destination_of(run_folder.job["tracking"]) is None:
+            return not (run_folder.recorded_end if attempt else SubmissionLog(multirun / sweep)[int(number)].reported)
     return False
 
 
@@ -77,19 +135,27 @@ def publish_records(records: Sequence[Record], destination: Destination) -> bool
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
         for record in records:
             try:
-                print(f"{record.folder}: {views.run_link(publish(record, store))}")
+                print(printable(f"{record.folder}: {views.run_link(publish(record, store))}"))
             except Exception as error:
-                print(f"error: cannot publish {record.folder}: {error_reason(error)}", file=sys.stderr)
+                warn(Problem(f"cannot publish {record.folder}: {error_reason(error)}"))
                 continue
             count += 1
-            if status_of(record) != RUNNING and destination == destination_of_record(record):
+            for name, reason in refused_files(record.folder).items():
+                print(printable(f"warning: {record.folder / name} is not published: {reason}"), file=sys.stderr)
+            recorded, is_running = destination_of_record(record), RunFolder(record.folder).state == RUNNING
+            if not is_running and destination == recorded:
                 queue.dequeue(record)
+            elif not is_running and recorded.uri not in configured_uris():
+                queue.mark_published(record, str(destination))
         close_dead_runs(store)
         views.save_views(store)
         # The comparison shows completed runs only.
         compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
         print(f"{count} of {len(records)} runs published{compared}")
+    except InputError as error:
+        warn(error)
+        return False
     except Exception as error:
-        print(f"error: MLflow at {destination} failed: {error_reason(error)}", file=sys.stderr)
+        warn(Problem(f"MLflow at {destination} failed: {error_reason(error)}"))
         return False
     return count == len(records)

@@ -26,25 +26,31 @@ With gate.time or gate.energy: 2 if a bound is violated, and 3 if the runs are t
 import gc
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, validation
 from epochmeter.config.installation import ROOT, UI_ADDRESS
+from epochmeter.config.printable import printable_tree
+from epochmeter.shared.problem import InputError, Problem, input_error
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from epochmeter.report.analyses.best import Criteria
     from epochmeter.report.runs.run import Sweep
+    from epochmeter.shared.record import Record
 
 MULTIRUN = ROOT / "multirun"
+NOTHING_YET = Problem("no run has completed yet", "report later, or see the running one: python src/watch.py")
+LINKS_LIMIT_S = 10.0  # time limit for looking up the addresses of runs in MLflow
 MOST_LINKED = 1000  # most runs whose addresses are looked up in MLflow, which takes 5 ms each
 
 
@@ -60,14 +66,14 @@ def task(config: DictConfig) -> None:
 
     keys = app.plain_keys(config)
     try:
-        validation.check_all_values(keys)
+        validation.check_all_values(keys, "report")
         code = (report if keys["view"] is None else view_trace)(keys, PlainConsole())
     except OSError as error:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
         if error.filename:
             what = f"cannot read `{error.filename}`"
             hint = "check that it exists; if it is not yours, let its owner run `chmod -R a+rX FOLDER`"
-        sys.exit(errors.format_error(errors.input_error(f"{what}: {error.strerror or error}", hint)))
+        sys.exit(errors.format_error(input_error(f"{what}: {error.strerror or error}", hint)))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.format_error(error))
     if code:
@@ -83,11 +89,16 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.report.build import build_report
     from epochmeter.report.output.footprint_files import write_footprint_files
     from epochmeter.report.output.report import print_report, print_text, write_errors, write_report
-    from epochmeter.report.runs.run import RUNNING
+    from epochmeter.results.run_status import RUNNING
+    from epochmeter.tracking.client import check_address
 
+    check_address(keys["tracking"])
     warn = partial(print_text, console, style="yellow")
     options = report_options(keys)
-    sweep = with_addresses(load(keys, keys["sweep"]), keys["tracking"])
+    sweep = load(keys, keys["sweep"])
+    if sweep.runs and not sweep.unreadable and all(run.state == RUNNING for run in sweep.runs):
+        raise InputError(NOTHING_YET)
+    sweep = with_addresses(sweep, keys["tracking"])
     against = load(keys, keys["against"]) if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
@@ -99,9 +110,9 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
     show_files(written, folder, content.title, keys["tracking"], console)
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
-        raise ValueError("no run has completed yet\n  hint: report later, or see the running one: python src/watch.py")
+        raise InputError(NOTHING_YET)
     if not content.runs:
-        raise ValueError("no run is left to report\n  hint: correct the causes above, then run the sweep again")
+        raise input_error("no run is left to report", "correct the causes above, then run the sweep again")
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
 
 
@@ -117,17 +128,32 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
         from epochmeter.report.output.perfetto import open_in_perfetto
         from epochmeter.trace.perfetto import write_perfetto_file
 
-        with write_errors(folder):
+        with write_errors(folder), record_errors(record):
             path = write_perfetto_file(record, folder)
         open_in_perfetto(path, partial(print_text, console))
         return 0
-    page = Page("trace", analyze(record))
-    print_page(page, console)
     warn, title = partial(print_text, console, style="yellow"), f"{record.folder.parent.name}/{record.folder.name}"
-    with write_errors(folder):
+    with record_errors(record):
+        page = Page("trace", printable_tree(analyze(record)))
+        print_page(page, console)
+    with write_errors(folder), record_errors(record):
         written = write_trace_page(page, title, folder, warn, record)
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
     return 0
+
+
+@contextmanager
+def record_errors(record: "Record") -> Iterator[None]:
+    """Raise a ValueError with a hint if the content of a record is damaged."""
+    from epochmeter.results.run_folder import READ_ERRORS
+
+    try:
+        yield
+    except (OSError, ValueError):
+        raise
+    except READ_ERRORS as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise input_error(f"the record {record.folder} is damaged: {cause}", "give another run: `run=`") from error
 
 
 def show_files(
@@ -145,7 +171,7 @@ def show_files(
     try:
         address = log_report(title, written, tracking)
     except RuntimeError as error:
-        print_text(console, str(error), style="yellow")
+        print_text(console, errors.format_error(error, "warning"), style="yellow")
         return
     print_text(console, address or "Not shown in MLflow: tracking=none.")
     if address and address.startswith(UI_ADDRESS):
@@ -155,7 +181,8 @@ def show_files(
 def load(keys: Mapping[str, Any], names: Any) -> "Sweep":
     """Load the runs of the named sweeps, or of the newest sweep."""
     from epochmeter.report.analyses.footprint import with_footprint
-    from epochmeter.report.runs.load import load_published, load_sweep
+    from epochmeter.report.runs.load import load_sweep
+    from epochmeter.report.runs.published import load_published
 
     sweeps = [str(name) for name in as_list(names)]
     if keys["source"] == "mlflow":
@@ -170,24 +197,35 @@ def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any]) -> "Sweep":
     """Return the runs with their addresses in MLflow, unless there are too many runs."""
     if tracking["name"] == "none" or len(sweep.runs) > MOST_LINKED:
         return sweep
+    from epochmeter.tracking.deadline import call_within
     from epochmeter.tracking.load import run_links
 
     names = {run.name.partition("/")[0] for run in sweep.runs}
     with suppress(Exception):  # the report does not need them
-        links = run_links(names, tracking["experiment"], tracking.get("uri"))
+        links = call_within(LINKS_LIMIT_S, lambda: run_links(names, tracking["experiment"], tracking.get("uri")))
         return replace(sweep, runs=[replace(run, link=links.get(run.name)) for run in sweep.runs])
     return sweep
 
 
-def report_options(keys: Mapping[str, Any]) -> dict[str, Any]:
+class ReportOptions(TypedDict):
+    """Options of `build_report`."""
+
+    criteria: "Criteria"
+    bounds: Mapping[str, float]
+    prior: "Sweep | None"
+    where: Mapping[str, Any]
+    include: Sequence[str]
+
+
+def report_options(keys: Mapping[str, Any]) -> ReportOptions:
     """Return the options of `build_report`; ValueError if a gate has nothing to compare with."""
     from epochmeter.report.analyses.best import Criteria
 
     options = keys["report"]
     bounds = {name: bound for name, bound in keys["gate"].items() if bound is not None}
     if bounds and not keys["against"] and options["baseline"] is None:
-        raise ValueError(
-            "gate.time and gate.energy need another sweep or a baseline: give against=SWEEP or report.baseline=."
+        raise input_error(
+            "gate.time and gate.energy need another sweep or a baseline", "give against=SWEEP or report.baseline="
         )
     criteria = Criteria(
         eta=options["eta"],
@@ -199,8 +237,8 @@ def report_options(keys: Mapping[str, Any]) -> dict[str, Any]:
         next_runs=options["next"],
     )
     prior = load(keys, options["prior"]) if options["prior"] else None
-    own = {"criteria": criteria, "bounds": bounds, "prior": prior}
-    return {**own, "where": keys["where"], "include": as_list(keys["include"])}
+    where, include = keys["where"], as_list(keys["include"])
+    return {"criteria": criteria, "bounds": bounds, "prior": prior, "where": where, "include": include}
 
 
 def as_list(value: Any) -> list[Any]:

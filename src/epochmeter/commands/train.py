@@ -25,8 +25,9 @@ from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest, current_request
 from epochmeter.config.resolvers import register
 from epochmeter.config.script import code_digest
-from epochmeter.config.secrets import redact
+from epochmeter.config.secrets import reveal
 from epochmeter.run import nodes
+from epochmeter.shared.problem import input_error
 from epochmeter.sweep import sweep_folder
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
         if not command and (folder := nodes.other_node_folder(os.environ, many)):
             return folder
-        script = [f"measure.command={code_digest(command)}:{shlex.join(command)}"] if command else []
-        return sweep_folder.open_sweep_folder(ROOT / "multirun", datetime.now(), [*keys, *script], many, again)
+        script = [f"measure.command={code_digest(reveal(command))}:{shlex.join(command)}"] if command else []
+        mode = 0o700 if command else 0o777  # a secret in a script's arguments may have no typical form
+        return sweep_folder.open_sweep_folder(ROOT / "multirun", datetime.now(), [*keys, *script], many, again, mode)
 
     def detect(root: str) -> str:
         from epochmeter.machine import host  # late, so that --help is fast
@@ -102,7 +104,7 @@ class Runs:
             raise result.stop
         if not request.remote and has_common_failure(read_points(request.folder.parent), self.results):
             problem = f"the sweep was stopped: its first {len(self.results)} runs failed with the same error"
-            sys.exit(errors.format_error(errors.input_error(problem, "correct it, then run the same command again")))
+            errors.refuse(input_error(problem, "correct it, then run the same command again"))
 
     def _next_request(self, config: DictConfig, terminal: "Terminal") -> RunRequest:
         """Return the request of the next run; before the first run, close the records of killed runs."""
@@ -113,7 +115,7 @@ class Runs:
         try:
             request = current_request(config)
         except ValueError as error:
-            sys.exit(errors.format_error(redact(str(error))))
+            errors.refuse(error)
         if not self.request:
             close_orphans(request.folder.parents[1], terminal.warn)
             # Hydra's description of the sweep may contain secrets; the records have the same without them.

@@ -13,7 +13,6 @@ Exit code: 0, or 1 if there is no such run.
 """
 
 import os
-import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +22,9 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, validation
+from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import ROOT
+from epochmeter.shared.problem import InputError, input_error
 
 if TYPE_CHECKING:
     from epochmeter.watch.snapshot import Snapshot
@@ -40,20 +41,17 @@ def with_key(argument: str) -> str:
     """Return an argument that is a folder as an override of `folder`."""
     if argument.startswith("-") or ("=" in argument and not os.path.exists(argument)):
         return argument
-    # Of backslashes, Hydra reads only those before a quote as escapes.
-    quoted = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + match[2].replace("'", "\\'"), argument)
-    return f"folder='{quoted}'"
+    return quoted_override("folder", argument)
 
 
 def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from epochmeter.console.plain import PlainConsole
-    from epochmeter.report.runs.load import error_text
-    from epochmeter.results.reuse import READ_ERRORS
+    from epochmeter.results.run_folder import READ_ERRORS, error_text
     from epochmeter.watch.terminal import show
 
     try:
-        validation.check_all_values(app.plain_keys(config))
+        validation.check_all_values(app.plain_keys(config), "watch")
         read = reader(config.folder, MULTIRUN)
         if config.page or config.metrics:
             from epochmeter.watch.server import open_server, serve
@@ -62,13 +60,13 @@ def task(config: DictConfig) -> None:
             serve(server, partial(print, flush=True))
         else:
             show(read, PlainConsole(), once=config.once)
-    except errors.InputError as error:
+    except InputError as error:
         sys.exit(errors.format_error(error))
     except BrokenPipeError:  # the reader of the output has ended
         raise
     except READ_ERRORS as error:
         problem = f"cannot read the record of the run: {error_text(error)}"
-        sys.exit(errors.format_error(errors.input_error(problem, "give the folder of its sweep, or of another run")))
+        sys.exit(errors.format_error(input_error(problem, "give the folder of its sweep, or of another run")))
 
 
 def reader(folder: str | None, multirun: Path) -> Callable[[], "Snapshot"]:
@@ -99,7 +97,7 @@ def find_folder(folder: str | None, multirun: Path) -> Path:
     Raises:
         InputError: multirun/ has no runs.
     """
-    from epochmeter.report.runs.load import sweep_folders
+    from epochmeter.report.runs.folders import sweep_folders
     from epochmeter.tracking.queue import running_sweeps
 
     if folder is not None:
@@ -107,5 +105,5 @@ def find_folder(folder: str | None, multirun: Path) -> Path:
         return named if named.is_dir() and not given.exists() else given
     newest = (running_sweeps(multirun) or sweep_folders(multirun))[-1:]
     if not newest:
-        raise errors.input_error("there are no runs yet", "start one: `python src/train.py`; or give a folder")
+        raise input_error("there are no runs yet", "start one: `python src/train.py`; or give a folder")
     return newest[0]

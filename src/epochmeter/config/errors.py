@@ -1,35 +1,22 @@
-"""Errors about invalid input, each with a problem and a hint."""
+"""Errors as the commands print them."""
 
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from epochmeter.config.installation import with_own_commands
+from epochmeter.config.printable import printable
+from epochmeter.config.secrets import redact, redact_tree
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.problem import Place, Problem, format_problem, problem_of, problems_of
 
 if TYPE_CHECKING:
     from yaml import MarkedYAMLError
 
-
-class Problem(NamedTuple):
-    """A problem with an input, with the value in backticks, and a hint with a command or a value to paste."""
-
-    message: str
-    hint: str
-
-    def __str__(self) -> str:
-        return f"{self.message}\n  hint: {self.hint}"
-
-
-class InputError(ValueError):
-    """An invalid input; its text is printed after `error: `, and has a line with a hint for each problem."""
-
-    def __init__(self, *problems: Problem) -> None:
-        super().__init__("\nerror: ".join(map(str, problems)))
-        self.problems: Sequence[Problem] = problems
-
-
-def input_error(what: str, hint: str) -> InputError:
-    return InputError(Problem(what, hint))
+REFUSAL_FILE = "EPOCHMETER_REFUSAL"
+"""Environment variable with the file for the problem of a run that is refused: set by the command that submits it."""
 
 
 def yaml_problem(error: "MarkedYAMLError") -> Problem:
@@ -37,23 +24,25 @@ def yaml_problem(error: "MarkedYAMLError") -> Problem:
     mark = error.problem_mark or error.context_mark
     where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else "a YAML file"
     hint = "fix the YAML; indent with spaces, not tabs"
-    return Problem(f"cannot read {where}: {error.problem or error.context}", hint)
+    return Problem(f"cannot read {where}: {error.problem or error.context}", hint, where=Place(file=mark.name or ""))
 
 
-def indent_hints(text: str) -> str:
-    """Return a message as printed: with hints indented by two spaces, and commands that exist in this installation."""
-    return re.sub(r"^ *(?=hint: )", "  ", with_own_commands(text), flags=re.MULTILINE)
+def format_error(error: BaseException | Problem, severity: str = "error") -> str:
+    """Return an error as printed: without credentials, and with commands that exist in this installation."""
+    problems = (error,) if isinstance(error, Problem) else problems_of(error)
+    text = "\n".join(format_problem(problem, severity) for problem in problems)
+    return printable(with_own_commands(redact(text)))
 
 
-def with_hint(text: str) -> str:
-    """Turn the sentences after the first into a hint, if a message has one line and no hint."""
-    parts = re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)
-    if parts is None or "hint: " in text:
-        return text
-    hint = re.sub(r"^[A-Z](?=[a-z]* )", lambda first: first[0].lower(), parts[2])  # not of an abbreviation
-    return str(Problem(parts[1], hint))
+def refuse(error: BaseException | Problem) -> NoReturn:
+    """End the command with an error, before its run begins."""
+    record_refusal(error)
+    sys.exit(format_error(error))
 
 
-def format_error(error: BaseException | str) -> str:
-    """Return an error as printed."""
-    return f"error: {indent_hints(with_hint(str(error).strip()))}"
+def record_refusal(error: BaseException | Problem) -> None:
+    """Write the problem of a run that is refused for the command that has submitted it, if one has."""
+    if path := os.environ.get(REFUSAL_FILE):
+        with suppress(OSError):  # its message is printed as well
+            problem = error if isinstance(error, Problem) else problem_of(error)
+            write_json(Path(path), redact_tree(problem.to_fields()))

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from epochmeter.config.schema import Job
+from epochmeter.config.secrets import conceal_tree
+from epochmeter.config.validation import flatten, format_value
 
 SLURM_KEYS = ("account", "qos", "time", "setup", "python", "poll_s")
 NON_MEASUREMENT_KEYS = (
     *("tracking", "sweep", "roofline", "footprint"),
-    *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s"),
+    *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s", "measure.hide_arguments"),
     *(f"{keys}.{key}" for keys in ("hydra.launcher", "device.slurm") for key in SLURM_KEYS),
 )
 """Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""
@@ -20,14 +22,28 @@ NON_MEASUREMENT_KEYS = (
 def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] = (), host: str | None = None) -> str:
     """Return the hash of everything that affects the measurement; an empty `host` leaves the host out.
 
-    `digest` is the dataset's checksum, and `gpus` has the models of the GPUs.
+    `digest` is the dataset's checksum, and `gpus` has the models of the GPUs. Of secrets, the masks are hashed.
     """
+    measured = measured_keys(job)
+    measured |= {"nodes": nodes} if nodes > 1 else {}
+    measured |= {"gpus": list(gpus)} if gpus else {}
+    return hash_value([conceal_tree(measured), platform.node() if host is None else host, digest])
+
+
+def measured_keys(job: Job) -> dict[str, object]:
+    """Return the keys of a job that affect the measurement."""
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
     measured["machine"] = {"root": job.machine.root}
     measured["device"] = {key: value for key, value in job.device.to_dict().items() if key != "slurm"}
-    measured |= {"nodes": nodes} if nodes > 1 else {}
-    measured |= {"gpus": list(gpus)} if gpus else {}
-    return hash_value([measured, platform.node() if host is None else host, digest])
+    measured["measure"] = {key: value for key, value in job.measure.to_dict().items() if key != "hide_arguments"}
+    return measured
+
+
+def key_differences(before: Job, now: Job) -> list[str]:
+    """Return the keys that affect the measurement and differ, such as `workers=2, now 4`."""
+    old, new = (dict(flatten(conceal_tree(measured_keys(job)))) for job in (before, now))
+    shared = [key for key in old if key in new and old[key] != new[key]]
+    return [f"{key}={format_value(old[key])}, now {format_value(new[key])}" for key in shared]
 
 
 def affects_measurement(key: str) -> bool:

@@ -1,16 +1,17 @@
 """A composed configuration as a typed job."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
-from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.schema import SCRIPT, Job
 from epochmeter.config.script import script_job
-from epochmeter.config.suggestions import entry_keys, unknown_key_problem
+from epochmeter.config.secrets import reveal
+from epochmeter.config.suggestions import unknown_key_problem
+from epochmeter.shared.problem import InputError, input_error
 
 GROUPS = (
     *("device", "model", "dataset", "task", "storage", "optimizer", "scheduler", "strategy"),
@@ -26,6 +27,9 @@ SCRIPT_KEYS = (
 """Keys in the record of a measured script; all others configure the training of this project."""
 
 
+CONCEALED_KEYS = ("script", "measure")  # whose secrets only the script's process gets
+
+
 def split_config(config: DictConfig, hydra: Any = None) -> tuple[Job, dict[str, str], list[str]]:
     """Return job, choice of each group, and overrides of a composed configuration."""
     hydra = hydra or config.hydra
@@ -39,22 +43,11 @@ def split_config(config: DictConfig, hydra: Any = None) -> tuple[Job, dict[str, 
 
 def composed_job(config: DictConfig, overrides: Sequence[str] = ()) -> Job:
     """Return a composed configuration as a typed job, not validated yet; InputError for unknown or missing keys."""
-    keys = to_plain(config)
-    if unknown := keys.keys() - {entry.name for entry in fields(Job)}:
+    keys = {key: value if key in CONCEALED_KEYS else reveal(value) for key, value in to_plain(config).items()}
+    if unknown := keys.keys() - {field.name for field in fields(Job)}:
         raise InputError(unknown_key_problem(min(unknown)))
     job = Job.from_dict(keys)
     return script_job(job, overrides) if job.measure.command else job
-
-
-def recorded_job(keys: Mapping[str, Any]) -> Job:
-    """Return the job of a record; keys that its version lacked have their defaults."""
-    sections = {key: {**value, **keys.get(key, {})} for key, value in defaults().items() if isinstance(value, dict)}
-    return Job.from_dict({**defaults(), **keys, **sections})
-
-
-def defaults() -> Mapping[str, object]:
-    """Return the default of each key outside groups."""
-    return entry_keys("train")[1]
 
 
 def to_plain(config: DictConfig) -> dict[str, object]:

@@ -12,9 +12,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config.app import problem_by_text
-from epochmeter.config.errors import InputError, input_error
+from epochmeter.config.interpreter import ENVIRONMENT
 from epochmeter.config.job import composed_job, split_config
 from epochmeter.config.schema import Job
+from epochmeter.shared.problem import InputError, input_error
 
 SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior"))
 """Keys that apply to sweeps only."""
@@ -57,6 +58,12 @@ def current_request(config: DictConfig) -> RunRequest:
     return RunRequest(job, choices, overrides, Path(hydra.runtime.output_dir), of_sweep=many, remote=remote)
 
 
+def users_environment() -> dict[str, str]:
+    """Return the environment variables that the user has set: for this command, and by `hydra.job.env_set`."""
+    of_job = HydraConfig.get().job.env_set if HydraConfig.initialized() else {}
+    return {**ENVIRONMENT, **of_job}
+
+
 def forbid_sweep_keys(overrides: Sequence[str]) -> None:
     """Refuse keys of sweeps for a single run; raises InputError."""
     for override in overrides:
@@ -65,14 +72,14 @@ def forbid_sweep_keys(overrides: Sequence[str]) -> None:
             raise input_error(f"`{override}` is for sweeps, and this is a single run", f"add -m, or leave {key} out")
 
 
-def compose_for_device(entry: str, device: str, overrides: Sequence[str]) -> DictConfig:
+def compose_for_device(command: str, device: str, overrides: Sequence[str]) -> DictConfig:
     """Compose a command again, with another device and the present search path; InputError for a key it lacks."""
-    own = search_path(HydraConfig.get()) if HydraConfig.initialized() else []
+    search_overrides = search_path(HydraConfig.get()) if HydraConfig.initialized() else []
     others = [override for override in overrides if override.partition("=")[0] != "device"]
     try:
-        return compose(entry, overrides=[*own, *others, f"device={device}"])
+        return compose(command, overrides=[*search_overrides, *others, f"device={device}"])
     except ConfigCompositionException as error:
-        raise InputError(problem_by_text(error, entry)) from error
+        raise InputError(problem_by_text(error, others, command)) from error
 
 
 def search_path(hydra: Any) -> list[str]:

@@ -1,5 +1,6 @@
 """The schema and the resolvers of conf/, such as `${of_board:{nano: sd}}`, registered before Hydra composes."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config.installation import ROOT
-from epochmeter.config.schema import Schema
+from epochmeter.config.structured import Schema
 
 
 def register(
@@ -50,6 +51,9 @@ def register(
     OmegaConf.register_new_resolver("sweep_folder", folder, replace=True)
     OmegaConf.register_new_resolver("of_board", partial(value_for_board, detect=detect), replace=True)
     OmegaConf.register_new_resolver("number_in_sweep", number_in_sweep, replace=True)
+    OmegaConf.register_new_resolver("sum", lambda *terms: whole_number(sum, terms), replace=True)
+    OmegaConf.register_new_resolver("product", lambda *factors: whole_number(math.prod, factors), replace=True)
+    OmegaConf.register_new_resolver("largest", lambda *values: whole_number(max, values), replace=True)
 
 
 def value_for_board(
@@ -64,6 +68,13 @@ def value_for_board(
     if device == "auto" and detect:
         device = detect(_root_.machine.root)
     return settings.get(device, otherwise)
+
+
+def whole_number(function: Callable[[Sequence[float]], float], values: Sequence[Any]) -> int | None:
+    """Resolve a default that depends on other keys, such as `${product:5,${.classes}}`; None if one is no number."""
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+        return None
+    return round(function(values))
 
 
 def number_in_sweep() -> int:

@@ -1,23 +1,54 @@
-"""The typed configuration, as the controller reads it; defaults and comments of the keys are in conf/train.yaml.
+"""The keys of a training run. Each is declared here once: its type, its default, its rule and its effect.
 
-`Schema` has the same keys as a structured config of Hydra, in which groups are open: an option's file or an override
-may add keys to them.
+The rule follows from the type (`config/rules.py`). conf/train.yaml has the same defaults and effects, and is written
+from these declarations (CONTRIBUTING.md). Keys of groups have their defaults and effects in the options' files: here,
+the default of such a key is for options that leave it out.
 """
 
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
-from enum import Enum
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, get_type_hints
 
-from epochmeter.config.errors import input_error
+from epochmeter.config import rules
+from epochmeter.config.rules import (
+    AnyMapping,
+    Constructed,
+    Count,
+    Fraction,
+    Intensity,
+    Location,
+    NotNegative,
+    PositiveCount,
+    PositiveSeconds,
+    Rule,
+    Seconds,
+    Seed,
+    Watts,
+)
+from epochmeter.shared.problem import input_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+Value = TypeVar("Value")
 SCRIPT = "script"  # name of the options of a measured script: its model, data and training recipe are its own
+DEVICE_SETTINGS = ("power_limit", "clocks", "fan")
 INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of objects that the training process constructs."""
+Medium = Literal["nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown"]
+"""Kinds of storage devices that `machine.disk.Disk` can have."""
+
+
+def key(default: Value, effect: str = "", *, new_paragraph: bool = False) -> Value:
+    """Declare a key that is in the file of its command in conf/, with its effect as a comment.
+
+    A new paragraph of the file begins with an empty line.
+    """
+    metadata = {"effect": effect, "new_paragraph": new_paragraph}
+    if isinstance(default, dict | list):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,21 +57,25 @@ class Section:
 
     @classmethod
     def from_dict(cls, keys: Mapping[str, Any], prefix: str = "") -> "Self":
-        """Return the section of plain keys, without undeclared ones; InputError if a required one is missing."""
+        """Return the section of plain keys, without undeclared ones; absent ones have their defaults.
+
+        Raises:
+            InputError: A key without a default is missing.
+        """
         kinds = get_type_hints(cls)
         values = {}
-        for entry in fields(cls):
-            key = prefix + entry.name
-            if entry.name in keys:
-                kind, value = kinds[entry.name], keys[entry.name]
-                values[entry.name] = kind.from_dict(value, f"{key}.") if _is_section(kind) else value
-            elif entry.default is MISSING:
-                raise input_error(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)")
+        for declared in fields(cls):
+            path = prefix + declared.name
+            if declared.name in keys:
+                kind, value = kinds[declared.name], keys[declared.name]
+                values[declared.name] = kind.from_dict(value, f"{path}.") if is_section(kind) else value
+            elif declared.default is MISSING and declared.default_factory is MISSING:
+                raise input_error(f"`{path}` is missing", f"set it: `{path}=` (docs/extending.md)")
         return cls(**values)
 
     def to_dict(self) -> dict[str, object]:
         """Return plain keys for JSON; the inverse of `from_dict`."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        values = {declared.name: getattr(self, declared.name) for declared in fields(self)}
         return {name: value.to_dict() if isinstance(value, Section) else value for name, value in values.items()}
 
 
@@ -61,50 +96,64 @@ class Group(Section):
 
     def to_dict(self) -> dict[str, object]:
         """Return all keys, in the order in which they were composed."""
-        own = {entry.name: getattr(self, entry.name) for entry in fields(self)
-               if entry.name in self.spec or getattr(self, entry.name) != entry.default}  # fmt: skip
-        return {**self.spec, **{name: value for name, value in own.items() if name != "spec"}}
+        values = {declared.name: getattr(self, declared.name) for declared in fields(self)
+                  if declared.name in self.spec or getattr(self, declared.name) != declared.default}  # fmt: skip
+        return {**self.spec, **{name: value for name, value in values.items() if name != "spec"}}
+
+
+def is_section(kind: object) -> TypeGuard[type[Section]]:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def rules_of(section: type[Section], prefix: str = "") -> Iterator[tuple[str, Rule]]:
+    """Yield the rules of a section's keys, by their dotted names."""
+    for name, kind in get_type_hints(section, include_extras=True).items():
+        if is_section(kind):
+            yield prefix + name, rules.MAPPING
+            yield from rules_of(kind, f"{prefix}{name}.")
+        elif rule := rules.rule_of(kind):
+            yield prefix + name, rule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device(Group):
-    title: str = ""  # name for people, such as `Jetson Nano`
-    match: Mapping[str, str] | None = None  # host fact -> regular expression; null: never detected
-    accelerator: Literal["auto", "cpu", "cuda"]  # where training runs; auto: on a GPU if the machine has one
-    python: str | None  # interpreter of the training process; null: the controller's own
-    slurm: Mapping[str, Any] | None = None  # options of sbatch for a node of this kind, such as `constraint`
+    title: str = ""
+    match: Annotated[Mapping[str, str], rules.PATTERNS] | None = None
+    accelerator: Literal["auto", "cpu", "cuda"]
+    python: str | None
+    slurm: AnyMapping | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Group):
     """The samples: how they are made, where they are and how the training process opens them."""
 
-    layout: str  # files: read from storage in every epoch; memory: read once, at the start; tensors: synthetic
-    open: Mapping[str, Any] | None  # one specification, or one per layout; null: synthetic tensors
-    root: str | None = None  # folder, relative to the project; null: none, or not set yet by the user
-    make: Mapping[str, Any] | None = None  # function that makes the dataset; null: it is not made here
-    adopt: Mapping[str, Any] | None = None  # function that examines a folder of the user's
-    on_bad: str | None = None  # error: an unreadable sample fails the run; skip: it is left out
-    preprocess: str = "resize"  # resize, crop, pad, or the dotted path of a function
-    space_bytes: int | None = None  # disk space needed to make it; null: count x file_bytes, or unknown
-    count: int | None = None  # number of generated samples
-    classes: int | None = None  # null: the samples have no classes, or not set yet by the user
-    channels: int | None = None  # channels of the images; null: the samples are not images
-    version: int = 1  # version of the files that `make` writes; a new version has them made again
+    layout: str
+    open: Annotated[Mapping[str, Any], rules.OPENED] | None
+    root: Location | None = None
+    make: Constructed | None = None
+    adopt: Constructed | None = None
+    on_bad: Literal["error", "skip"] = "error"
+    preprocess: str = "resize"
+    space_bytes: Annotated[int, rules.BYTES] | None = None
+    count: Annotated[int | None, rules.POSITIVE_COUNT] = None  # None only if the option has no such key
+    classes: PositiveCount | None = None
+    channels: Annotated[int | None, rules.POSITIVE_COUNT] = None  # None only if the samples are not images
+    version: Count = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storage(Group):
-    root: str  # folder for datasets; an absolute path must exist
-    medium: str | None  # required kind of storage device, such as `ssd`; null: any
+    root: Location
+    medium: Medium | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy(Group):
     """How training is distributed over devices."""
 
-    ranks: int | None  # ranks per node; null, with strategy=dp only: all visible GPUs
-    launcher: str | None = None  # torchrun: each rank is a process; null: one process trains
+    ranks: int | None  # its rule depends on the strategy: `validation.rank_problems`
+    launcher: Literal["torchrun", "script"] | None = None
 
     @property
     def has_processes(self) -> bool:
@@ -113,68 +162,123 @@ class Strategy(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meter(Group):
+class MeterSpec(Group):
     """The energy meter: `_target_` and its arguments are in `spec`."""
 
-    idle_s: float  # seconds for which idle power is measured, before and after training; 0: not measured
+    idle_s: Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profiler(Group):
     """The profiler that records a few steps after the last epoch."""
 
-    program: str | None = None  # program of NVIDIA Nsight, under which some steps are trained again; null: none
-    start: int = 0  # first of these steps, counted from 0
-    stop: int = 1  # first step after these steps
-    timeout_s: float = 600.0  # time limit of this training in seconds
+    program: Annotated[str | None, rules.TEXT] = None  # None only if training is not repeated under NVIDIA Nsight
+    start: Count = 0
+    stop: PositiveCount = 1
+    timeout_s: PositiveSeconds = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking(Group):
-    experiment: str  # name of the experiment in MLflow
-    uri: str | None = None  # address of an MLflow server; null: the project's database, or MLFLOW_TRACKING_URI
-    tensorboard: bool = False  # whether event files for TensorBoard are written too
+    experiment: Annotated[str, rules.EXPERIMENT]
+    uri: str | None = None
+    tensorboard: bool = False
+
+
+RULES_OF_OPTIONS = (
+    ("dataset.seed dataset.make.seed dataset.open.memory.seed", rules.SEED),
+    ("profiler.steps", rules.POSITIVE_COUNT),
+    ("profiler.warmup_steps", rules.COUNT),
+    ("scheduler.step_size scheduler.T_max", rules.POSITIVE_COUNT),
+    ("dataset.size dataset.features", rules.POSITIVE_COUNT),
+    ("dataset.make.count dataset.open.memory.count dataset.open.memory.features", rules.POSITIVE_COUNT),
+    ("model.channels model.words model.length", rules.POSITIVE_COUNT),
+    ("model.width model.layers model.heads model.hidden model.in_features model.out_features", rules.POSITIVE_COUNT),
+    ("model.padding", rules.either("a whole number, 0 or more, or a text", rules.COUNT, rules.TEXT)),
+    ("model.activation model.cell model.norm model.stem task.loss", rules.or_null(rules.TEXT)),
+    ("model.architecture meter.reason", rules.TEXT),
+    ("model.classes", rules.or_null(rules.POSITIVE_COUNT)),
+    ("dataset.file_bytes", rules.or_null(rules.BYTES)),
+    ("dataset.length dataset.held_out dataset.make.length", rules.whole_number(2, rules.MAX_INTEGER)),
+    ("scheduler.milestones", rules.MILESTONES),
+    ("dataset.words dataset.make.words", rules.whole_number(6, 10**6)),  # including four special tokens and a comma
+    ("dataset.pixels", rules.whole_number(32, 4096)),
+    ("meter.cross_check model.aux_logits", rules.FLAG),
+    ("device.slurm.constraint device.slurm.gres device.slurm.python", rules.or_null(rules.TEXT)),
+    ("dataset.normalize", rules.NORMALIZATION),
+    ("meter.rails device.rails", rules.or_null(rules.MAPPING)),
+    ("meter.sensors device.sensors", rules.or_null(rules.SENSORS)),
+    ("meter.rails.total device.rails.total", rules.NAMES),
+    ("meter.parts", rules.METERS),
+    ("strategy.timeout_s meter.period_s", rules.POSITIVE_SECONDS),
+    ("optimizer.lr optimizer.momentum optimizer.weight_decay", rules.NOT_NEGATIVE),
+    ("scheduler.eta_min task.auxiliary", rules.NOT_NEGATIVE),
+    ("scheduler.gamma", rules.positive()),
+    ("model.dropout", rules.FRACTION),
+    ("meter.tdp_w", rules.or_null(rules.WATTS)),
+)
+"""Rules of keys that only some options of a group have, and that the controller does not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throughput(Section):
-    """The steps between which throughput is measured, counted from 0 over all epochs."""
-
-    start: int | None
-    stop: int | None
-    exit: bool
+    start: Count | None = key(
+        None, "measure samples per second from this step on, counted from 0 over all epochs; null: not measured"
+    )
+    stop: PositiveCount | None = key(None, "up to, but excluding, this step")
+    exit: bool = key(False, "true: end the run at step stop")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline(Section):
-    peaks: Literal["cached", "again", "none"]
-    flops: Literal["counted", "6n", "megatron", "torchtitan"]
+    peaks: Literal["cached", "again", "none"] = key(
+        "cached",
+        "cached: measured once per device, settings, precision and torch version; again: each run; none: no MFU",
+    )
+    flops: Literal["counted", "6n", "megatron", "torchtitan"] = key(
+        "counted", "convention of the training FLOPs in epoch/mfu: counted, 6n, megatron, torchtitan"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint(Section):
-    intensity: float | str | None  # grams of CO2e per kWh, a country of three letters, or an hourly CSV file
-    price: float | None  # price of a kWh, in `currency`
-    currency: str | None  # currency of the price, such as EUR
-    pue: float  # power usage effectiveness: energy of the data center / energy of its computers
-    embodied_g: float | None  # part of the hardware's embodied emissions per run, in grams of CO2e; only for SCI
+    intensity: Intensity | None = key(
+        None, "grams of CO2e per kWh: a number, a country's yearly mean (FRA), or an hourly CSV file; null: no carbon"
+    )
+    price: NotNegative | None = key(None, "price of a kWh; null: no cost")
+    currency: str | None = key(None, "currency of the price, such as EUR")
+    pue: Annotated[float, rules.PUE] = key(
+        1, "power usage effectiveness: energy of the data center / energy of its computers"
+    )
+    embodied_g: NotNegative | None = key(
+        None, "part of the hardware's embodied emissions per run, in grams of CO2e, for SCI; null: not included"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Section):
     """The search of `power_limit=auto`."""
 
-    objective: Literal["energy", "time", "edp", "eta"]
-    eta: float
-    max_slowdown: float | None
-    power_budget: float | None
-    confidence: float
-    recheck_epochs: int | None
+    objective: Literal["energy", "time", "edp", "eta"] = key(
+        "energy", "cost of a step to minimize: energy, time, edp (energy x time), eta (weighted energy and time)"
+    )
+    eta: Fraction = key(0.5, "weight of energy in objective eta: eta x energy + (1 - eta) x highest limit x time")
+    max_slowdown: Annotated[float, rules.SLOWDOWN] | None = key(
+        None,
+        "longest time of a step, as a multiple of that with the limit in use before; null: no bound",
+    )
+    power_budget: Watts | None = key(None, "highest mean power of the metered devices, in watts; null: no bound")
+    confidence: Annotated[float, rules.finite_number(0.5, 0.999, "a probability")] = key(
+        0.95, "probability with which the choice should be right"
+    )
+    recheck_epochs: PositiveCount | None = key(
+        None, "search again after this number of measured epochs; null: only if the step time shifts"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Section):
-    every: int | None
+    every: PositiveCount | None = key(None, "checkpoint interval in epochs, to resume an interrupted run; null: none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,32 +287,59 @@ class Measure(Section):
 
     command: list[str] | None = None  # of src/measure.py, with placeholders; null: this project trains
     digest: str | None = None  # checksum of the script's code and folder
-    data: str | None = None  # file or folder that the script reads; null: not known
-    lock: bool = True  # whether runs on the same device wait for each other
-    steps_per_window: int
+    data: Annotated[str, rules.PATH] | None = key(
+        None, "file or folder that the script reads: for `cache`, page-cache residency and disk reads; null: not known"
+    )
+    loader: Annotated[str, rules.LOADER] | None = key(
+        None, "class whose `__iter__` begins a pass over data, MODULE:CLASS; null: torch's DataLoader only"
+    )
+    lock: bool = key(True, "false: do not wait for other runs on the same device")
+    steps_per_window: PositiveCount = key(500, "steps per window over a DataLoader without a length")
+    hide_arguments: bool = key(
+        False, "true: record only checksums of the script's arguments, for secrets without a typical form"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine(Section):
-    root: str
-    lock_dir: str | None = None
-    state_dir: str | None
-    gauges_period_s: float | None = 1.0
+class Host(Section):
+    root: Annotated[str, rules.FOLDER] = key(
+        "/", "root folder of the system's files (/sys, /proc); another one replays a recorded machine"
+    )
+    state_dir: Location | None = key(
+        None, "folder for settings to restore after a killed run or a power failure; null: ~/.local/state/epochmeter"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(Host):
+    lock_dir: Location | None = key(
+        None, "folder of the device locks; null: /run/lock, or /tmp if not every user may write there"
+    )
+    gauges_period_s: PositiveSeconds | None = key(
+        1, "period of the rows of gauges.csv (utilization, temperatures, disk), in seconds; null: no file"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Section):
-    again: bool
-    resume: bool
-    sample: int | None
-    repeats: int | None
-    order: Literal["grid", "random"]
-    seed: int
-    cool_below_c: float | None
-    cool_wait_s: float
-    timeout_s: float | None
-    hung_after_s: float | None
-    prior: str | list[str] | None
+    again: bool = key(False, "true: measure all runs again, including completed ones")
+    resume: bool = key(False, "true: resume a single run from its last checkpoint; runs of a sweep always resume")
+    sample: PositiveCount | None = key(None, "number of configurations, a random sample of the grid; null: all")
+    repeats: Annotated[int, rules.whole_number(1, 1000)] | None = key(None, "runs per configuration; null: one")
+    order: Literal["grid", "random"] = key("grid", "order of the runs: grid, random (rounds of all configurations)")
+    prior: Annotated[str | list[str], rules.PRIOR] | None = key(
+        None, "folders of earlier sweeps from which a search with Optuna learns; null: none"
+    )
+    seed: Seed = key(0, "random seed of sweep.sample, sweep.order and searches")
+    cool_below_c: Annotated[float, rules.CELSIUS] | None = key(
+        None,
+        "wait before each run until all temperatures are below this, in degrees Celsius; null: do not wait",
+    )
+    cool_wait_s: Seconds = key(600, "maximum wait for sweep.cool_below_c, in seconds")
+    timeout_s: PositiveSeconds | None = key(None, "maximum duration of a run, in seconds; null: no limit")
+    hung_after_s: PositiveSeconds | None = key(
+        1800, "end a run whose training process reports nothing for this long, in seconds; null: no limit"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,93 +354,86 @@ class Job(Section):
     scheduler: Group
     strategy: Strategy
     task: Group
-    meter: Meter
+    meter: MeterSpec
     profiler: Profiler
     tracking: Tracking
-    batch: int
-    epochs: int
-    seed: int
-    repeat: int
-    workers: int | Literal["auto"]
-    prefetch: int
-    pin_memory: bool | Literal["auto"]
-    persistent_workers: bool
-    power_limit: float | str | None
-    auto: Auto
-    clocks: Literal["keep", "locked"]
-    fan: Literal["keep", "max"]
-    cache: Literal["keep", "cold", "cold_each_epoch", "warm"]
-    drop_caches: bool
-    synthetic_batches: bool
-    precision: Literal["fp32", "tf32", "bf16", "fp16"]
-    compile: bool
-    channels_last: bool
-    cudnn_benchmark: bool
-    deterministic: bool
-    drop_last: bool
-    lr_scaling: Literal["none", "linear", "sqrt"]
-    lr_batch: int
-    timing: Literal["deferred", "synchronous"]
-    warmup_epochs: int
-    evaluate: bool
-    target_accuracy: float | None
-    target_loss: float | None
-    throughput: Throughput
-    roofline: Roofline
-    footprint: Footprint
-    checkpoint: Checkpoint
-    log_loss: bool
-    rehearse: bool | Literal["auto"]
-    save_model: bool
-    script: dict[str, Any]  # placeholder in the script's command -> value
-    measure: Measure
-    machine: Machine
-    sweep: Sweep
+
+    batch: PositiveCount = key(16, "batch size per rank, in samples")
+    epochs: PositiveCount = key(6, "number of training epochs, including warm-up")
+    seed: Seed = key(0, "random seed: weights, shuffling, augmentation")
+    repeat: Count = key(0, "repeat number of a configuration; set by sweep.repeats")
+
+    workers: Annotated[int | Literal["auto"], rules.WORKERS] = key(
+        "auto", "DataLoader workers per rank: a number, auto (one per core, at most 4)", new_paragraph=True
+    )
+    prefetch: PositiveCount = key(2, "batches that each DataLoader worker loads in advance")
+    pin_memory: Literal["auto"] | bool = key(
+        "auto", "page-locked memory for batches: true, false, auto (only if a GPU trains)"
+    )
+    persistent_workers: bool = key(True, "keep DataLoader workers between epochs; false: restart them in every epoch")
+
+    power_limit: Annotated[float | str, rules.WATTS_OR_MODE] | None = key(
+        None,
+        "power limit: watts, a power mode (MAXN, MODE_30W, id:2), auto (the best, found while training), "
+        "null (unchanged)",
+        new_paragraph=True,
+    )
+    auto: Auto = key(Auto(), "for power_limit=auto")
+    clocks: Literal["keep", "locked"] = key("keep", "clocks of a Jetson: keep, locked (jetson_clocks: no DVFS)")
+    fan: Literal["keep", "max"] = key("keep", "fan of a Jetson: keep, max (full speed)")
+    cache: Literal["keep", "cold", "cold_each_epoch", "warm"] = key(
+        "cold", "dataset's page cache: keep, cold (evicted once), cold_each_epoch, warm"
+    )
+    drop_caches: bool = key(False, "true: at each eviction also drop all caches of the kernel, if permitted")
+    synthetic_batches: bool = key(
+        False, "true: train on synthetic batches of the dataset's shape: no reading, no preprocessing"
+    )
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = key(
+        "fp32", "numeric precision: fp32, tf32, bf16 or fp16 (autocast)"
+    )
+    compile: bool = key(False, "true: compile the model by torch.compile, in the first epoch")
+    channels_last: bool = key(False, "true: channels-last memory format for images")
+    cudnn_benchmark: bool = key(
+        False, "true: cuDNN times its convolution algorithms and keeps the fastest; may change results"
+    )
+    deterministic: bool = key(False, "true: only deterministic algorithms")
+    drop_last: bool = key(False, "true: drop an epoch's last batch if it is smaller")
+    lr_scaling: Literal["none", "linear", "sqrt"] = key(
+        "none", "scaling of the learning rate by the global batch size: none, linear, sqrt"
+    )
+    lr_batch: PositiveCount = key(256, "global batch size for which optimizer.lr is given; used by lr_scaling")
+    timing: Literal["deferred", "synchronous"] = key(
+        "deferred", "deferred: no waiting within an epoch; synchronous: wait after every step"
+    )
+    warmup_epochs: Count = key(1, "first epochs excluded from the steady/ and std/ metrics")
+    evaluate: bool = key(True, "evaluate after each epoch, measured separately")
+    target_accuracy: Annotated[float, rules.positive("a fraction", 1)] | None = key(
+        None, "stop at this top-1 accuracy, a fraction such as 0.65; null: no target"
+    )
+    target_loss: Annotated[float, rules.positive("a loss")] | None = key(None, "stop at this loss; null: no target")
+    throughput: Throughput = key(Throughput(), "samples per second between two steps")
+    roofline: Roofline = key(
+        Roofline(), "MFU (model FLOPs utilization): training FLOPs / time / the device's peak, measured before training"
+    )
+    footprint: Footprint = key(Footprint(), "carbon footprint and cost of the measured energy: docs/footprint.md")
+    checkpoint: Checkpoint = key(Checkpoint())
+    log_loss: bool = key(
+        False, "true: show the loss with the progress, twice per second; reading it waits for the device"
+    )
+    rehearse: Literal["auto"] | bool = key(
+        "auto", "rehearsal (trains, changes no settings, is marked): auto (if the machine differs), true, false (error)"
+    )
+    save_model: bool = key(False, "true: keep the trained weights as an artifact")
+    script: Annotated[dict[str, Any], rules.MAPPING] = key(
+        {}, "values for placeholders in a script's command: `script.lr=0.1` for {script.lr}; for src/measure.py"
+    )
+    measure: Measure = key(Measure(), "for src/measure.py, which measures your own training script")
+
+    machine: Machine = key(Machine(), new_paragraph=True)
+    sweep: Sweep = key(Sweep())
 
     @property
     def device_settings(self) -> dict[str, str | float]:
-        """The device settings that the run requests, by key; without those that stay as they are."""
-        unchanged = {"power_limit": None, "clocks": "keep", "fan": "keep"}
-        return {key: value for key, kept in unchanged.items() if (value := getattr(self, key)) != kept}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Examination(Section):
-    """The configuration of doctor.py."""
-
-    device: Device
-    meter: Meter
-    dataset: Dataset
-    storage: Storage
-    machine: Machine
-    format: Literal["table", "json"]
-
-
-CHOICE: Any = Enum  # its words are not known to type checkers
-
-
-def _is_section(kind: object) -> TypeGuard[type[Section]]:
-    return isinstance(kind, type) and issubclass(kind, Section)
-
-
-def _structured(section: type[Section], name: str) -> type:
-    kinds = get_type_hints(section)
-    return make_dataclass(name, [_key(entry, kinds[entry.name]) for entry in fields(section)])
-
-
-def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
-    """Return a field for `make_dataclass`. Flags (Hydra takes 2 as true) and unions are checked by `validation`."""
-    if _is_section(kind) and issubclass(kind, Group):
-        return entry.name, dict[str, Any], field(default_factory=dict)
-    if _is_section(kind):
-        nested = _structured(kind, kind.__name__)
-        return entry.name, nested, field(default_factory=nested)
-    if get_origin(kind) is Literal:
-        kind = CHOICE(entry.name, {word: word for word in get_args(kind)})
-    elif kind is bool or (get_origin(kind) in (Union, UnionType) and len({*get_args(kind)} - {type(None)}) > 1):
-        kind = Any
-    return entry.name, kind, field(default="???" if entry.default is MISSING else entry.default)
-
-
-Schema: Any = _structured(Job, "Schema")
-"""`Job` as Hydra's structured config: keys and types, against which overrides are checked."""
+        """The device settings that the run requests, by key; with its default, a setting stays as it is."""
+        settings = {name: getattr(self, name) for name in DEVICE_SETTINGS}
+        return {name: value for name, value in settings.items() if value != getattr(Job, name)}

@@ -5,18 +5,21 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from epochmeter.config.errors import input_error
+from epochmeter.config.arguments import HIDE_KEY, PLACEHOLDER, conceal_command, secret_placeholders
+from epochmeter.config.interpreter import active_environment
 from epochmeter.config.schema import SCRIPT, Dataset, Group, Job, Profiler, Strategy
+from epochmeter.config.secrets import conceal, conceal_argument, conceal_tree, reveal
 from epochmeter.config.validation import format_value
+from epochmeter.shared.problem import input_error
 
 ATTACHED = "EPOCHMETER_ATTACHED"
 """Environment variable of a process that measures the script that started it: the pipe to the script."""
-PLACEHOLDER = re.compile(r"\{script\.(\w+)\}")
 RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_](?:gpus|accelerators))[= ](\d+)\b")
 """Options for the number of ranks: of torchrun, accelerate and deepspeed, or of a script that starts them itself."""
 
@@ -33,9 +36,17 @@ def check_placeholders(command: Sequence[str], keys: Sequence[str]) -> None:
 
 
 def filled_command(job: Job) -> list[str]:
-    """Return the command of a measured script, with the values of its placeholders."""
-    command = job.measure.command or []
-    return [PLACEHOLDER.sub(lambda match: format_value(job.script[match[1]]), argument) for argument in command]
+    """Return the command of a measured script to start, with the values of its placeholders and with its secrets."""
+    return _filled(reveal(job.measure.command or []), reveal(job.script))
+
+
+def recorded_command(job: Job) -> list[str]:
+    """Return the command of a measured script with the values of its placeholders, to record and to print."""
+    return _filled(job.measure.command or [], job.script)
+
+
+def _filled(command: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    return [PLACEHOLDER.sub(lambda match: format_value(values[match[1]]), argument) for argument in command]
 
 
 def is_program(command: Sequence[str] | None) -> bool:
@@ -44,30 +55,50 @@ def is_program(command: Sequence[str] | None) -> bool:
 
 
 def find_program(name: str) -> str | None:
-    """Return the path of a program, also of this Python's environment, which may not be active; None if missing."""
-    return shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
+    """Return the path of a program: on PATH, else in the active environment, else in this Python's own; None without.
+
+    Of another environment than the active one, a launcher would start the script with other packages.
+    """
+    environment = active_environment()
+    folder = os.path.join(environment, "bin") if environment else os.path.dirname(sys.executable)
+    return shutil.which(name) or shutil.which(name, path=folder)
 
 
 def script_job(job: Job, overrides: Sequence[str]) -> Job:
     """Return the job that measures a script; it is traced only if an override requests it, by `profiler=torch`."""
-    own = Group(spec={"name": SCRIPT}, name=SCRIPT)
+    of_script = Group(spec={"name": SCRIPT}, name=SCRIPT)
     is_traced = job.profiler.name != "none" and any(item.startswith("profiler") for item in overrides)
     if is_traced and job.profiler.name != "torch":
         raise input_error(f"`profiler={job.profiler.name}` cannot trace a script", "give `profiler=torch`")
-    strategy = job.strategy
+    strategy, command = job.strategy, job.measure.command or []
     if ranks := RANKS.search(" ".join(filled_command(job))):
         strategy = Strategy.from_dict({"name": SCRIPT, "launcher": SCRIPT, "ranks": int(ranks[1])})
+    if job.measure.hide_arguments and conceal_command(command, hides_all=True) != command:
+        raise input_error(f"`{HIDE_KEY}=` is in a file", f"give it on the command line: `{HIDE_KEY}=true`")
     return replace(
         job,
-        model=own,
-        optimizer=own,
-        scheduler=own,
-        task=own,
-        profiler=job.profiler if is_traced else Profiler(spec=own.spec, name=own.name),
+        script=concealed_values(job),
+        model=of_script,
+        optimizer=of_script,
+        scheduler=of_script,
+        task=of_script,
+        profiler=job.profiler if is_traced else Profiler(spec=of_script.spec, name=of_script.name),
         dataset=Dataset.from_dict({"name": SCRIPT, "layout": SCRIPT, "open": {SCRIPT: None}}),
         strategy=strategy,
-        measure=replace(job.measure, digest=code_digest(job.measure.command or [])),
+        measure=replace(job.measure, digest=code_digest(reveal(command))),
     )
+
+
+def concealed_values(job: Job) -> dict[str, object]:
+    """Return the values of a command's placeholders, with secrets concealed by their names, their use or their form."""
+    secret = job.script if job.measure.hide_arguments else secret_placeholders(job.measure.command or [])
+
+    def concealed(name: str, value: Any) -> Any:
+        if name in secret:
+            return conceal(value)
+        return conceal_argument(value, name) if isinstance(value, str) else conceal_tree(value, name)
+
+    return {name: concealed(name, value) for name, value in job.script.items()}
 
 
 def code_digest(command: Sequence[str]) -> str:

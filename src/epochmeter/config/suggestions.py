@@ -9,9 +9,10 @@ from typing import Any
 from omegaconf import OmegaConf
 from yaml import MarkedYAMLError
 
-from epochmeter.config.errors import InputError, Problem, input_error, yaml_problem
+from epochmeter.config.errors import yaml_problem
 from epochmeter.config.installation import CONF
 from epochmeter.config.validation import value_of
+from epochmeter.shared.problem import InputError, Problem, input_error
 
 INTERNAL_KEYS = ("_target_", "name", "defaults")
 """Keys in the files of groups that suggestions leave out, since overrides rarely set them."""
@@ -24,9 +25,9 @@ def list_choices(group: str) -> list[str]:
 
 
 @cache
-def entry_keys(entry: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def entry_keys(command: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the groups of a command, and its other keys, with their defaults."""
-    keys = _load(CONF / f"{entry}.yaml")
+    keys = _load(CONF / f"{command}.yaml")
     groups = [group for default in keys["defaults"] if isinstance(default, dict) for group in default.items()]
     return (
         {group: option for group, option in groups if not group.startswith("override ")},
@@ -41,12 +42,13 @@ def option_content(group: str, option: str) -> Mapping[str, Any]:
     return _load(path) if path.is_file() else {}
 
 
-def unknown_key_problem(key: str, entry: str = "train") -> Problem:
+def unknown_key_problem(key: str, command: str = "train", arguments: Sequence[str] = ()) -> Problem:
+    """Return the problem of a key that the composed configuration lacks; `arguments` select options of its group."""
     group, _, rest = key.partition(".")
     parent, _, name = rest.rpartition(".")
-    groups, keys = entry_keys(entry)
+    groups, keys = entry_keys(command)
     if group.partition("/")[0] == "hydra":
-        return Problem(f"unknown key `{key}`", f"list the keys of Hydra: `python src/{entry}.py --cfg hydra`")
+        return Problem(f"unknown key `{key}`", f"list the keys of Hydra: `python src/{command}.py --cfg hydra`")
     section = keys.get(group)
     if not name or not (group in groups or isinstance(section, Mapping)):
         available = sorted([*groups, *keys])
@@ -56,15 +58,30 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
     else:
         values = {option: value_of(merged_defaults(group, option), parent) for option in list_choices(group)}
         sections = {option: section for option, section in values.items() if isinstance(section, Mapping)}
-        suitable = ", ".join(f"`{group}={option}`" for option, section in sections.items() if name in section)
+        suitable = [option for option, section in sections.items() if name in section]
         if suitable:
-            return Problem(f"the selected {group} has no key `{rest}`", f"select one that has it: {suitable}")
+            return _missing_key_problem(group, rest, suitable, arguments)
         available = sorted(set().union(*sections.values()).difference(INTERNAL_KEYS))
         add, section_name = f"; to add a new key: `+{key}=`", key.removesuffix(f".{name}")
         if not available:
-            return unknown_key_problem(section_name, entry)
+            return unknown_key_problem(section_name, command)
     guess = _did_you_mean(name, available, f"{section_name}.{{}}=")
     return Problem(f"unknown key `{key}`", f"{guess}keys of {section_name}: {', '.join(available)}{add}")
+
+
+def _missing_key_problem(group: str, name: str, suitable: Collection[str], arguments: Sequence[str]) -> Problem:
+    """Return the problem of a key that only the `suitable` options of its group have."""
+    typed = [argument.partition("=")[2] for argument in arguments if argument.partition("=")[0] == group]
+    selected = typed[-1].split(",") if typed else []
+    lacking = [option for option in selected if option not in suitable]
+    having = [option for option in selected if option in suitable]
+    named = " and ".join(f"`{group}={option}`" for option in lacking) or f"the selected {group}"
+    problem = f"{named} {'have' if len(lacking) > 1 else 'has'} no key `{name}`"
+    if having:
+        others = f"`{group}={','.join(lacking)}`"
+        return Problem(problem, f"sweep over options that have it, `{group}={','.join(having)}`; "
+                                f"and over {others} without this key, by a command of its own")  # fmt: skip
+    return Problem(problem, f"select one that has it: {', '.join(f'`{group}={option}`' for option in suitable)}")
 
 
 def unknown_choice_problem(group: str, option: str) -> Problem:
@@ -121,4 +138,4 @@ def _load(path: Path) -> Mapping[str, Any]:
         raise InputError(yaml_problem(error)) from error
     if not isinstance(content, dict):
         raise input_error(f"`{path}` is not a mapping", "give one key per line: `key: value`")
-    return content  # type: ignore[return-value]
+    return content  # type: ignore[return-value]  # keys are texts

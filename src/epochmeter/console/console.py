@@ -2,7 +2,6 @@
 
 import logging
 import math
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,14 +14,18 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.status import Status
 from rich.table import Column, Table
 
-from epochmeter.config import errors
-from epochmeter.config.installation import UI_ADDRESS, display_path
-from epochmeter.config.schema import SCRIPT, Job
+from epochmeter.config.errors import format_error, record_refusal
+from epochmeter.config.installation import UI_ADDRESS, display_path, with_own_commands
+from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
 from epochmeter.console.plain import PlainConsole
+from epochmeter.results.bottleneck import read_bottleneck
+from epochmeter.results.metrics import shown_in
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points
+from epochmeter.shared.problem import HINT, Problem, format_problem
+from epochmeter.shared.record import WORKER_LOG
 
 PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs in a file, in seconds
 OTHER_COLUMNS = 60  # width of the progress line without the forecast
@@ -82,10 +85,10 @@ class Terminal(logging.Handler):
 
     def info(self, text: str, style: str = "") -> None:
         """Print a text. A terminal wraps it at words, except lines with a link or a hint, which are copied."""
-        for line in errors.indent_hints(redact(text)).splitlines():
-            is_wrapped = self.console.is_terminal and "://" not in line and "hint: " not in line
-            for part in tables.wrap(line, self.console.width) if is_wrapped else [line]:
-                self.console.print(escape(part), style=style, soft_wrap=True)
+        for line in with_own_commands(redact(text)).splitlines():
+            is_wrapped = self.console.is_terminal and "://" not in line and not line.startswith(HINT)
+            for row in tables.wrap(line, self.console.width) if is_wrapped else [line]:
+                self.console.print(escape(row), style=style, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         self.info(text, style="yellow")
@@ -106,16 +109,19 @@ class Terminal(logging.Handler):
         self.info(f"{name}: reused from {display_path(folder)}")
         if commit and current and commit != current and commit not in _already_printed:
             _already_printed.add(commit)
-            self.warn(
-                f"warning: reused runs were measured at git commit {commit[:12]}, the current one is {current[:12]}\n"
-                "  hint: if the change affects the measurement, measure them again with `sweep.again=true`"
-            )
+            text = f"reused runs were measured at git commit {commit[:12]}, the current one is {current[:12]}"
+            hint = "if the change affects the measurement, measure them again with `sweep.again=true`"
+            self.warn(format_problem(Problem(text, hint), "warning"))
+
+    def info_once(self, text: str) -> None:
+        """Print a text about the machine, once for all runs of a sweep."""
+        if text not in _already_printed:
+            _already_printed.add(text)
+            self.info(text, style="dim")
 
     def no_energy(self, reason: str) -> None:
-        """Print before training that energy will not be measured; once for all runs of a sweep with the same reason."""
-        if reason not in _already_printed:
-            _already_printed.add(reason)
-            self.info(f"Energy will not be measured: {reason.partition('. ')[0].removesuffix('.')}.", style="dim")
+        """Print before training that energy will not be measured."""
+        self.info_once(f"Energy will not be measured: {reason.removesuffix('.')}.")
 
     def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         """Begin the progress line of a window, `epoch` or `val`; epochs count from 0."""
@@ -136,7 +142,7 @@ class Terminal(logging.Handler):
         self._currency = currency or ""
         if self._task is not None:
             text, room = tables.forecast_text(metrics, currency), max(0, self.console.width - OTHER_COLUMNS)
-            shown = next(part for part in (text, text.partition(",")[0], "") if len(part) <= room)
+            shown = next(candidate for candidate in (text, text.partition(",")[0], "") if len(candidate) <= room)
             self._progress.update(self._task, forecast=shown, refresh=True)
 
     def progress(self, steps: int, loss: float | None = None) -> None:
@@ -161,28 +167,26 @@ class Terminal(logging.Handler):
         if self.console.is_interactive or time.monotonic() - self._printed_s < PROGRESS_LINE_INTERVAL_S:
             return
         self._printed_s = time.monotonic()
-        metrics = tables.with_stall_fraction(line["metrics"], "epoch/")
-        forms = {"epoch/e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "epoch/energy_j": "{:.1f} J",
-                 "epoch/train_loss": "loss {:.4f}", "epoch/train_accuracy": "accuracy {:.1%}"}  # fmt: skip
-        values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
+        metrics = line["metrics"]
+        values = ", ".join(tables.titled(name, metrics[name]) for name in shown_in("line") if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining
         remaining = f"{timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
         forecast = tables.forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
-        text = "; ".join(filter(None, (values.replace("%", " %"), remaining, forecast)))
+        text = "; ".join(filter(None, (values, remaining, forecast)))
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {text}")
 
     def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, result: RunResult) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and (not of a sweep) where to see more."""
         if any(window["window"] == "epoch" for window in windows):
-            self._print_wide(tables.epoch_table(windows, result.metrics, job.warmup_epochs))
+            self._print_wide(tables.epoch_table(windows, result.metrics, job.warmup_epochs, result.trainings))
             self.console.print()
-            metrics, in_memory = result.metrics, job.dataset.layout not in ("files", SCRIPT)
-            self.info(tables.bottleneck_line(metrics, in_memory), style="bold")
+            metrics = result.metrics
+            self.info(tables.bottleneck_line(read_bottleneck(result.bottleneck, metrics)), style="bold")
             self.info(tables.energy_line(metrics))
             self.info(tables.footprint_line(metrics, job.footprint.currency))
             if "throughput/samples_per_s" in metrics:
-                steps, samples_per_s = metrics["throughput/steps"], metrics["throughput/samples_per_s"]
-                self.info(f"Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.")
+                rate = tables.valued("throughput/samples_per_s", metrics["throughput/samples_per_s"])
+                self.info(f"Throughput of {metrics['throughput/steps']:.0f} steps: {rate}.")
             self.info(tables.mfu_line(metrics, result.mfu, job.roofline.flops))
             self.info(tables.target_line(metrics), style="green")
         self.info("\n".join(tables.other_window_lines(windows)))
@@ -195,16 +199,22 @@ class Terminal(logging.Handler):
     def failed(self, result: RunResult) -> None:
         """Print why a run failed or was stopped, if it was; a stopped sweep ends, and names its run."""
         if result.failure and not (result.of_sweep and result.state == "killed"):
-            text = errors.format_error(result.failure)
-            if result.of_sweep:  # whose end prints each hint once
-                text = re.sub(r"\n  hint: .*", "", text)
-            self.info(text.replace("error: stopped", "Stopped", 1) if result.state == "killed" else text, style="red")
+            failure = (
+                result.failure._replace(hint="") if result.of_sweep else result.failure
+            )  # its end prints each once
+            if result.state == "killed":
+                message = failure.message[:1].upper() + failure.message[1:]
+                self.info(format_problem(failure._replace(message=message)), style="red")
+            else:
+                self.info(format_error(failure), style="red")
+            if result.folder and failure.where.file == WORKER_LOG:
+                self.info(f"Traceback: {display_path(result.folder / WORKER_LOG)}", style="red")
 
-    def refused(self, result: RunResult) -> None:
+    def refused(self, error: Exception) -> None:
         """Print the error of a run that did not begin; a sweep's table has it too."""
-        if result.failure:
-            self.window_closed()
-            print(errors.format_error(redact(result.failure)), file=sys.stderr, flush=True)
+        self.window_closed()
+        record_refusal(error)
+        print(format_error(error), file=sys.stderr, flush=True)
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:
@@ -218,13 +228,13 @@ class Terminal(logging.Handler):
         self.console.print()
         if any(tables.state_name(result) == "skipped" for result in results):
             self.info("skipped: completed earlier by the same command; `sweep.again=true` measures again", style="dim")
-        numbers: dict[tuple[str, str], list[str]] = {}
+        numbers: dict[tuple[str, Problem], list[str]] = {}
         for result in results:
             if result.failure:
                 numbers.setdefault((result.state, result.failure), []).append(str(result.number))
         for (state, failure), same in numbers.items():
-            text = f"error: run{'s' if len(same) > 1 else ''} {', '.join(same)} {state}: "
-            self.info(errors.format_error(failure).replace("error: ", text, 1), style="red")
+            runs = f"run{'s' if len(same) > 1 else ''} {', '.join(same)} {state}"
+            self.info(format_error(failure.within(runs)), style="red")
         points = points or Points()
         states, total = {result.state for result in results}, len(points.overrides)
         not_started = total - len(points.completed | {result.number for result in results})
@@ -244,11 +254,11 @@ class Terminal(logging.Handler):
 
     def _print_footer(self, results: Sequence[RunResult]) -> None:
         """Print facts about all runs: why energy was not measured, folders, links, and that they are rehearsals."""
-        for reason in dict.fromkeys(result.no_energy for result in results if result.no_energy):
-            if reason.startswith(("meter=none", "meter=estimate")):  # as requested
-                self.info(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")
-            else:
-                self.warn(errors.format_error(reason).replace("error: ", "warning: energy was not measured: ", 1))
+        for reason, meter in dict.fromkeys((result.no_energy, result.requested_meter) for result in results):
+            if reason and meter:
+                self.info(f"Energy was not measured (meter={meter}).", style="dim")
+            elif reason:
+                self.warn(format_error(reason.within("energy was not measured"), "warning"))
         for text in dict.fromkeys(result.publish_error for result in results if result.publish_error):
             self.warn(text)
         folders = [result.folder for result in results if result.folder]

@@ -12,87 +12,85 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from epochmeter.results.bottleneck import STALLS, run_bottleneck
-from epochmeter.results.roofline import TERA, verdict
+from epochmeter.results.bottleneck import STALLS, Bottleneck
+from epochmeter.results.metrics import find, is_unlisted, shown_in
+from epochmeter.results.quantities import plus_minus, quantity
+from epochmeter.results.roofline import verdict
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.summary import is_averaged
+from epochmeter.results.run_status import COMPLETED, FAILED, KILLED
+from epochmeter.results.summary import is_averaged, trainings_of
+from epochmeter.shared.units import percent, percentage
 
 MINUTE_S = 60.0
+DIGITS = 3  # significant digits of a metric without a number of decimals
 TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
 """Columns whose means are also printed in percent of the epoch's time."""
-EPOCH_COLUMNS = {
-    "e2e_s": ("time\ns", "{:.3f}"),
-    "data_stall_s": ("data\nstall s", "{:.3f}"),
-    "copy_s": ("copy\ns", "{:.3f}"),
-    "compute_s": ("compute\ns", "{:.3f}"),
-    "overhead_s": ("overhead\ns", "{:.3f}"),
-    "energy_j": ("energy\nJ", "{:.1f}"),
-    "estimated_energy_j": ("estimated\nenergy J", "{:.1f}"),
-    "train_loss": ("train\nloss", "{:.4f}"),
-    "train_accuracy": ("train\nacc %", "{:.1%}"),
-    "val/loss": ("val\nloss", "{:.4f}"),
-    "val/accuracy": ("val\nacc %", "{:.1%}"),
-}
-SWEEP_COLUMNS = {
-    "steady/e2e_s": ("time\ns", "{:.3f}"),
-    "steady/data_stall_s": ("data\nstall s", "{:.3f}"),
-    "stall": ("stall\n%", "{:.1%}"),
-    "steady/compute_s": ("compute\ns", "{:.3f}"),
-    "steady/energy_j": ("energy\nJ", "{:.1f}"),
-    "steady/estimated_energy_j": ("estimated\nenergy J", "{:.1f}"),
-    "steady/samples_per_s": ("samples\n/s", "{:.0f}"),
-    "throughput/samples_per_s": ("throughput\n/s", "{:.1f}"),
-    "total/time_to_target_s": ("time to\ntarget s", "{:.3f}"),
-    "total/energy_to_target_j": ("energy to\ntarget J", "{:.1f}"),
-    "total/estimated_energy_to_target_j": ("estimated J\nto target", "{:.1f}"),
-}
-STATE_COLORS = {"completed": "green", "failed": "red", "killed": "yellow"}
+STATE_COLORS = {COMPLETED: "green", FAILED: "red", KILLED: "yellow"}
+UNKNOWN_COLOR = "yellow"  # of a state of another version
 
 
-def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
-    """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time."""
+def epoch_table(
+    windows: Sequence[Mapping[str, Any]],
+    metrics: Mapping[str, float],
+    warmup: int,
+    trainings: Sequence[Mapping[str, float]] = (),
+) -> Table:
+    """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time.
+
+    `trainings` has the metrics of each training of a run with several, which have a title and a mean epoch each.
+    """
     rows = [window for window in windows if window["window"] == "epoch"]
     values: dict[int, dict[str, float]] = defaultdict(dict)
     for window in windows:
-        values[window["epoch"]] |= {name.removeprefix("epoch/"): value for name, value in window["metrics"].items()}
+        values[window["epoch"]] |= window["metrics"]
     measured = {name for row in rows for name in values[row["epoch"]]}
-    columns = {name: column for name, column in EPOCH_COLUMNS.items() if name in measured}
-    if "train_accuracy" in columns:
-        columns.pop("val/loss", None)
-    table = _table(["epoch"], [*columns.values()])
-    for row in rows:
-        cells = [cell(values[row["epoch"]].get(name), form) for name, (_, form) in columns.items()]
-        table.add_row(epoch_title(row, warmup), *cells)
-    if not any(name.startswith("steady/") for name in metrics):
-        return table
-    averaged = [row["epoch"] for row in rows if is_averaged(row, warmup)]
-    means = {name: metrics[f"steady/{name}"] for name in columns if f"steady/{name}" in metrics}
-    for name in ("val/loss", "val/accuracy"):
-        if scores := [values[epoch][name] for epoch in averaged if name in values[epoch]]:
-            means[name] = statistics.fmean(scores)
-    table.add_section()
-    table.add_row(mean_title(averaged), *(cell(means.get(name), columns[name][1]) for name in columns), style="bold")
-    if e2e_s := means.get("e2e_s"):
-        shares = {name: percent(means[name] / e2e_s).removesuffix(" %") for name in TIMES if name in means}
-        table.add_row("% of time", *(shares.get(name, "") for name in columns))
+    columns = [*(name for name in shown_in("epochs") if name in measured), *sorted(filter(is_unlisted, measured))]
+    if "epoch/train_accuracy" in columns and "val/loss" in columns:
+        columns.remove("val/loss")
+    table = _table(["epoch"], columns)
+    groups = [group for _, group in sorted(trainings_of(windows).items())] if trainings else [rows]
+    for place, (group, means) in enumerate(zip(groups, trainings or [metrics], strict=True), 1):
+        of_training = [window for window in group if window["window"] == "epoch"]
+        if trainings:
+            table.add_section()
+            table.add_row(f"training {place} of {len(trainings)}", style="bold")
+        for row in of_training:
+            table.add_row(epoch_title(row, warmup), *(cell(name, values[row["epoch"]].get(name)) for name in columns))
+        averaged = [row["epoch"] for row in of_training if is_averaged(row, warmup)]
+        _add_mean(table, columns, means, {epoch: values[epoch] for epoch in averaged})
     return table
 
 
-def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
+def _add_mean(
+    table: Table, columns: Sequence[str], metrics: Mapping[str, float], averaged: Mapping[int, Mapping[str, float]]
+) -> None:
+    """Add the rows of a mean epoch, if `metrics` has one; `averaged` has the metrics of its epochs."""
+    if not any(name.startswith("steady/") for name in metrics):
+        return
+    means = {name: metrics.get(name.replace("epoch/", "steady/")) for name in columns}
+    for name in columns:
+        if name.startswith("epoch/"):
+            continue
+        if scores := [values[name] for values in averaged.values() if name in values]:
+            means[name] = statistics.fmean(scores)
+    table.add_section()
+    table.add_row(mean_title([*averaged]), *(cell(name, means.get(name)) for name in columns), style="bold")
+    if e2e_s := means.get("epoch/e2e_s"):
+        times = {f"epoch/{name}" for name in TIMES}
+        parts = {name: mean for name, mean in means.items() if name in times and mean is not None}
+        table.add_row("% of time", *(percentage(parts[name] / e2e_s) if name in parts else "" for name in means))
+
+
+def bottleneck_line(bottleneck: Bottleneck | None) -> str:
     """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known."""
-    bottleneck = run_bottleneck(metrics, in_memory)
-    if not bottleneck:
+    if bottleneck is None:
         return ""
-    fractions = [f"{part} {percent(bottleneck.fractions[part])}" for part in bottleneck.parts if part not in STALLS]
-    if stalls := [stall for stall in STALLS if stall in bottleneck.fractions]:
-        kinds = ", ".join(f"{stall.replace('_', ' ')} {percent(bottleneck.fractions[stall])}" for stall in stalls)
-        fractions.append(f"data stalls {percent(bottleneck.data_stall)}" + (f" ({kinds})" if len(stalls) > 1 else ""))
-    return f"Bottleneck: {bottleneck.label}. Epoch time: {', '.join(fractions)}."
-
-
-def percent(fraction: float) -> str:
-    """Return a fraction as a text: `3.6 %`, `44 %`."""
-    return f"{100 * fraction:.{0 if fraction >= 0.0995 else 1}f} %"
+    shares = {part: percent(fraction) for part, fraction in bottleneck.fractions.items()}
+    texts = [f"{part} {shares[part]}" for part in bottleneck.parts if part in shares and part not in STALLS]
+    if stalls := [stall for stall in STALLS if stall in shares]:
+        kinds = ", ".join(f"{stall.replace('_', ' ')} {shares[stall]}" for stall in stalls)
+        texts.append(f"data stalls {percent(bottleneck.data_stall)}" + (f" ({kinds})" if len(stalls) > 1 else ""))
+    return f"Bottleneck: {bottleneck.label}. Epoch time: {', '.join(texts)}."
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -107,9 +105,16 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     energy_j, uncertainty_j = metrics.get("total/energy_j"), metrics.get("total/energy_uncertainty_j")
     if not energy_j or uncertainty_j is None:
         return ""
-    text = f"Energy of the whole run: {_amount(energy_j)} (± {percent(uncertainty_j / energy_j)})"
-    net_j = metrics.get("total/net_energy_j")
-    return f"{text}." if net_j is None else f"{text}, {_amount(net_j)} above idle."
+    text = f"Energy of the whole run: {quantity(energy_j, 'J')} (± {percent(uncertainty_j / energy_j)})"
+    net_j, half_j = metrics.get("total/net_energy_j"), metrics.get("total/net_energy_uncertainty_j")
+    return f"{text}." if net_j is None or half_j is None else f"{text}, {_compared_with_idle(net_j, half_j)}."
+
+
+def _compared_with_idle(net_j: float, half_j: float) -> str:
+    """Return a net energy and its interval in words; within its uncertainty, it may be zero."""
+    if abs(net_j) <= half_j:
+        return f"not distinguishable from idle ({plus_minus(net_j, half_j, 'J')})"
+    return f"{plus_minus(abs(net_j), half_j, 'J')} {'above' if net_j > 0 else 'below'} idle"
 
 
 def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:
@@ -117,9 +122,9 @@ def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:
     texts = []
     if (grams := metrics.get("total/co2e_g")) is not None:
         hours = dict.fromkeys(f"{metrics[f'total/intensity_{end}_g_per_kwh']:.3g}" for end in ("min", "max"))
-        texts.append(f"{_amount(grams, 'g')} CO2e ({' to '.join(hours)} g/kWh)")
+        texts.append(f"{quantity(grams, 'g')} CO2e ({' to '.join(hours)} g/kWh)")
     if (cost := metrics.get("total/cost")) is not None:
-        texts.append(_amount(cost, currency))
+        texts.append(quantity(cost, currency or ""))
     return f"Footprint of this energy: {', '.join(texts)}." if texts else ""
 
 
@@ -127,12 +132,12 @@ def mfu_line(metrics: Mapping[str, float], by_convention: Sequence[float], conve
     """Return MFU, its peak, its range over conventions and the bound of the roofline; empty without MFU."""
     if not by_convention:
         return ""
-    low, high = (f"{100 * mfu:.3g}" for mfu in (by_convention[0], by_convention[-1]))
+    low, high = (percentage(mfu) for mfu in (by_convention[0], by_convention[-1]))
     spread = f"; {low} to {high} % over all conventions" if low != high else ""
-    peak = metrics["roofline/peak_flop_per_s"] / TERA
+    peak = quantity(metrics["roofline/peak_flop_per_s"], find("roofline/peak_flop_per_s").symbol)
     bound = f" Roofline: {label}." if (label := verdict(metrics)) else ""
-    mfu = 100 * metrics["steady/mfu"]
-    return f"MFU: {mfu:.3g} % of the measured peak, {peak:.3g} TFLOP/s ({convention} FLOPs{spread}).{bound}"
+    mfu = percent(metrics["steady/mfu"])
+    return f"MFU: {mfu} of the measured peak, {peak} ({convention} FLOPs{spread}).{bound}"
 
 
 def other_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -144,10 +149,11 @@ def other_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for name, rows in metrics.items():
         energies = [row[f"{name}/energy_j"] for row in rows if f"{name}/energy_j" in row]
-        energy = f", {_amount(statistics.fmean(energies))}" if len(energies) == len(rows) else ""
+        energy = f", {quantity(statistics.fmean(energies), 'J')}" if len(energies) == len(rows) else ""
         mean = f"mean of {len(rows)}: " if len(rows) > 1 else ""
         title = "Evaluation" if name == "val" else name
-        lines.append(f"{title}: {mean}{statistics.fmean(row[f'{name}/e2e_s'] for row in rows):.3f} s{energy}.")
+        time = f"{name}/e2e_s"
+        lines.append(f"{title}: {mean}{valued(time, statistics.fmean(row[time] for row in rows))}{energy}.")
     return lines
 
 
@@ -157,13 +163,14 @@ def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> 
         return ""
     time_s, half_s = metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"]
     if max(time_s, half_s) < MINUTE_S:
-        text = f"forecast total {_plus_minus(time_s, half_s, 's')}"
+        text = f"forecast total {plus_minus(time_s, half_s, 's')}"
     else:
         e2e, half = (timedelta(seconds=max(1, round(seconds))) for seconds in (time_s, half_s))
         text = f"forecast total {e2e} ± {half}"
-    for name, half_name, unit in (("energy_j", "energy_uncertainty_j", "J"), ("cost", "cost_uncertainty", currency)):
-        if f"forecast/{name}" in metrics:
-            text += f", {_plus_minus(metrics[f'forecast/{name}'], metrics[f'forecast/{half_name}'], unit)}"
+    if "forecast/energy_j" in metrics:
+        text += f", {plus_minus(metrics['forecast/energy_j'], metrics['forecast/energy_uncertainty_j'], 'J')}"
+    if "forecast/cost" in metrics:
+        text += f", {plus_minus(metrics['forecast/cost'], metrics['forecast/cost_uncertainty'], currency or '')}"
     return text
 
 
@@ -171,32 +178,29 @@ def target_line(metrics: Mapping[str, float]) -> str:
     """Return the time and energy to the quality target; empty if it was not reached."""
     if "total/epochs_to_target" not in metrics:
         return ""
-    epochs, cost = int(metrics["total/epochs_to_target"]), f"{metrics['total/time_to_target_s']:.3f} s"
-    for name, kind in (("energy", ""), ("estimated_energy", " (estimated)")):
-        if (energy_j := metrics.get(f"total/{name}_to_target_j")) is not None:
-            cost += f", {energy_j:.1f} J{kind}"
+    epochs, time = int(metrics["total/epochs_to_target"]), "total/time_to_target_s"
+    cost = valued(time, metrics[time])
+    for name, kind in (("total/energy_to_target_j", ""), ("total/estimated_energy_to_target_j", " (estimated)")):
+        if name in metrics:
+            cost += f", {valued(name, metrics[name])}{kind}"
     return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost}."
 
 
 def sweep_table(results: Sequence[RunResult]) -> Table:
     """Return the table of a sweep: for each run the varied keys, the state and the mean epoch."""
     keys = [dict(override.partition("=")[::2] for override in result.overrides) for result in results]
-    varied = [key for key in dict.fromkeys(chain(*keys)) if len({own.get(key) for own in keys}) > 1]
-    rows = [with_stall_fraction(result.metrics, "steady/") for result in results]
-    columns = {name: column for name, column in SWEEP_COLUMNS.items() if any(name in row for row in rows)}
-    table = _table(["run", *varied, "state"], [*columns.values()])
-    for result, own, row in zip(results, keys, rows, strict=True):
-        cells = [cell(row.get(name), form) for name, (_, form) in columns.items()]
+    varied = [key for key in dict.fromkeys(chain(*keys)) if len({of_run.get(key) for of_run in keys}) > 1]
+    measured = set(chain(*(result.metrics for result in results)))
+    shown = [name for name in shown_in("sweep", "steady") if name in measured]
+    columns = [*shown, *sorted(filter(is_unlisted, measured))]
+    table = _table(["run", *varied, "state"], columns)
+    for result, of_run in zip(results, keys, strict=True):
+        cells = [cell(name, result.metrics.get(name)) for name in columns]
         rehearsal = " [yellow](rehearsal)[/]" if result.rehearsal else ""
-        state = f"[{STATE_COLORS[result.state]}]{state_name(result)}[/]{rehearsal}"
-        table.add_row(str(result.number), *(escape(own.get(key, "")) for key in varied), state, *cells)
+        color = STATE_COLORS.get(result.state, UNKNOWN_COLOR)
+        state = f"[{color}]{escape(state_name(result))}[/]{rehearsal}"
+        table.add_row(str(result.number), *(escape(of_run.get(key, "")) for key in varied), state, *cells)
     return table
-
-
-def with_stall_fraction(metrics: Mapping[str, float], prefix: str = "") -> dict[str, float]:
-    """Return the metrics of an epoch with the fraction of its time in data stalls, as `stall`, if that is known."""
-    e2e_s, stall_s = metrics.get(f"{prefix}e2e_s"), metrics.get(f"{prefix}data_stall_s")
-    return {**metrics, "stall": stall_s / e2e_s} if e2e_s and stall_s is not None else {**metrics}
 
 
 def state_name(result: RunResult) -> str:
@@ -223,24 +227,42 @@ def mean_title(averaged: Sequence[int]) -> str:
     return f"mean {first}-{last}" if last > first else f"mean {first}"
 
 
-def _amount(value: float, unit: str | None = "J") -> str:
-    return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}"
-
-
-def _plus_minus(value: float, half: float, unit: str | None) -> str:
-    """Format a value and its interval with the same decimals: those of two significant digits of the interval."""
-    decimals = max(0, 1 - int(f"{half:.1e}".partition("e")[2]))
-    return f"{value:.{decimals}f} ± {half:.{decimals}f} {unit}"
-
-
-def _table(names: Sequence[str], columns: Sequence[tuple[str, str]]) -> Table:
-    titles = [f"\n{name}" if columns else name for name in names]  # those of columns have two lines
+def _table(names: Sequence[str], metrics: Sequence[str]) -> Table:
+    titles = [f"\n{name}" if metrics else name for name in names]  # those of metrics have two lines
     table = Table(*titles, box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
-    for title, _ in columns:
-        table.add_column(title, justify="right")
+    for name in metrics:
+        table.add_column(_in_two_lines(column_title(name)), justify="right")
     return table
 
 
-def cell(value: float | None, form: str) -> str:
-    """Return a number as a cell of a table; a percent sign is in the column's title."""
-    return "-" if value is None else form.format(value).removesuffix("%")
+def _in_two_lines(title: str) -> str:
+    """Return a title of two lines, the first of which is shorter if both have words of about equal length."""
+    words = title.split(" ")
+    pairs = [(" ".join(words[:count]), " ".join(words[count:])) for count in range(1, len(words))] or [("", title)]
+    return "\n".join(min(pairs, key=lambda pair: max(map(len, pair))))
+
+
+def column_title(name: str) -> str:
+    """Return the title of a metric's column with its unit: `time s`, `train acc %`, `samples /s`."""
+    metric = find(name)
+    return f"{metric.short} {metric.symbol.removeprefix(metric.short)}".rstrip()
+
+
+def cell(name: str, value: float | None) -> str:
+    """Return the value of a metric as a cell of a table; its unit is in the column's title."""
+    metric = find(name)
+    if value is None:
+        return "-"
+    if metric.unit == "0..1":
+        return percentage(value, metric.decimals)
+    return f"{value:.{DIGITS}g}" if metric.decimals is None else f"{value:.{metric.decimals}f}"
+
+
+def titled(name: str, value: float) -> str:
+    """Return the value of a metric with its short title and its unit: `train acc 91.2 %`."""
+    return f"{find(name).short} {valued(name, value)}"
+
+
+def valued(name: str, value: float) -> str:
+    """Return the value of a metric with its unit."""
+    return f"{cell(name, value)} {find(name).symbol}".rstrip()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from epochmeter.datasets.progress import Notify
 from epochmeter.shared.atomic_files import fsync_folder
+from epochmeter.shared.problem import machine_error
 
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
@@ -67,9 +68,9 @@ def explain_errors(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = "Free disk space" if error.errno in DISK_FULL_ERRORS else "Check its permissions and its disk"
-        folder = "set another folder: dataset.root= or storage.root="
-        raise RuntimeError(f"cannot {action}: {error}. {remedy}, or {folder}.") from error
+        remedy = "free disk space" if error.errno in DISK_FULL_ERRORS else "check its permissions and its disk"
+        hint = f"{remedy}, or set another folder: dataset.root= or storage.root="
+        raise machine_error(f"cannot {action}: {error}", hint, file=str(error.filename or "")) from error
 
 
 def _remove_leftovers(folder: Path) -> None:

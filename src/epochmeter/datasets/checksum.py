@@ -4,6 +4,7 @@ It is the sum, modulo 2**256, of each file's SHA-256 over its relative path, siz
 other versions but is not a signature: sums of hashes can be forged deliberately.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from os.path import join
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.shared.units import IMAGE_SUFFIXES
+from epochmeter.shared.image_files import IMAGE_SUFFIXES
 
 MANIFEST_NAME = "manifest.json"
 """The manifest, at the top of a folder made by epochmeter; not part of the dataset."""
@@ -24,6 +25,8 @@ FILES_PER_BATCH = 1024
 THREADS = min(4, len(os.sched_getaffinity(0)))
 CHUNK_BYTES = 1 << 20
 MODULUS = 1 << 256
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
+"""Error numbers of a link without a target, of a file that was removed, and of a place that may not be read."""
 
 
 class Checksum(NamedTuple):
@@ -70,8 +73,14 @@ def sum_files(
 
 
 def hash_name_and_size(top: Path, path: str) -> Checksum:
-    """Return the totals of a file without reading its contents."""
-    return _checksum(path, os.stat(join(top, path)).st_size, iter(()))
+    """Return the totals of a file without reading its contents; one that is not there has -1 byte in the checksum."""
+    try:
+        size = os.stat(join(top, path)).st_size
+    except OSError as error:  # training skips such a sample, or names it
+        if error.errno not in NO_FILE:
+            raise
+        return _checksum(path, -1, iter(()))._replace(bytes=0)
+    return _checksum(path, size, iter(()))
 
 
 def hash_contents(top: Path, path: str) -> Checksum:

@@ -13,6 +13,7 @@ import numpy
 from epochmeter.datasets.fetch import fetch, write_images
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
+from epochmeter.shared.problem import input_error
 
 SHAPE = (-1, 3, 32, 32)  # of the rows of a batch: channels first
 BATCHES = {"train": ("data_batch_*", "train"), "val": ("test_batch", "test")}
@@ -36,9 +37,10 @@ def make(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> F
             (batches,) = Path(unpacked).iterdir()
             classes, splits = _read(batches, folder if layout == "files" else None, say)
         except DAMAGE as error:
-            raise ValueError(
-                f"{archive} is not the archive of CIFAR's Python version: {error}. Delete it to download it again, or "
-                f"replace it by the one from {url}."
+            raise input_error(
+                f"{archive} is not the archive of CIFAR's Python version: {error}",
+                f"delete it to download it again, or replace it by the one from {url}",
+                file=str(archive),
             ) from error
         if layout == "memory":
             batches.rename(folder / batches.name)

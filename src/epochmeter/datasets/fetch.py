@@ -12,6 +12,7 @@ from PIL import Image
 
 from epochmeter.datasets.atomic_folder import DISK_FULL_ERRORS, creation_lock
 from epochmeter.datasets.progress import MB, Notify, Progress
+from epochmeter.shared.problem import input_error, machine_error
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30
@@ -22,18 +23,20 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
     partial = path.with_name(f".{path.name}.partial")
     with creation_lock(path, say):
         if path.exists():
-            verify(path, md5, "Delete it to download it again, replace it", key)
+            verify(path, md5, "delete it to download it again, replace it", key)
             return
         try:
             _download(url, partial, say)
-            verify(partial, md5, f"{url} returned another file: try again", key)
+            verify(partial, md5, f"try again, as {url} returned another file", key)
             partial.rename(path)
         except (OSError, HTTPException) as error:
             if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
                 raise
-            raise RuntimeError(
-                f"cannot download {url}: {error}. Run the command again. Without a network, put the file at {path}, or "
-                "use dataset=digits, which needs none."
+            raise machine_error(
+                f"cannot download {url}: {error}",
+                f"run the command again. Without a network, put the file at {path}, or use dataset=digits, which needs "
+                "none",
+                file=str(path),
             ) from error
         finally:
             partial.unlink(missing_ok=True)
@@ -45,9 +48,10 @@ def verify(file: Path, md5: str | None, remedy: str, key: str) -> None:
         return
     actual = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
     if actual != md5:
-        raise ValueError(
-            f"{file} has the MD5 {actual} instead of {md5}. {remedy}, or set dataset.make.{key}= to the checksum of "
-            "your own file."
+        raise input_error(
+            f"{file} has the MD5 {actual} instead of {md5}",
+            f"{remedy}, or set dataset.make.{key}= to the checksum of your own file",
+            file=str(file),
         )
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify, Progress
+from epochmeter.shared.problem import input_error
 
 VAL_EVERY = 5  # every fifth sample of a class is for validation
 FIELDS = 6  # distinct noise fields; each sample combines random crops of four of them
@@ -31,7 +32,8 @@ QUALITY = 90
 def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Notify) -> Facts:
     """Write squares as `<split>/<class>/<index>.jpg`, with the mean size `file_bytes` within a tenth."""
     if count < VAL_EVERY * classes:
-        raise ValueError(f"dataset.count={count}: give {VAL_EVERY} for each class, {VAL_EVERY * classes}.")
+        hint = f"give {VAL_EVERY} for each class, {VAL_EVERY * classes}"
+        raise input_error(f"`dataset.count={count}` is not valid", hint, key="dataset.count")
     scene = Scene(classes, pixels, seed)
     quality, fraction = _quality(scene, count, file_bytes)
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
@@ -116,10 +118,12 @@ def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, flo
 
     least_bytes, most_bytes = mean(1), mean(100)
     if not least_bytes <= file_bytes <= most_bytes:
-        raise ValueError(
+        raise input_error(
             f"dataset.file_bytes={file_bytes} is impossible: files of {scene.pixels} x {scene.pixels} pixels have "
-            f"{least_bytes:.0f} to {most_bytes:.0f} bytes. Set a size in this range, such as "
-            f"`dataset.file_bytes={mean(QUALITY):.0f}` (JPEG quality {QUALITY}), or another `dataset.pixels=`."
+            f"{least_bytes:.0f} to {most_bytes:.0f} bytes",
+            f"set a size in this range, such as `dataset.file_bytes={mean(QUALITY):.0f}` (JPEG quality {QUALITY}), or "
+            "another `dataset.pixels=`",
+            key="dataset.file_bytes",
         )
     low = bisect_right(range(1, 100), float(file_bytes), key=mean)
     low_bytes, high_bytes = mean(low), mean(low + 1)

@@ -15,10 +15,11 @@ from epochmeter.datasets import checksum
 from epochmeter.datasets.atomic_folder import explain_errors
 from epochmeter.datasets.checksum import MANIFEST_NAME
 from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.problem import machine_error
 
 MAX_CHECKED = 20_000  # files whose names and sizes are checked at every start; of more files, the number and a sample
 CONTENTS, NAMES_AND_SIZES = "contents", "names and sizes"  # data covered by a checksum
-REMEDY = "Move that folder away to prepare it again, or set another folder: dataset.root= or storage.root=."
+REMEDY = "move that folder away to prepare it again, or set another folder: dataset.root= or storage.root="
 
 
 class Facts(TypedDict, total=False):
@@ -62,7 +63,7 @@ def try_read_manifest(path: Path) -> Manifest | None:
     """Read a manifest; None if there is no valid one."""
     try:
         content = read_json(path)
-        return Manifest(**{entry.name: content[entry.name] for entry in fields(Manifest) if entry.name in content})
+        return Manifest(**{field.name: content[field.name] for field in fields(Manifest) if field.name in content})
     except (OSError, ValueError, TypeError):
         return None
 
@@ -104,14 +105,14 @@ def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None
             is_current = manifest and manifest.maker == redact_tree(dataset.adopt)
             return manifest if manifest and is_current and not _difference(folder, manifest) else None
         if manifest is None:
-            raise RuntimeError(f"{folder} was not created by epochmeter: it has no valid {MANIFEST_NAME}. {REMEDY}")
+            raise machine_error(f"{folder} was not created by epochmeter: it has no valid {MANIFEST_NAME}", REMEDY)
         maker = (manifest.maker or {}).get("_target_")
         if maker not in [spec["_target_"] for spec in (dataset.make, dataset.adopt) if spec]:
-            raise RuntimeError(f"{folder} contains another dataset, {manifest.name}. {REMEDY}")
+            raise machine_error(f"{folder} contains another dataset, {manifest.name}", REMEDY)
         if manifest.version != dataset.version:
             return None
         if difference := _difference(folder, manifest):
-            raise RuntimeError(f"dataset folder {folder} {difference}. {REMEDY}")
+            raise machine_error(f"dataset folder {folder} {difference}", REMEDY)
     return manifest
 
 

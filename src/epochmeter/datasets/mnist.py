@@ -10,6 +10,7 @@ import numpy
 from epochmeter.datasets.fetch import fetch, write_images
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
+from epochmeter.shared.problem import input_error
 
 FILES = {
     "train_images": "train-images-idx3-ubyte",
@@ -25,10 +26,10 @@ RAW_FOLDER = Path("MNIST", "raw")  # in which torchvision looks for the files
 def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> Facts:
     """Prepare MNIST from the archives next to `folder`: unpacked for torchvision (`memory`), or as PNG (`files`)."""
     arrays = {}
-    for part, name in FILES.items():
+    for key, name in FILES.items():
         path = folder.parent / f"{name}.gz"
-        fetch(f"{url.rstrip('/')}/{path.name}", path, md5[part], say, key=f"md5.{part}")
-        arrays[part] = _read(path, folder / RAW_FOLDER / name if layout == "memory" else None)
+        fetch(f"{url.rstrip('/')}/{path.name}", path, md5[key], say, key=f"md5.{key}")
+        arrays[key] = _read(path, folder / RAW_FOLDER / name if layout == "memory" else None)
     splits = {}
     for split in ("train", "val"):
         images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
@@ -45,7 +46,8 @@ def _read(path: Path, unpacked: Path | None) -> numpy.ndarray:
         shape = struct.unpack_from(f">{content[3]}I", content, 4)
         array = numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * len(shape)).reshape(shape)
     except (EOFError, zlib.error, gzip.BadGzipFile, LookupError, struct.error, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}. Delete it to download it again, or replace it.") from error
+        hint = "delete it to download it again, or replace it"
+        raise input_error(f"{path} is damaged: {error}", hint, file=str(path)) from error
     if unpacked:
         unpacked.parent.mkdir(parents=True, exist_ok=True)
         unpacked.write_bytes(content)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
+from epochmeter.shared.problem import input_error
 
 SPLITS = ("train", "val")
 VAL_EVERY = 5  # every fifth pair is for validation
@@ -23,7 +24,7 @@ CONSONANTS, VOWELS = {"source": "bdfgklmn", "target": "prstvwxz"}, "aeiou"
 def make(folder: Path, count: int, words: int, length: int, seed: int, say: Notify) -> Facts:
     """Write train.tsv and val.tsv: vocabularies of `words` words with special ones, up to `length` per sentence."""
     if count < VAL_EVERY:
-        raise ValueError(f"dataset.count={count}: give {VAL_EVERY} or more.")
+        raise input_error(f"`dataset.count={count}` is not valid", f"give {VAL_EVERY} or more", key="dataset.count")
     language = Language(words - SPECIAL_TOKENS - 1, seed)
     lines: dict[str, list[str]] = {split: [] for split in SPLITS}
     for index in range(count):
@@ -41,9 +42,9 @@ def scan(folder: Path, say: Notify) -> Facts:
     for split in SPLITS:
         path = folder / f"{split}.tsv"
         if not path.is_file() or not path.stat().st_size:
-            raise ValueError(
-                f"{path} does not exist or is empty. Add train.tsv and val.tsv, one source<TAB>target per line, or set "
-                "dataset.root= to another folder."
+            raise input_error(
+                f"{path} does not exist or is empty",
+                "add train.tsv and val.tsv, one source<TAB>target per line, or set dataset.root= to another folder",
             )
         with open(path, "rb") as file:
             splits[split] = sum(1 for _ in file)

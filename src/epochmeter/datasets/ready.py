@@ -10,6 +10,7 @@ import os
 import shutil
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,11 @@ from epochmeter.config.secrets import redact_tree
 from epochmeter.config.validation import format_value
 from epochmeter.datasets import checksum, manifest
 from epochmeter.datasets.atomic_folder import create_atomically, creation_lock, explain_errors
-from epochmeter.datasets.checksum import Checksum
-from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, Manifest
+from epochmeter.datasets.checksum import MANIFEST_NAME, Checksum
+from epochmeter.datasets.manifest import Facts, Manifest
 from epochmeter.datasets.progress import MB, Notify, Progress
 from epochmeter.shared.instantiate import instantiate_spec, target_arguments
+from epochmeter.shared.problem import input_error, machine_error
 
 SHARED_MEMORY = Path("/dev/shm")
 USER_MANIFESTS = "data/.manifests"  # folder for the manifests of users' own folders
@@ -42,18 +44,19 @@ def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify)
     home, folder = _home_folder(dataset, root), training_folder(dataset, storage, root)
     assert folder, "it has a root"
     if folder != home and folder.is_relative_to(home):
-        raise ValueError(f"storage.root={storage.root} is inside the dataset's own folder, {home}: give another.")
+        problem = f"storage.root={storage.root} is inside the dataset's own folder, {home}"
+        raise input_error(problem, "give another", key="storage.root")
     if folder == home:
         description = _prepare_home(dataset, home, root, say)
     else:
         description = _prepare_copy(dataset, home, root, folder, say)
     if description.classes not in (None, dataset.classes):
-        raise ValueError(
-            f"dataset.classes={format_value(dataset.classes)}, but {home} has {description.classes}: give "
-            f"dataset.classes={description.classes}, or another folder with dataset.root=."
+        raise input_error(
+            f"dataset.classes={format_value(dataset.classes)}, but {home} has {description.classes}",
+            f"give dataset.classes={description.classes}, or another folder with dataset.root=",
         )
-    own = {"name": dataset.name, "layout": dataset.layout, "folder": str(folder), "home": str(home)}
-    return {**description.to_dict(), **own}
+    of_dataset = {"name": dataset.name, "layout": dataset.layout, "folder": str(folder), "home": str(home)}
+    return {**description.to_dict(), **of_dataset}
 
 
 def peek_manifest(dataset: Dataset, storage: Storage, root: Path) -> Manifest | None:
@@ -81,6 +84,18 @@ def dataset_checksum(dataset: Dataset, storage: Storage, root: Path) -> str | No
     return description.digest if description else None
 
 
+def inspect_users_folder(dataset: Dataset, root: Path, say: Notify) -> str | None:
+    """Return the checksum of a user's folder, inspected if necessary; None for a dataset that epochmeter makes."""
+    if _is_generated(dataset):
+        return None
+    home = _home_folder(dataset, root)
+    user_manifest = _user_manifest_path(dataset, home, root)
+    if user_manifest is None:
+        return None
+    description = manifest.load_valid(home, dataset, user_manifest) or adopt(dataset, home, user_manifest, say)
+    return description.digest
+
+
 def training_folder(dataset: Dataset, storage: Storage, root: Path) -> Path | None:
     """Return the folder that the dataset is trained from, existing or not; None for generated data."""
     if _is_generated(dataset) or dataset.root is None:
@@ -98,9 +113,9 @@ def check_storage(storage: Storage, root: Path) -> None:
     if storage_root.parent == SHARED_MEMORY and storage_root.parent.is_dir():
         storage_root.mkdir(exist_ok=True)  # memory is empty after a reboot
     if Path(storage.root).expanduser().is_absolute() and not storage_root.is_dir():
-        raise ValueError(
-            f"`storage.root={storage.root}` is not an existing folder. Mount the storage device, or give "
-            "an existing folder: `storage.root=/media/disk`"
+        raise input_error(
+            f"`storage.root={storage.root}` is not an existing folder",
+            "mount the storage device, or give an existing folder: `storage.root=/media/disk`",
         )
 
 
@@ -120,10 +135,10 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
     files to keep go next to that folder.
     """
     if not dataset.make:
-        raise ValueError(f"dataset.root={dataset.root} does not exist or is empty. Set it to a folder of samples.")
+        raise input_error(f"dataset.root={dataset.root} does not exist or is empty", "set it to a folder of samples")
     if Path(dataset.root or "").expanduser().is_absolute() and not folder.parent.is_dir():
-        raise ValueError(
-            f"dataset.root={folder}: {folder.parent} does not exist. Mount the storage device, or set another folder."
+        raise input_error(
+            f"dataset.root={folder}: {folder.parent} does not exist", "mount the storage device, or set another folder"
         )
     if folder.is_mount():
         raise ValueError(f"dataset.root={folder} is a mount point: set a folder on it, as {folder / dataset.name}.")
@@ -164,10 +179,9 @@ def _get_facts(dataset: Dataset, action: Literal["make", "adopt"], folder: Path,
     if dataset.classes is not None and "classes" not in facts:
         missing.append("classes")
     if missing:
-        raise ValueError(
-            f"dataset {dataset.name}: {spec['_target_']} returned {type(returned).__name__} without "
-            f"{', '.join(missing)}. See docs/extending.md for the return value."
-        )
+        returned_text = f"{spec['_target_']} returned {type(returned).__name__} without {', '.join(missing)}"
+        hint = "see docs/extending.md for the return value"
+        raise input_error(f"dataset {dataset.name}: {returned_text}", hint)
     return facts
 
 
@@ -193,16 +207,18 @@ def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: N
                 raise OSError(errno.ENOSPC, f"{original.bytes / 1e6:,.1f} MB needed, {free_bytes / 1e6:,.1f} MB free")
             say(f"{activity} from {home} to {folder}: {original.files} files, {original.bytes / 1e6:.1f} MB")
             progress = Progress(activity, say, original.bytes, MB)
-            task, is_users = partial(_copy_and_hash, copy), original.digest_of == manifest.NAMES_AND_SIZES
+            is_users = original.digest_of == manifest.NAMES_AND_SIZES
+            task = partial(_copy_or_link if is_users else _copy_and_hash, copy)
             total = checksum.sum_files(home, task, is_users, lambda done: progress.update(done.bytes))
             if is_users:
                 total = checksum.sum_files(copy, checksum.hash_name_and_size)
             if (total.files, total.bytes, total.hexdigest) != (original.files, original.bytes, original.digest):
                 same_size = (total.files, total.bytes) == (original.files, original.bytes)
-                raise RuntimeError(
+                raise machine_error(
                     f"dataset folder {home} has {total.files} files of {total.bytes} bytes; its manifest lists "
-                    f"{original.files} files of {original.bytes} bytes{', with other contents' if same_size else ''}. "
-                    f"{manifest.REMEDY}"
+                    f"{original.files} files of {original.bytes} bytes{', with other contents' if same_size else ''}",
+                    manifest.REMEDY,
+                    file=str(home),
                 )
             replace(original, staged_from=str(home)).write(copy / MANIFEST_NAME)
 
@@ -218,7 +234,7 @@ def _existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifes
     existing = manifest.try_read_manifest(folder / MANIFEST_NAME)
     if existing and existing.staged_from != str(home):
         origin = existing.staged_from or "the function that made it there"
-        raise RuntimeError(f"{folder} is not overwritten: its dataset is from {origin}. {manifest.REMEDY}")
+        raise machine_error(f"{folder} is not overwritten: its dataset is from {origin}", manifest.REMEDY)
     return None
 
 
@@ -226,6 +242,21 @@ def _copy_and_hash(copy: Path, home: Path, path: str) -> Checksum:
     os.makedirs(os.path.dirname(os.path.join(copy, path)), exist_ok=True)
     shutil.copyfile(os.path.join(home, path), os.path.join(copy, path))
     return checksum.hash_contents(copy, path)
+
+
+def _copy_or_link(copy: Path, home: Path, path: str) -> Checksum:
+    """Copy a file of a user's folder; of one that cannot be read, make a link, for training to skip or to name it."""
+    source, target = os.path.join(home, path), os.path.join(copy, path)
+    try:
+        return _copy_and_hash(copy, home, path)
+    except OSError as error:
+        is_unreadable = error.filename == source and error.errno in checksum.NO_FILE
+        if os.path.isfile(source) and not is_unreadable:
+            raise
+    with suppress(FileNotFoundError):
+        os.unlink(target)
+    os.symlink(os.path.abspath(source), target)
+    return checksum.hash_name_and_size(home, path)
 
 
 def _check_arguments(dataset: Dataset, description: Manifest, folder: Path) -> None:
@@ -240,8 +271,8 @@ def _check_arguments(dataset: Dataset, description: Manifest, folder: Path) -> N
         for arguments in (configured, created)
     )
     if expected:
-        raise ValueError(
-            f"dataset {dataset.name}: {expected} is configured, but {folder} was made with {actual}. {manifest.REMEDY}"
+        raise input_error(
+            f"dataset {dataset.name}: {expected} is configured, but {folder} was made with {actual}", manifest.REMEDY
         )
 
 

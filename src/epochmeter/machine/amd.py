@@ -16,6 +16,8 @@ from epochmeter.shared.units import NANOSECOND
 
 DUAL_DIE_IDS = ("0x7408", "0x740c")
 """Device IDs of MI250X and MI250: two GPUs on a board, whose first die measures and limits the power of both."""
+APU_IDS = ("0x74a0",)
+"""Device ID of MI300A, an APU without the file by which the driver shows the others."""
 ACTIVITIES = {"gpu_gfx_active_fraction": "gfx_activity_acc", "gpu_dram_active_fraction": "mem_activity_acc"}
 """Metric -> counter of 32 bits to which the firmware adds the utilization in percent, once per cycle."""
 LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_bytes_per_s": "xgmi_write_data_acc"}
@@ -33,6 +35,7 @@ class Card(NamedTuple):
     folder: Path
     uuid: str
     is_dual_die: bool
+    is_apu: bool  # its power includes the CPU
 
 
 def find_cards(root: Path) -> list[Card]:
@@ -44,7 +47,9 @@ def find_cards(root: Path) -> list[Card]:
     cards = []
     for number, (bus, folder) in enumerate(sorted(folders.items())):
         uuid, device = (read_text(folder / name) for name in ("unique_id", "device"))
-        cards.append(Card(number, bus, folder, f"GPU-{uuid}", device in DUAL_DIE_IDS))
+        # Only an APU has the voltage of the northbridge (the kernel's amdgpu_pm.c, "only APUs have vddnb").
+        is_apu = device in APU_IDS or any(folder.glob("hwmon/hwmon*/in1_label"))
+        cards.append(Card(number, bus, folder, f"GPU-{uuid}", device in DUAL_DIE_IDS, is_apu))
     return cards
 
 
@@ -96,20 +101,18 @@ class AmdCounters(AmdSmiGpu):
 
     def __init__(self, bus: str) -> None:
         super().__init__(bus)
-        self.start()
-        if not any(isinstance(self._before.get(name), int) for name in ACTIVITIES.values()):
+        self._last = self.call("amdsmi_get_gpu_metrics_info")
+        if not any(isinstance(self._last.get(name), int) for name in ACTIVITIES.values()):
             raise OSError(f"GPU {bus}: its firmware does not accumulate its utilization, as of Instinct GPUs")
 
-    def start(self) -> None:
-        self._before = self.call("amdsmi_get_gpu_metrics_info")
-
-    def end(self) -> dict[str, float]:
-        """Read the counters after a window, and return its metrics; OSError if the utilization is impossible.
+    def read(self) -> dict[str, float]:
+        """Read the counters, and return the metrics since the last reading; OSError if the utilization is impossible.
 
         From gpu_metrics 1.6 on, the firmware counts its cycles; in older versions, a cycle is a millisecond
         (`amdsmi_get_utilization_count` in amdsmi.h). A counter that the GPU lacks is `N/A` or missing.
         """
-        borders = self._before, self.call("amdsmi_get_gpu_metrics_info")
+        before, self._last = self._last, self.call("amdsmi_get_gpu_metrics_info")
+        borders = before, self._last
 
         def increases(name: str) -> list[int]:
             readings = (border.get(name) for border in borders)

@@ -1,5 +1,6 @@
 """Locks of devices, so that a second measurement on the same device waits."""
 
+import errno
 import fcntl
 import os
 import stat
@@ -7,7 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from epochmeter.config.printable import printable
+from epochmeter.shared.problem import machine_error
+
 SHARED_LOCK_DIR = Path("/run/lock")
+MAX_HOLDER_BYTES = 1000
 
 
 @contextmanager
@@ -25,28 +30,39 @@ def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: C
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    say(f"Waiting for {device}, in use by {os.pread(descriptor, 1000, 0).decode(errors='replace')}.")
+                    say(f"Waiting for {device}, in use by {_holder(descriptor)}.")
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 os.truncate(descriptor, 0)
-                os.pwrite(descriptor, holder.encode()[:1000], 0)
+                os.pwrite(descriptor, holder.encode(errors="replace")[:MAX_HOLDER_BYTES], 0)
             except BrokenPipeError:  # of `say`: the terminal is gone
                 raise
             except OSError as error:
                 hint = "name a folder on a local disk that you may write to: machine.lock_dir="
-                raise RuntimeError(f"cannot lock {device}: {error}\nhint: {hint}") from error
+                raise machine_error(f"cannot lock {device}: {error}", hint) from error
         yield
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, which all users share; links are refused, as a link may point to any file of this user."""
+    """Open the lock file, which all users share. Links, also hard ones, are refused: they may be any file of a user."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:  # with fs.protected_regular, sticky folders refuse O_CREAT for another user's file
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        descriptor = os.open(path, flags)
     except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        if os.fstat(descriptor).st_uid == os.geteuid():
-            os.fchmod(descriptor, 0o666)
-        return descriptor
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file with one name", str(path))
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o666:
+        os.fchmod(descriptor, 0o666)
+    return descriptor
+
+
+def _holder(descriptor: int) -> str:
+    """Return the text about the holder in a lock file, which any user may have written, in one printable line."""
+    text = os.pread(descriptor, MAX_HOLDER_BYTES, 0).decode(errors="replace")
+    return printable(" ".join(text.split()))
 
 
 def _default_lock_dir() -> Path:

@@ -7,11 +7,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
 from epochmeter.machine.sysfs import drop_empty, read_text
+from epochmeter.shared.types import Document
 
 MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 NETWORK_FILESYSTEMS = {
@@ -101,12 +102,12 @@ def read_counters(disk: Disk) -> ReadCounters | None:
     if not disk.devices or not counters.keys() >= {*disk.devices}:
         return None
     parts = [counters[device] for device in disk.devices]
-    return ReadCounters(sum(part.read_count for part in parts), sum(part.read_bytes for part in parts))
+    return ReadCounters(sum(counts.read_count for counts in parts), sum(counts.read_bytes for counts in parts))
 
 
-def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
+def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> Document:
     """Describe a disk for the record; lists have one entry per physical disk, and unknown values are missing."""
-    info: dict[str, Any] = {"medium": disk.medium, "filesystem": disk.filesystem}
+    info = {"medium": disk.medium, "filesystem": disk.filesystem}
     if disk.reason:
         return {**info, "reason": disk.reason}
     physical = sorted({path for device in disk.devices for path in _physical_disks(device, Path(root))})
@@ -180,8 +181,8 @@ def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
     """
     mounts = []
     for line in read_text(root / "proc/self/mountinfo").splitlines():
-        entry, _, system = line.partition(" - ")
-        mount_number, *paths = entry.split(" ")[2:5]
+        mount_fields, _, system = line.partition(" - ")
+        mount_number, *paths = mount_fields.split(" ")[2:5]
         filesystem, source, options = [*system.split(" "), "", ""][:3]
         subfolder, point, source = map(_unescape, (*paths, source))
         decoded = [_unescape(option) for option in options.split(",")]

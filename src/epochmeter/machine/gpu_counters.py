@@ -3,13 +3,16 @@
 They are read at the borders of windows only, and the mean between the two readings is exact.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from statistics import fmean
 
 from epochmeter.machine import nvml
 from epochmeter.machine.amd import AmdCounters
 from epochmeter.machine.gpus import Gpu
+from epochmeter.machine.marks import Marks
 
 PROFILING_OPTION = "NVreg_RestrictProfilingToAdminUsers=0"  # with it, every user may read performance counters
 REMEDIES = {
@@ -22,13 +25,13 @@ RESTRICTED = f"the driver may restrict performance counters to administrators; {
 
 
 class GpuCounters:
-    """Performance counters of GPUs, named as by `counter_ids`: read between `start` and `end`, open until `close`."""
+    """Performance counters of GPUs, named as by `counter_ids`: read at the borders of windows, open until `close`."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.gpus: Sequence[nvml.GpmCounters | AmdCounters] = ()  # empty after an error
-        self.metrics: dict[str, float] = {}  # of the last window, if all GPUs have the counter: means, sums of rates
         self.reason = ""  # why there are no counters
         self.remedy: str | None = None
+        self._marks: Marks[Mapping[str, float]] = Marks()  # metrics of all GPUs since the mark before
         opened = ExitStack()
         self.close = opened.close
         with self.disabled_on_error():
@@ -40,22 +43,38 @@ class GpuCounters:
         try:
             yield
         except OSError as error:
-            self.gpus, self.metrics, self.reason = (), {}, str(error)
+            self.gpus, self._marks, self.reason = (), Marks(), str(error)
             self.remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), None)
 
-    def start(self) -> None:
+    def mark(self) -> None:
+        """Read the counters, at a border of a window."""
         with self.disabled_on_error():
-            for gpu in self.gpus:
-                gpu.start()
+            values = [gpu.read() for gpu in self.gpus]
+            if values:
+                self._marks.add(time.monotonic_ns(), of_all(values))
 
-    def end(self) -> None:
-        """Read the counters after a window, and compute its metrics."""
-        with self.disabled_on_error():
-            values = [gpu.end() for gpu in self.gpus]
-            names = [name for name in (values[0] if values else ()) if all(name in value for value in values)]
-            self.metrics = {
-                name: (sum if name.endswith("_per_s") else fmean)([value[name] for value in values]) for name in names
-            }
+    def window(self, opened_ns: int, closed_ns: int) -> dict[str, float]:
+        """Return the metrics of a window, if all GPUs have the counter: means over GPUs and time, sums of rates."""
+        if self._marks.at_borders(opened_ns, closed_ns) is None:
+            return {}
+        shares = [
+            (min(ended_ns, closed_ns) - max(begun_ns, opened_ns), metrics)
+            for (begun_ns, _), (ended_ns, metrics) in pairwise(self._marks)
+        ]
+        shares = [(share_ns, metrics) for share_ns, metrics in shares if share_ns > 0]
+        total_ns = sum(share_ns for share_ns, _ in shares)
+        names = [name for name in shares[0][1] if all(name in metrics for _, metrics in shares)]
+        return {name: sum(share_ns * metrics[name] for share_ns, metrics in shares) / total_ns for name in names}
+
+    def discard_before(self, before_ns: int) -> None:
+        """Discard the readings before a moment except the last of them."""
+        self._marks.discard_before(before_ns)
+
+
+def of_all(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the counters that all GPUs have: means of fractions, and sums of rates."""
+    names = [name for name in values[0] if all(name in value for value in values)]
+    return {name: (sum if name.endswith("_per_s") else fmean)([value[name] for value in values]) for name in names}
 
 
 NO_COUNTERS = GpuCounters()

@@ -10,6 +10,7 @@ import psutil
 
 from epochmeter.machine import nvml
 from epochmeter.machine.sysfs import read_text
+from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.process_identity import pid_namespace
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class GpuProcessMonitor:
                 self._seen |= self._others(gpu)
         for key in self._seen.keys() - self._warned:
             hint = "end that process; it affects the times and energy of this run"
-            log.warning("warning: %s\n  hint: %s", self._seen[key], hint)
+            log.warning(format_problem(Problem(self._seen[key], hint), "warning"))
         self._warned |= self._seen.keys()
 
     def drain(self) -> list[str]:
@@ -52,9 +53,9 @@ class GpuProcessMonitor:
     def _others(self, gpu: nvml.NvmlGpu) -> dict[tuple[str, int], str]:
         """Return texts about other processes on a GPU, by its name and their process ID (0 if hidden)."""
         memory = dict(gpu.compute_processes())
-        own = {pid for pid in memory if is_descendant(pid, self.own_pids)}
-        others = {pid: name for pid in memory if not (pid in own or (name := command_name(pid)).startswith(MPS))}
-        if own or pid_namespace() == HOST_PID_NAMESPACE:
+        of_run = {pid for pid in memory if is_descendant(pid, self.own_pids)}
+        others = {pid: name for pid in memory if not (pid in of_run or (name := command_name(pid)).startswith(MPS))}
+        if of_run or pid_namespace() == HOST_PID_NAMESPACE:
             return {(gpu.name, pid): _describe(gpu.name, pid, name, memory[pid]) for pid, name in others.items()}
         # NVML lists process IDs of another PID namespace, in which this run's own are unknown.
         more = len(others) - (len(self.own_pids) - 1)  # this process itself does not use the GPU

@@ -51,12 +51,12 @@ def select_gpus(
     CUDA uses CUDA_VISIBLE_DEVICES. ROCm uses ROCR_VISIBLE_DEVICES, and HIP selects among the remaining GPUs by
     HIP_VISIBLE_DEVICES. Only GPUs of the first one's vendor, and which the process may open, are numbered.
     """
-    own = [gpu for gpu in gpus if gpu["vendor"] == gpus[0]["vendor"] and may_open(gpu)]
+    usable = [gpu for gpu in gpus if gpu["vendor"] == gpus[0]["vendor"] and may_open(gpu)]
     listed = environment.get("CUDA_VISIBLE_DEVICES")
-    if own and own[0]["vendor"] == "amd":
-        own = apply_visible_devices(own, environment.get("ROCR_VISIBLE_DEVICES"))
+    if usable and usable[0]["vendor"] == "amd":
+        usable = apply_visible_devices(usable, environment.get("ROCR_VISIBLE_DEVICES"))
         listed = environment.get("HIP_VISIBLE_DEVICES") or listed or None  # HIP treats an empty list as unset
-    return apply_visible_devices(own, listed)[:count]
+    return apply_visible_devices(usable, listed)[:count]
 
 
 def apply_visible_devices(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:

@@ -9,12 +9,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from epochmeter.config.errors import InputError
 from epochmeter.config.suggestions import list_choices, option_content
 from epochmeter.config.validation import problems_of
 from epochmeter.machine import jetson
 from epochmeter.machine.gpus import find_gpus
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
+from epochmeter.shared.problem import InputError, input_error
 
 PACKAGES = ("epochmeter", "hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5
@@ -88,7 +88,7 @@ def detect_device(facts: Mapping[str, str | None]) -> str:
     devices = device_matches()
     matching = [name for name, match in devices.items() if is_match(match, facts)]
     if not matching:
-        raise ValueError(f"device=auto: no device matches {dict(facts)}\nhint: name one: device={'|'.join(devices)}")
+        raise input_error(f"device=auto: no device matches {dict(facts)}", f"name one: device={'|'.join(devices)}")
     # The board comes first, since a Jetson may also have the files of a desktop's NVIDIA driver.
     return max(matching, key=lambda name: [key in (devices[name] or {}) for key in MATCH_PRIORITY])
 

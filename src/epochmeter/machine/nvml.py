@@ -4,7 +4,7 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -58,18 +58,18 @@ class NvmlGpu:
             return bool(self.call("nvmlDeviceGetMigMode")[0] == self._nvml.NVML_DEVICE_MIG_ENABLE)
         return False
 
-    @cached_property
-    def has_c2c_link(self) -> bool:
-        """Whether NVLink-C2C connects GPU and CPU to one module."""
+    def is_superchip(self) -> bool:
+        """Whether the GPU shares a module with a CPU, as Grace Hopper: by its link (NVLink-C2C) or its name."""
         with suppress(OSError):
-            return bool(self.call("nvmlDeviceGetC2cModeInfoV").isC2cEnabled)
+            if self.call("nvmlDeviceGetC2cModeInfoV").isC2cEnabled:
+                return True
+        with suppress(OSError):
+            return any(name in self.call("nvmlDeviceGetName") for name in SUPERCHIPS)
         return False
 
-    def is_superchip(self) -> bool:
-        """Whether counter and instantaneous power cover GPU and CPU, as of Grace Hopper: by its link or its name."""
-        with suppress(OSError):
-            return self.has_c2c_link or any(name in self.call("nvmlDeviceGetName") for name in SUPERCHIPS)
-        return False
+    def board_serial(self) -> str:
+        """Serial number of the board, which the GPUs of a superchip's module share."""
+        return str(self.call("nvmlDeviceGetSerial"))
 
     def energy_j(self) -> float:
         """Joules since the driver was loaded."""
@@ -80,8 +80,14 @@ class NvmlGpu:
         return float(self.call("nvmlDeviceGetPowerUsage")) / 1000
 
     def instant_power_w(self) -> float:
-        """Instantaneous power in watts, of the module of a superchip."""
-        scope = self._nvml.NVML_POWER_SCOPE_MODULE if self.has_c2c_link else self._nvml.NVML_POWER_SCOPE_GPU
+        """Instantaneous power of the GPU in watts."""
+        return self._instant_power_w(self._nvml.NVML_POWER_SCOPE_GPU)
+
+    def module_power_w(self) -> float:
+        """Instantaneous power of a superchip's module in watts: all of its GPUs, and its CPU."""
+        return self._instant_power_w(self._nvml.NVML_POWER_SCOPE_MODULE)
+
+    def _instant_power_w(self, scope: int) -> float:
         (field,) = self.call("nvmlDeviceGetFieldValues", [(self._nvml.NVML_FI_DEV_POWER_INSTANT, scope)])
         if field.nvmlReturn != self._nvml.NVML_SUCCESS:
             raise OSError(f"instantaneous power of {self.name}: {self._nvml.NVMLError(field.nvmlReturn)}")
@@ -147,7 +153,8 @@ class GpmCounters:
             raise NotSupportedError(f"GPM of {gpu.name}: the run does not use a slice of this GPU in MIG mode")
         if not self._call("nvmlGpmQueryDeviceSupport", device).isSupportedDevice:
             raise NotSupportedError(f"GPM of {gpu.name}: the GPU is older than Hopper")
-        self._samples = [self._call("nvmlGpmSampleAlloc") for _ in range(2)]
+        self._samples = [self._call("nvmlGpmSampleAlloc") for _ in range(2)]  # the last one, and the one before
+        self._has_read = False
         opened.callback(self._free)
 
     def _free(self) -> None:
@@ -155,16 +162,20 @@ class GpmCounters:
             with suppress(OSError):  # the GPU may be lost
                 self._call("nvmlGpmSampleFree", sample)
 
-    def start(self) -> None:
-        self._read(self._samples[0])
+    def read(self) -> dict[str, float]:
+        """Read the counters, and return the metrics since the last reading, without those that the GPU lacks.
 
-    def end(self) -> dict[str, float]:
-        """Read the counters after a window, and return its metrics, without those that the GPU lacks."""
+        They are empty at the first reading.
+        """
         import pynvml
 
-        self._read(self._samples[1])
+        self._samples.reverse()
+        self._read(self._samples[0])
+        had_read, self._has_read = self._has_read, True
+        if not had_read:
+            return {}
         request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(GPM))
-        request.sample1, request.sample2 = self._samples
+        request.sample2, request.sample1 = self._samples
         for counter, (name, _) in zip(request.metrics, GPM.values(), strict=False):
             counter.metricId = getattr(pynvml, f"NVML_GPM_METRIC_{name}")
         self._call("nvmlGpmMetricsGet", request)
@@ -186,7 +197,8 @@ def start() -> Callable[[], None]:
     except ImportError as error:
         raise OSError(f"cannot import nvidia-ml-py, which reads NVML ({error}): pip install nvidia-ml-py") from error
     _call("this machine", "nvmlInit")
-    return pynvml.nvmlShutdown  # type: ignore[no-any-return]
+    shutdown: Callable[[], None] = pynvml.nvmlShutdown
+    return shutdown
 
 
 def open_gpu(uuid: str) -> NvmlGpu:

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine import privilege
+from epochmeter.shared.problem import MachineError, problem_of
+from epochmeter.shared.units import percent
 
 CHUNK_BYTES = 1 << 20
 MAX_FILES = 20_000  # largest random sample of the dataset's files: one takes about 15 us, twice per epoch
@@ -65,9 +67,10 @@ def residency_warning(expected: str | None, fraction: float | None, medium: str 
     if expected and fraction is None:
         return [f"page cache: cannot check that the dataset is {expected}."]
     if expected == "cold" and fraction and fraction > MAX_COLD_FRACTION:
-        return [f"page cache: {fraction:.0%} of the dataset is cached instead of none (cold)."]
+        return [f"page cache: {percent(fraction)} of the dataset is cached instead of none (cold)."]
     if expected == "warm" and fraction is not None and fraction < MIN_WARM_FRACTION:
-        return [f"page cache: only {fraction:.0%} of the dataset is cached instead of all (warm); more does not fit."]
+        cached = percent(fraction)
+        return [f"page cache: only {cached} of the dataset is cached instead of all (warm); more does not fit."]
     return []
 
 
@@ -99,7 +102,7 @@ def drop_caches() -> None:
     try:
         privilege.write_file(DROP_CACHES_FILE, "3")
     except RuntimeError as error:
-        raise RuntimeError(f"drop_caches=true: {error}") from error
+        raise MachineError(problem_of(error).within("drop_caches=true")) from error
 
 
 def read_into_cache(paths: Iterable[str]) -> None:

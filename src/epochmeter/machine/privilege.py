@@ -13,6 +13,7 @@ from pathlib import Path
 
 from epochmeter.machine.signals import STOP_SIGNALS
 from epochmeter.machine.sysfs import match_group, read_text
+from epochmeter.shared.problem import MachineError, machine_error
 
 LIMIT_S = 60
 SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # in which sudo searches for programs
@@ -75,8 +76,8 @@ def run_as_root(*command: str, stdin: str | None = None, allow: str | None = Non
     except RuntimeError as error:
         raise RuntimeError(f"`{text}` needs root: {error}") from error
     if refusal := REFUSAL.search(output):
-        raise RuntimeError(
-            f"`{text}` needs root, and sudo refuses it ({refusal[0].strip()})\nhint: {allow or sudoers_rule([command])}"
+        raise machine_error(
+            f"`{text}` needs root, and sudo refuses it ({refusal[0].strip()})", allow or sudoers_rule([command])
         )
     return output
 
@@ -135,9 +136,9 @@ def read_file(file: Path) -> str:
         raise unreadable_error(error) from error
 
 
-def unreadable_error(error: OSError) -> RuntimeError:
-    file = error.filename
-    return RuntimeError(f"cannot read {file}: {error.strerror}\nhint: sudo chmod a+r {file}")
+def unreadable_error(error: OSError) -> MachineError:
+    file = str(error.filename)
+    return machine_error(f"cannot read {file}: {error.strerror}", f"sudo chmod a+r {shlex.quote(file)}", file=file)
 
 
 def write_file(file: Path, text: str) -> None:
@@ -152,4 +153,4 @@ def write_file(file: Path, text: str) -> None:
         reason = str(error.strerror)
     if reason:
         remedy = "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked it"
-        raise RuntimeError(f"cannot write {text} to {file}: {reason}\nhint: {remedy}")
+        raise machine_error(f"cannot write {text} to {file}: {reason}", remedy)

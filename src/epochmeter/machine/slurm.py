@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from epochmeter.shared.problem import Problem, machine_error, problem_of
+
 COMMAND_LIMIT_S = 30.0
 GONE = "GONE"  # state of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm
 ENDED_STATES = (
@@ -49,7 +51,7 @@ def run_command(program: str, *arguments: str) -> str:
     """Run one of Slurm's programs and return its output; RuntimeError if that fails."""
     path = shutil.which(program)
     if path is None:
-        raise RuntimeError(f"Slurm's {program} is not on PATH\nhint: run this command on a host of the cluster")
+        raise machine_error(f"Slurm's {program} is not on PATH", "run this command on a host of the cluster")
     try:
         return subprocess.run(
             [path, *arguments],
@@ -63,7 +65,7 @@ def run_command(program: str, *arguments: str) -> str:
         raise RuntimeError(f"{program} did not respond: {error}") from error
 
 
-def sharing_reason(environment: Mapping[str, str] = os.environ) -> str | None:
+def sharing_problem(environment: Mapping[str, str] = os.environ) -> Problem | None:
     """Why the node's energy is not only this job's; None outside of Slurm and on an exclusive node."""
     job_id = environment.get("SLURM_JOB_ID")
     if job_id is None:
@@ -71,11 +73,11 @@ def sharing_reason(environment: Mapping[str, str] = os.environ) -> str | None:
     try:
         description = run_command("scontrol", "--oneliner", "show", "job", job_id)
     except RuntimeError as error:
-        return f"Cannot check that Slurm job {job_id} has its node exclusively: {error}."
+        return problem_of(error).within(f"Cannot check that Slurm job {job_id} has its node exclusively")
     shared = re.search(r"\bOverSubscribe=(\S+)", description)
     if shared and shared.group(1) == "NO":
         return None
-    return (
-        f"Slurm job {job_id} shares its node with other jobs, whose energy cannot be separated. "
-        "Request the node exclusively: --exclusive or hydra.launcher.exclusive=true."
+    return Problem(
+        f"Slurm job {job_id} shares its node with other jobs, whose energy cannot be separated",
+        "request the node exclusively: --exclusive or hydra.launcher.exclusive=true",
     )

@@ -1,14 +1,16 @@
 """Search for the best of several power limits, by repeated and interleaved probes of training.
 
-With a higher limit a step takes less time and more power, so that its cost has one minimum. The search tries the limit
-in use, then one at 60 % of the highest, then the neighbors of the best so far. A neighbor is skipped if monotonicity
-shows that it cannot be better. Limits are probed again, in turn, until none is likely to be better than the best.
+With a higher limit a step takes less time and more power. Its cost may have flat parts and several minima, as devices
+round limits or have few clocks. The search tries the limit in use, then one at 60 % of the highest, then the neighbors
+of the best so far and of the limits next to it with the same cost, then the middle of long gaps. A limit is skipped if
+monotonicity shows that it cannot be better. Limits are probed again, in turn, until none is likely to be better.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +26,12 @@ EFFECT = 1.2  # smallest ratio of the powers of tried limits at which limits hav
 WIDE = 3  # neighbors to try on both sides if limits have no clear effect, so that cost may have several minima
 MARGIN = 0.01  # relative difference in cost below which limits count as equal
 MAX_REPEATS = 8
-DRAWS = 4000
+EQUAL = 0.02  # relative difference in cost of limits between which cost may have a flat part or a small rise
+MAX_GAP = 3  # untried limits between two tried ones, unless none of them can be better
+DRAWS, TAILS = 4000, (0.025, 0.975)
+ENDED_EARLY = 1.15
+"""Ratio of the errors of a saving to those that the residuals show: the search ends when these happen to be small. From
+the simulations of `benchmarks/decisions/power_limits.py`."""
 PRIOR_NOISE, PRIOR_PROBES = 0.02, 2
 """Relative noise of a probe before any is repeated, and the number of probes that this assumption counts as."""
 DRIFT, HEAT = 0.005, 0.03
@@ -138,20 +145,36 @@ class LimitSearch:
     def choice(self) -> Choice:
         """Return the best limit by the probes so far, at least one."""
         best = self._best()
-        difference, error = self._costs.difference(best, self.default)
-        bound = float(stats.t.ppf(0.975, self._costs.degrees)) * error
-        saving, low, high = (1 - math.exp(difference + sign * bound) for sign in (0, 1, -1))
         slowdown = math.exp(self._times.difference(best, self.default)[0])
-        return Choice(best, self._confidence_in(best), (saving, low, high), slowdown, self._is_allowed(best))
+        return Choice(best, self._confidence_in(best), self._saving(best), slowdown, self._is_allowed(best))
+
+    def _saving(self, best: int) -> tuple[float, float, float]:
+        """Return the saving of the best limit with its 95 % interval.
+
+        The limit with the lowest estimate has an error that is probably negative (the winner's curse). The errors are
+        therefore those of the limit that would be chosen with other errors, by a parametric bootstrap (B. Efron,
+        R. J. Tibshirani, An Introduction to the Bootstrap, 1993).
+        """
+        if best == self.default:
+            return 0.0, 0.0, 0.0
+        estimates = np.array([*self._costs.mean.values()])
+        errors = self._costs.draws() - estimates
+        is_allowed = np.array([limit == best or self._is_allowed(limit) for limit in self.tried])
+        chosen = np.where(is_allowed, estimates + errors, np.inf).argmin(axis=1)
+        of_saving = errors[np.arange(len(errors)), chosen] - errors[:, self.tried.index(self.default)]
+        of_saving *= ENDED_EARLY
+        difference, _ = self._costs.difference(best, self.default)
+        saving, low, high = 1 - np.exp(difference - np.array([of_saving.mean(), *np.quantile(of_saving, TAILS)]))
+        return float(saving), float(low), float(high)
 
     def _confidence_in(self, best: int) -> float:
         """Return the probability that no tried limit that keeps the bounds has a cost lower by more than the margin."""
         costs, times = self._costs.draws(), self._times.draws()
-        own, default = self.tried.index(best), self.tried.index(self.default)
+        best_index, default = self.tried.index(best), self.tried.index(self.default)
         is_allowed = np.array([limit == best or not self._exceeds_power(limit) for limit in self.tried])
         keeps_time = times - times[:, [default]] <= math.log(self._max_slowdown)
         lowest = np.where(is_allowed & keeps_time, costs, np.inf).min(axis=1)
-        return float(np.mean(costs[:, own] - lowest <= -math.log(1 - MARGIN)))
+        return float(np.mean(costs[:, best_index] - lowest <= -math.log(1 - MARGIN)))
 
     def _first_limit(self) -> int:
         power_w = self.probes[0].step_j / self.probes[0].step_s
@@ -182,10 +205,27 @@ class LimitSearch:
         lower = [limit for limit in self.tried if limit < best and self._probability_in_time(limit) < self._confidence]
         if lower and self._is_promising(middle := (lower[-1] + best) // 2, best):
             return middle
+        lowest, highest = self._equals(best, -1), self._equals(best, 1)
         distances = range(1, 2 if self._has_effect() else WIDE + 1)
-        near = (best + sign * distance for distance in distances for sign in (-1, 1))
-        promising = (limit for limit in near if self._is_promising(limit, best))
+        near = (end + sign * distance for distance in distances for end, sign in ((lowest, -1), (highest, 1)))
+        promising = [limit for limit in near if self._is_promising(limit, best)]
+        promising = promising or [limit for limit in self._middles_of_gaps() if self._is_promising(limit, best)]
         return min(promising, key=lambda limit: (abs(limit - best), self._least_cost(limit)), default=None)
+
+    def _equals(self, best: int, step: int) -> int:
+        """Return the last of the tried limits next to the best, in one direction, with about the same cost."""
+        end = best
+        while end + step in self.tried:
+            difference, error = self._costs.difference(end + step, best)
+            if difference - error > math.log1p(EQUAL):
+                break
+            end += step
+        return end
+
+    def _middles_of_gaps(self) -> list[int]:
+        """Return the middle of each long series of untried limits, as cost may have several minima."""
+        ends = [-1, *self.tried, len(self._limits_w)]
+        return [(low + high) // 2 for low, high in pairwise(ends) if high - low > MAX_GAP + 1]
 
     def _limit_to_repeat(self, best: int) -> int | None:
         """The least probed of the limits that may be the best; of several, the one whose last probe is the oldest."""
@@ -209,7 +249,7 @@ class LimitSearch:
             return False
         if not self._is_allowed(best) or not self._has_effect():
             return True
-        return self._least_cost(limit) < math.exp(self._costs.mean[best])
+        return self._least_cost(limit) < math.exp(self._costs.mean[best]) * (1 - MARGIN)
 
     def _has_effect(self) -> bool:
         """Whether the tried limits have clearly different powers."""
@@ -248,12 +288,11 @@ def estimate(probes: Sequence[Probe], logarithms: Iterable[float]) -> Estimate:
     limits = sorted({probe.limit for probe in probes})
     of_limit = [[probe.limit == limit for probe in probes] for limit in limits]
     design = np.column_stack([*of_limit, order - order.mean(), np.exp(-order / HEAT_PROBES)]).astype(float)
-    precision = design.T @ design
-    precision[[-2, -1], [-2, -1]] += (PRIOR_NOISE / DRIFT) ** 2, (PRIOR_NOISE / HEAT) ** 2
-    inverse = np.linalg.inv(precision)
+    prior = np.diag([*np.zeros(len(limits)), (PRIOR_NOISE / DRIFT) ** 2, (PRIOR_NOISE / HEAT) ** 2])
+    inverse = np.linalg.inv(design.T @ design + prior)
     effects = inverse @ design.T @ values
     residuals = values - design @ effects
     degrees = PRIOR_PROBES + len(probes) - len(limits)
-    variance = (PRIOR_PROBES * PRIOR_NOISE**2 + residuals @ residuals) / degrees
+    variance = (PRIOR_PROBES * PRIOR_NOISE**2 + residuals @ residuals + effects @ prior @ effects) / degrees
     means = dict(zip(limits, map(float, effects[:-2]), strict=True))
     return Estimate(means, variance * inverse[:-2, :-2], float(degrees))

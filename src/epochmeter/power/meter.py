@@ -8,35 +8,21 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
+from typing import TypedDict
 
+import numpy as np
+
+from epochmeter.power.cross_checks import CrossCheck
+from epochmeter.power.instrument import SOURCES, Domain, Instrument
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
-from epochmeter.power.uncertainty import Response, part_time_j
+from epochmeter.power.sampler import Sampler
+from epochmeter.power.uncertainty import misses_power, part_time_j
 from epochmeter.shared.instantiate import instantiate_spec
-
-if TYPE_CHECKING:
-    from epochmeter.power.sampler import Sampler
+from epochmeter.shared.problem import Problem
 
 log = logging.getLogger(__name__)
 
 Joules = Mapping[str, float]  # joules by domain: since an arbitrary moment in a reading, or of a window
-
-SOURCES = ("counter", "sampled", "estimated")
-"""Kinds of energy measurement, the most accurate first: a sum is as accurate as its worst part."""
-
-MIN_TICKS = 10  # shortest window that a counter can measure, in its renewal periods: the error is 10 % at most
-MIN_MEMORY_SPANS = 2
-"""The same for sampled power, in multiples of the sensor's memory: most readings contain only power of the window."""
-
-
-class Domain(NamedTuple):
-    """A separately metered part of the machine, and the properties of its sensor; `source` is one of `SOURCES`."""
-
-    source: str
-    period_s: float  # how often a counter renews its value, or how often power is sampled, in seconds
-    covers: str
-    step: float = 0.0  # resolution: joules of a counter, watts of a power; 0: unknown
-    response: Response = Response()  # response of the power sensor, also of one whose readings a counter adds up
 
 
 class EnergyScope(TypedDict):
@@ -51,17 +37,11 @@ class EnergyInfo(EnergyScope, total=False):
 
     source: str
     reason: str | None  # why there is no total, or less than was configured
+    hint: str  # what to do about it, if there is advice
     machine: EnergyScope  # all domains, if they cover more than the total
 
 
-class Instrument(NamedTuple):
-    """An energy counter or a power sensor."""
-
-    domain: Domain
-    read: Callable[[], float]  # returns joules or watts; raises OSError or ValueError
-
-
-class Meter:
+class EnergyMeter:
     """A cumulative counter of joules by domain, from energy counters and sampled power.
 
     A domain that cannot be read is missing from a reading, never 0. If it has both, its joules are the counter's.
@@ -69,6 +49,7 @@ class Meter:
     Args:
         total: The domains that add up to the total. All other domains are parts of these or cross-checks.
         sampled_in_part: Whether the samples are of a part of the total only.
+        cross_checks: Expected relations of the energies of domains.
     """
 
     def __init__(
@@ -77,8 +58,9 @@ class Meter:
         total: Sequence[str],
         covers: str | None,
         counters: Mapping[str, Instrument] | None = None,
-        powers: "Sampler | None" = None,
+        powers: Sampler | None = None,
         sampled_in_part: bool = False,
+        cross_checks: Sequence[CrossCheck] = (),
         reason: str | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -86,6 +68,7 @@ class Meter:
         self._powers = powers
         self._total = tuple(total)
         self._in_part = sampled_in_part
+        self.cross_checks = tuple(cross_checks)
         self._close = close
         self._reported: set[str] = set()  # counters that cannot be read
         self.domains = dict(powers.domains) if powers else {}
@@ -95,9 +78,9 @@ class Meter:
         source = max((self.domains[name].source for name in total), key=SOURCES.index, default="none")
         self.energy: EnergyInfo = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
 
-    def read(self) -> dict[str, float]:
-        """Read the joules of each domain since an arbitrary moment."""
-        joules = self._powers.read(fresh=self._total_is_sampled) if self._powers else {}
+    def read(self, *, fresh: bool = True) -> dict[str, float]:
+        """Read the joules of each domain since an arbitrary moment; `fresh`: take a sample of the power first."""
+        joules = self._powers.read(fresh=fresh and self._total_is_sampled) if self._powers else {}
         for name, counter in self._counters.items():
             joules.pop(name, None)  # integrated samples start at another moment, so they cannot replace a counter
             try:
@@ -115,36 +98,62 @@ class Meter:
             return None
         return sum(values[name] for name in self._total)
 
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
-        """Sampling statistics between two moments (monotonic clock, ns); None if nothing is sampled."""
-        sampling = self._powers.sampling(opened_ns, closed_ns) if self._powers else None
+    @property
+    def settled_s(self) -> float:
+        """Time after a window's end, in seconds, at which the power sensors have reported all power of the window."""
+        return self._powers.settled_s if self._powers and self._total_is_sampled else 0.0
+
+    def sampling(self, opened_ns: int, closed_ns: int, borders_s: np.ndarray | None = None) -> Sampling | None:
+        """Sampling statistics between two moments (monotonic clock, ns); None if nothing is sampled.
+
+        `borders_s` has the borders of the consecutive steps in between, if they are known.
+        """
+        sampling = self._powers.sampling(opened_ns, closed_ns, borders_s) if self._powers else None
         return sampling._replace(peak_w=None) if sampling and self._in_part else sampling
 
-    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        """Half-width of the 95 % confidence interval of the total, in joules."""
-        counted = self._counted()
-        total_j = sum(joules[name] for name in self._total)
+    def half_width_j(
+        self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None
+    ) -> float:
+        """Half-width of the 95 % confidence interval of the total, or of the sum of other domains, in joules."""
+        names = self._total if names is None else names
+        counted = self._domains_of(names, "counter")
+        total_j = sum(joules.get(name, 0.0) for name in self._total)
         # A counter's reading is up to a period old at either end, where power may be at its peak.
         peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
         over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
         joule_seconds = (joules[name] * (domain.period_s + domain.response.lag_s) for name, domain in counted.items())
         stale_j = sum(joule_seconds) / seconds * over_mean
         steps_j = sum(domain.step for domain in counted.values())
-        sampled_j = sampling.half_width_j if sampling and len(counted) < len(self._total) else 0.0
+        sampled_j = self._sampled_half_width_j(joules, seconds, sampling, names) if sampling else 0.0
         # The age of a reading is independent of the power that the sensor missed within the window.
-        return sampled_j + steps_j + math.hypot(stale_j, self.unsampled_j(joules, seconds, sampling))
+        in_step_j = (self.in_step_j(sampling) or 0.0) if self._part_time(names) else 0.0
+        missed_j = max(self.unsampled_j(joules, seconds, sampling, names), in_step_j)
+        return sampled_j + steps_j + math.hypot(stale_j, missed_j)
 
-    def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+    def _sampled_half_width_j(self, joules: Joules, seconds: float, sampling: Sampling, names: Sequence[str]) -> float:
+        """Half-width of the sampled domains among some; `sampling` has that of all sampled domains of the total.
+
+        Power that the samples miss may be of any domain. The rest of the half-width is in proportion to the energy.
+        """
+        sampled, total = (self._domains_of(of, "sampled") for of in (names, self._total))
+        if not sampled:
+            return 0.0
+        stated = total or self._domains_of(list(self.domains), "sampled")
+        sampled_j, stated_j = (sum(joules.get(name, 0.0) for name in of) for of in (sampled, stated))
+        sampled_fraction = sampled_j / stated_j if stated_j > 0 else 1.0
+        rounded_j = sum(domain.step / 2 * seconds for name, domain in sampled.items() if name not in stated)
+        return sampling.structure_j + sampled_fraction * (sampling.half_width_j - sampling.structure_j) + rounded_j
+
+    def unsampled_j(
+        self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None
+    ) -> float:
         """The part of `half_width_j` from counters that add up readings of a sensor which measures part of the time.
 
         It is independent from window to window. Sampled power of the same sensor shows how much the power varies.
         Without it, power is assumed to be between 0 and twice its mean: its standard deviation is at most the mean.
         """
-        part_time = {name: domain for name, domain in self._counted().items() if domain.response.unsampled}
-        sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
-        counted_s = {domain.response.averaging_s for domain in part_time.values()}
-        is_same_sensor = {domain.response.averaging_s for domain in sampled} == counted_s
-        if part_time and is_same_sensor and sampling and sampling.samples > 1:
+        part_time = self._part_time(self._total if names is None else names)
+        if part_time and self._samples_same_sensor(part_time) and sampling and sampling.samples > 1:
             return sampling.structure_j
         missed_j = 0.0
         for name, domain in part_time.items():
@@ -152,8 +161,32 @@ class Meter:
             missed_j += part_time_j((0.0, mean_w, 2 * mean_w), seconds, domain.response)
         return missed_j
 
-    def _counted(self) -> dict[str, Domain]:
-        return {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
+    def in_step_j(self, sampling: Sampling | None) -> float | None:
+        """The half-width for power that repeats in each step, of which the sensors of the total may miss a part.
+
+        It is None if it is unknown: without borders of steps, or without samples of the sensor that a counter adds up.
+        """
+        sampled = [self.domains[name] for name in self._total if self.domains[name].source == "sampled"]
+        part_time = self._part_time(self._total)
+        if not part_time and not any(misses_power(domain.period_s, domain.response) for domain in sampled):
+            return 0.0
+        if sampling is None or (part_time and not self._samples_same_sensor(part_time)):
+            return None
+        return sampling.in_step_j
+
+    def _part_time(self, names: Sequence[str]) -> dict[str, Domain]:
+        """Those of some domains whose counter adds up readings of a sensor which measures part of the time."""
+        counted = self._domains_of(names, "counter")
+        return {name: domain for name, domain in counted.items() if domain.response.unsampled}
+
+    def _samples_same_sensor(self, part_time: Mapping[str, Domain]) -> bool:
+        """Whether the sampled power is of the sensors whose readings part-time counters add up."""
+        sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
+        counted_s = {domain.response.averaging_s for domain in part_time.values()}
+        return {domain.response.averaging_s for domain in sampled} == counted_s
+
+    def _domains_of(self, names: Sequence[str], source: str) -> dict[str, Domain]:
+        return {name: self.domains[name] for name in names if self.domains[name].source == source}
 
     def drain(self, before_ns: int) -> PowerSamples:
         powers = self._powers.drain(before_ns) if self._powers else NO_POWER_SAMPLES
@@ -164,22 +197,25 @@ class Meter:
             self._close()
 
 
-class NullMeter(Meter):
+class NullMeter(EnergyMeter):
     """The meter of a machine without instruments, or of a job that configures none; all keys of a group are ignored."""
 
-    def __init__(self, reason: str, **_: object) -> None:
+    def __init__(self, reason: str, hint: str = "", **_: object) -> None:
         super().__init__(total=(), covers=None, reason=reason)
+        if hint:
+            self.energy["hint"] = hint
 
 
-def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | Path = "/") -> Meter:
+def unmetered(problem: Problem) -> NullMeter:
+    """Return the meter of a machine on which a problem prevents measurement."""
+    return NullMeter(problem.message, problem.hint)
+
+
+def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | Path = "/") -> EnergyMeter:
     """Open the configured meter by its `_target_`, with `gpus`, `root` (a path) and the group's options.
 
     If the machine does not have it, it is an estimate or a `NullMeter`, with the reason.
     """
     instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
-    return cast(Meter, instantiate_spec(instrument, gpus=gpus, root=Path(root)))
-
-
-def shortest_s(domain: Domain) -> float:
-    """The shortest window that a domain's instrument can measure, in seconds."""
-    return MIN_MEMORY_SPANS * domain.response.memory_s if domain.source == "sampled" else MIN_TICKS * domain.period_s
+    meter: EnergyMeter = instantiate_spec(instrument, gpus=gpus, root=Path(root))
+    return meter

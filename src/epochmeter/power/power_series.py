@@ -9,15 +9,15 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from epochmeter.power.instrument import Domain
+from epochmeter.power.step_sampling import in_step_j
 from epochmeter.power.uncertainty import RENEWAL_S, Response, border_j, correction_j, interior_j, renewal_s, slowest
+from epochmeter.shared.types import FloatArray
 from epochmeter.shared.units import NANOSECOND
-
-if TYPE_CHECKING:
-    from epochmeter.power.meter import Domain
 
 CONTEXT_S = 10.0  # length of a window's context: earlier samples that show the possible structure of its power
 NO_SAMPLE = "no sample was taken"  # why power since the last sample is unknown if no read has failed since
@@ -38,14 +38,19 @@ class Sampling(NamedTuple):
     correction_j: Mapping[str, float] = MappingProxyType({})
     """Joules to add to each domain's energy: corrects the sensor's delay and the extrapolation to the borders."""
     samples_per_domain: Mapping[str, int] = MappingProxyType({})
+    in_step_j: float | None = None
+    """Half-width for power that repeats in each step, if a sensor measures part of the time; None without known steps.
+
+    `half_width_j` includes it instead of `structure_j` if it is larger.
+    """
 
 
 class PowerSamples(NamedTuple):
     """Samples in the order of time: watts by domain and of the total; NaN if not read."""
 
-    times_ns: array
-    watts: dict[str, array]
-    total_w: array
+    times_ns: "array[int]"
+    watts: dict[str, FloatArray]
+    total_w: FloatArray
     response: Response | None = None  # response of the total's sensors, if it is stated and the same for all of them
 
 
@@ -93,7 +98,7 @@ class PowerSeries:
     Power between two good samples is interpolated linearly. A gap longer than `bridge_s` has unknown power.
     """
 
-    def __init__(self, domains: "Mapping[str, Domain]", *, total: Sequence[str], bridge_s: float) -> None:
+    def __init__(self, domains: Mapping[str, Domain], *, total: Sequence[str], bridge_s: float) -> None:
         self.domains, self.bridge_s = domains, bridge_s
         self._integrators = {name: EnergyIntegrator() for name in domains}
         self._total = tuple(total)
@@ -131,20 +136,25 @@ class PowerSeries:
         with self._lock:
             begun_ns = at_ns if self._begun_ns is None else self._begun_ns
             return {
-                name: part.reason
-                for name, part in self._integrators.items()
-                if at_ns - (begun_ns if part.at_ns is None else part.at_ns) > self._bridge_ns
+                name: integrator.reason
+                for name, integrator in self._integrators.items()
+                if at_ns - (begun_ns if integrator.at_ns is None else integrator.at_ns) > self._bridge_ns
             }
 
     def joules(self, at_ns: int) -> dict[str, float]:
         """Joules of each domain up to now, `at_ns`, with the last sample's power; unavailable domains are missing."""
         with self._lock:
             self._readings.append((at_ns, self._times_ns[-1] if self._times_ns else at_ns))
-            energy = {name: part.joules_at(at_ns, self._bridge_ns) for name, part in self._integrators.items()}
+            energy = {
+                name: integrator.joules_at(at_ns, self._bridge_ns) for name, integrator in self._integrators.items()
+            }
         return {name: joules for name, joules in energy.items() if joules is not None}
 
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """Sampling statistics of a window (monotonic clock, ns), from the samples that are still kept."""
+    def sampling(self, opened_ns: int, closed_ns: int, borders_s: np.ndarray | None = None) -> Sampling:
+        """Sampling statistics of a window (monotonic clock, ns), from the samples that are still kept.
+
+        `borders_s` has the beginnings of the window's consecutive steps and the end of the last one, if they are known.
+        """
         with self._lock:
             around = slice(bisect_left(self._times_ns, opened_ns - round(CONTEXT_S / NANOSECOND)), None)
             times_ns = np.array(self._times_ns[around])
@@ -161,7 +171,8 @@ class PowerSeries:
         times_s = times_ns.astype(float) * NANOSECOND
         self._renewal_s = self._estimated_renewal_s(times_s, watts) or self._renewal_s
         window_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
-        half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *window_s)
+        repeated_j = None if borders_s is None else self._in_step_j(times_s, watts, borders_s)
+        half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *window_s, repeated_j or 0.0)
         return Sampling(
             samples=int(good.sum()),
             gap_max_s=int(np.diff(times_ns[good], prepend=opened_ns, append=closed_ns).max()) * NANOSECOND,
@@ -170,6 +181,7 @@ class PowerSeries:
             peak_w=float(total_w[good].max()) if good.any() else None,
             half_width_j=half_width_j,
             structure_j=structure_j,
+            in_step_j=repeated_j,
             correction_j={name: self._correction_j(name, times_s, values, readings) for name, values in watts.items()},
             samples_per_domain=per_domain,
         )
@@ -186,13 +198,28 @@ class PowerSeries:
         estimates = (renewal_s(times_s[np.isfinite(values)], values[np.isfinite(values)]) for values in unknown)
         return max(filter(None, estimates), default=None)
 
+    def _in_step_j(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray], borders_s: np.ndarray) -> float:
+        """The part of the half-width from power that repeats in each step: the sum of that of the total's sensors."""
+        joules = 0.0
+        for name in self._total:
+            domain, good = self.domains[name], np.isfinite(watts[name])
+            joules += in_step_j(
+                times_s[good],
+                watts[name][good],
+                borders_s,
+                domain.response.resolved(self._renewal_s),
+                is_estimated=domain.response.renewal_s is None,
+                limit_w=domain.limit_w,
+            )
+        return joules
+
     def _uncertainty_j(
-        self, times_s: np.ndarray, total_w: np.ndarray, opened_s: float, closed_s: float
+        self, times_s: np.ndarray, total_w: np.ndarray, opened_s: float, closed_s: float, in_step_j: float
     ) -> tuple[float, float]:
         """Half-width of the total's energy, and its part from power that the samples miss."""
         times_s, total_w = times_s[np.isfinite(total_w)], total_w[np.isfinite(total_w)]
         response = self._total_response()
-        interior, structure_j = interior_j(times_s, total_w, opened_s, closed_s, response)
+        interior, structure_j = interior_j(times_s, total_w, opened_s, closed_s, response, in_step_j)
         borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
         # The last power of a sensor that failed was extrapolated.
         unread_j = max(0.0, closed_s - float(times_s[-1])) * float(np.ptp(total_w)) if len(times_s) else 0.0

@@ -4,8 +4,10 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from epochmeter.machine.periodic_thread import PeriodicThread
-from epochmeter.power.meter import Instrument
+from epochmeter.power.instrument import Instrument
 from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
@@ -45,12 +47,12 @@ class Sampler(PowerSeries):
             self._thread.run_now()
         return self.joules(time.monotonic_ns())
 
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
+    def sampling(self, opened_ns: int, closed_ns: int, borders_s: np.ndarray | None = None) -> Sampling:
         """Sampling statistics of a window, after the sensors have reported all power up to its end."""
         if not self._checks and (settled_s := self.settled_s):
             time.sleep(max(0.0, settled_s - (time.monotonic_ns() - closed_ns) * NANOSECOND))
             self._thread.run_now()
-        return super().sampling(opened_ns, closed_ns)
+        return super().sampling(opened_ns, closed_ns, borders_s)
 
     def close(self) -> bool:
         """Stop the threads; False if a read hangs."""

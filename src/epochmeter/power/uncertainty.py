@@ -34,11 +34,14 @@ class Response(NamedTuple):
         averaging_s: The time that a reading averages over (A in docs/energy.md), in seconds; None: unknown.
         lag_s: The delay from the end of that time to the earliest reading (L), in seconds.
         renewal_s: How often a new reading appears (R), in seconds; 0: at each read; None: unknown, estimated.
+        is_filter: Whether the sensor is a low-pass filter. The other fields describe a moving mean with the same mean
+            age of power, which is the time constant of the filter.
     """
 
     averaging_s: float | None = 0.0
     lag_s: float = 0.0
     renewal_s: float | None = 0.0
+    is_filter: bool = False
 
     def resolved(self, estimated_s: float) -> "Response":
         """The response, with the estimated renewal period if it is unknown."""
@@ -86,14 +89,14 @@ NONE, UNKNOWN = Response(), Response(None, 0.0, None)
 
 def response_of(sensors: Sensors | None, name: str, default: Response = NONE) -> Response:
     """The response of a sensor by the device's table (`sensors` in conf/device)."""
-    entry = (sensors or {}).get(name)
-    return default if entry is None else Response(**entry)  # type: ignore[arg-type]
+    sensor = (sensors or {}).get(name)
+    return default if sensor is None else Response(**sensor)  # type: ignore[arg-type]  # the fields by name
 
 
 def slowest(responses: list[Response]) -> Response:
     """The largest value of each field; unknown if any is unknown."""
     fields = zip(*responses, strict=True)
-    return Response(*(None if None in values else max(values) for values in fields))  # type: ignore[arg-type, type-var]
+    return Response(*(None if None in values else max(values) for values in fields))  # type: ignore[arg-type]  # in order
 
 
 def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
@@ -108,13 +111,27 @@ def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
     return float(np.percentile(times_s[changes[1:] + 1] - times_s[changes[:-1]], 10))
 
 
+def misses_power(period_s: float, response: Response) -> bool:
+    """Whether samples every `period_s` are of certain parts of the time only, whose phase is the sensor's.
+
+    If the sensor renews its reading for each sample, the jitter of the samples makes them independent of its phase.
+    """
+    return response.unsampled > 0 and repeats_readings(period_s, response)
+
+
+def repeats_readings(period_s: float, response: Response) -> bool:
+    """Whether samples every `period_s` may be of the same reading."""
+    return response.held_s >= 0.9 * period_s
+
+
 def interior_j(
-    times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, response: Response
+    times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, response: Response, in_step_j: float = 0.0
 ) -> tuple[float, float]:
     """Return the half-width of the 95 % interval of a window's energy from all causes, and from missed power.
 
     Structure that samples before the window show may be in the window too. Readings belong to the window if they are
-    between its borders, both moved by the mean delay of the sensor.
+    between its borders, both moved by the mean delay of the sensor. `in_step_j` is the half-width for power that
+    repeats in each step: it replaces the one from missed power if it is larger.
     """
     if len(times_s) < 3:
         return 0.0, 0.0
@@ -124,11 +141,12 @@ def interior_j(
     long = spans_s > LONG_GAP * typical_s
     inside = (times_s[1:] > opened_s) & (times_s[:-1] < closed_s)
     structure_j = _structure_j(times_s, watts, opened_s, closed_s, long)
-    if response.held_s >= 0.9 * typical_s:  # otherwise the samples' jitter makes them independent of its renewal
+    if misses_power(typical_s, response):
         within = watts[(times_s >= opened_s) & (times_s <= closed_s)]
         structure_j = max(structure_j, part_time_j(within, closed_s - opened_s, response))
     holes_j = [_hole_j(times_s, watts, int(first)) for first in np.flatnonzero(long & inside)]
-    return math.hypot(_steps_j((jumps_w * spans_s)[inside & ~long]), structure_j, math.hypot(*holes_j)), structure_j
+    missed_j = max(structure_j, in_step_j)
+    return math.hypot(_steps_j((jumps_w * spans_s)[inside & ~long]), missed_j, math.hypot(*holes_j)), structure_j
 
 
 def _steps_j(jumps_j: np.ndarray) -> float:
@@ -182,9 +200,9 @@ def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, response: R
     """Half-width for a sensor that measures only part of each renewal period: its readings are a random sample.
 
     The whole variance of the readings counts, as a load whose cycle is nearly a multiple of the renewal period looks
-    slow. A load in exact step with the renewal cannot be detected. Readings of a load that is nearly in step are not
-    independent, so 1.5 standard deviations of a reading are added. In simulations, this covers 95 % of square waves of
-    any cycle, also in windows of 10 readings.
+    slow. Readings of a load that is nearly in step are not independent, so 1.5 standard deviations of a reading are
+    added. In simulations, this covers 95 % of square waves of any cycle that differs from the renewal period and its
+    multiples. Readings do not show whether it differs; `step_sampling.in_step_j` uses the times of the steps.
     """
     if not response.unsampled or len(watts) < 2 or seconds < response.held_s:
         return 0.0

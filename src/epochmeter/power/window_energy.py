@@ -6,11 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from epochmeter.power.meter import Joules, Meter, shortest_s
+import numpy as np
+
+from epochmeter.power.cross_checks import Disagreement, find_disagreements
+from epochmeter.power.instrument import shortest_s
+from epochmeter.power.meter import EnergyMeter, Joules
 from epochmeter.power.power_series import Sampling
 from epochmeter.shared.units import NANOSECOND
 
 MIN_SAMPLES = 3  # fewest samples within a window that has an energy; samples at its borders include power outside of it
+IN_STEP_RATIO, IN_STEP_FRACTION = 2.0, 0.05
+"""Steps are in step with a sensor if the half-width for power that repeats in each step is larger than this multiple of
+that for irregular power, and than this fraction of the energy."""
 FAILED_COUNTER = "the counter could not be read, did not advance or ran backwards."
 TERM_KEYS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j")
 """Energies that can be summed over windows."""
@@ -20,6 +27,7 @@ class Reading(NamedTuple):
     """A meter reading: the joules up to `at_ns` (monotonic clock), and how long before and after it was taken.
 
     `suspended_s` is how long the machine had been suspended since it booted, which the monotonic clock excludes.
+    `apart_ns` is the time to the nearest reading, if this one was interpolated.
     """
 
     at_ns: int
@@ -27,6 +35,11 @@ class Reading(NamedTuple):
     begun_before_ns: int = 0
     ended_after_ns: int = 0
     suspended_s: float = 0.0
+    apart_ns: int = 0
+
+    @property
+    def duration_ns(self) -> int:
+        return self.begun_before_ns + self.ended_after_ns
 
     @property
     def begun_ns(self) -> int:
@@ -48,14 +61,29 @@ class WindowEnergy(NamedTuple):
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
     It has the available `TERM_KEYS`, `period_s`, the possible age of a reading, and `shortest_s`, the shortest window
-    that has an energy. `unsampled_j` is the part of the uncertainty that is independent from window to window.
+    that has an energy. `unsampled_j` is the part of the uncertainty that is independent from window to window, and
+    `idle_uncertainty_j` the uncertainty of the idle energy, which is the same in all windows.
     """
+    disagreements: tuple[Disagreement, ...] = ()
+    """Contradictory energies; the uncertainty of the total includes their differences."""
+    is_in_step: bool | None = False
+    """Whether the uncertainty is large because a sensor saw the same part of each step only; None: unknown."""
 
 
-def take_reading(meter: Meter) -> Reading:
-    """Read a meter now: sampled power up to the end of the reading, counters on average in its middle."""
+class IdlePower(NamedTuple):
+    """Mean power while nothing trained, and its 95 % confidence interval (plus or minus)."""
+
+    power_w: float
+    uncertainty_w: float
+
+
+def take_reading(meter: EnergyMeter, *, fresh: bool = True) -> Reading:
+    """Read a meter now: sampled power up to the end of the reading, counters on average in its middle.
+
+    `fresh`: take a sample of the power first; otherwise, the last one is extrapolated.
+    """
     begun_ns = time.monotonic_ns()
-    joules = meter.read()
+    joules = meter.read(fresh=fresh)
     ended_ns = time.monotonic_ns()
     at_ns = ended_ns if meter.energy["source"] == "sampled" else (begun_ns + ended_ns) // 2
     suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
@@ -63,28 +91,44 @@ def take_reading(meter: Meter) -> Reading:
 
 
 def energy_of_window(
-    before: Reading, after: Reading, meter: Meter, window_s: float, idle_w: float | None = None
+    before: Reading,
+    after: Reading,
+    meter: EnergyMeter,
+    window_s: float,
+    idle: IdlePower | None = None,
+    borders_s: np.ndarray | None = None,
 ) -> WindowEnergy:
-    """Compute the energy of a window from the readings before and after it.
+    """Compute the energy of a window from the readings before and after it, net of `idle` if that is known.
 
     A domain has an energy if it was read at both ends, was available in between, and the window is long enough for its
     instrument. If a domain of the total has none, neither has the total.
+
+    Args:
+        borders_s: Borders of the consecutive steps of the window (monotonic clock), if they are known.
     """
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
-    sampling = meter.sampling(before.ended_ns, after.begun_ns)
+    sampling = meter.sampling(before.ended_ns, after.begun_ns, borders_s)
     unavailable = sampling.unavailable.items() if sampling else ()
     # A counter needs no samples, even if power is sampled under the same name.
     failed = {name: f"{why}." for name, why in unavailable if meter.domains[name].source == "sampled"}
     short = {name: why for name in meter.domains if (why := _too_short_reason(name, meter, seconds, sampling))}
     used = _energy_between(before.joules, after.joules, meter, sampling)
-    stopped = {name for name, value in used.items() if value == 0 and meter.domains[name].source != "sampled"}
+    stopped = {name for name, value in used.items() if value == 0 and _is_counted(name, meter)}
     # A counter may not advance in a short window; it then counts that energy in the next one.
     summable = {name: used[name] for name in sorted(used.keys() - failed - (stopped - short.keys()))}
     available = {name: value for name, value in summable.items() if name not in stopped}
     joules = {name: value for name, value in available.items() if name not in short}
     unmeasured = [name for name in meter.domains if name not in joules]
     reasons = {name: failed.get(name) or short.get(name) or FAILED_COUNTER for name in unmeasured}
-    total = _total_metrics(summable, seconds, window_s, meter, sampling, idle_w)
+    # The readings enclose slightly more time than the window, or were taken shortly before or after its borders.
+    apart_s = max(0.0, seconds - window_s) + (before.apart_ns + after.apart_ns) * NANOSECOND
+    reading_s = (before.duration_ns + after.duration_ns) * NANOSECOND
+    comparable = {name: joules for name, joules in summable.items() if name not in short or _is_counted(name, meter)}
+    disagreements = _disagreements(comparable, seconds, meter, sampling, reading_s)
+    added = set(meter.energy["domains"])
+    doubt_j = sum(one.difference_j for one in disagreements if added.intersection(one.check.domains))
+    total = _total_metrics(summable, seconds, apart_s, meter, sampling, doubt_j)
+    total |= _net_metrics(total, seconds, idle)
     has_total = meter.total(joules) is not None
     metrics = (total if has_total else {}) | _machine_metrics(meter, joules)
     if meter.energy["source"] != "estimated":
@@ -95,10 +139,40 @@ def energy_of_window(
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
     failures = {} if has_total else {name: why for name, why in reasons.items() if why != short.get(name)}
-    return WindowEnergy(available, metrics, notes, failures, _term(summable, total, seconds, meter, sampling))
+    term = _term(summable, total, seconds, meter, sampling)
+    if idle and "net_energy_j" in term:
+        term["idle_uncertainty_j"] = idle.uncertainty_w * seconds
+    return WindowEnergy(available, metrics, notes, failures, term, disagreements, _is_in_step(metrics, meter, sampling))
 
 
-def _energy_between(before: Joules, after: Joules, meter: Meter, sampling: Sampling | None) -> dict[str, float]:
+def _is_counted(name: str, meter: EnergyMeter) -> bool:
+    return meter.domains[name].source != "sampled"
+
+
+def _disagreements(
+    joules: Joules, seconds: float, meter: EnergyMeter, sampling: Sampling | None, reading_s: float
+) -> tuple[Disagreement, ...]:
+    """Compare domains that measure the same energy, or a part of it.
+
+    They are read one after the other, so in `reading_s` seconds, the duration of both readings, their energies differ.
+    """
+
+    def half_width_j(names: Sequence[str]) -> float:
+        between_j = reading_s / seconds * sum(joules[name] for name in names)
+        return between_j + meter.half_width_j(joules, seconds, sampling, names)
+
+    return tuple(find_disagreements(meter.cross_checks, joules, half_width_j))
+
+
+def _is_in_step(metrics: Mapping[str, float], meter: EnergyMeter, sampling: Sampling | None) -> bool | None:
+    """Whether sensors of the total saw the same part of each step only; None if it is unknown."""
+    in_step_j = meter.in_step_j(sampling) if "energy_j" in metrics else 0.0
+    if not in_step_j or not sampling:
+        return None if in_step_j is None else False
+    return in_step_j > max(IN_STEP_RATIO * sampling.structure_j, IN_STEP_FRACTION * metrics["energy_j"])
+
+
+def _energy_between(before: Joules, after: Joules, meter: EnergyMeter, sampling: Sampling | None) -> dict[str, float]:
     """Joules of each domain between two readings, with the corrections of sampled domains added.
 
     A counter that ran backwards was reset, and is left out.
@@ -113,7 +187,7 @@ def _energy_between(before: Joules, after: Joules, meter: Meter, sampling: Sampl
     return used
 
 
-def _too_short_reason(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
+def _too_short_reason(name: str, meter: EnergyMeter, seconds: float, sampling: Sampling | None) -> str | None:
     """Why a window is too short for a domain's instrument; None if it is long enough."""
     domain = meter.domains[name]
     if seconds < (least_s := shortest_s(domain)):
@@ -124,7 +198,7 @@ def _too_short_reason(name: str, meter: Meter, seconds: float, sampling: Samplin
     return None
 
 
-def measure_idle(meter: Meter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> WindowEnergy:
+def measure_idle(meter: EnergyMeter, seconds: float, sleep: Callable[[float], None] = time.sleep) -> WindowEnergy:
     """Measure the idle energy over some seconds; returns at once with nothing if the meter does not measure."""
     if meter.energy["source"] not in ("counter", "sampled") or seconds <= 0:
         return WindowEnergy({}, {}, [], {})
@@ -135,7 +209,7 @@ def measure_idle(meter: Meter, seconds: float, sleep: Callable[[float], None] = 
 
 
 def _term(
-    joules: Joules, total: Mapping[str, float], seconds: float, meter: Meter, sampling: Sampling | None
+    joules: Joules, total: Mapping[str, float], seconds: float, meter: EnergyMeter, sampling: Sampling | None
 ) -> dict[str, float]:
     """The term of a window in a sum over windows, given the metrics of its total; empty if nothing can be summed."""
     metrics = {**total, **_machine_metrics(meter, joules)}
@@ -152,7 +226,12 @@ def _term(
 
 
 def _total_metrics(
-    joules: Joules, seconds: float, window_s: float, meter: Meter, sampling: Sampling | None, idle_w: float | None
+    joules: Joules,
+    seconds: float,
+    apart_s: float,
+    meter: EnergyMeter,
+    sampling: Sampling | None,
+    doubt_j: float,
 ) -> dict[str, float]:
     total_j = meter.total(joules)
     if total_j is None:
@@ -160,25 +239,32 @@ def _total_metrics(
     if meter.energy["source"] == "estimated":
         return {"estimated_energy_j": total_j}
     mean_w = total_j / seconds
-    # The readings enclose slightly more time than the window.
-    half_width_j = abs(mean_w) * max(0.0, seconds - window_s) + meter.half_width_j(joules, seconds, sampling)
+    half_width_j = abs(mean_w) * apart_s + meter.half_width_j(joules, seconds, sampling) + doubt_j
     metrics = {"energy_j": total_j, "power_mean_w": mean_w}
-    if idle_w is not None:
-        metrics["net_energy_j"] = total_j - idle_w * seconds
     if sampling and sampling.samples:
         metrics |= {"power_samples": sampling.samples, "power_gap_max_s": sampling.gap_max_s}
         metrics |= {} if sampling.peak_w is None else {"power_peak_w": sampling.peak_w}
     return {**metrics, "energy_uncertainty_j": half_width_j}
 
 
-def _machine_metrics(meter: Meter, joules: Joules) -> dict[str, float]:
+def _net_metrics(total: Mapping[str, float], seconds: float, idle: IdlePower | None) -> dict[str, float]:
+    """Return the energy above idle. Errors of the two measurements are independent, so their squares are added."""
+    if idle is None or "energy_j" not in total:
+        return {}
+    return {
+        "net_energy_j": total["energy_j"] - idle.power_w * seconds,
+        "net_energy_uncertainty_j": math.hypot(total["energy_uncertainty_j"], idle.uncertainty_w * seconds),
+    }
+
+
+def _machine_metrics(meter: EnergyMeter, joules: Joules) -> dict[str, float]:
     """The machine's energy; none unless it has domains and all of them have an energy."""
     domains = _machine_domains(meter)
     has_all = domains and joules.keys() >= set(domains)
     return {"machine_energy_j": math.fsum(joules[name] for name in domains)} if has_all else {}
 
 
-def _machine_domains(meter: Meter) -> Sequence[str]:
+def _machine_domains(meter: EnergyMeter) -> Sequence[str]:
     return meter.energy["machine"]["domains"] if "machine" in meter.energy else ()
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from epochmeter.config.installation import cache_folder, with_own_commands
+from epochmeter.config.installation import code_cache, with_own_commands
 from epochmeter.report import formatting
 from epochmeter.report.runs.run import grouped
+from epochmeter.results.metrics import find
 from epochmeter.results.run_info import DISTURBED
 from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
 
@@ -30,24 +31,24 @@ if TYPE_CHECKING:
     from rich.markdown import Markdown
     from rich.segment import Segment
 
-SWEEP_PAGES = (
-    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "footprint", "failures",
-)  # fmt: skip
-"""Names of the pages of a sweep."""
 TEMPLATES = Path(__file__).parent / "templates"
+HEADING = "{% set heading = "
+"""In the template of each page, unlike those with parts of pages."""
+OF_RUN = "trace"  # the page of one run; others are of a sweep
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped
 NO_BREAK = "\u00a0"  # a space at which no line is broken
-FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "ratio", "times")
+FILTERS = ("beside", "interval", "join_or_more", "number", "percent", "plural", "quantity", "ratio", "times")
 """Functions of `formatting` that are filters of the templates."""
-QUANTITIES = ("interval", "percent", "quantity", "ratio", "times")  # those of numbers with units
+QUANTITIES = ("beside", "interval", "percent", "quantity", "ratio", "times")  # those of numbers with units
+MAX_CACHED = 100  # compiled templates that are kept, the latest: those of some versions
 MAX_ROWS = 200  # rows of a table; the JSON file has all
 
 
 @dataclass(frozen=True)
 class Page:
-    """One analysis, by the name of its template, its files and its heading: scaling.md.j2, scaling.json, scaling.md."""
+    """One analysis, by the name of its template and its files: scaling.md.j2, scaling.json, scaling.md."""
 
     name: str
     results: Any
@@ -55,9 +56,21 @@ class Page:
     """Shown above the text, such as the number of disturbed runs."""
 
     @property
+    def title(self) -> str:
+        """The heading in its template."""
+        return str(_environment(one_line).get_template(f"{self.name}.md.j2").module.heading)  # type: ignore[attr-defined]  # set by the template
+
+    @property
     def values(self) -> Any:
         """All numbers of `results`, which is one dataclass or a list of them, for the JSON file."""
         return list(map(_values, self.results)) if isinstance(self.results, list) else _values(self.results)
+
+
+def sweep_pages() -> list[str]:
+    """Return the names of the pages of a sweep: each is a template with a heading, and a module of `analyses`."""
+    templates = (path for path in sorted(TEMPLATES.glob("*.md.j2")) if HEADING in path.read_text(encoding="utf-8"))
+    names = (path.name.removesuffix(".md.j2") for path in templates)
+    return [name for name in names if name != OF_RUN]
 
 
 def phrase(name: str, **values: object) -> str:
@@ -65,22 +78,22 @@ def phrase(name: str, **values: object) -> str:
     return _phrases()[name].format(**values)
 
 
-def page_part(page: Page, part: str, *, is_plain: bool = False) -> str:
+def page_part(page: Page, macro: str, *, is_plain: bool = False) -> str:
     """Render the `opening`, `summary` or `body` of an analysis; empty if it has none."""
-    return render_macro(f"{page.name}.md.j2", part, page.results, is_plain=is_plain)
+    return render_macro(f"{page.name}.md.j2", macro, page.results, is_plain=is_plain)
 
 
 def page_markdown(page: Page, *, is_plain: bool = False) -> str:
     """Render the text of an analysis below its warning, without its title."""
     warning = f"**{one_line(page.warning) if is_plain else escape_markdown(page.warning)}**\n" if page.warning else ""
-    parts = (page_part(page, part, is_plain=is_plain) for part in ("summary", "body"))
+    parts = (page_part(page, macro, is_plain=is_plain) for macro in ("summary", "body"))
     return "\n".join(filter(None, [warning, *parts]))
 
 
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     """Render the Markdown file of an analysis of a sweep: the banner, its text, and the notes."""
     warnings = [f"**{escape_markdown(warning)}**" for warning in banner]
-    heading = escape_markdown(f"{phrase(page.name)}: {title}")
+    heading = escape_markdown(f"{page.title}: {title}")
     text = page_markdown(page).strip().replace(NO_BREAK, " ")
     return "\n\n".join([f"# {heading}", *warnings, text, *map(escape_markdown, notes)]) + "\n"
 
@@ -191,7 +204,7 @@ def _phrases() -> Mapping[str, str]:
 @lru_cache(maxsize=1024)  # many cells of a table are equal
 def _escaped(text: str) -> str:
     parts = CODE.split(text)
-    parts[::2] = (MARKUP.sub(r"\\\g<0>", escape(part, quote=False)) for part in parts[::2])
+    parts[::2] = (MARKUP.sub(r"\\\g<0>", escape(plain, quote=False)) for plain in parts[::2])
     return "".join(parts)
 
 
@@ -221,7 +234,7 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
     from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
     class Compiled(FileSystemBytecodeCache):
-        """Cache of compiled templates: compiling takes a sixth of a short report's time. A full disk is ignored."""
+        """Cache of compiled templates: compiling takes half a second of a short report. A full disk is ignored."""
 
         def load_bytecode(self, bucket: "Bucket") -> None:
             with suppress(OSError):
@@ -229,9 +242,13 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
 
         def dump_bytecode(self, bucket: "Bucket") -> None:
             with suppress(OSError):
-                cache_folder().mkdir(parents=True, exist_ok=True)
                 super().dump_bytecode(bucket)
+                files = sorted(Path(self.directory).iterdir(), key=lambda file: file.stat().st_mtime)
+                for file in files[:-MAX_CACHED]:
+                    file.unlink(missing_ok=True)
 
+    folder = code_cache()
+    cache = Compiled(str(folder), f"%s.{to_text.__name__ if to_text else 'html'}") if folder else None
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -239,7 +256,7 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
         lstrip_blocks=True,
         autoescape=True,
         finalize=to_text,
-        bytecode_cache=Compiled(str(cache_folder()), f"%s.{to_text.__name__ if to_text else 'html'}"),
+        bytecode_cache=cache,
     )
     environment.filters |= {
         "code": code,
@@ -250,7 +267,12 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     if to_text is escape_markdown:
         environment.filters |= {name: _unbroken(environment.filters[name]) for name in QUANTITIES}
-    environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS, "disturbances": DISTURBED}
+    environment.globals |= {
+        "max_rows": MAX_ROWS,
+        "recommended_repeats": RECOMMENDED_REPEATS,
+        "disturbances": DISTURBED,
+        "metric": find,
+    }
     module: Any = environment.get_template("macros.md.j2").module
-    environment.globals |= {"table": module.table, "why_not": module.why_not}
+    environment.globals |= {"adjusted": module.adjusted, "table": module.table, "why_not": module.why_not}
     return environment

@@ -1,14 +1,16 @@
 """Statistics of repeated runs. The run is the unit, as epochs within a run are not independent.
 
 Effects of rounds and drift are removed, the variance of each configuration is moderated by the pooled variance, and
-multiple comparisons are corrected. `benchmarks/verdicts.py` prints how often the verdicts are wrong.
+multiple comparisons are corrected. `benchmarks/decisions/verdicts.py` prints how often the verdicts are wrong.
 """
 
 import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -28,6 +30,9 @@ ALPHA = 0.05
 BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
 """The pooled variance counts as a quarter of a degree of freedom per configuration, at most two. More degrees of
 freedom detect smaller differences, and raise false alarms if the noise differs."""
+FULL_LOAN_DOF = 2.0
+"""A variance above the pooled one is not reduced, as a noisy configuration would seem different too often. It borrows
+in proportion to its own degrees of freedom, and fully from this number on (three repeats)."""
 MANY_CONFIGURATIONS = 16
 """With more configurations in two sweeps, each may add one borrowed degree of freedom if the variances seem equal."""
 MIN_DOF_OF_TREND = 3  # that must remain for effects of rounds and a trend to be estimated together
@@ -105,10 +110,10 @@ class Fit(NamedTuple):
 
     def difference(self, one: int | Sequence[int], other: int) -> Mean:
         """Return the difference of means, with its variance by Welch and Satterthwaite; arrays if `one` are several."""
-        own = self.variances / self.counts
-        parts = own**2 / np.maximum(self.dofs, TINY)
+        mean_variances = self.variances / self.counts
+        parts = mean_variances**2 / np.maximum(self.dofs, TINY)
         distance = self.covariates[one] - self.covariates[other]
-        both = own[one] + own[other]
+        both = mean_variances[one] + mean_variances[other]
         dof = np.minimum(both**2 / np.maximum(parts[one] + parts[other], TINY), self.dof)
         variance = both + (distance @ self.covariance * distance).sum(-1)
         return Mean(self.means[one] - self.means[other], variance, dof)
@@ -134,13 +139,20 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
     blocked = _fit(samples, blocks)
     if not all(times) or len({*times}) < 2:
         return [blocked if blocked.dof else _fit(samples)]
-    order = np.unique(times, return_inverse=True)[1][:, None].astype(float)
+    order = np.unique([*map(_in_utc, times)], return_inverse=True)[1][:, None].astype(float)
     sweeps = indicators([label[0] if isinstance(label, tuple) else None for label in labels])
     order -= sweeps @ (sweeps.T @ order / sweeps.sum(axis=0)[:, None])  # a trend does not continue in another sweep
     both = _fit(samples, np.hstack([blocks, order]))
     if MIN_DOF_OF_TREND <= both.dof < blocked.dof:  # else a trend is not distinguished from rounds, or too few are left
         return [both]
     return [fit for fit in (blocked, _fit(samples, order)) if fit.dof] or [_fit(samples)]
+
+
+def _in_utc(time: str) -> str:
+    """Return an ISO 8601 time in UTC: such texts sort by time, also when clocks change to winter time."""
+    with suppress(ValueError):  # another text sorts as it is
+        return datetime.fromisoformat(time).astimezone(timezone.utc).isoformat()
+    return time
 
 
 def indistinguishable_from_best(
@@ -201,14 +213,14 @@ def pairwise_ratios(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
 def positive_means(
     samples: Mapping[Key, Sequence[float]], chosen_from: Mapping[Key, int] | None = None
 ) -> dict[Key, Estimate]:
-    """Return the mean of each configuration's values, with an interval from the variances of all configurations.
+    """Return the geometric mean of each configuration's values, with an interval from the variances of all.
 
-    The interval is that of the geometric mean, which hardly differs; a configuration that ran once has none. The lowest
-    of several equal means is too low by chance: with `chosen_from` as their number, each bound holds with the
+    The quotient of two geometric means is the ratio that is tested. A configuration that ran once has no interval. The
+    lowest of several equal means is too low by chance: with `chosen_from` as their number, each bound holds with the
     probability `0.95 ** (1 / number)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
     """
     (fitted,) = fits(_logs(samples.values()))
-    means = {key: Estimate(statistics.fmean(values)) for key, values in samples.items()}
+    means = {key: Estimate(geometric_mean(values)) for key, values in samples.items()}
     for place, (key, values) in enumerate(samples.items()):
         if len(values) > 1:
             log = Mean(fitted.means[place], fitted.variances[place] / len(values), fitted.dofs[place])
@@ -216,6 +228,11 @@ def positive_means(
             bounds = log.interval(max(BOUND, (1 - ALPHA) ** (1 / count))).map(math.exp)
             means[key] = replace(bounds, value=means[key].value)
     return means
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of positive values, exactly for equal ones, so that these are ties."""
+    return values[0] if min(values) == max(values) else statistics.geometric_mean(values)
 
 
 def mean(values: Sequence[float]) -> Estimate:
@@ -235,7 +252,7 @@ def contrast(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str
         return Estimate(value)
     parts = {name: (weight * deviation(samples[name])) ** 2 / len(samples[name]) for name, weight in weights.items()}
     variance = math.fsum(parts.values())
-    squares = math.fsum(part**2 / (len(samples[name]) - 1) for name, part in parts.items())
+    squares = math.fsum(term**2 / (len(samples[name]) - 1) for name, term in parts.items())
     return Mean(value, variance, variance**2 / max(squares, TINY)).interval()
 
 
@@ -266,7 +283,8 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     rates[descending] = np.minimum.accumulate(np.take(p_values, descending) * count / np.arange(count, 0, -1))
     rates *= 1 + ALPHA
     without_effect = max(1, count - int(np.sum(rates <= ALPHA)))
-    return np.minimum(rates * without_effect / max(1, count), 1.0).tolist()
+    adjusted: list[float] = np.minimum(rates * without_effect / max(1, count), 1.0).tolist()
+    return adjusted
 
 
 @lru_cache(maxsize=4096)
@@ -303,7 +321,10 @@ def _by_round(weights: Mapping[str, float], samples: Samples, rounds: Mapping[st
     if len(labels) < MIN_PAIRED_ROUNDS or None in labels or not is_paired:
         return []
     values = [dict(zip(rounds[name], samples[name], strict=True)) for name in weights]
-    terms = [[weight * own[label] for label in labels] for weight, own in zip(weights.values(), values, strict=True)]
+    terms = [
+        [weight * by_label[label] for label in labels]
+        for weight, by_label in zip(weights.values(), values, strict=True)
+    ]
     return [*map(math.fsum, zip(*terms, strict=True))]
 
 
@@ -312,7 +333,7 @@ def _logs(samples: Iterable[Sequence[float]]) -> list[list[float]]:
 
 
 def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) -> Fit:
-    """Fit a mean per configuration and the effects of covariates; each variance is moderated by the pooled one.
+    """Fit a mean per configuration and the effects of covariates; small variances are moderated by the pooled one.
 
     See G. K. Smyth, Linear models and empirical Bayes methods for assessing differential expression, 2004.
     """
@@ -332,10 +353,15 @@ def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) 
     squares = np.bincount(group, residuals**2)
     squares[squares < ROUNDING] = 0.0
     pooled = squares.sum() / max(1, dof)
-    own = (counts - 1) * dof / max(1, spare)
-    borrowed = _borrowed_dof(squares, own, pools_equal)
-    variances = (squares + borrowed * pooled) / (own + borrowed)
-    dofs = np.minimum(np.where(counts > 1, own + borrowed, BORROWED_DOF), dof)
+    own_dofs = (counts - 1) * dof / max(1, spare)
+    borrowed = _borrowed_dof(squares, own_dofs, pools_equal)
+    variances, dofs = (squares + borrowed * pooled) / (own_dofs + borrowed), own_dofs + borrowed
+    if borrowed <= BORROWED_DOF:  # otherwise many variances seem equal
+        alone = squares / np.maximum(own_dofs, TINY)
+        is_noisy = (own_dofs > 0) & (alone > variances)
+        variances = np.where(is_noisy, alone, variances)
+        dofs = np.where(is_noisy, own_dofs + np.minimum(1.0, own_dofs / FULL_LOAN_DOF) * borrowed, dofs)
+    dofs = np.minimum(np.where(counts > 1, dofs, BORROWED_DOF), dof)
     covariance = pooled * np.linalg.pinv(within.T @ within, rcond=1e-9)
     return Fit(means - places @ effects, variances, dofs, float(dof), counts, places, covariance)
 

@@ -1,4 +1,4 @@
-"""The bottleneck of an epoch: the largest of compute, data stalls, copy and overhead. One rule for all outputs.
+"""The bottleneck of an epoch as data: the largest of compute, data stalls, copy and overhead. One rule for all outputs.
 
 Prep stall (waiting for preprocessing) and fetch stall (waiting for storage) are the data stalls of J. Mohan et al.,
 Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. They compete with the other parts together; if
@@ -9,14 +9,23 @@ part, only the larger one is named. If they cannot be separated, there is one.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
+
+from epochmeter.machine.page_cache import MIN_WARM_FRACTION
 
 COMPUTE, PREP_STALL, FETCH_STALL, DATA_STALL = "compute", "prep_stall", "fetch_stall", "data_stall"
 COPY, OVERHEAD = "copy", "overhead"
 PARTS = (COMPUTE, PREP_STALL, FETCH_STALL, DATA_STALL, COPY, OVERHEAD)
 STALLS = (PREP_STALL, FETCH_STALL, DATA_STALL)
+OR = " or "  # between the parts of a tie
 MIN_FRACTION = 0.02
 """Fraction of the epoch's time below which a stall, or a difference between two parts, is neglected."""
+MEMORY, SYNTHETIC = "memory", "synthetic"
+IN_MEMORY = (MEMORY, "ram")
+"""Media of samples that no storage device holds: in the training process, or in a file system of the memory."""
+PART_TIMES = tuple(f"{part}_s" for part in (COMPUTE, COPY, OVERHEAD, DATA_STALL))
+STALL_TIMES = ("prep_stall_s", "fetch_stall_s")
+NO_EPOCH = "there is no epoch after the warm-up"
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,11 @@ class Bottleneck:
     equal: bool = False
     why: Literal["disturbed", "unmeasured", "not warm", "not cold"] | None = None
     repeats: int | None = None
+
+    @property
+    def word(self) -> str:
+        """The verdict as it is recorded, such as `compute or prep_stall`, ordered as `PARTS`; empty if undecided."""
+        return OR.join(sorted(self.parts, key=PARTS.index))
 
     @property
     def label(self) -> str:
@@ -85,24 +99,124 @@ def _largest(sizes: Mapping[str, float], significant: Callable[[str, str], bool]
     return [*ordered[:1], *tied], close.issuperset(tied)
 
 
-def run_bottleneck(metrics: Mapping[str, float], in_memory: bool) -> Bottleneck | None:
-    """Return the bottleneck of a run's mean epoch; None if it is not known."""
-    e2e_s = metrics.get("steady/e2e_s")
-    return find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None
+class Verdict(NamedTuple):
+    """The bottleneck of an epoch, or of the mean epoch of a run, as it is recorded.
 
-
-def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, float]:
-    """Return part -> seconds per steady epoch of a run; parts that were not measured are absent.
-
-    The data stall is divided into prep stall and fetch stall in proportion to the times in which DataLoader workers
-    preprocess and read. It is not divided if decoding was not timed. From a dataset in memory nothing is fetched.
+    Attributes:
+        bottleneck: The largest part; several about equal ones are joined by ` or `. Empty if it is not known.
+        metrics: Prep stall, fetch stall, and fractions of the epoch's time, by full name; those that are known.
+        absent: Why others are not known: `bottleneck` or the full name of a stall -> reason.
     """
-    measured = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, DATA_STALL)}
-    seconds = {name: value for name, value in measured.items() if math.isfinite(value)}
-    read_s, preprocess_s = (metrics.get(f"steady/loader_{name}_s", 0.0) for name in ("read", "preprocess"))
-    if DATA_STALL in seconds and in_memory:
-        seconds[PREP_STALL] = seconds.pop(DATA_STALL)
-    elif DATA_STALL in seconds and "steady/loader_decode_s" in metrics and read_s + preprocess_s > 0:
-        stall_s, fetch = seconds.pop(DATA_STALL), read_s / (read_s + preprocess_s)
-        seconds |= {PREP_STALL: (1 - fetch) * stall_s, FETCH_STALL: fetch * stall_s}
+
+    bottleneck: str
+    metrics: dict[str, float]
+    absent: dict[str, str]
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The fields of a record other than its metrics."""
+        return {"bottleneck": self.bottleneck or None, "absent": self.absent}
+
+
+def find_verdict(metrics: Mapping[str, float | None], medium: str | None, section: str) -> Verdict:
+    """Return the verdict on an epoch by its metrics.
+
+    Args:
+        medium: What the samples are on, as recorded (`storage.medium`); None if it is not known.
+        section: Of the names of the metrics: `epoch` or `steady`.
+    """
+    by_short_name = of_section(metrics, section)
+    stalls, absent = _divided_stall(by_short_name, medium)
+    if not by_short_name:
+        absent = dict.fromkeys(STALL_TIMES, NO_EPOCH)
+    found = {**stalls, **_stall_fractions({**by_short_name, **stalls})}
+    named = {f"{section}/{name}": value for name, value in found.items()}
+    reasons = {f"{section}/{name}": why for name, why in absent.items()}
+    if largest := epoch_bottleneck({**by_short_name, **stalls}):
+        return Verdict(largest.word, named, reasons)
+    missing = ", ".join(name for name in ("e2e_s", *PART_TIMES) if name not in by_short_name)
+    return Verdict("", named, {"bottleneck": f"not measured: {missing}" if by_short_name else NO_EPOCH, **reasons})
+
+
+def of_section(metrics: Mapping[str, float | None], section: str) -> dict[str, float]:
+    """Return the finite metrics of a section by short name."""
+    prefix = f"{section}/"
+    by_short_name = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+    return {name: value for name, value in by_short_name.items() if value is not None and math.isfinite(value)}
+
+
+def recorded_verdict(document: Mapping[str, Any], medium: str | None, section: str) -> Verdict:
+    """Return the verdict in a summary or a window; records of earlier versions have none, so that it is computed."""
+    if "absent" not in document:
+        return find_verdict(document["metrics"], medium, section)
+    return Verdict(document.get("bottleneck") or "", {}, document["absent"])
+
+
+def epoch_bottleneck(metrics: Mapping[str, float]) -> Bottleneck | None:
+    """Return the bottleneck of an epoch by its metrics without section; None if it is not known."""
+    return find_bottleneck(part_seconds(metrics), metrics["e2e_s"]) if metrics.get("e2e_s") else None
+
+
+def read_bottleneck(word: str, metrics: Mapping[str, float], section: str = "steady") -> Bottleneck | None:
+    """Return a recorded bottleneck with the fractions of the epoch's time; None if it is not known."""
+    by_short_name = of_section(metrics, section)
+    if not word or not by_short_name.get("e2e_s"):
+        return None
+    fractions = {
+        part: max(0.0, seconds) / by_short_name["e2e_s"] for part, seconds in part_seconds(by_short_name).items()
+    }
+    return Bottleneck(tuple(word.split(OR)), fractions, equal=True)
+
+
+def part_seconds(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return part -> seconds of an epoch by its metrics without section; parts that were not measured are absent.
+
+    The data stall is one part if it is not divided.
+    """
+    seconds = {part: metrics[f"{part}_s"] for part in PARTS if f"{part}_s" in metrics}
+    if {PREP_STALL, FETCH_STALL} & seconds.keys():
+        seconds.pop(DATA_STALL, None)
     return seconds
+
+
+def _divided_stall(metrics: Mapping[str, float], medium: str | None) -> tuple[dict[str, float], dict[str, str]]:
+    """Return prep stall and fetch stall, and why one is not known, by the metrics of an epoch without section.
+
+    If a storage device is read, the data stall is divided in proportion to the times in which DataLoader workers
+    preprocess and read. Otherwise all of it is prep stall, which includes reading from memory.
+    """
+    if reason := _undivided_reason(metrics, medium):
+        return {}, dict.fromkeys(STALL_TIMES, reason)
+    stall_s = metrics["data_stall_s"]
+    if not reads_storage(metrics, medium):
+        where = "in memory" if medium in IN_MEMORY else "in the page cache"
+        return {"prep_stall_s": stall_s}, {"fetch_stall_s": f"no storage device is read: the samples are {where}"}
+    fetch = metrics["loader_read_s"] / (metrics["loader_read_s"] + metrics["loader_preprocess_s"])
+    return {"prep_stall_s": (1 - fetch) * stall_s, "fetch_stall_s": fetch * stall_s}, {}
+
+
+def _undivided_reason(metrics: Mapping[str, float], medium: str | None) -> str:
+    """Return why the data stall cannot be divided; empty if it can be."""
+    if "data_stall_s" not in metrics:
+        return "the data stall is not measured"
+    if medium == SYNTHETIC:
+        return "synthetic batches are neither read nor preprocessed"
+    if not reads_storage(metrics, medium):
+        return ""
+    if not {"loader_read_s", "loader_preprocess_s"} <= metrics.keys():
+        return "reading and preprocessing are not timed"
+    if "loader_decode_s" not in metrics:
+        return "decoding is not timed, and may be part of reading"
+    loader_s = metrics["loader_read_s"] + metrics["loader_preprocess_s"]
+    return "" if loader_s > 0 else "reading and preprocessing took no time"
+
+
+def _stall_fractions(metrics: Mapping[str, float]) -> dict[str, float]:
+    e2e_s, times = metrics.get("e2e_s"), ("data_stall_s", *STALL_TIMES)
+    return {f"{name.removesuffix('_s')}_fraction": metrics[name] / e2e_s for name in times if e2e_s and name in metrics}
+
+
+def reads_storage(metrics: Mapping[str, float], medium: str | None) -> bool:
+    """Return whether the samples of an epoch are on a storage device, and not in the page cache."""
+    cached_fraction = metrics.get("page_cache_residency_before", 0.0)
+    return medium not in (*IN_MEMORY, SYNTHETIC) and cached_fraction < MIN_WARM_FRACTION

@@ -18,13 +18,11 @@ from datetime import datetime, timezone
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
-from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.schema import Footprint, Job
+from epochmeter.results.run_info import RunInfo
 from epochmeter.results.summary import Window, summarize, training_windows, windows_to_target
-from epochmeter.shared.record import since_resumed
-from epochmeter.shared.units import NANOSECOND
+from epochmeter.shared.problem import InputError, input_error
 
 TABLE = Path(__file__).with_name("carbon_intensity.csv")
 JOULES_PER_KWH = 3.6e6
@@ -83,7 +81,7 @@ def country_means() -> Mapping[str, tuple[str, int, float]]:
         return {row["country"]: (row["name"], int(row["year"]), float(row[GRAMS])) for row in csv.DictReader(file)}
 
 
-def epoch_footprint(window: Window, run: Mapping[str, Any], footprint: Footprint) -> dict[str, float]:
+def epoch_footprint(window: Window, run: RunInfo, footprint: Footprint) -> dict[str, float]:
     """Return carbon and cost of an epoch by their full names; empty without measured energy."""
     if "epoch/energy_j" not in window["metrics"]:
         return {}
@@ -104,7 +102,7 @@ def forecast_cost(forecast: Mapping[str, float], footprint: Footprint) -> dict[s
     return {cost: forecast[energy] * per_joule for energy, cost in costs.items() if energy in forecast}
 
 
-def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tuple[dict[str, float], list[str]]:
+def evaluate(windows: Sequence[Window], run: RunInfo, job: Job) -> tuple[dict[str, float], list[str]]:
     """Return all metrics of carbon and cost of a run (also of its epochs) by its `footprint` keys, and why any lack."""
     footprint = job.footprint
     if footprint.price is None and footprint.intensity is None:
@@ -138,23 +136,20 @@ def without_footprint(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if name.partition("/")[2] not in METRICS}
 
 
-def _mean_intensity(
-    windows: Sequence[Window], run: Mapping[str, Any], value: float | str
-) -> tuple[float, float, float]:
+def _mean_intensity(windows: Sequence[Window], run: RunInfo, value: float | str) -> tuple[float, float, float]:
     """Return the mean intensity by energy, the lowest and the highest; raises InputError if the file lacks an hour."""
     intensity, joules = load_intensity(value), dict[float, float]()
     if not isinstance(intensity, Mapping):
         return intensity, intensity, intensity
     for window in windows:
-        clock, energy = since_resumed(run, window["epoch"])["clock"], window["energy"]
-        begin_s, end_s = (clock["wall_s"] + (energy[border] - clock["monotonic_ns"]) * NANOSECOND
-                          for border in ("opened_ns", "closed_ns"))  # fmt: skip
+        clock, energy = run.clock_of(window["epoch"]), window["energy"]
+        begin_s, end_s = clock.unix_s(energy["opened_ns"]), clock.unix_s(energy["closed_ns"])
         for hour in range(int(begin_s // HOUR_S), math.ceil(end_s / HOUR_S)):
             if (grams := intensity.get(hour)) is None:
                 missing = datetime.fromtimestamp(hour * HOUR_S, timezone.utc)
                 raise input_error(f"`{value}` has no hour {missing:%Y-%m-%dT%H:%MZ}", "give a file with all hours")
-            part = (min(end_s, (hour + 1) * HOUR_S) - max(begin_s, hour * HOUR_S)) / (end_s - begin_s)
-            joules[grams] = joules.get(grams, 0.0) + part * energy["term"]["energy_j"]
+            fraction = (min(end_s, (hour + 1) * HOUR_S) - max(begin_s, hour * HOUR_S)) / (end_s - begin_s)
+            joules[grams] = joules.get(grams, 0.0) + fraction * energy["term"]["energy_j"]
     weighted, total_j = math.fsum(grams * energy_j for grams, energy_j in joules.items()), math.fsum(joules.values())
     return weighted / total_j if total_j else statistics.fmean(joules), min(joules), max(joules)
 

@@ -2,17 +2,28 @@
 
 import math
 import statistics
-from array import array
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
 
 from epochmeter.config.schema import Job
 from epochmeter.results.summary import MAX_VARIATION, Window, is_averaged, step_durations, total_metrics
+from epochmeter.shared.record import training_of
+from epochmeter.shared.types import FloatArray
 
 PRIOR_STD = MAX_VARIATION
 """Relative standard deviation of epochs until two steady ones are measured: the largest that causes no warning."""
 PARTS = 10
 """Number of parts of an epoch's steps whose means are compared, since the times of successive steps are correlated."""
-UPPER = 0.975  # probability below the upper end of a 95 % interval
+PROBABILITY = 0.95
+MIN_REST, RESTS, REST_POWER = 0.01, 24, 0.2
+"""Prior of the autocorrelation of epochs that are not independent: its rest to 1 is at least the first value. The
+logarithm of the rest has a density in proportion to a power of the rest, and as many values as the second number."""
+INDEPENDENT, FEW_EPOCHS = 0.5, 20
+"""Prior probability that epochs are independent, and the number of epochs from which on it holds. With fewer epochs, it
+is lower in proportion, as they hardly show an autocorrelation."""
+PRECISION = 1e-5  # relative, of a half-width
 UNCERTAINTIES = {"e2e_s": "e2e_uncertainty_s", "energy_j": "energy_uncertainty_j"}
 """Quantity -> name of its uncertainty."""
 
@@ -20,21 +31,24 @@ UNCERTAINTIES = {"e2e_s": "e2e_uncertainty_s", "energy_j": "energy_uncertainty_j
 class Forecaster:
     """Forecasts the totals of a run from its windows so far.
 
-    The remaining epochs, with their evaluations, are draws from the normal distribution of the steady ones. Before the
-    first steady epoch, the last epoch without its warm-up takes their place. `last_steps` returns the steps of the last
-    epoch, given their number, as rows of `steps.bin`.
+    The remaining epochs, with their evaluations, continue the series of the steady ones of the last training, which may
+    be autocorrelated.
+    Before the first steady epoch, the last epoch without its warm-up takes their place. `last_steps` returns the steps
+    of the last epoch, given their number, as rows of `steps.bin`.
     """
 
-    def __init__(self, windows: Iterable[Window], warmup_epochs: int, last_steps: Callable[[int], array]) -> None:
+    def __init__(self, windows: Iterable[Window], warmup_epochs: int, last_steps: Callable[[int], FloatArray]) -> None:
         self._warmup_epochs, self._last_steps = max(1, warmup_epochs), last_steps
         self._totals: list[tuple[dict[str, float], bool]] = []
-        """Totals of each epoch, with its evaluations, and whether it is steady."""
+        """Totals of each epoch, with its evaluations, and whether it is steady and of the last training."""
         self._last: list[Window] = []  # the last epoch and its evaluations so far
         for window in windows:
             self.add(window)
 
     def add(self, window: Window) -> None:
         if window["window"] == "epoch":
+            if self._last and training_of(window) != training_of(self._last[0]):
+                self._totals = [(totals, False) for totals, _ in self._totals]
             self._last = []
             self._totals.append(({}, False))
         if window["window"] in ("epoch", "val") and self._totals:
@@ -65,19 +79,68 @@ class Forecaster:
 
 
 def predicted_sum(sample: list[float], count: int, error: float = 0.0) -> tuple[float, float]:
-    """Return the expected sum of `count` normal draws with a common relative `error`, and its 95 % interval (+/-)."""
+    """Return the expected sum of the next `count` values of a series, and its 95 % interval (+/-).
+
+    Args:
+        error: Relative standard error of all of them, if the sample is a single value.
+    """
     mean, measured = statistics.fmean(sample), len(sample)
     if measured > 1:
-        from scipy.special import stdtrit  # takes time
-
-        std, quantile = statistics.stdev(sample), float(stdtrit(measured - 1, UPPER))
-    else:
-        std, quantile = PRIOR_STD * mean, statistics.NormalDist().inv_cdf(UPPER)
-    half_width = quantile * math.hypot(std * math.sqrt(count + count**2 / measured), count * error * mean)
-    return count * mean, half_width
+        return count * mean, _half_width_of_sum(sample, count)
+    std = PRIOR_STD * mean * math.sqrt(count + count**2)
+    return count * mean, statistics.NormalDist().inv_cdf((1 + PROBABILITY) / 2) * math.hypot(std, count * error * mean)
 
 
-def expected_epoch(epoch: Mapping[str, float], steps: array) -> tuple[float, float]:
+def _half_width_of_sum(sample: list[float], count: int) -> float:
+    """Return the half-width of the 95 % interval of the sum of the next `count` values of a series, around their mean.
+
+    The series is autoregressive of order one, with unknown mean, variance and autocorrelation. With each
+    autocorrelation, the sum has Student's distribution around its generalized least-squares estimate. The
+    autocorrelations are weighted by prior and marginal likelihood (A. Zellner, An Introduction to Bayesian Inference in
+    Econometrics, 1971). An estimate of it would be too small with few values (F. H. C. Marriott, J. A. Pope, Biometrika
+    41, 1954).
+    """
+    from scipy.special import stdtr, stdtrit  # takes time
+
+    values, dof = np.array(sample) - statistics.fmean(sample), len(sample) - 1
+    rest, prior = _autocorrelations(len(sample))
+    correlation, first, last = 1 - rest, values[0], values[-1]
+    mean = correlation * (first + last) / (len(sample) * rest + 2 * correlation)
+    deviations = values[:, None] - mean
+    squares = ((deviations[1:] - correlation * deviations[:-1]) ** 2).sum(axis=0)
+    squares += (1 - correlation**2) * deviations[0] ** 2
+    if not squares.min() > 0:
+        return 0.0
+    information = (2 + (len(sample) - 2) * rest) / (1 + correlation)  # of the mean, in inverse variances of a value
+    log_likelihood = -dof / 2 * np.log(squares) - np.log(information) / 2
+    weights = prior * np.exp(log_likelihood - log_likelihood.max())
+    weights /= weights.sum()
+
+    decay = correlation * (1 - correlation**count) / rest  # sum of the deviations that the last one causes
+    squared_decay = correlation**2 * (1 - correlation ** (2 * count)) / (1 - correlation**2)
+    of_innovations = (count - 2 * decay + squared_decay) / rest**2
+    of_mean = (count - decay) ** 2 / information / (1 - correlation**2)
+    scale = np.sqrt(squares / dof * (of_innovations + of_mean))
+    center = count * mean + decay * (last - mean)
+
+    def probability_within(half: float) -> float:
+        return float(weights @ (stdtr(dof, (half - center) / scale) - stdtr(dof, (-half - center) / scale)))
+
+    low, high = 0.0, float(np.max(np.abs(center) + stdtrit(dof, (1 + PROBABILITY) / 2) * scale))
+    while high - low > PRECISION * high:
+        half = (low + high) / 2
+        low, high = (half, high) if probability_within(half) < PROBABILITY else (low, half)
+    return high
+
+
+def _autocorrelations(measured: int) -> tuple[Any, Any]:
+    """Return the possible autocorrelations of a series, as their rests to 1, and their prior probabilities."""
+    rest = np.geomspace(1, MIN_REST, RESTS + 1)  # the first is that of independent values
+    independent, prior = INDEPENDENT * min(1.0, measured / FEW_EPOCHS), rest**REST_POWER
+    return rest, np.concatenate([[independent], (1 - independent) * prior[1:] / prior[1:].sum()])
+
+
+def expected_epoch(epoch: Mapping[str, float], steps: FloatArray) -> tuple[float, float]:
     """Return the time of a later epoch from the second half of this one's `steps`, and its relative standard error.
 
     The first steps include compilation, the choice of algorithms and the growth of memory pools. Later epochs may find

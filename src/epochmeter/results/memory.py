@@ -1,20 +1,20 @@
 """Memory of a training step by kind, and the largest batch that its device can hold."""
 
 from contextlib import suppress
-from typing import Any
 
-from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.record import MEMORY, Record
+from epochmeter.shared.record_files import read_document
+from epochmeter.shared.types import Document
 
 PER_SAMPLE = ("inputs", "activations", "temporary")
 """Kinds that grow with the batch."""
 OTHERS = ("peak_bytes", "reserved_bytes", "outside_torch_bytes", "capacity_bytes")
 
 
-def read_memory(record: Record) -> dict[str, Any] | None:
+def read_memory(record: Record) -> Document | None:
     """Return the memory of a training step, as the training process wrote it; None if the record has none."""
     with suppress(OSError, ValueError):
-        memory: dict[str, Any] = read_json(record.folder / MEMORY)
+        memory: Document = read_document(record.folder / MEMORY)
         return memory
     return None
 

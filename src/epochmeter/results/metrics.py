@@ -1,75 +1,111 @@
-"""The names of all metrics, and how epochs are aggregated to `steady/`; docs/metrics.md has units and meanings.
+"""Find metrics by name, with titles, units and rules of aggregation, in the rows of `metric_table.py`."""
 
-A metric that could not be measured is absent: it is never 0 and never NaN.
-"""
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
-MEAN = """
-    e2e_s data_stall_s data_stall_model_s host_wait_s copy_s compute_s overhead_s clock_residual_s
-    loader_start_s loader_stop_s loader_read_s loader_preprocess_s loader_decode_s clock_waits
-    steps samples images tokens skipped_samples
-    energy_j energy_<domain>_j energy_uncertainty_j machine_energy_j net_energy_j estimated_energy_j
-    stall_energy_j copy_energy_j compute_energy_j overhead_energy_j power_samples co2e_g cost
-    read_bytes page_cache_residency_before page_cache_residency_after
-    network_received_bytes network_sent_bytes
-    cpu_utilization other_cpu_fraction gpu_utilization gpu_clock_mean_hz
-    power_capped_fraction thermal_throttled_fraction
-    gpu_sm_active_fraction gpu_sm_occupancy_fraction gpu_tensor_active_fraction gpu_fp64_active_fraction
-    gpu_fp32_active_fraction gpu_fp16_active_fraction gpu_dram_active_fraction
-    gpu_pcie_sent_bytes_per_s gpu_pcie_received_bytes_per_s gpu_nvlink_sent_bytes_per_s gpu_nvlink_received_bytes_per_s
-    gpu_gfx_active_fraction gpu_xgmi_sent_bytes_per_s gpu_xgmi_received_bytes_per_s
-    learning_rate train_loss train_accuracy
-"""
-RATIO_OF_SUMS = """
-    samples_per_s images_per_s tokens_per_s energy_per_sample_j energy_per_gflop_j power_mean_w read_iops
-    read_bytes_per_s mfu hfu
-"""
-POOLED = "step_p50_s step_p95_s step_p99_s"
-"""Percentiles of the steps of all steady epochs."""
-MAXIMUM = "power_peak_w power_gap_max_s temperature_max_c ram_peak_bytes gpu_memory_peak_bytes"
+from epochmeter.results.metric_table import TABLE, Metric, Place
+from epochmeter.shared.record import GAUGES, POWER
 
-EPOCH = {
-    **dict.fromkeys(MEAN.split(), "mean"),
-    **dict.fromkeys(RATIO_OF_SUMS.split(), "ratio of sums"),
-    **dict.fromkeys(POOLED.split(), "of all steps"),
-    **dict.fromkeys(MAXIMUM.split(), "maximum"),
-}
-"""Name of a per-epoch metric -> aggregation of the steady epochs. Each also has a `steady/` and a `std/` value."""
+OF_EPOCHS = re.compile("^(steady|std)/")
+"""Sections of aggregated epochs; their metrics have the names of those in `epoch/`."""
+SECTIONS = {POWER: "power", GAUGES: "system"}
+"""File of a time series -> section of the metrics that describe its columns; also in MLflow."""
+ANY = "([^/]+)"
+VARYING = {"<N>": r"(\d+(?:_\d+)?)"}
+"""Varying part of a name -> its pattern, unless it is `ANY`. Devices of the same name are numbered: `gpu0_2`."""
+UNITS = {
+    "bytes_per_s": "B/s", "per_s": "1/s", "fraction": "0..1", "utilization": "0..1",
+    "s": "s", "j": "J", "w": "W", "bytes": "B", "g": "g", "hz": "Hz", "c": "C",
+}  # fmt: skip
+"""End of a name -> unit."""
 
-OTHERS = {
-    "rank_max": "<part>_s",
-    "val": "e2e_s loss accuracy skipped_samples read_bytes energy_j net_energy_j estimated_energy_j",
-    "<window>": "e2e_s energy_j net_energy_j estimated_energy_j",
-    "total": """
-        e2e_s energy_j energy_uncertainty_j estimated_energy_j net_energy_j machine_energy_j read_bytes edp_js
-        idle_power_w idle_power_after_w power_limit_w power_limit_max_w
-        epochs time_to_target_s energy_to_target_j estimated_energy_to_target_j epochs_to_target
-        co2e_g co2e_uncertainty_g co2e_to_target_g cost cost_uncertainty cost_to_target
-        intensity_g_per_kwh intensity_min_g_per_kwh intensity_max_g_per_kwh
-    """,
-    "forecast": "e2e_s e2e_uncertainty_s energy_j energy_uncertainty_j cost cost_uncertainty",
-    "model": """
-        parameters flops_per_sample recomputed_flops_per_sample operator_calls operator_bytes_per_sample
-        uncached_bytes_per_sample weight_bytes gradient_bytes optimizer_bytes activation_bytes
-    """,
-    "roofline": """
-        peak_flop_per_s peak_bytes_per_s datasheet_flop_per_s flop_per_byte compute_s memory_s launch_s data_s
-    """,
-    "memory": """
-        peak_bytes weights_bytes gradients_bytes optimizer_bytes inputs_bytes activations_bytes temporary_bytes
-        other_bytes fragmentation_bytes outside_torch_bytes reserved_bytes capacity_bytes largest_batch
-    """,
-    "power": "total_w",
-    "step": "train_loss",
-    "trace": """
-        steps traced_step_s untraced_step_s explained_fraction
-        gpu_busy_fraction gpu_busy_traced_fraction idle_<cause>_fraction
-        copy_overlap_fraction communication_fraction communication_overlap_fraction
-        sm_efficiency achieved_occupancy tensor_core_fraction precision_<precision>_fraction pipe_<pipe>_fraction
-        kernels_per_step kernel_mean_s launch_latency_s operators_per_step host_busy_fraction
-    """,
-    "throughput": "samples_per_s samples steps e2e_s step_mean_s",
-}
-METRICS = {f"epoch/{name}" for name in EPOCH} | {
-    f"{section}/{name}" for section, names in OTHERS.items() for name in names.split()
-}
-"""Full names, without `steady/` and `std/`."""
+
+def _titled(row: Metric) -> Metric:
+    """Return a row with its titles; by default they are the words of its name, without the unit."""
+    words = row.name.rpartition("/")[2]
+    ending = next((ending for ending in UNITS if words.endswith(f"_{ending}")), "")
+    title = row.title or words.removesuffix(f"_{ending}").replace("_", " ")
+    return row._replace(title=title, short=row.short or title)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return the pattern of the names of a row in which parts vary; its groups are these parts."""
+    literals = re.split(r"(<\w+>)", name)
+    return re.compile("".join(VARYING.get(word, ANY) if word[:1] == "<" else re.escape(word) for word in literals))
+
+
+def _with_parts(row: Metric, name: str, parts: Sequence[str]) -> Metric:
+    """Return a row under one of its names, with the varying parts in its titles."""
+    titles = [row.title, row.short]
+    for placeholder, word in zip(re.findall(r"<\w+>", row.name), parts, strict=False):  # none of a row without parts
+        titles = [title.replace(placeholder, word.replace("_", " ")) for title in titles]
+    return row._replace(name=name, title=titles[0], short=titles[1])
+
+
+def _of_each_window(row: Metric) -> Iterator[Metric]:
+    """Yield a row under its name in each kind of window."""
+    metric = _titled(row)
+    yield metric
+    for name in row.names[1:]:
+        yield metric._replace(name=name, title=metric.short, shown=(), openmetrics="")
+
+
+METRICS = {metric.name: metric for row in TABLE for metric in _of_each_window(row)}
+"""All metrics by name, without `steady/` and `std/`."""
+COMPOSED = {_pattern(name): row for name, row in METRICS.items() if "<" in name}
+"""Pattern of the names in which a part varies -> row."""
+CORE = _pattern("cpu<N>_utilization")
+"""Pattern of the columns of single cores. A machine may have hundreds: places that show gauges show these together."""
+EPOCH = {name.removeprefix("epoch/"): row for name, row in METRICS.items() if row.section == "epoch"}
+"""Metrics of an epoch by short name."""
+PERCENTILES = {name: int(row.steps.removeprefix("p")) / 100 for name, row in EPOCH.items() if row.steps.startswith("p")}
+"""Short name of a percentile of the steps -> fraction of the steps."""
+
+
+@lru_cache(maxsize=4096)
+def find(name: str) -> Metric:
+    """Return the row of a metric under its full name, such as `steady/energy_cpu0_j`.
+
+    A metric that the table does not have, such as one of another version, has the title and the unit in its name.
+    """
+    row, parts = _row_of(name)
+    if row:
+        return _with_parts(row, name, parts)
+    unit = next((unit for ending, unit in UNITS.items() if name.endswith(f"_{ending}")), "1")
+    titled = _titled(Metric(name, unit, ""))
+    if titled.section in ("", "epoch", "steady", "std", *SECTIONS.values()) or "/" not in name:
+        return titled
+    title = f"{titled.section} {titled.title}"  # else `steady/f1` and `val/f1` would have the same
+    return titled._replace(title=title, short=title)
+
+
+def _row_of(name: str) -> tuple[Metric | None, Sequence[str]]:
+    """Return the row of a name and the varying parts of the name; None if the table does not have it."""
+    listed = name if name in METRICS else OF_EPOCHS.sub("epoch/", name)
+    if listed in METRICS:
+        return METRICS[listed], ()
+    matches = ((row, pattern.fullmatch(listed)) for pattern, row in COMPOSED.items())
+    return next(((row, match.groups()) for row, match in matches if match), (None, ()))
+
+
+@lru_cache(maxsize=4096)
+def order_of(name: str) -> int:
+    """Return the place of a metric in the table; after all rows if it is not there."""
+    row, _ = _row_of(name)
+    return [*METRICS.values()].index(row) if row else len(METRICS)
+
+
+def is_known(name: str) -> bool:
+    """Return whether the table has a metric of this name."""
+    return bool(find(name).meaning)
+
+
+def is_unlisted(name: str) -> bool:
+    """Return whether a metric is shown as a user's own: one that the table does not have, without its `std/`."""
+    return not is_known(name) and not name.startswith("std/")
+
+
+def shown_in(place: Place, of_epochs: str = "epoch") -> list[str]:
+    """Return the metrics that a place shows; those of epochs in the section `of_epochs`, such as `steady`."""
+    return [row.name_in(of_epochs) for row in METRICS.values() if place in row.shown]

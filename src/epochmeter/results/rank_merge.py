@@ -5,15 +5,10 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from epochmeter.results.metrics import EPOCH
 from epochmeter.shared.protocol import RankWindow
 
-SUM_KEYS = (
-    *("samples", "images", "tokens", "skipped_samples"),
-    *("loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits"),
-)
-"""Parts that are summed over ranks; times are means over ranks, with the largest in `rank_max`."""
-EQUAL_KEYS = ("steps", "learning_rate")
-"""Parts that are the same on all ranks."""
+SUM_KEYS = {name for name, metric in EPOCH.items() if metric.ranks == "sum"}
 MAX_BAD_SAMPLES = 5
 
 
@@ -44,7 +39,7 @@ def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
     values = {name: [rank.parts[name] for rank in ranks] for name in names}
     weight = math.fsum(rank.weight for rank in ranks)
     correct = [rank.correct for rank in ranks if rank.correct is not None]
-    times = [name for name in names if name.endswith("_s") and name not in SUM_KEYS]
+    times = [name for name in names if name.endswith("_s") and _rule(name) == "mean"]
     return MergedWindow(
         opened_ns=min(rank.opened_ns for rank in first_node),
         closed_ns=max(rank.closed_ns for rank in first_node),
@@ -58,8 +53,16 @@ def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
 
 
 def _merge(name: str, values: Sequence[float]) -> float:
-    if name in SUM_KEYS:
-        return sum(values)
-    if name.endswith("peak_bytes"):
-        return max(values)
-    return values[0] if len(values) == 1 or name in EQUAL_KEYS else statistics.fmean(values)
+    match _rule(name):
+        case "sum":
+            return sum(values)
+        case "maximum":
+            return max(values)
+        case "equal":
+            return values[0]
+    return values[0] if len(values) == 1 else statistics.fmean(values)
+
+
+def _rule(name: str) -> str:
+    """Return how the values of ranks are merged; those of an unknown metric by their mean."""
+    return (EPOCH[name].ranks if name in EPOCH else "") or "mean"

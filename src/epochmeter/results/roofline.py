@@ -7,7 +7,9 @@ et al., PaLM, 2022, appendix B: the FLOPs of a convention, or the executed FLOPs
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Literal
+
+from epochmeter.results.run_info import RunInfo, Training
 
 GIGA = 1e9
 TERA = 1e12
@@ -32,11 +34,11 @@ MIN_EXPLAINED = 0.5
 """Fraction of an epoch's time that a bound must explain to be the verdict."""
 
 
-def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> dict[str, float]:
+def epoch_utilization(metrics: Mapping[str, float], run: RunInfo, convention: str) -> dict[str, float]:
     """Return MFU, HFU and joules per GFLOP of an epoch by its metrics without prefix, as far as they are known."""
     flops = _flops_per_sample(run)
     utilization: dict[str, float] = {}
-    if peak := total_peak(run.get("training", {}), "flop_per_s"):
+    if peak := total_peak(run.training, "flop_per_s"):
         per_flop = metrics["samples"] / metrics["e2e_s"] / peak
         utilization = {
             name: per_flop * flops[key] for name, key in (("mfu", convention), ("hfu", "executed")) if key in flops
@@ -46,14 +48,12 @@ def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], conv
     return utilization
 
 
-def roofline_metrics(
-    metrics: Mapping[str, float], run: Mapping[str, Any], convention: str, precision: str
-) -> dict[str, float]:
+def roofline_metrics(metrics: Mapping[str, float], run: RunInfo, convention: str, precision: str) -> dict[str, float]:
     """Return utilization, peaks, arithmetic intensity, and lower bounds of a steady epoch's time."""
     steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
     utilization = epoch_utilization(steady, run, convention) if "e2e_s" in steady else {}
-    training, model = run.get("training", {}), run.get("model", {})
-    flop_per_s, bytes_per_s = (total_peak(training, name) for name in ("flop_per_s", "bytes_per_s"))
+    training, model = run.training, run.model
+    flop_per_s, bytes_per_s = total_peak(training, "flop_per_s"), total_peak(training, "bytes_per_s")
     flops, used, uncached = (model.get(f"{name}_per_sample") for name in ("flops", "operator_bytes", "uncached_bytes"))
     samples, steps = steady.get("samples"), steady.get("steps")
     values: dict[str, float | None] = {"peak_flop_per_s": flop_per_s, "peak_bytes_per_s": bytes_per_s}
@@ -62,7 +62,8 @@ def roofline_metrics(
     if samples and steps and flop_per_s and bytes_per_s and flops is not None:
         values["compute_s"] = samples * flops / flop_per_s
         values["memory_s"] = None if uncached is None else samples * uncached / bytes_per_s
-        values["launch_s"] = steps * model["operator_calls"] * training["peaks"]["launch_s"]
+        calls, launch_s = model.get("operator_calls"), (training.get("peaks") or {}).get("launch_s")
+        values["launch_s"] = None if calls is None or launch_s is None else steps * calls * launch_s
         values["data_s"] = steady["data_stall_s"]
     bounds = {f"roofline/{name}": value for name, value in values.items() if value is not None}
     return {**bounds, **{f"steady/{name}": value for name, value in utilization.items()}}
@@ -80,7 +81,7 @@ def verdict(metrics: Mapping[str, float]) -> str | None:
     return largest if bounds[largest] >= MIN_EXPLAINED * metrics["steady/e2e_s"] else None
 
 
-def mfu_by_convention(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> list[float]:
+def mfu_by_convention(metrics: Mapping[str, float], run: RunInfo, convention: str) -> list[float]:
     """Return the MFU of a run under each defined convention, the smallest first; empty without MFU."""
     if "steady/mfu" not in metrics:
         return []
@@ -89,10 +90,10 @@ def mfu_by_convention(metrics: Mapping[str, float], run: Mapping[str, Any], conv
     return [metrics["steady/mfu"] * count / flops[convention] for count in counts]
 
 
-def utilization_notes(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> list[str]:
+def utilization_notes(metrics: Mapping[str, float], run: RunInfo, convention: str) -> list[str]:
     """Return why there is no MFU, or that it exceeds 1, which is an error of the peak or of the counted FLOPs."""
-    training, mfu = run.get("training", {}), metrics.get("steady/mfu", 0.0)
-    if reason := training.get("peaks", {}).get("reason"):
+    training, mfu = run.training, metrics.get("steady/mfu", 0.0)
+    if reason := (training.get("peaks") or {}).get("reason"):
         return [f"no MFU: the device's peak could not be measured: {reason}"]
     conventions = {"counted", *training.get("conventions", {})}
     if training.get("peaks") and convention not in conventions:
@@ -106,13 +107,13 @@ def utilization_notes(metrics: Mapping[str, float], run: Mapping[str, Any], conv
     ]
 
 
-def total_peak(training: Mapping[str, Any], name: str) -> float | None:
+def total_peak(training: Training, name: Literal["flop_per_s", "bytes_per_s"]) -> float | None:
     """Return the peak of all devices that train together; None if it was not measured."""
-    peak: float | None = training.get("peaks", {}).get(name)
+    peak = (training.get("peaks") or {}).get(name)
     return None if peak is None else peak * _device_count(training)
 
 
-def datasheet_flop_per_s(training: Mapping[str, Any], precision: str) -> float | None:
+def datasheet_flop_per_s(training: Training, precision: str) -> float | None:
     """Return the dense peak of all GPUs by their datasheet; None if it is not known."""
     name = training.get("gpu", {}).get("name", "")
     sheet: Mapping[str, float] = next(
@@ -121,16 +122,16 @@ def datasheet_flop_per_s(training: Mapping[str, Any], precision: str) -> float |
     return sheet[precision] * TERA * _device_count(training) if precision in sheet else None
 
 
-def _device_count(training: Mapping[str, Any]) -> int:
+def _device_count(training: Training) -> int:
     """Return the number of GPUs that train, or of ranks, which share a CPU's threads."""
     gpus = training.get("gpus") or []
     return (len(set(gpus)) if all(gpus) else len(gpus)) or training.get("ranks", 1)
 
 
-def _flops_per_sample(run: Mapping[str, Any]) -> dict[str, float]:
+def _flops_per_sample(run: RunInfo) -> dict[str, float]:
     """Return the FLOPs of training on a sample by convention, and those that are `executed`, with recomputation."""
-    flops, model = dict(run.get("training", {}).get("conventions", {})), run.get("model", {})
-    if "flops_per_sample" in model:
-        flops["executed"] = model["flops_per_sample"]
-        flops["counted"] = float(model["flops_per_sample"] - model.get("recomputed_flops_per_sample", 0.0))
+    flops, executed = dict(run.training.get("conventions", {})), run.model.get("flops_per_sample")
+    if executed is not None:
+        flops["executed"] = executed
+        flops["counted"] = executed - (run.model.get("recomputed_flops_per_sample") or 0.0)
     return flops

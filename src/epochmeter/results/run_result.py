@@ -1,13 +1,16 @@
 """The result of a run, for messages and reports."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGPIPE, SIGTERM
-from typing import Any
 
+from epochmeter.results.bottleneck import Verdict, recorded_verdict
+from epochmeter.results.run_info import Energy, read_run
+from epochmeter.shared.problem import Problem, read_problem
 from epochmeter.shared.record import Record
+
+STOPPED = "stopped"  # code of a problem
 
 
 @dataclass
@@ -18,7 +21,12 @@ class RunResult:
         earlier: Whether it was completed before this command.
         reused: Folder of the completed run that is reused.
         rehearsal: The settings that were not applied.
+        trainings: Metrics of each training, if the run has several; they are those of a run with that training alone.
+        no_energy: Why energy was not measured.
+        requested_meter: `none` or `estimate`, if energy was not measured because this meter is configured.
         mfu: MFU under each convention of counting FLOPs, the smallest first.
+        bottleneck: The largest part of the mean epoch; empty if it is not known.
+        absent: Why the bottleneck, or a stall by its full name, is not known.
         end_monotonic_s: None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
         stop: The exception that stopped the run, for the caller to raise after reporting it.
@@ -30,15 +38,18 @@ class RunResult:
     of_sweep: bool = False
     folder: Path | None = None
     state: str = "completed"
-    kind: str | None = None
-    failure: str | None = None
+    failure: Problem | None = None
     earlier: bool = False
     reused: Path | None = None
     rehearsal: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
-    no_energy: str | None = None
+    trainings: list[dict[str, float]] = field(default_factory=list)
+    no_energy: Problem | None = None
+    requested_meter: str = ""
     mfu: list[float] = field(default_factory=list)
+    bottleneck: str = ""
+    absent: dict[str, str] = field(default_factory=dict)
     run_link: str | None = None
     compare_link: str | None = None
     publish_error: str | None = None
@@ -55,11 +66,22 @@ class RunResult:
 
     def set_from_record(self, record: Record) -> None:
         """Copy the end of a run that another process measured from its record."""
-        run, summary = record.run(), record.summary()
-        failure = summary["failure"] or {"kind": None, "message": None}
-        self.state, self.kind, self.failure = summary["state"], failure["kind"], failure["message"]
+        run, summary = read_run(record), record.summary() or {}
+        self.state, self.failure = summary["state"], read_problem(summary["failure"])
         self.metrics, self.notes = summary["metrics"], summary["notes"]
-        self.rehearsal, self.no_energy = run["rehearsal"], no_energy_reason(run)
+        self.trainings = [training["metrics"] for training in summary.get("trainings", [])]
+        self.set_verdict(recorded_verdict(summary, run.medium, "steady"))
+        self.rehearsal = run.rehearsal
+        self.set_energy(run.energy, (record.job().get("meter") or {}).get("name", ""))
+
+    def set_energy(self, energy: Energy, meter: str) -> None:
+        """Set why a run with the meter of this name has no measured energy, if it has none."""
+        self.no_energy = energy.missing
+        self.requested_meter = meter if meter == "none" or energy.source == "estimated" else ""
+
+    def set_verdict(self, verdict: Verdict) -> None:
+        self.metrics = {**self.metrics, **verdict.metrics}
+        self.bottleneck, self.absent = verdict.bottleneck, verdict.absent
 
     def set_completed_earlier(self, record: Record) -> None:
         """Copy the end of a run that an earlier command completed, without the notes of that command."""
@@ -69,21 +91,11 @@ class RunResult:
     def set_stopped(self, stop: BaseException) -> None:
         """Mark the run as killed, unless its record is complete already, as during publishing."""
         if not self.recorded:
-            self.set_failed("stopped", stop_reason(stop))
+            self.set_failed(Problem(stop_reason(stop), code=STOPPED))
         self.stop = stop
 
-    def set_failed(self, kind: str, why: str) -> None:
-        self.state, self.kind, self.failure = "killed" if kind == "stopped" else "failed", kind, why
-
-
-def is_measured(run: Mapping[str, Any]) -> bool:
-    """Return whether the run's energy is measured, rather than estimated or absent."""
-    return run["energy"].get("source") in ("counter", "sampled")
-
-
-def no_energy_reason(run: Mapping[str, Any]) -> str | None:
-    """Return why the run's energy is not measured; None if it is."""
-    return None if is_measured(run) else run["energy"].get("reason")
+    def set_failed(self, failure: Problem) -> None:
+        self.state, self.failure = "killed" if failure.code == STOPPED else "failed", failure
 
 
 def stop_reason(stop: BaseException) -> str:

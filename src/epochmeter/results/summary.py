@@ -4,18 +4,29 @@ import math
 import re
 import statistics
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from epochmeter.config.schema import Job
-from epochmeter.results.metrics import EPOCH
-from epochmeter.shared.record import INTERVALS, is_partial, is_steady
-from epochmeter.shared.units import NANOSECOND
+from epochmeter.results.metrics import PERCENTILES, find
+from epochmeter.results.run_info import Idle
+from epochmeter.shared.record import INTERVALS, is_partial, is_steady, training_of
+from epochmeter.shared.types import FloatArray
+from epochmeter.shared.units import NANOSECOND, percent, percentage
 
 Window = Mapping[str, Any]
 """A line of `epochs.jsonl`; `energy.term` has its energies as terms of the run's totals."""
-PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
-ENERGIES = ("energy_j", "net_energy_j", "estimated_energy_j")
+PARTS_OF_UNCERTAINTY = ("unsampled_j", "idle_uncertainty_j")
+"""Joules of a window's term that are no energy: of errors that add up over windows in another way than the rest."""
+TRAINING_WINDOWS = ("epoch", "val")
+IDLE: Mapping[str, tuple[Literal["before", "after"], Literal["power_w", "uncertainty_w"]]] = {
+    "total/idle_power_w": ("before", "power_w"),
+    "total/idle_power_uncertainty_w": ("before", "uncertainty_w"),
+    "total/idle_power_after_w": ("after", "power_w"),
+    "total/idle_power_after_uncertainty_w": ("after", "uncertainty_w"),
+}
+"""Metric -> when the idle power was measured, and the name of the value in the record."""
 RATIOS = {
     "samples_per_s": ("samples", "e2e_s"),
     "images_per_s": ("images", "e2e_s"),
@@ -27,41 +38,80 @@ MAX_VARIATION, MIN_VARIATION_S = 0.1, 0.05
 """Tolerated standard deviation of epoch times, relative to the mean and in seconds."""
 MIN_METERED = 0.5
 """Fraction of the steady epochs that must have an energy for a mean energy."""
-OF_ENERGY = re.compile("energy|/power_(?!capped)|/co2e_g|/cost")
-"""Matches the names of metrics that an epoch without an energy lacks."""
+IN_PROPORTION = ("J", "g", "currency")
+"""Units of energies, and of quantities in proportion to an energy."""
+OF_SAMPLES = ("power_samples", "power_gap_max_s")
+"""Metrics of the samples of power, which an epoch without an energy lacks as well."""
 
 
-def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, float]:
+def summarize(windows: Sequence[Window], steps: FloatArray, job: Job) -> dict[str, float]:
     """Return the `steady/`, `std/` and `total/` metrics of a run; `steps` are the rows of `steps.bin`.
 
     Steady values exclude the first `warmup_epochs`, as many after each resumption, a partial last epoch, and epochs in
-    which the run was paused. Totals include them.
+    which the run was paused. Totals include them. A run with several trainings has totals only.
     """
+    of_trainings = training_windows(windows)
+    totals = total_metrics(of_trainings) | target_metrics(of_trainings, job)
+    means = _steady_means(windows, steps, job) if len(trainings_of(windows)) < 2 else {}
+    return means | {f"total/{name}": value for name, value in totals.items()}
+
+
+def summarize_trainings(windows: Sequence[Window], steps: FloatArray, job: Job) -> list[dict[str, float]]:
+    """Return the metrics of each training of a run, as `summarize` would of a run with that training alone."""
+    rows, end = defaultdict[int, FloatArray](lambda: array("f")), 0
+    for epoch in (window for window in windows if window["window"] == "epoch"):
+        begin, end = end, end + len(INTERVALS) * int(epoch["metrics"]["epoch/steps"])
+        rows[training_of(epoch)] += steps[begin:end]
+    return [
+        summarize(of_training, rows[training], job) for training, of_training in sorted(trainings_of(windows).items())
+    ]
+
+
+def trainings_of(windows: Iterable[Window]) -> dict[int, list[Window]]:
+    """Return the epochs and evaluations of each training by its number."""
+    trainings: dict[int, list[Window]] = {}
+    for window in windows:
+        if window["window"] in TRAINING_WINDOWS:
+            trainings.setdefault(training_of(window), []).append(window)
+    return trainings
+
+
+def _steady_means(windows: Sequence[Window], steps: FloatArray, job: Job) -> dict[str, float]:
     steady, rows, end = [], array("f"), 0
     for epoch in (window for window in windows if window["window"] == "epoch"):
         begin, end = end, end + len(INTERVALS) * int(epoch["metrics"]["epoch/steps"])
         if is_averaged(epoch, job.warmup_epochs):
             steady.append(epoch)
             rows += steps[begin:end]
-    own = training_windows(windows)
-    totals = total_metrics(own) | target_metrics(own, job)
-    return steady_metrics(steady, rows) | {f"total/{name}": value for name, value in totals.items()}
+    return steady_metrics(steady, rows)
 
 
 def is_averaged(epoch: Window, warmup_epochs: int) -> bool:
     """Return whether an epoch is one of those whose means are the `steady/` metrics."""
-    return epoch["epoch"] >= warmup_epochs and is_steady(epoch)
+    return int(epoch["epoch"]) >= warmup_epochs and is_steady(epoch)
 
 
-def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
+def steady_metrics(epochs: Sequence[Window], steps: FloatArray) -> dict[str, float]:
     """Return `steady/` and `std/` over epochs; metrics that an epoch lacks are absent.
 
-    If some epochs have no energy, but at least half have one, metrics of energy are those of the latter.
+    If some epochs have no energy, but at least half have one, `steady/energy_epochs` is the number of the latter.
+    Mean energies are then their mean power times the mean time of all epochs, so that the two can be compared.
     """
-    metered = metered_epochs(epochs)
-    means = _means(metered) if MIN_METERED * len(epochs) <= len(metered) < len(epochs) else {}
-    of_energy = {name: value for name, value in means.items() if OF_ENERGY.search(name)}
-    return of_energy | _means(epochs) | {f"steady/{name}": value for name, value in step_percentiles(steps).items()}
+    metered, metrics = metered_epochs(epochs), _means(epochs)
+    if MIN_METERED * len(epochs) <= len(metered) < len(epochs):
+        metrics = _scaled_energies(_means(metered), metrics["steady/e2e_s"]) | metrics
+        metrics |= {"steady/energy_epochs": len(metered), **_ratios(metrics)}
+    return metrics | {f"steady/{name}": value for name, value in step_percentiles(steps).items()}
+
+
+def _scaled_energies(means: Mapping[str, float], mean_s: float) -> dict[str, float]:
+    """Return the metrics of energy among the means of epochs, with energies scaled to another mean time."""
+    scale = mean_s / means["steady/e2e_s"]
+    return {
+        name: value * scale if find(name).unit in IN_PROPORTION and name.startswith("steady/") else value
+        for name, value in means.items()
+        if find(name).unit in (*IN_PROPORTION, "W") or name.partition("/")[2] in OF_SAMPLES
+    }
 
 
 def metered_epochs(epochs: Sequence[Window]) -> list[Window]:
@@ -79,14 +129,12 @@ def _means(epochs: Sequence[Window]) -> dict[str, float]:
         if section != "epoch" or any(name not in epoch["metrics"] for epoch in epochs):
             continue
         values = [epoch["metrics"][name] for epoch in epochs]
-        rule, mean = EPOCH.get(short, "mean"), statistics.fmean(values)
+        rule, mean = find(name).epochs or "mean", statistics.fmean(values)
         if rule in ("mean", "maximum"):
             metrics[f"steady/{short}"] = max(values) if rule == "maximum" else mean
         if len(values) > 1:  # statistics.stdev is many times slower, and a live view needs this at each refresh
             metrics[f"std/{short}"] = math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1)
-    for name, (above, below) in RATIOS.items():
-        if f"steady/{above}" in metrics and metrics.get(f"steady/{below}"):
-            metrics[f"steady/{name}"] = metrics[f"steady/{above}"] / metrics[f"steady/{below}"]
+    metrics |= _ratios(metrics)
     if all("epoch/read_iops" in epoch["metrics"] for epoch in epochs):
         operations = (epoch["metrics"]["epoch/read_iops"] * epoch["metrics"]["epoch/e2e_s"] for epoch in epochs)
         metrics["steady/read_iops"] = math.fsum(operations) / math.fsum(e["metrics"]["epoch/e2e_s"] for e in epochs)
@@ -95,9 +143,18 @@ def _means(epochs: Sequence[Window]) -> dict[str, float]:
     return metrics
 
 
+def _ratios(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the ratios of means whose parts are known."""
+    return {
+        f"steady/{name}": metrics[f"steady/{above}"] / metrics[f"steady/{below}"]
+        for name, (above, below) in RATIOS.items()
+        if f"steady/{above}" in metrics and metrics.get(f"steady/{below}")
+    }
+
+
 def training_windows(windows: Sequence[Window]) -> list[Window]:
     """Return epochs and evaluations, without the windows that a script has named itself."""
-    return [window for window in windows if window["window"] in ("epoch", "val")]
+    return [window for window in windows if window["window"] in TRAINING_WINDOWS]
 
 
 def collect_flags(windows: Sequence[Window]) -> dict[str, str]:
@@ -113,15 +170,15 @@ def group_notes(notes: Iterable[str]) -> list[list[str]]:
     return [*groups.values()]
 
 
-def step_percentiles(steps: array) -> dict[str, float]:
+def step_percentiles(steps: FloatArray) -> dict[str, float]:
     """Return percentiles of the time per step, by nearest rank; empty without steps."""
     durations = sorted(step_durations(steps))
     if not durations:
         return {}
-    return {name: durations[max(0, math.ceil(part * len(durations)) - 1)] for name, part in PERCENTILES.items()}
+    return {name: durations[max(0, math.ceil(fraction * len(durations)) - 1)] for name, fraction in PERCENTILES.items()}
 
 
-def step_durations(steps: array) -> list[float]:
+def step_durations(steps: FloatArray) -> list[float]:
     """Return the time of each step, in seconds."""
     columns = (steps[INTERVALS.index(name) :: len(INTERVALS)] for name in ("gap_s", "copy_s", "compute_s"))
     return list(map(sum, zip(*columns, strict=True)))
@@ -140,9 +197,13 @@ def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
     terms = [window["energy"]["term"] for window in windows]
     if terms and not _unresolved_reason(windows):
         names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
-        totals |= {name: math.fsum(term[name] for term in terms) for name in names if name != "unsampled_j"}
+        totals |= {name: math.fsum(term[name] for term in terms) for name in names if name not in PARTS_OF_UNCERTAINTY}
     if "energy_uncertainty_j" in totals:
         totals["energy_uncertainty_j"] = total_uncertainty_j(terms, totals["energy_j"] / _energy_window_s(windows))
+    if "net_energy_j" in totals and all("idle_uncertainty_j" in term for term in terms):
+        # The same idle power is subtracted in all windows.
+        idle_j = math.fsum(term["idle_uncertainty_j"] for term in terms)
+        totals["net_energy_uncertainty_j"] = math.hypot(totals["energy_uncertainty_j"], idle_j)
     if "energy_j" in totals:
         totals["edp_js"] = totals["energy_j"] * totals["e2e_s"]
     return totals
@@ -163,24 +224,64 @@ def total_uncertainty_j(terms: Sequence[Mapping[str, float]], mean_w: float) -> 
     return math.hypot(math.fsum(others_j), *independent_j)
 
 
+def idle_metrics(metrics: Mapping[str, float], idle: Idle) -> dict[str, float]:
+    """Return the idle power of a run, and its net energies' uncertainties with the change of the idle power.
+
+    Args:
+        metrics: Those of `summarize`, whose net energies are above the idle power before training.
+        idle: Idle power `before` and `after` training, as recorded.
+    """
+    results = {name: idle[when][key] for name, (when, key) in IDLE.items() if when in idle}
+    before_w, after_w = (results.get(f"total/{name}") for name in ("idle_power_w", "idle_power_after_w"))
+    if not before_w or after_w is None:
+        return results
+    change = abs(after_w / before_w - 1)
+    for section in ("steady", "total"):
+        name = f"{section}/net_energy_uncertainty_j"
+        if name in metrics:
+            idle_j = metrics[f"{section}/energy_j"] - metrics[f"{section}/net_energy_j"]
+            results[name] = math.hypot(metrics[name], change * idle_j)
+    return results
+
+
 def no_total_note(windows: Sequence[Window]) -> list[str]:
-    """Return a note on why a run with measured energy has no total energy."""
+    """Return a note on why a run with energy in some windows has no total energy."""
     without_energy = [window["epoch"] + 1 for window in windows if not window["energy"]["term"]]
     if len(without_energy) == len(windows):
         return []
     reason = _unresolved_reason(windows)
     if without_energy and not reason:
         more = f" and {len(without_energy) - 1} more windows" if len(without_energy) > 1 else ""
-        reason = f"it was not measured in epoch {without_energy[0]}{more}"
-    return [f"no total energy: {reason}"] if reason else []
+        reason = f"it is not known for epoch {without_energy[0]}{more}"
+    what = "no total estimated energy: " if _is_estimated(windows) else "no total energy: "
+    return [what + reason] if reason else []
+
+
+def _is_estimated(windows: Sequence[Window]) -> bool:
+    """Return whether the energy of the windows is estimated."""
+    return any("estimated_energy_j" in window["energy"]["term"] for window in windows)
 
 
 def mean_energy_note(windows: Sequence[Window], warmup_epochs: int) -> list[str]:
     """Return a note on the number of epochs behind a run's mean energy, if some steady epochs have no energy."""
     steady = [window for window in windows if window["window"] == "epoch" and is_averaged(window, warmup_epochs)]
     metered, count = len(metered_epochs(steady)), len(steady)
-    kind = "mean" if metered >= MIN_METERED * count else "no mean"
-    return [f"{kind} energy: {metered} of {count} steady epochs have an energy"] if 0 < metered < count else []
+    if not 0 < metered < count:
+        return []
+    energy = "estimated energy" if _is_estimated(windows) else "energy"
+    some = f"{metered} of {count} steady epochs have an {energy}"
+    if metered < MIN_METERED * count:
+        return [f"no mean {energy}: {some}"]
+    return [f"mean {energy}: {some}; it is their mean power times the mean time of all"]
+
+
+def energy_warning(windows: Sequence[Window]) -> list[str]:
+    """Return a warning if measurements of the same energy disagreed, with the first ones."""
+    texts = [text for window in windows if (text := window.get("flags", {}).get("energy_disagrees"))]
+    if not texts:
+        return []
+    more = f", and {len(texts) - 1} more windows" if len(texts) > 1 else ""
+    return [f"warning: energies disagree. {texts[0]}{more}. The uncertainty of the energy includes the difference."]
 
 
 def cpu_load_warning(windows: Sequence[Window]) -> list[str]:
@@ -190,10 +291,10 @@ def cpu_load_warning(windows: Sequence[Window]) -> list[str]:
     if not shared:
         return []
     fractions = [metrics["epoch/other_cpu_fraction"] for metrics in shared]
-    part = " to ".join(dict.fromkeys(f"{100 * fraction:.0f}" for fraction in (min(fractions), max(fractions))))
+    used_percent = " to ".join(dict.fromkeys(percentage(end(fractions)) for end in (min, max)))
     count = f"{len(shared)} of {len(epochs)} epochs"
     return [
-        f"warning: other processes used {part} % of the processor time in {count}, and no core was free. "
+        f"warning: other processes used {used_percent} % of the processor time in {count}, and no core was free. "
         "End them, and measure again."
     ]
 
@@ -207,7 +308,7 @@ def variance_warning(metrics: Mapping[str, float]) -> list[str]:
         cause = f"The numbers of steps differ ({metrics['steady/steps']:.3g}, std {step_variation:.2g})."
     else:
         cause = "Check for other load or thermal throttling."
-    return [f"warning: epoch times vary by {100 * variation:.0f} % {times}. {cause}"]
+    return [f"warning: epoch times vary by {percent(variation)} {times}. {cause}"]
 
 
 def excessive_variation(metrics: Mapping[str, float]) -> float | None:
@@ -232,10 +333,10 @@ def windows_to_target(windows: Sequence[Window], job: Job) -> Sequence[Window]:
 def missed_target_note(windows: Sequence[Window], job: Job) -> list[str]:
     """Return a note with the best accuracy and loss of a run that did not reach its targets; empty without targets."""
     qualities = [quality for window in windows if (quality := _quality(window, job))]
-    accuracies, losses = ([own[name] for own in qualities if name in own] for name in ("accuracy", "loss"))
+    accuracies, losses = ([values[name] for values in qualities if name in values] for name in ("accuracy", "loss"))
     best = []
     if job.target_accuracy is not None and accuracies:
-        best.append(f"highest accuracy {100 * max(accuracies):.1f} %")
+        best.append(f"highest accuracy {percent(max(accuracies), 1)}")
     if job.target_loss is not None and losses:
         best.append(f"lowest loss {min(losses):.4g}")
     if not best or any(reaches_target(window, job) for window in windows):
@@ -275,7 +376,8 @@ def _unresolved_reason(windows: Sequence[Window]) -> str | None:
 
 
 def _energy_window_s(windows: Sequence[Window]) -> float:
-    return sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
+    durations_ns = [window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows]
+    return float(sum(durations_ns) * NANOSECOND)
 
 
 def _sum(windows: Sequence[Window], name: str) -> float | None:

@@ -3,9 +3,9 @@
 points.json     the overrides of each run by number; written before the first run
 search.json     the number of runs that a search plans
 slurm/jobs.json the jobs that were submitted to a cluster
+.started        when it was started again: results/sweep_order.py
 """
 
-import re
 import statistics
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,16 +14,18 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.results.reuse import READ_ERRORS, REFERENCE, referenced_record
+from epochmeter.results import documents
+from epochmeter.results.reuse import referenced_record
+from epochmeter.results.run_folder import READ_ERRORS
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import COMPLETED
-from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.record import COMPLETED_FILE, REFERENCE_FILE
+from epochmeter.shared.record_files import read_document
 
 POINTS_FILE, SEARCH_FILE, SUBMISSIONS_FILE = "points.json", "search.json", "slurm/jobs.json"
+MAX_PLANNED_RUNS = 10**6  # more are not a number of runs: search.json is damaged
 RECOMMENDED_REPEATS = "sweep.repeats=3 sweep.order=random"
 """Recommended repeats: rounds of all configurations, so that drift does not appear as a difference between them."""
-NAME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
-"""Start of folder names: the time, and a counter within the second."""
 
 
 class Points(NamedTuple):
@@ -57,30 +59,25 @@ class Points(NamedTuple):
 def read_points(folder: Path) -> Points:
     """Return the points of a sweep; empty without points.json, as for a single run."""
     try:
-        overrides = read_json(folder / POINTS_FILE)["points"]
+        overrides = documents.read(folder / POINTS_FILE, documents.PointsFile)["points"]
         common = set(overrides[0]).intersection(*overrides)
-    except (*READ_ERRORS, IndexError):
+    except READ_ERRORS:
         return Points()
-    own = [path.parent for path in folder.glob("*/completed.json")]
-    reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
-    completed = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
+    executed = [path.parent for path in folder.glob(f"*/{COMPLETED_FILE}")]
+    reused = [path.parent for path in folder.glob(f"*/{REFERENCE_FILE}") if referenced_record(path.parent)]
+    completed = frozenset(int(run.name) for run in (*executed, *reused) if run.name.isdecimal())
     return Points(overrides, frozenset(chain(*overrides)) - common, completed)
 
 
 def read_planned_runs(folder: Path) -> int:
     """Return the number of runs that a search plans, including those so far; 0 without a search, or if not known."""
     try:
-        return int(read_json(folder / SEARCH_FILE)["runs"])
+        runs = int(read_document(folder / SEARCH_FILE)["runs"])
     except READ_ERRORS:
         return 0
+    return runs if 0 <= runs <= MAX_PLANNED_RUNS else 0
 
 
 def is_remote(folder: Path) -> bool:
     """Whether the runs of a sweep are submitted to a cluster."""
     return (folder / SUBMISSIONS_FILE).exists()
-
-
-def sort_key(name: str) -> tuple[str, int]:
-    """Return a sort key for folder names by creation time; a renamed folder sorts first."""
-    match = NAME_PATTERN.match(name)
-    return (match[1], int(match[2] or 1)) if match else ("", 0)

@@ -5,17 +5,19 @@ actual number of samples, and as a ratio of sums. A mean of per-step rates is to
 """
 
 import math
-from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from epochmeter.config.errors import input_error
 from epochmeter.config.schema import Job
 from epochmeter.results.summary import step_durations
+from epochmeter.shared.problem import input_error
 from epochmeter.shared.record import INTERVALS
+from epochmeter.shared.types import FloatArray
 
 
-def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> tuple[dict[str, float], str]:
+def measure_throughput(
+    windows: Sequence[Mapping[str, Any]], steps: FloatArray, job: Job
+) -> tuple[dict[str, float], str]:
     """Return the metrics of the steps from `throughput.start` up to, but excluding, `throughput.stop`.
 
     Time between epochs belongs to no step. If samples were skipped, those of a step are known only if all steps of the

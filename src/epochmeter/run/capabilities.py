@@ -1,6 +1,7 @@
 """Quantities and settings that this machine can measure and set; for all others the reason and a hint."""
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -8,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.config.errors import InputError
+from epochmeter.config.entries import Examination
 from epochmeter.config.installation import ROOT
-from epochmeter.config.schema import Examination, Storage
+from epochmeter.config.schema import Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
 from epochmeter.machine.cpu_load import CpuLoad
@@ -19,15 +20,17 @@ from epochmeter.machine.gauge_sampler import PERIOD_S, Gauges
 from epochmeter.machine.gpu_counters import GpuCounters, counter_ids, is_amd
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
+from epochmeter.power.instrument import Domain, shortest_s
+from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, knob_openers
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.permission import permission
-from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, knob_openers
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.meter import Domain, Meter, open_meter, shortest_s
+from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.window_energy import energy_of_window, take_reading
-from epochmeter.run.launch import check_interpreter
+from epochmeter.run.interpreters import check_interpreter, find_interpreter
 from epochmeter.run.preflight import device_here, trains_on_gpu
-from epochmeter.shared.units import NANOSECOND
+from epochmeter.shared.problem import InputError, Problem, problem_of
+from epochmeter.shared.units import NANOSECOND, percent
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
 """How long the meter is sampled, in seconds; the longer time is for slow counters and averaging sensors."""
@@ -74,12 +77,12 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     else:
         why = f"device={device.name} requested, this machine is device={detected}: runs are rehearsals"
         yield Row("device", False, why=why, remedy="omit `device=`, or run it on that device")
-    for number, text in enumerate(journal.damaged(), 1):
-        yield unavailable(f"not restored ({number})", text)
-    for entry in journal.unrestored():  # by a killed run
-        why = f"a killed run left it at {entry.applied or 'an unknown setting'} ({entry.when}: {entry.command})"
-        remedy = f"the next run restores {entry.original}; to restore it now: {entry.by_hand}"
-        yield Row(f"not restored: {entry.knob}", False, why=why, remedy=remedy)
+    for number, problem in enumerate(journal.damaged(), 1):
+        yield unavailable(f"not restored ({number})", problem)
+    for setting in journal.unrestored():  # by a killed run
+        why = f"a killed run left it at {setting.applied or 'an unknown setting'} ({setting.when}: {setting.command})"
+        remedy = f"the next run restores {setting.original}; to restore it now: {setting.by_hand}"
+        yield Row(f"not restored: {setting.knob}", False, why=why, remedy=remedy)
     with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
         yield from energy_rows(meter, config.meter.name)
     for key, opener in knob_openers(on_gpu, gpus, journal).items():
@@ -88,26 +91,25 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     if folder := training_folder(config.dataset, config.storage, ROOT):
         yield from storage_rows(folder, config.storage)
     try:
-        check_interpreter(local.python)  # torch, whose profiler records the trace, is not imported
+        check_interpreter(find_interpreter(local.python))  # torch, whose profiler records the trace, is not imported
         yield Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")
     except InputError as error:
-        yield unavailable("trace", f"training is not possible: {error}")
+        yield unavailable("trace", problem_of(error).within("training is not possible"))
     yield counter_row(counter_ids(gpus, os.environ) if on_gpu else None)
     if root == "/":  # not a recorded machine
         yield from load_rows(CpuLoad())
 
 
-def unavailable(quantity: str, text: str) -> Row:
-    """Return the row of a quantity that is not available, from an error with a hint."""
-    why, _, remedy = text.partition("hint: ")
-    return Row(quantity, False, why=why.strip(), remedy=remedy or None)
+def unavailable(quantity: str, problem: Problem) -> Row:
+    """Return the row of a quantity that is not available."""
+    return Row(quantity, False, why=problem.message, remedy=problem.hint or None)
 
 
-def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
+def energy_rows(meter: EnergyMeter, name: str) -> Iterator[Row]:
     """Yield rows of the total energy and of the power of each domain, from sampling the meter for a moment."""
     source, covers, reason = meter.energy["source"], meter.energy["covers"], meter.energy["reason"] or ""
     if source == "none":
-        yield Row("energy", False, why=reason)
+        yield Row("energy", False, why=reason, remedy=meter.energy.get("hint"))
         return
     before = take_reading(meter)
     time.sleep(min(MAX_OBSERVE_S, max(OBSERVE_S, *(1.05 * shortest_s(domain) for domain in meter.domains.values()))))
@@ -123,13 +125,15 @@ def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
         return Row(quantity, offered, f"{source} (meter={name})", period_s, covers, watts, why=why or None)
 
     total = meter.total(used.joules)
-    lacking = "" if total is not None else "one of its domains has no reading"
+    lacking = "; ".join(map(str, used.disagreements)) if total is not None else "one of its domains has no reading"
     parts = f"{covers}: {' + '.join(meter.energy['domains'])}"
     yield row("energy", total, [*meter.domains.values()], source, parts, reason or lacking)
-    for domain, part in meter.domains.items():
+    for domain, details in meter.domains.items():
         joules = used.joules.get(domain)
         lacking = "" if joules is not None else "the counter does not advance, or cannot be read"
-        yield row(f"power: {domain}", joules, [part], part.source, part.covers, used.unavailable.get(domain, lacking))
+        yield row(
+            f"power: {domain}", joules, [details], details.source, details.covers, used.unavailable.get(domain, lacking)
+        )
 
 
 def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
@@ -143,7 +147,7 @@ def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row
         source = f"{knob.name}, {how}" if how else knob.name
         return Row(quantity, bool(how), source, now=knob.get(), choices=knob.choices(), why=why, remedy=remedy)
     except (OSError, RuntimeError, ValueError) as error:
-        return unavailable(quantity, str(error))
+        return unavailable(quantity, problem_of(error))
 
 
 def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
@@ -155,8 +159,8 @@ def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
             why, remedy = missing[quantity]
             yield Row(name, False, why=why, remedy=remedy or None)
         else:
-            own = ", ".join(source for measured, source in sources if measured == quantity)
-            yield Row(name, True, own, PERIOD_S)
+            source_names = ", ".join(source for measured, source in sources if measured == quantity)
+            yield Row(name, True, source_names, PERIOD_S)
 
 
 def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
@@ -180,7 +184,7 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
     except OSError as error:
         why = f"the dataset cannot be read: {error.strerror}"
     if why:
-        remedy = f"take ownership: sudo chown -R $USER {folder}"
+        remedy = f"take ownership: sudo chown -R $USER {shlex.quote(str(folder))}"
         yield Row("page cache", False, why=f"{why}: {folder}", remedy=remedy)
     else:
         yield Row("page cache", True, "mincore", covers=f"{folder}{'' if files else ' (not created yet)'}")
@@ -188,12 +192,13 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
 
 def load_rows(load: CpuLoad) -> Iterator[Row]:
     """Yield whether other processes leave the processor idle; nothing if that is unknown."""
+    begun_ns = time.monotonic_ns()
     load.mark()
     time.sleep(OBSERVE_S)
     load.mark()
-    fraction, note = load.others()
+    fraction, note = load.others(begun_ns, time.monotonic_ns())
     if fraction is not None:
-        now, remedy = f"{100 * fraction:.0f} % used by other processes", "end them before you measure"
+        now, remedy = f"{percent(fraction)} used by other processes", "end them before you measure"
         busy = Row("idle processor", False, "/proc/stat", why=note, remedy=remedy)
         yield busy if note else Row("idle processor", True, "/proc/stat", now=now)
 
@@ -204,9 +209,11 @@ def counter_row(names: list[str] | None) -> Row:
         absent = "training does not use a GPU here" if names is None else "no driver lists the GPU used, as on a Jetson"
         return Row("GPU counters", False, why=absent)
     with closing(GpuCounters(names)) as counters:
-        counters.start()
-        counters.end()
-    measured = ", ".join(name.removeprefix("gpu_") for name in counters.metrics)
+        begun_ns = time.monotonic_ns()
+        counters.mark()
+        counters.mark()
+        metrics = counters.window(begun_ns, time.monotonic_ns())
+    measured = ", ".join(name.removeprefix("gpu_") for name in metrics)
     source = None if counters.reason else "amdsmi" if is_amd(names[0]) else "GPM (NVML)"
     why = counters.reason or None
     return Row("GPU counters", bool(measured), source, covers=measured, why=why, remedy=counters.remedy)

@@ -12,15 +12,17 @@ from contextlib import AbstractContextManager, contextmanager
 
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest
-from epochmeter.config.script import is_program
+from epochmeter.config.script import ATTACHED, is_program
 from epochmeter.console.console import Terminal
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.machine import device_lock
 from epochmeter.machine.signals import prefer_stop
-from epochmeter.power.knobs.knob import AppliedSettings
-from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kill
+from epochmeter.power.knobs.applied_settings import AppliedSettings
+from epochmeter.power.knobs.restore import refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import SavedSetting
-from epochmeter.results.run_result import RunResult, no_energy_reason
+from epochmeter.results import documents
+from epochmeter.results.run_info import DatasetFacts, Energy
+from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import read_points
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
@@ -31,15 +33,20 @@ from epochmeter.run.instruments import (
     WindowInstruments,
     check_idle,
     cool_down,
-    measure_idle_w,
+    idle_record,
+    measure_idle_power,
     open_instruments,
     write_powers,
 )
+from epochmeter.run.interpreters import check_interpreter, find_interpreter
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
 from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
+from epochmeter.run.recording import Recording
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import running_script
+from epochmeter.run.script_loop import ScriptLoop
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
+from epochmeter.shared.problem import problem_of
 from epochmeter.tracking.publisher import make_tracker
 
 
@@ -55,8 +62,8 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
         with prefer_stop():
             measure(request, result, terminal, earlier)
     except (ValueError, RuntimeError, OSError) as error:
-        result.set_failed("job", str(error))
-        terminal.refused(result)
+        result.set_failed(problem_of(error)._replace(code="job"))
+        terminal.refused(error)
     except (KeyboardInterrupt, SystemExit) as stop:
         terminal.end_stage()
         result.set_stopped(stop)
@@ -72,14 +79,18 @@ def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier:
     plan = resolve_plan(request)
     terminal.end_stage()
     points = read_points(request.folder.parent)
-    name = points.label(request.number) or plan.run["name"]
+    name = points.label(request.number) or plan.run.name
     if take_completed(plan, name, result, terminal):
         return
-    if not is_program(plan.job.measure.command):
-        launch.check_interpreter(plan.job.device.python)
-    result.rehearsal = plan.run["rehearsal"]
+    command, python = plan.job.measure.command, plan.job.device.python
+    starts_python = not is_program(command) and ATTACHED not in os.environ  # which is set if the script runs already
+    if starts_python:
+        check_interpreter(find_interpreter(python))
+    result.rehearsal = plan.run.rehearsal
     eta = points.forecast(request.number, earlier)
     terminal.run_started(name, plan.record.folder, result.rehearsal, plan_warnings(plan), eta)
+    if command and python and starts_python:
+        terminal.info_once(f"The script runs with {python}.")
     with claimed_devices(plan, unrestored, result, terminal):
         result.notes += plan.open_record()
         run_node = run_first_node if plan.node.is_first else run_other_node
@@ -95,15 +106,15 @@ def claimed_devices(
     locked = plan.devices if plan.job.measure.lock else []
     if not locked:
         result.notes.append("`measure.lock=false`: other runs may have used the device at the same time.")
-    holder = f"pid {os.getpid()} since {plan.run['started']}: {command_line()}"
+    holder = f"pid {os.getpid()} since {plan.run.started}: {command_line()}"
     with device_lock.lock_devices(locked, plan.job.machine.lock_dir, holder, terminal.warn):
         # Again: a run that held the device until now may have been killed.
         unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
         refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
         used = {name for gpu in plan.used_gpus for name in gpu.values()}
-        for entry in unrestored:
-            if not entry.devices or used.intersection(entry.devices):
-                result.notes.append(f"{entry.knob} could not be restored to its original {entry.original}.")
+        for setting in unrestored:
+            if not setting.devices or used.intersection(setting.devices):
+                result.notes.append(f"{setting.knob} could not be restored to its original {setting.original}.")
         yield
 
 
@@ -115,14 +126,20 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
         with prepared_device(plan, result, terminal) as (settings, instruments):
             tracker.start()
             terminal.stage("Starting the training process")
-            with start_training(plan, result) as worker:
-                messages = worker.messages()
-                EventLoop(worker, plan, instruments, settings, tracker, terminal).run(messages)
-                result.notes += finish_trace(messages, plan, instruments.meter)
-            after_w = measure_idle_w(instruments.meter, plan.job.meter.idle_s, result, terminal)
-            plan.describe(idle={"before_w": instruments.idle_w, "after_w": after_w})
+            recording = Recording(plan, instruments, settings, terminal)
+            if plan.job.measure.command:
+                with running_script(plan, result) as (script, windows):
+                    ScriptLoop(script, windows, plan, instruments, recording, tracker).run()
+            else:
+                with start_training(plan) as worker:
+                    messages = worker.messages()
+                    EventLoop(worker, plan, instruments, recording, tracker, terminal).run(messages)
+                    result.notes += finish_trace(messages, plan, instruments.meter)
+            after = measure_idle_power(instruments.meter, plan.job.meter.idle_s, result, terminal)
+            plan.run.idle = idle_record(before=instruments.idle, after=after)
             if reason := instruments.gpu_counters.reason:
-                plan.describe(gpu_counters={"reason": reason})
+                plan.run.gpu_counters = {"reason": reason}
+            plan.describe()
             write_powers(instruments.meter, plan.record)
             if plan.job.profiler.program:
                 terminal.stage(f"Training the first steps again under {plan.job.profiler.program}")
@@ -134,12 +151,12 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
 def run_other_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     """Run on another node: train and measure; the first node's controller gets the energy of each window."""
     try:
-        with prepared_device(plan, result, terminal) as (_, instruments), start_training(plan, result) as worker:
+        with prepared_device(plan, result, terminal) as (_, instruments), start_training(plan) as worker:
             messages = worker.messages()
             run_secondary_event_loop(messages, worker, plan, instruments)
             finish_trace(messages, plan, instruments.meter)
     except WorkerError as error:
-        result.set_failed(error.failure, str(error))
+        result.set_failed(problem_of(error))
         terminal.failed(result)
     else:
         shutil.rmtree(plan.record.folder.parent, ignore_errors=True)
@@ -152,9 +169,10 @@ def prepared_device(
     """Prepare the dataset, let the device cool down, change its settings, open the instruments, measure idle power."""
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
-    plan.describe(dataset=prepare_dataset(job.dataset, job.storage, ROOT, terminal.info))
+    plan.run.dataset = documents.check(prepare_dataset(job.dataset, job.storage, ROOT, terminal.info), DatasetFacts)
+    plan.describe()
     terminal.end_stage()
-    check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
+    check_length(job, plan.run.training_samples or 0, (plan.ranks or 1) * plan.node.nodes)
     cool_down(plan, result, terminal)
     terminal.stage("Preparing the device and its meter")
     with (
@@ -162,22 +180,22 @@ def prepared_device(
         open_instruments(plan, terminal) as instruments,
     ):
         plan.record_settings(settings.applied)
-        for key, setting in plan.run["applied"].items():
+        for key, setting in (plan.run.applied or {}).items():
             terminal.info(f"{key} set to {setting} (restored after the run)")
-        plan.describe(energy=instruments.meter.energy, storage=instruments.data_source.metadata)
-        if (reason := no_energy_reason(plan.run)) and job.meter.name != "none":
-            terminal.no_energy(reason)
+        plan.run.energy, plan.run.storage = Energy(**instruments.meter.energy), instruments.data_source.metadata
+        plan.describe()
+        if (missing := plan.run.energy.missing) and job.meter.name != "none":
+            terminal.no_energy(missing.message)
         since_ns = time.monotonic_ns()
-        idle_w = measure_idle_w(instruments.meter, job.meter.idle_s, result, terminal)
-        plan.describe(idle={"before_w": idle_w})
+        idle = measure_idle_power(instruments.meter, job.meter.idle_s, result, terminal)
+        plan.run.idle = idle_record(before=idle)
+        plan.describe()
         check_idle(plan, instruments, since_ns, result, terminal)
-        yield settings, instruments._replace(idle_w=idle_w)
+        yield settings, instruments._replace(idle=idle)
 
 
-def start_training(plan: Plan, result: RunResult) -> AbstractContextManager[WorkerProcess]:
+def start_training(plan: Plan) -> AbstractContextManager[WorkerProcess]:
     """Start the training process, or this node's ranks of it."""
-    if plan.job.measure.command:
-        return running_script(plan, result)
     job, folder, limit_s = plan.job, plan.record.folder, plan.job.sweep.timeout_s
     # Only the first rank reports progress, so the other nodes' ranks are silent while a window is open.
     silence_s = job.sweep.hung_after_s if plan.node.is_first else None

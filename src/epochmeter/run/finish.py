@@ -1,48 +1,59 @@
 """The end of a run, however it ends: its summary, its publication, and its results in the terminal."""
 
+import shutil
 import signal
 import traceback
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from epochmeter.config.job import recorded_job
 from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine.signals import deferred_signals, prefer_stop
 from epochmeter.results import footprint
+from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.memory import memory_metrics
-from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
-from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
-from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder
+from epochmeter.results.run_info import RunInfo, read_run
+from epochmeter.results.run_result import RunResult
+from epochmeter.results.run_status import FAILED, KILLED
 from epochmeter.results.summary import (
     Window,
     cpu_load_warning,
+    energy_warning,
     group_notes,
+    idle_metrics,
     mean_energy_note,
     missed_target_note,
     no_total_note,
     summarize,
+    summarize_trainings,
     training_windows,
+    trainings_of,
     variance_warning,
 )
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.results.throughput import measure_throughput
-from epochmeter.run.plan import Plan, write_error
-from epochmeter.run.worker_process import WorkerError
+from epochmeter.run.event_folder import left_event_folder
+from epochmeter.run.plan import Plan, write_problem
+from epochmeter.run.recovery import add_windows, running_pids
+from epochmeter.shared.problem import Problem, ProblemError, format_problem, problem_of
 from epochmeter.shared.record import Record
+from epochmeter.shared.types import FloatArray
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import destination_of
 from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import Tracker
 
+SEVERAL_TRAININGS = "it has several trainings, each with means of its own (`trainings` in summary.json)"
 ABORTED_MESSAGE = "epochmeter was killed, the machine stopped, or the disk was full before the run ended"
+
+STILL_RUNS = "run {} is not closed yet: epochmeter was killed, but its script (process {}) still runs"
 
 
 @contextmanager
@@ -51,13 +62,11 @@ def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Termin
     try:
         with prefer_stop():
             yield
-    except WorkerError as error:
-        result.set_failed(error.failure, str(error))
-    except (ValueError, RuntimeError, OSError) as error:
-        result.set_failed("exception", str(error))
+    except (ProblemError, ValueError, RuntimeError, OSError) as error:
+        result.set_failed(problem_of(error))
     except Exception as error:  # a bug in this program: the other runs of a sweep may still succeed
         traceback.print_exc()
-        result.set_failed("exception", f"{type(error).__name__}: {error}")
+        result.set_failed(Problem(f"{type(error).__name__}: {error}"))
     except (KeyboardInterrupt, SystemExit) as stop:
         result.set_stopped(stop)
     with deferred_signals() as signals:
@@ -70,10 +79,9 @@ def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Termin
     try:
         set_links(tracker.close(ended=result.state), result)
     except (KeyboardInterrupt, SystemExit) as stop:
-        result.publish_error = (
-            "warning: stopped while publishing to MLflow; the record is complete\n"
-            f"  hint: the next command publishes the rest, or: python src/publish.py {plan.record.folder}"
-        )
+        text, hint = "stopped while publishing to MLflow; the record is complete", "the next command publishes the rest"
+        problem = Problem(text, f"{hint}, or: {tracker.publish_command()}")
+        result.publish_error = format_problem(problem, "warning")
         result.stop = result.stop or stop
     terminal.end_stage()
     terminal.run_finished(plan.record.windows(), plan.job, result)
@@ -83,63 +91,78 @@ def end_record(plan: Plan, result: RunResult) -> None:
     """Write the summary of a run that has ended; a run whose summary cannot be written has failed."""
     result.notes += resume_hint(plan) if result.state != "completed" else []
     try:
+        result.notes += plan.correct_start()
         write_summary(plan.record, plan.job, plan.run, result, ended=datetime.now().astimezone().isoformat())
     except OSError as error:
-        result.set_failed("exception", write_error(error))
+        result.set_failed(write_problem(error))
 
 
 def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
     """Write the summaries of queued runs whose process, on this host, ended without writing one.
 
+    The windows of a script that continued are added when it has ended.
     Runs of a cluster are closed by the command that submitted them. A run that cannot be read or written is skipped.
     """
     for record in queue.pending_runs(multirun):
         with suppress(*READ_ERRORS), record.locked():
-            state = status_of(record)
-            if is_remote(record.folder.parent) or state not in (FAILED, KILLED) or recorded_status(record):
+            run_folder = RunFolder(record.folder)
+            if is_remote(record.folder.parent) or run_folder.state not in (FAILED, KILLED) or run_folder.recorded_end:
                 continue
-            job, run = recorded_job(record.job()), record.run()
-            result = RunResult(run["number"], run["overrides"])
-            result.state, result.kind, result.failure = state, "killed", ABORTED_MESSAGE
+            job, run = Job.from_dict(record.job()), read_run(record)
+            name, events = record.folder.relative_to(multirun), left_event_folder(record, run.record_id)
+            if events and (pids := running_pids(events)):
+                say(STILL_RUNS.format(name, pids[0]))
+                continue
+            result = RunResult(run.number, run.overrides)
+            result.state, result.failure = run_folder.state, Problem(ABORTED_MESSAGE, code="killed")
+            result.notes += add_windows(record, job, run, events) if events else []
             write_summary(record, job, run, result)
+            if events:
+                shutil.rmtree(events, ignore_errors=True)
             if destination_of(job.tracking.to_dict()) is None:
                 queue.dequeue(record)
-            say(f"run {record.folder.relative_to(multirun)} is marked as {state}: {ABORTED_MESSAGE}")
+            say(f"run {name} is marked as {run_folder.state}: {ABORTED_MESSAGE}")
 
 
-def write_summary(record: Record, job: Job, run: Mapping[str, Any], result: RunResult, **more: str) -> None:
+def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **more: str) -> None:
     """Set the metrics and notes of a run in its result, and write its summary, with `more` keys."""
-    windows, idle = record.windows(), run.get("idle", {})
+    windows = record.windows()
     groups = group_notes([*result.notes, *(note for window in windows for note in window.get("notes", []))])
     result.notes = [first + (f" ({len(more)} more with other numbers)" if more else "") for first, *more in groups]
     if windows:
         _evaluate_windows(windows, record.steps(), job, run, result)
     optional = {
-        **{f"model/{name}": value for name, value in run.get("model", {}).items()},
-        "total/idle_power_w": idle.get("before_w"),
-        "total/idle_power_after_w": idle.get("after_w"),
-        "total/power_limit_w": run["power_limit_w"],
-        "total/power_limit_max_w": run["power_limit_max_w"],
+        **{f"model/{name}": value for name, value in run.model.items()},
+        **idle_metrics(result.metrics, run.idle or {}),
+        "total/power_limit_w": run.power_limit_w,
+        "total/power_limit_max_w": run.power_limit_max_w,
     }
     result.metrics.update({name: value for name, value in optional.items() if value is not None})
     result.metrics.update(memory_metrics(record, job.batch))
     if analysis := record.trace_analysis():
         result.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
-    failure = {"kind": result.kind, "message": result.failure} if result.failure else None
-    summary = {"state": result.state, "metrics": result.metrics, "notes": result.notes, "failure": failure}
-    record.write_summary({**redact_tree(summary), **more}, run["identity"])
+    failure = result.failure.to_fields() if result.failure else None
+    verdict = find_verdict(result.metrics, run.medium, "steady")
+    if result.trainings:
+        verdict = verdict._replace(absent=dict.fromkeys(verdict.absent, SEVERAL_TRAININGS))
+    result.set_verdict(verdict)
+    summary = {"state": result.state, "metrics": result.metrics, **verdict.document}
+    summary |= {"trainings": _describe_trainings(result, run.medium)} if result.trainings else {}
+    summary |= {"notes": result.notes, "failure": failure}
+    record.write_summary({**redact_tree(summary), **more}, run.identity)
 
 
-def _evaluate_windows(
-    windows: Sequence[Window], steps: "array[float]", job: Job, run: Mapping[str, Any], result: RunResult
-) -> None:
+def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, run: RunInfo, result: RunResult) -> None:
     """Set the means and totals of a run's windows in its result, and why any are absent or unusual."""
     convention, metrics = job.roofline.flops, summarize(windows, steps, job)
-    result.no_energy = no_energy_reason(run)
-    if is_measured(run) and (reason := run["energy"]["reason"]):
+    trainings = trainings_of(windows)
+    result.trainings = summarize_trainings(windows, steps, job) if len(trainings) > 1 else []
+    result.set_energy(run.energy, job.meter.name)
+    if run.energy.is_measured and (reason := run.energy.reason):
         result.notes.append(f"energy: {reason}")
-    result.notes += [*mean_energy_note(windows, job.warmup_epochs), *no_total_note(training_windows(windows))]
-    result.notes += cpu_load_warning(windows) or variance_warning(metrics)
+    result.notes += chain(*(mean_energy_note(of_training, job.warmup_epochs) for of_training in trainings.values()))
+    result.notes += [*no_total_note(training_windows(windows)), *energy_warning(windows)]
+    result.notes += cpu_load_warning(windows) or chain(*map(variance_warning, result.trainings or [metrics]))
     carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
     metrics |= carbon_and_cost
     metrics |= roofline_metrics(metrics, run, convention, job.precision)
@@ -148,7 +171,9 @@ def _evaluate_windows(
     throughput, reason = measure_throughput(windows, steps, job)
     result.notes += [f"no throughput: {reason}"] if reason else []
     epochs, warmup = metrics["total/epochs"], job.warmup_epochs
-    if 0 < epochs <= warmup and result.state == "completed" and not throughput:
+    if result.trainings:
+        result.notes.append(f"no means of the run: {SEVERAL_TRAININGS}")
+    elif 0 < epochs <= warmup and result.state == "completed" and not throughput:
         which = "the only epoch is" if epochs == 1 else f"all {epochs:g} epochs are"
         result.notes.append(f"no means: {which} warm-up (`warmup_epochs={warmup}`)")
     if result.state == "completed":
@@ -156,10 +181,21 @@ def _evaluate_windows(
     result.metrics = metrics | throughput
 
 
+def _describe_trainings(result: RunResult, medium: str | None) -> list[dict[str, object]]:
+    """Return the metrics, bottleneck and absent metrics of each of several trainings."""
+    verdicts = [find_verdict(metrics, medium, "steady") for metrics in result.trainings]
+    result.trainings = [
+        {**metrics, **verdict.metrics} for metrics, verdict in zip(result.trainings, verdicts, strict=True)
+    ]
+    return [
+        {"metrics": metrics, **verdict.document} for metrics, verdict in zip(result.trainings, verdicts, strict=True)
+    ]
+
+
 def resume_hint(plan: Plan) -> list[str]:
     """Return how to resume a run that was interrupted; empty if it left no checkpoint."""
     checkpoint = plan.record.checkpoint()
-    if checkpoint is None or checkpoint["record_id"] != plan.run["record_id"]:
+    if checkpoint is None or checkpoint["record_id"] != plan.run.record_id:
         return []
     command = "again" if plan.request.of_sweep or is_remote(plan.record.folder.parent) else "with `sweep.resume=true`"
     return [f"a checkpoint after epoch {checkpoint['epochs']} is kept: run the same command {command} to resume"]

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +15,19 @@ from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries
 from epochmeter.machine.gpu_counters import NO_COUNTERS, GpuCounters, counter_ids
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
+from epochmeter.machine.marks import Marks
 from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
-from epochmeter.power.meter import Meter, open_meter
+from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.power_series import PowerSamples
-from epochmeter.power.window_energy import Reading, measure_idle, take_reading
+from epochmeter.power.window_energy import IdlePower, Reading, measure_idle, take_reading
+from epochmeter.results import documents
+from epochmeter.results.bottleneck import MEMORY, SYNTHETIC
+from epochmeter.results.run_info import Idle, Storage
 from epochmeter.results.run_result import RunResult
 from epochmeter.run.plan import Plan
+from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import Record
+from epochmeter.shared.units import NANOSECOND, percent
 
 TEMPERATURE_KEY = "temperature_max_c"
 TEMPERATURE_PERIOD_S = 1.0
@@ -41,17 +47,25 @@ class DataSource:
     def __init__(self, job: Job, folder: str | None, say: Callable[[str], object]) -> None:
         """`folder` is that of the prepared dataset; None if it has no files."""
         self._job, self._say = job, say
-        files = None if job.synthetic_batches or job.dataset.layout != "files" else folder
+        is_synthetic = job.synthetic_batches or job.dataset.layout == "tensors"
+        files = folder if job.dataset.layout == "files" and not is_synthetic else None
         if job.measure.command:
             files = job.measure.data
         self.files = Path(files) if files else None
-        self.metadata: Mapping[str, object] = {"reason": NO_DATA} if job.measure.command else {"medium": "memory"}
+        self.metadata: Storage = {"medium": SYNTHETIC if is_synthetic else MEMORY}
+        if job.measure.command:
+            self.metadata = {"reason": NO_DATA}
         self.devices: tuple[str, ...] = ()
         self._before: float | None = None
-        self._readings: list[ReadCounters | None] = []
+        self._marks: Marks[ReadCounters | None] = Marks()
         if self.files:
             self._disk, self._residency = disk_of(self.files), Residency(self.files)
-            self.metadata, self.devices = describe(self._disk), self._disk.devices
+            self.metadata, self.devices = documents.check(describe(self._disk), Storage), self._disk.devices
+
+    @property
+    def medium(self) -> str | None:
+        """What the samples are on; None if it is not known."""
+        return self.metadata.get("medium")
 
     def prepare(self, epoch: int) -> list[str]:
         """Bring the page cache into the configured state before an epoch, and return notes on it."""
@@ -71,43 +85,45 @@ class DataSource:
         return notes
 
     def mark(self) -> None:
-        """Read the disk's counters, just outside of a window."""
+        """Read the disk's counters, at a border of a window."""
         if self.files:
-            self._readings = [*self._readings[-1:], read_counters(self._disk)]
+            self._marks.add(time.monotonic_ns(), read_counters(self._disk))
 
-    def window(self, name: str, seconds: float) -> dict[str, float]:
-        """Return the metrics of the window between the last two marks: `epoch` or `val`, and its duration."""
+    def window(self, name: str, opened_ns: int, closed_ns: int) -> dict[str, float]:
+        """Return the metrics of a window, which is an epoch, an evaluation, or one that a script has named."""
         if not self.files:
             return {}
         metrics: dict[str, float] = {}
-        before, after = self._readings
+        before, after = self._marks.at_borders(opened_ns, closed_ns) or (None, None)
         # None: the disk is absent. A smaller count: it was connected again in between.
         if before and after and not (after.count < before.count or after.bytes < before.bytes):
             metrics["read_bytes"] = after.bytes - before.bytes
             if name == "epoch":
+                seconds = (closed_ns - opened_ns) * NANOSECOND
                 metrics["read_iops"] = (after.count - before.count) / seconds
                 metrics["read_bytes_per_s"] = metrics["read_bytes"] / seconds
         if name == "epoch":
             fractions = {"before": self._before, "after": self._residency.fraction()}
-            metrics |= {f"page_cache_residency_{at}": part for at, part in fractions.items() if part is not None}
+            metrics |= {
+                f"page_cache_residency_{at}": fraction for at, fraction in fractions.items() if fraction is not None
+            }
         return metrics
+
+    def discard_before(self, before_ns: int) -> None:
+        """Discard the readings before a moment except the last of them."""
+        self._marks.discard_before(before_ns)
 
 
 class WindowInstruments(NamedTuple):
     """The instruments that are read at the borders of windows."""
 
-    meter: Meter
+    meter: EnergyMeter
     gauges: Gauges
     data_source: DataSource
     cpu_load: CpuLoad
-    idle_w: float | None = None  # before training; None if it was not measured
+    idle: IdlePower | None = None  # before training; None if it was not measured
     gpu_monitor: GpuProcessMonitor = NO_GPUS
     gpu_counters: GpuCounters = NO_COUNTERS
-
-    @property
-    def has_border_counters(self) -> bool:
-        """Whether anything except the gauges is read, or prepared, at the borders of windows."""
-        return bool(self.meter.domains or self.gpu_counters.gpus or self.data_source.files)
 
     def read_start(self) -> Reading:
         """Read everything before a window; the energy last, so that the two readings enclose little more than it."""
@@ -115,13 +131,13 @@ class WindowInstruments(NamedTuple):
         self.data_source.mark()
         self.gauges.mark(RECENT_NS)
         self.cpu_load.mark()
-        self.gpu_counters.start()
+        self.gpu_counters.mark()
         return take_reading(self.meter)
 
     def read_end(self) -> Reading:
-        """Read what a script waits for after a window; the energy first. `mark_end` reads the rest."""
+        """Read what the training process waits for after a window; the energy first. `mark_end` reads the rest."""
         reading = take_reading(self.meter)
-        self.gpu_counters.end()
+        self.gpu_counters.mark()
         self.data_source.mark()
         return reading
 
@@ -130,10 +146,25 @@ class WindowInstruments(NamedTuple):
         self.cpu_load.mark()
         self.gauges.mark()
 
+    def discard_before(self, before_ns: int) -> None:
+        """Discard the readings before a moment, as far as no later window needs them."""
+        for instrument in (self.gauges, self.cpu_load, self.gpu_counters, self.data_source):
+            instrument.discard_before(before_ns)
+
     def own_processes(self, pids: Collection[int]) -> None:
         """Take processes, with their descendants, as those of the run."""
         self.cpu_load.own_pids.update(pids)
         self.gpu_monitor.own_pids.update(pids)
+
+    def mark_others(self, since_ns: int | None) -> tuple[int, list[str]]:
+        """Mark a moment, and return it with what other processes did since an earlier one, if any: on GPUs and CPU."""
+        self.cpu_load.mark()
+        at_ns = time.monotonic_ns()
+        if since_ns is None:
+            self.gpu_monitor.poll()
+            return at_ns, []
+        _, busy = self.cpu_load.others(since_ns, at_ns)
+        return at_ns, [*self.other_gpu_processes(), *([busy] if busy else [])]
 
     def other_gpu_processes(self) -> list[str]:
         """Return the other processes that computed on the GPUs at either border of the window that has just ended."""
@@ -145,7 +176,7 @@ class WindowInstruments(NamedTuple):
 def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstruments]:
     """Open the instruments of the devices that the plan uses; at the end, the last rows of the gauges are written."""
     root, period_s = plan.job.machine.root, plan.job.machine.gauges_period_s
-    data_source = DataSource(plan.job, plan.run["dataset"]["folder"], terminal.info)
+    data_source = DataSource(plan.job, (plan.run.dataset or {}).get("folder"), terminal.info)
     series = None
     if period_s is not None and plan.node.is_first:
         series = GaugeSeries(Path(root), period_s, data_source.devices)
@@ -163,9 +194,9 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
                 write_gauges(gauges, plan.record)
 
 
-def write_powers(meter: Meter, record: Record) -> PowerSamples:
-    """Write the power samples taken so far to the record, and return them."""
-    powers = meter.drain(time.monotonic_ns())
+def write_powers(meter: EnergyMeter, record: Record, before_ns: int | None = None) -> PowerSamples:
+    """Write the power samples taken so far, or before a moment, to the record, and return them."""
+    powers = meter.drain(time.monotonic_ns() if before_ns is None else before_ns)
     record.append_power(powers.times_ns, {**powers.watts, "total": powers.total_w})
     return powers
 
@@ -176,14 +207,26 @@ def write_gauges(gauges: Gauges, record: Record, *, durably: bool = True) -> Non
         record.append_gauges(gauges.series.columns, rows, durably)
 
 
-def measure_idle_w(meter: Meter, seconds: float, result: RunResult, terminal: Terminal) -> float | None:
-    """Return the mean power while nothing trains, in watts; None if it is not measured."""
+def measure_idle_power(meter: EnergyMeter, seconds: float, result: RunResult, terminal: Terminal) -> IdlePower | None:
+    """Return the mean power while nothing trains; None if it is not measured."""
     terminal.end_stage()
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
         terminal.info(f"Measuring idle power for {seconds:g} s.", style="dim")
     used = measure_idle(meter, seconds)
-    result.notes += [f"idle power: {note}" for note in used.notes]
-    return used.metrics.get("power_mean_w")
+    result.notes += [f"idle power: {note}" for note in (*used.notes, *used.disagreements)]
+    if "energy_j" not in used.metrics:
+        return None
+    return IdlePower(used.metrics["power_mean_w"], used.metrics["energy_uncertainty_j"] / seconds)
+
+
+def idle_record(before: IdlePower | None, after: IdlePower | None = None) -> Idle:
+    """Return the idle powers around training, as recorded; one that was not measured is absent."""
+    idle: Idle = {}
+    if before:
+        idle["before"] = {"power_w": before.power_w, "uncertainty_w": before.uncertainty_w}
+    if after:
+        idle["after"] = {"power_w": after.power_w, "uncertainty_w": after.uncertainty_w}
+    return idle
 
 
 def check_idle(
@@ -195,8 +238,9 @@ def check_idle(
     others = instruments.other_gpu_processes()
     load = instruments.gauges.window(since_ns, time.monotonic_ns()).get("gpu_utilization", 0.0)
     if not others and load >= BUSY_FRACTION:
-        others = [f"another process uses the GPU: the GPU was {load:.0%} busy before training began"]
-        terminal.warn(f"warning: {others[0]}\n  hint: end that process; it affects the times and energy of this run")
+        others = [f"another process uses the GPU: the GPU was {percent(load)} busy before training began"]
+        problem = Problem(others[0], "end that process; it affects the times and energy of this run")
+        terminal.warn(format_problem(problem, "warning"))
     plan.set_flags({"gpu_shared": "; ".join(others)})
     result.notes += [f"{text}." for text in others]
 
@@ -218,10 +262,12 @@ def cool_down(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     waited_s = round(time.monotonic() - began_s, 3)
     if temperature_c is None:
         reason, _ = missing.get(TEMPERATURE_KEY, ("no sensor was read in time", ""))
-        plan.describe(rest={"waited_s": waited_s, "reason": reason})
+        plan.run.rest = {"waited_s": waited_s, "reason": reason}
+        plan.describe()
         result.notes.append(f"sweep.cool_below_c={below_c:g} has no effect: {reason}.")
         return
-    plan.describe(rest={"waited_s": waited_s, "temperature_c": temperature_c})
+    plan.run.rest = {"waited_s": waited_s, "temperature_c": temperature_c}
+    plan.describe()
     if temperature_c >= below_c:
         waited = f"after {waited_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"
         text = f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"

@@ -2,31 +2,22 @@
 
 import os
 import re
-import shutil
 import socket
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 
-from epochmeter.config.errors import input_error
 from epochmeter.config.installation import python_path
+from epochmeter.config.request import users_environment
+from epochmeter.machine.temporary_folders import temporary_folder
+from epochmeter.run.interpreters import find_interpreter
 from epochmeter.run.nodes import Node
 from epochmeter.run.worker_process import WorkerProcess
+from epochmeter.shared.record import WORKER_LOG
 
 EXIT_LIMIT_S = 10.0  # how long the training process may take to end after its last message
 NSIGHT_LOG = "nsight.log"
-PROBE_LIMIT_S = 60.0
-# Exits with 0 in a Python that has torch. A folder named torch without code has no origin, or "namespace" (Python 3.6).
-PROBE = """
-import sys
-from importlib.util import find_spec
-sys.exit(sys.version_info < (3, 6) or getattr(find_spec("torch"), "origin", None) in (None, "namespace"))
-"""
-INSTALL = "install torch for it (on a Jetson: NVIDIA's), or give one that has torch: `device.python=/path/to/python`"
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of a rank. They are removed, because torchrun sets them for the processes that it starts."""
 
@@ -46,7 +37,7 @@ def launched(
 
     It sees only the metered GPUs. If `nsight` begins the command of a program that profiles it, it trains a few steps.
     """
-    log = folder / (NSIGHT_LOG if nsight else "worker.log")
+    log = folder / (NSIGHT_LOG if nsight else WORKER_LOG)
     worker = None
     try:
         with listening_socket() as listener, open(log, "wb") as output:
@@ -75,41 +66,11 @@ def launched(
 def listening_socket() -> Iterator[socket.socket]:
     """Open a Unix socket for one connection of each process, in a temporary folder."""
     # A socket's path has at most 107 bytes, and $TMPDIR may be long or on a network.
-    short = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
-    with (
-        tempfile.TemporaryDirectory(prefix="epochmeter-", dir=short) as folder,
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
-    ):
-        listener.bind(os.path.join(folder, "link"))
+    short = "/tmp" if os.access("/tmp", os.W_OK) else None
+    with temporary_folder(short) as folder, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(folder / "link"))
         listener.listen()
         yield listener
-
-
-def find_interpreter(python: str | None) -> str:
-    """Return the path of the interpreter that trains, by `device.python`; InputError if there is no such program."""
-    if path := shutil.which(python) if python else sys.executable:
-        return path
-    raise input_error(f"`device.python={python}`: there is no such program", INSTALL)
-
-
-def check_interpreter(python: str | None) -> None:
-    """Refuse an interpreter (`device.python`) that is not Python 3.6 or newer with torch, which is not imported."""
-    interpreter = find_interpreter(python)
-    if not _has_torch(interpreter):
-        raise input_error(f"{interpreter} is not Python 3.6 or newer with torch", INSTALL)
-
-
-@cache  # the configurations of a sweep use the same interpreter
-def _has_torch(interpreter: str) -> bool:
-    try:
-        probe = subprocess.run(
-            [interpreter, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_LIMIT_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise input_error(f"{interpreter} did not answer within {PROBE_LIMIT_S:g} s", INSTALL) from error
-    except OSError as error:
-        raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
-    return probe.returncode == 0
 
 
 def _command(arguments: Sequence[str], python: str | None, ranks: int | None, node: Node) -> list[str]:
@@ -126,7 +87,7 @@ def _command(arguments: Sequence[str], python: str | None, ranks: int | None, no
 
 def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) -> dict[str, str]:
     environment = {
-        **{name: value for name, value in os.environ.items() if name not in TORCHRUN_VARIABLES},
+        **{name: value for name, value in users_environment().items() if name not in TORCHRUN_VARIABLES},
         "PYTHONPATH": python_path(),
         "PYTHONUNBUFFERED": "1",
         "EPOCHMETER_SOCKET": link,

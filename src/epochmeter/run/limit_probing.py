@@ -7,18 +7,20 @@ readings of the meter. Training never waits for it. The epochs in which limits a
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from epochmeter.config.schema import Auto
 from epochmeter.console.console import Terminal
-from epochmeter.power.knobs.knob import AppliedSettings
+from epochmeter.power.instrument import shortest_s
+from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.limit_search import Choice, Cost, LimitSearch, Probe
-from epochmeter.power.meter import Meter, shortest_s
-from epochmeter.power.window_energy import Reading, energy_of_window, take_reading
+from epochmeter.power.meter import EnergyMeter
+from epochmeter.power.window_energy import Reading, energy_of_window
 from epochmeter.run.plan import Plan
+from epochmeter.shared.problem import Problem, format_problem, machine_error
 from epochmeter.shared.protocol import WindowOpening
-from epochmeter.shared.units import NANOSECOND
+from epochmeter.shared.units import NANOSECOND, percent, percentage
 
 PROBE_S, MAX_PROBE_S = 3.0, 60.0
 SETTLE_S = 1.0  # time from a change of the limit to the start of its probe
@@ -48,7 +50,7 @@ class ProbeMeter:
     A probe that is longer than its window continues in the next epoch.
     """
 
-    def __init__(self, meter: Meter, terminal: Terminal) -> None:
+    def __init__(self, meter: EnergyMeter, terminal: Terminal) -> None:
         self._meter, self._terminal = meter, terminal
         self.has_energy = meter.energy["source"] in ("counter", "sampled")
         self._shortest_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
@@ -68,17 +70,21 @@ class ProbeMeter:
         """Begin a piece with the window, unless the limit was set just before."""
         self._begin = (reading, 0) if self._is_settled(reading.at_ns) else None
 
-    def read_step(self, steps: int) -> ProbeSums | None:
-        """Begin or read the probe, if it is time; return it if it is complete; the last of `steps` has just ended."""
+    def read_step(self, steps: int, read: Callable[[], Reading]) -> ProbeSums | None:
+        """Begin or read the probe, if it is time; return it if it is complete.
+
+        `read` returns the meter's reading at the end of the last of `steps`.
+        """
         if self._begin is None:
             if self._is_settled(time.monotonic_ns()):
-                self._begin = take_reading(self._meter), steps
+                reading = read()
+                self._begin = (reading, steps) if self._is_settled(reading.at_ns) else None
             return None
-        reading, begin_steps = self._begin
-        seconds = self._closed.seconds + (time.monotonic_ns() - reading.at_ns) * NANOSECOND
+        begun, begin_steps = self._begin
+        seconds = self._closed.seconds + (time.monotonic_ns() - begun.at_ns) * NANOSECOND
         if seconds < self._read_after_s or self._closed.steps + steps - begin_steps < MIN_STEPS:
             return None
-        probe = self._probe_until(take_reading(self._meter), steps)
+        probe = self._probe_until(read(), steps)
         if self._is_complete(probe):
             return probe
         if probe.steps and self._read_after_s < MAX_PROBE_S:
@@ -126,7 +132,7 @@ class ProbeMeter:
 class LimitProbing:
     """Probes power limits during training, and applies the best; the limit in use is the plan's target."""
 
-    def __init__(self, plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> None:
+    def __init__(self, plan: Plan, meter: EnergyMeter, settings: AppliedSettings, terminal: Terminal) -> None:
         self._plan, self._settings, self._terminal = plan, settings, terminal
         self._auto, self._probe_meter = plan.job.auto, ProbeMeter(meter, terminal)
         self._refuse_impossible(meter)
@@ -135,9 +141,9 @@ class LimitProbing:
         is_in_use = [self._knob.is_equal(target.setting, in_use.setting) for target in self._targets]
         self._limit = self._default = is_in_use.index(True)
         self._next_limit: int | None = None  # to be set at the end of the window
+        self._training: int | None = None  # of the last epoch
         self._change_s = 0.0  # the longest time that a change of the limit took
         self._devices = max(1, len(self._knob.devices))  # each has the limit; the energy is that of all
-        self._searches: list[Mapping[str, object]] = [*plan.run.get("power_limit_search", [])]  # also of resumed runs
         self._start_search(None)
 
     def open_window(self, opened: WindowOpening, reading: Reading) -> None:
@@ -148,11 +154,11 @@ class LimitProbing:
         if self._is_probing_epoch:
             self._probe_meter.open_window(reading)
 
-    def progress(self, steps: int) -> None:
-        """Begin or end a probe, if it is time; call it when a step has just ended."""
+    def progress(self, steps: int, read: Callable[[], Reading]) -> None:
+        """Begin or end a probe, if it is time; `read` returns the meter's reading at the end of the last step."""
         if not self._search or self._opened.window != "epoch" or self._next_limit is not None:
             return
-        if probe := self._probe_meter.read_step(steps):
+        if probe := self._probe_meter.read_step(steps, read):
             remaining_s = (self._opened.steps - steps) * probe.seconds / probe.steps
             is_near_end = self._opened.steps > 0 and remaining_s < max(SETTLE_S, 3 * self._change_s)
             self._finish_probe(probe, is_near_end=is_near_end)
@@ -167,6 +173,13 @@ class LimitProbing:
                 self._finish_probe(probe)
         if closed.window == "epoch":
             self._keep_last_epoch(closed.epoch + 1)
+
+    def note_training(self, training: int) -> None:
+        """Note the training of a recorded epoch; the probes of an earlier one are of another model: search again."""
+        earlier, self._training = self._training, training
+        if earlier not in (None, training):
+            self._terminal.info("Searching for the best power limit again: another training has begun.", style="dim")
+            self._start_search(self._limit)
 
     def record_window(self, window: Mapping[str, Any]) -> dict[str, bool]:
         """Return the mark of an epoch in which limits were probed; search again if a measured one has shifted.
@@ -197,16 +210,16 @@ class LimitProbing:
         if self._search and self._opened.epochs == next_epoch + 1 > 1:
             self._choose("the search ended before the last epoch")
 
-    def _refuse_impossible(self, meter: Meter) -> None:
+    def _refuse_impossible(self, meter: EnergyMeter) -> None:
         """Refuse a search that is not possible; RuntimeError."""
         if self._plan.node.nodes > 1:
-            raise RuntimeError("power_limit=auto needs one node\n  hint: run it on one node, then set the chosen limit")
+            raise machine_error("power_limit=auto needs one node", "run it on one node, then set the chosen limit")
         needs_energy = self._auto.objective != "time" or self._auto.power_budget is not None
         if needs_energy and not self._probe_meter.has_energy:
             reason = meter.energy["reason"] or "the meter only estimates it"
-            raise RuntimeError(
-                f"power_limit=auto: energy is not measured: {reason}\n"
-                "  hint: select a meter (`python src/doctor.py` lists them), or set auto.objective=time"
+            raise machine_error(
+                f"power_limit=auto: energy is not measured: {reason}",
+                "select a meter (`python src/doctor.py` lists them), or set auto.objective=time",
             )
 
     def _start_search(self, start: int | None) -> None:
@@ -256,7 +269,8 @@ class LimitProbing:
         self._search = None
         if not search.probes:
             self._describe({"ended": reason, "chosen": self._targets[self._default].setting, "probes": []})
-            self._terminal.warn(f"warning: no power limit was probed: {reason}\n  hint: train longer: epochs=")
+            problem = Problem(f"no power limit was probed: {reason}", "train longer: epochs=")
+            self._terminal.warn(format_problem(problem, "warning"))
             return
         choice = search.choice()
         target = self._targets[choice.limit]
@@ -282,13 +296,13 @@ class LimitProbing:
         self._terminal.info(sentence(choice, target.setting, self._auto.objective, search, reason), style="bold")
 
     def _entry(self, setting: str, probe: ProbeSums) -> Mapping[str, object]:
-        entry = {"setting": setting, "steps": probe.steps, "time_s": probe.seconds}
+        measured = {"setting": setting, "steps": probe.steps, "time_s": probe.seconds}
         energy = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j}
-        return {**entry, **energy} if self._probe_meter.has_energy else entry
+        return {**measured, **energy} if self._probe_meter.has_energy else measured
 
     def _describe(self, search: Mapping[str, object]) -> None:
-        self._searches.append({"objective": self._auto.objective, **search})
-        self._plan.describe(power_limit_search=self._searches)
+        self._plan.run.power_limit_search.append({"objective": self._auto.objective, **search})
+        self._plan.describe()
 
 
 def cost_of(auto: Auto, highest_w: float) -> Cost:
@@ -305,15 +319,15 @@ def cost_of(auto: Auto, highest_w: float) -> Cost:
 def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, reason: str) -> str:
     """Return a choice with its effect and confidence, for the terminal."""
     quantity = {"energy": "energy", "time": "time", "edp": "energy x time", "eta": "weighted cost"}[objective]
-    saving, low, high = (100 * value for value in choice.saving)
+    saving, low, high = (percentage(value, 1) for value in choice.saving)
     effect = (
-        f"{saving:.1f} % less {quantity} per step ({low:.1f} to {high:.1f} %), {choice.slowdown:.2f} times the time"
+        f"{saving} % less {quantity} per step ({low} to {high} %), {choice.slowdown:.2f} times the time"
         if choice.limit != search.default
         else f"no other limit has less {quantity} per step"
     )
     return (
         f"Power limit: {setting} ({effect}). {len(search.probes)} probes of {len(search.tried)} limits, "
-        f"confidence {100 * choice.confidence:.0f} %."
+        f"confidence {percent(choice.confidence, 0)}."
         + (f" {reason.capitalize()}." if reason else "")
         + ("" if choice.is_allowed else " No limit that was tried keeps the bounds.")
     )

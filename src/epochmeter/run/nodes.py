@@ -2,13 +2,15 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.machine.slurm import run_command
+from epochmeter.machine.temporary_folders import create_folder
+from epochmeter.shared.problem import input_error
 
+_held_locks: list[int] = []  # of this process's folder, until it ends
 PORTS = range(16384, 32768)  # below the ephemeral ports of Linux
 
 
@@ -33,9 +35,9 @@ def current_node(environment: Mapping[str, str]) -> Node:
         return Node()
     tasks = int(environment["SLURM_STEP_NUM_TASKS"])
     if tasks != count:
-        raise ValueError(
-            f"srun started {tasks} tasks on {count} nodes, but each node needs one, which starts its ranks\n"
-            "  hint: srun --ntasks-per-node=1, with `strategy.ranks=` per node"
+        raise input_error(
+            f"srun started {tasks} tasks on {count} nodes, but each node needs one, which starts its ranks",
+            "srun --ntasks-per-node=1, with `strategy.ranks=` per node",
         )
     step = 97 * int(environment["SLURM_JOB_ID"]) + int(environment.get("SLURM_STEP_ID", 0))
     return Node(
@@ -62,9 +64,10 @@ def other_node_folder(environment: Mapping[str, str], many: bool) -> Path | None
     """Return a temporary folder on a node other than the first, None elsewhere; ValueError for a sweep on several."""
     nodes = int(environment.get("SLURM_STEP_NUM_NODES", 1))
     if nodes > 1 and many:
-        raise ValueError(f"a sweep cannot run on {nodes} nodes at once\n  hint: start one run at a time with srun")
+        raise input_error(f"a sweep cannot run on {nodes} nodes at once", "start one run at a time with srun")
     if nodes == 1 or environment["SLURM_PROCID"] == "0":
         return None
-    folder = Path(tempfile.mkdtemp(prefix="epochmeter-node-"))
+    folder, lock = create_folder()
+    _held_locks.append(lock)
     os.chmod(folder, 0o755)
     return folder

@@ -1,32 +1,38 @@
 """The plan of one run: its configuration on this machine, the devices and settings it uses, and its record."""
 
+import math
 import os
-import re
 import shlex
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from epochmeter.config.identity import identity
+from epochmeter.config.arguments import undefer_key
+from epochmeter.config.identity import identity, key_differences
 from epochmeter.config.installation import ROOT
 from epochmeter.config.job import SCRIPT_KEYS
 from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job
-from epochmeter.config.secrets import redact_override, redact_tree
+from epochmeter.config.script import ATTACHED
+from epochmeter.config.secrets import conceal_tree
 from epochmeter.machine import host
 from epochmeter.machine.gpus import Gpu, meter_id
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.results.run_info import Clock, RunInfo, Start, read_run
 from epochmeter.results.summary import collect_flags
 from epochmeter.run.nodes import Node
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import CHECKPOINT, TIME_SERIES, Record
+from epochmeter.shared.problem import MachineError, Place, Problem
+from epochmeter.shared.record import CHECKPOINT, HOST_FILE, JOB_FILE, TIME_SERIES, Record, before_checkpoint
+from epochmeter.shared.types import Document
 from epochmeter.tracking import queue
 
-KEPT_ON_RESUME = ("record_id", "started", "clock", "power_limit_search")
+MAX_CLOCK_ERROR_S = 60.0  # smallest change of the clock in a run that means that somebody set it
 
 
 @dataclass
@@ -42,7 +48,8 @@ class Plan:
     targets: dict[str, tuple[Knob, SettingTarget]]  # by the keys that request them
     record: Record
     journal: RestoreJournal
-    run: dict[str, Any] = field(default_factory=dict)  # the run's metadata, as in its record
+    digest: str | None  # the dataset's checksum; None: it must be made, or a user's folder inspected, first
+    run: RunInfo  # the run's metadata, as in its record
 
     @property
     def gpus(self) -> list[str]:
@@ -57,45 +64,68 @@ class Plan:
 
     def open_record(self) -> list[str]:
         """Resume from the checkpoint of an earlier attempt, or archive that attempt; return notes on the resumption."""
-        start: dict[str, Any] = {
-            "started": now(),
-            "clock": {"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()},
-        }
+        started, clock = now(), read_clock()
         try:
+            if self.job.measure.command:
+                with suppress(PermissionError):  # of a file system without permissions
+                    self.record.folder.chmod(0o700)
             with self.record.locked():
                 earlier = find_resume_point(self.record, self.job, self.run)
-                if earlier.epochs is None:
+                if earlier.run is None:
                     self.record.archive_attempt()
-                    metadata = start
-                else:  # the record as it was at the checkpoint; the run keeps its ID, start time and searches
-                    is_other_boot = earlier.run["boot_id"] != self.run["boot_id"]
+                    self.run.started, self.run.clock = started, clock
+                else:
+                    is_other_boot = earlier.run.boot_id != self.run.boot_id
                     self.record.truncate_to_epoch(earlier.epochs, also=TIME_SERIES if is_other_boot else [])
-                    metadata = {key: earlier.run[key] for key in KEPT_ON_RESUME if key in earlier.run}
-                    metadata["flags"] = collect_flags(self.record.windows())
-                    metadata["resumed"] = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
+                    self._continue(earlier.run, Start(epoch=earlier.epochs, started=started, clock=clock))
                 if self.node.is_first:
-                    queue.enqueue(self.record, metadata.get("record_id", self.run["record_id"]))
+                    queue.enqueue(self.record, self.run.record_id)
                 self._describe_host()
-                self.describe(**metadata)
+                self.describe()
         except OSError as error:
-            raise RuntimeError(write_error(error)) from error
+            raise MachineError(write_problem(error)) from error
         if earlier.reason:
             return [f"the run starts over, because its checkpoint cannot be used: {earlier.reason}."]
-        return [] if earlier.epochs is None else [f"resumed from the checkpoint after epoch {earlier.epochs}."]
+        return [] if earlier.run is None else [f"resumed from the checkpoint after epoch {earlier.epochs}."]
+
+    def _continue(self, earlier: RunInfo, start: Start) -> None:
+        """Set the metadata of a resumed run as they were at the checkpoint."""
+        self.run.record_id, self.run.started, self.run.clock = earlier.record_id, earlier.started, earlier.clock
+        self.run.power_limit_search = earlier.power_limit_search
+        self.run.flags = collect_flags(self.record.windows())
+        self.run.resumed = [*earlier.resumed, start]
 
     def _describe_host(self) -> None:
-        write_json(self.record.folder / "host.json", host.describe(self.job.machine.root, ROOT))
+        write_json(self.record.folder / HOST_FILE, host.describe(self.job.machine.root, ROOT))
 
-    def describe(self, **metadata: Any) -> None:
-        """Add metadata to the record; the dataset's checksum becomes part of the run's identity."""
-        self.run.update(metadata)
-        if self.run["dataset"]:
-            self.run["identity"] = identity_of(self, self.run["dataset"]["digest"])
+    def describe(self) -> None:
+        """Write configuration and metadata to the record; the dataset's checksum becomes part of the run's identity."""
+        if self.run.dataset:
+            self.run.identity = identity_of(self, self.run.dataset["digest"])
         keys = self.job.to_dict()
         if self.job.measure.command:
             of_data = ("cache", "drop_caches") if self.job.measure.data else ()
             keys = {key: keys[key] for key in (*SCRIPT_KEYS, *of_data)}
-        self.record.describe(redact_tree(keys), redact_tree(self.run))
+        self.record.describe(conceal_tree(keys), conceal_tree(self.run.document()))
+
+    def correct_start(self) -> list[str]:
+        """Give the start of this attempt by the present clock if that was set since then; return a note, if so."""
+        attempt = self.run.start_of(math.inf)
+        before = attempt.clock
+        if before is None:  # the record was not opened
+            return []
+        set_s = before.change_s(read_clock())
+        if set_s is None or abs(set_s) <= MAX_CLOCK_ERROR_S:
+            return []
+        started = (datetime.fromisoformat(attempt.started) + timedelta(seconds=round(set_s))).isoformat()
+        clock = replace(before, wall_s=before.wall_s + set_s)
+        if self.run.resumed:
+            self.run.resumed[-1] = replace(attempt, started=started, clock=clock)
+        else:
+            self.run.started, self.run.clock = started, clock
+        self.describe()
+        change, direction = timedelta(seconds=abs(round(set_s))), "forward" if set_s > 0 else "back"
+        return [f"the clock was set {direction} by {change} during the run: its start is given by the new clock."]
 
     def record_settings(self, settings: Mapping[str, str]) -> None:
         """Record the values of the applied device settings, by their names, and the machine's state with them."""
@@ -103,47 +133,49 @@ class Plan:
         if limit := applied.get("power_limit"):
             knob, target = self.targets["power_limit"]
             # A device may round the requested value; a power mode has the watts of its name.
-            watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else target.watts
-            self.run.update(
-                power_limit_applied=limit,
-                power_limit_w=watts,  # of each device
-                power_limit_max_w=target.max_w,
-                power_limit_devices=max(1, len(knob.devices)) * self.node.nodes,
-            )
-        self.describe(applied=applied)
+            applied_w = knob.watts_of(limit)
+            self.run.power_limit_applied = limit
+            self.run.power_limit_w = target.watts if applied_w is None else applied_w
+            self.run.power_limit_max_w = target.max_w
+            self.run.power_limit_devices = max(1, len(knob.devices)) * self.node.nodes
+        self.run.applied = applied
+        self.describe()
         if applied:
             self._describe_host()
 
     def set_flags(self, flags: Mapping[str, str]) -> None:
         """Set flags of the run, each with its reason; the first reason of each flag is kept, empty ones are ignored."""
-        if new := {key: text for key, text in flags.items() if text and key not in self.run["flags"]}:
-            self.describe(flags={**self.run["flags"], **new})
+        if new := {key: text for key, text in flags.items() if text and key not in self.run.flags}:
+            self.run.flags |= new
+            self.describe()
 
 
 class ResumePoint(NamedTuple):
-    epochs: int | None = None  # that are completed; None: the run cannot resume
-    run: Mapping[str, Any] = {}  # metadata of the interrupted run
+    epochs: int = 0  # that are completed
+    run: RunInfo | None = None  # metadata of the interrupted run; None: it cannot resume
     reason: str = ""  # why it cannot resume
 
 
-def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> ResumePoint:
+def find_resume_point(record: Record, job: Job, run: RunInfo) -> ResumePoint:
     """Return where a run can resume; no reason is given if it is completed, or of another configuration."""
     if not (record.folder / CHECKPOINT).exists() or record.is_completed():
         return ResumePoint()
-    reason = "its job.json cannot be read"
+    reason = f"its {JOB_FILE} cannot be read"
     try:
-        earlier = record.run()
-        if earlier.get("host") != run["host"]:
-            return ResumePoint(reason=f"it was measured on another host, {earlier.get('host')}")
-        if any(earlier.get(key) != run[key] for key in ("identity", "rehearsal")):
-            return ResumePoint()
+        earlier = read_run(record)
+        if earlier.host != run.host:
+            return ResumePoint(reason=f"it was measured on another host, {earlier.host}")
+        if (earlier.identity, earlier.rehearsal) != (run.identity, run.rehearsal):
+            if earlier.overrides != conceal_tree(run.overrides):
+                return ResumePoint()
+            return ResumePoint(reason="; ".join(recorded_differences(job, run, record.job(), earlier)))
         checkpoint = record.checkpoint(verify=True)
         if checkpoint is None:
             return ResumePoint(reason="the file is damaged")
-        if checkpoint["record_id"] != earlier["record_id"]:
+        if checkpoint["record_id"] != earlier.record_id:
             return ResumePoint(reason="it belongs to another run")
         reason, epochs = "the epochs before it cannot be read", checkpoint["epochs"]
-        windows = [window for window in record.windows() if window["epoch"] < epochs]
+        windows = before_checkpoint(record.windows(), epochs)
         if not record.is_complete(windows, epochs, job.evaluate):
             return ResumePoint(reason="epochs before it are missing")
     except (OSError, ValueError, KeyError):
@@ -157,22 +189,40 @@ def open_restore_journal(request: RunRequest) -> RestoreJournal:
     return RestoreJournal(machine.state_dir, root=machine.root, command=command_line())
 
 
-def write_error(error: OSError) -> str:
-    """Return the message for a run folder that cannot be written."""
+def write_problem(error: OSError) -> Problem:
+    """Return the problem of a run folder that cannot be written."""
     hint = "free disk space or fix the permissions, then run the command again"
-    return f"cannot write the run folder: {error}\n  hint: {hint}"
+    return Problem(f"cannot write the run folder: {error}", hint, where=Place(file=str(error.filename or "")))
 
 
 def command_line() -> str:
-    """Return the command that started this process."""
+    """Return the command that started this process; for a `Meter`, that of its script."""
     program, *arguments = sys.argv  # src/train.py, or `epochmeter train`
+    if ATTACHED in os.environ:  # the script's command follows the overrides
+        program, *arguments = arguments[arguments.index("--") + 1 :] if "--" in arguments else sys.argv
     words = program.split() if program.startswith("epochmeter ") else [os.path.basename(sys.executable), program]
-    return shlex.join([*words, *map(redact_override, arguments)])
+    return shlex.join([*words, *conceal_tree([*map(undefer_key, arguments)])])
 
 
 def identity_of(plan: Plan, digest: str | None) -> str:
     """Return the identity of a run with the checksum of its dataset."""
     return identity(plan.job, digest, plan.node.nodes, [gpu.get("model", "") for gpu in plan.used_gpus])
+
+
+def recorded_differences(job: Job, run: RunInfo, recorded_keys: Document, recorded_run: RunInfo) -> list[str]:
+    """Return why a recorded run does not measure the same as a planned one, although its command is the same."""
+    differences = [] if recorded_run.host == run.host else [f"host {recorded_run.host}, now {run.host}"]
+    if recorded_run.rehearsal != run.rehearsal:
+        differences.append("one of them is a rehearsal" if not (recorded_run.rehearsal and run.rehearsal)
+                           else "they are rehearsals for other reasons")  # fmt: skip
+    differences += key_differences(Job.from_dict(recorded_keys), job)
+    return differences or ["its dataset is not here or has changed, or the GPUs or the version of epochmeter have"]
+
+
+def read_clock() -> Clock:
+    """Return the present time by the clocks that relate the record's times to the time of day."""
+    boottime_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # includes suspensions
+    return Clock(wall_s=time.time(), monotonic_ns=time.monotonic_ns(), boottime_ns=boottime_ns)
 
 
 def now() -> str:

@@ -11,21 +11,21 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.progress import track
 
-from epochmeter.config.errors import input_error
 from epochmeter.config.installation import ROOT
 from epochmeter.config.job import split_config
 from epochmeter.config.request import RunRequest
-from epochmeter.config.schema import Device, Job
+from epochmeter.config.schema import SCRIPT, Device, Job, Measure
 from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.suggestions import check_overrides
-from epochmeter.config.validation import check_values
+from epochmeter.config.validation import check_values, flatten, format_value
 from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
-from epochmeter.run import launch
+from epochmeter.run.interpreters import check_interpreter, find_interpreter, python_of
 from epochmeter.run.nodes import Node
+from epochmeter.shared.problem import InputError, Problem, input_error, problems_of
 from epochmeter.tracking.client import check_address
 from epochmeter.tracking.tensorboard import check_tensorboard
 
@@ -38,7 +38,7 @@ CPU_PRECISIONS = ("fp32", "bf16")  # as in `worker.precision`, which needs torch
 
 
 def preflight(request: RunRequest, node: Node, *, on_gpu: bool) -> Job:
-    """Refuse a job that cannot run here, before it waits for a device; return it with the number of `workers=auto`."""
+    """Refuse a job that cannot run here, before it waits for a device; return it with the values for `auto`."""
     job = request.job
     if node.nodes > 1 and not job.strategy.has_processes:
         problem = f"strategy={job.strategy.name} trains on one node, and srun started {node.nodes}"
@@ -46,13 +46,15 @@ def preflight(request: RunRequest, node: Node, *, on_gpu: bool) -> Job:
     validate_job(job, request.choices, request.overrides)
     check_accelerator(job, is_gpu=on_gpu)
     check_capacity(job, ROOT)
-    return replace(job, workers=worker_count(job.workers))
+    device = replace(job.device, python=python_of(job, request.overrides))
+    return replace(job, workers=worker_count(job.workers), device=device)
 
 
 def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str]) -> None:
     """Refuse a job whose values are not valid; ValueError."""
     check_overrides(overrides, choices)
     check_values(job)
+    check_script_keys(job)
     if "meter=estimate" in overrides and job.meter.spec.get("tdp_w") is None:
         raise input_error("`meter=estimate` needs the CPU's rated power", "give it in watts: `meter.tdp_w=65`")
     check_footprint(job.footprint)
@@ -60,10 +62,24 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str])
     check_tensorboard(job.tracking.to_dict())
 
 
+def check_script_keys(job: Job) -> None:
+    """Refuse keys of measured scripts if this project trains, as they would have no effect; InputError."""
+    if job.measure.command:
+        return
+    unset = Measure().to_dict()
+    changed = {key: value for key, value in job.measure.to_dict().items() if value != unset[key]}
+    changed_keys = [*flatten(job.script, "script."), *flatten(changed, "measure.")]
+    if job.strategy.launcher == SCRIPT:
+        changed_keys.append(("strategy.launcher", SCRIPT))
+    for key, value in changed_keys:
+        hint = "use `python src/measure.py SCRIPT ARGUMENTS`, or leave it out"
+        raise input_error(f"`{key}={format_value(value)}` has no effect: it is for measured scripts", hint)
+
+
 def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
     """Raise ValueError with each reason why configurations of a sweep, which are lists of overrides, are not valid."""
     common = set.intersection(*map(set, points)) if len(points) > 1 else set()
-    reasons: dict[str, list[str]] = {}
+    refused: dict[tuple[Problem, ...], list[str]] = {}
     is_terminal = sys.stdout.isatty()
     for point in track(points, "Composing configurations", transient=True) if is_terminal else points:
         try:
@@ -74,17 +90,23 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
                 check_machine(job, overrides)
         except ValueError as error:
             name = " ".join(override for override in point if override not in common)
-            reasons.setdefault(str(error), []).append(name)
-    if not reasons:
+            refused.setdefault(problems_of(error), []).append(name)
+    if not refused:
         return
-    count = sum(map(len, reasons.values()))
-    lines = [f"Nothing is trained: {count} of {len(points)} configurations are refused"]
-    for reason, (name, *more) in islice(reasons.items(), MAX_SHOWN):
+    count = sum(map(len, refused.values()))
+    shown = [Problem(f"Nothing is trained: {count} of {len(points)} configurations are refused")]
+    for problems, (name, *more) in islice(refused.items(), MAX_SHOWN):
         title = name + (f" (and {len(more)} more)" if more else "")
-        lines.append(reason if reason.startswith(f"`{title}`") else f"{title}: {reason}")
-    if len(reasons) > MAX_SHOWN:
-        lines.append(f"... and {len(reasons) - MAX_SHOWN} more reasons.")
-    raise ValueError("\n".join(lines))
+        shown += [each if _is_about(each, title) else each.within(title) for each in problems]
+    if len(refused) > MAX_SHOWN:
+        shown.append(Problem(f"... and {len(refused) - MAX_SHOWN} more reasons"))
+    raise InputError(*shown)
+
+
+def _is_about(problem: Problem, title: str) -> bool:
+    """Return whether a configuration differs from others by the key of a problem only, whose message then names it."""
+    key, _, value = title.partition("=")
+    return key == problem.where.key and " " not in value
 
 
 def check_machine(job: Job, overrides: Sequence[str]) -> None:
@@ -97,7 +119,7 @@ def check_machine(job: Job, overrides: Sequence[str]) -> None:
     if manifest and manifest.maker == redact_tree(job.dataset.make):
         check_length(job, manifest.splits["train"], job.strategy.ranks or 1 if job.strategy.has_processes else 1)
     if not is_program(job.measure.command):
-        launch.check_interpreter(device.python)
+        check_interpreter(find_interpreter(python_of(replace(job, device=device), overrides)))
 
 
 def check_accelerator(job: Job, *, is_gpu: bool) -> None:
@@ -159,5 +181,6 @@ def check_processes(workers: int, ranks: int, cores: int) -> None:
     limit = max(MIN_PROCESSES, PROCESSES_PER_CORE * cores)
     if max(ranks, ranks * workers) > limit:
         request = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
-        most = f"strategy.ranks={limit}" if ranks > limit else f"workers={limit // ranks}"
+        most_ranks = max(1, limit // max(1, workers))
+        most = f"strategy.ranks={most_ranks}" if ranks > limit else f"workers={limit // ranks}"
         raise input_error(f"{request} is too many: this machine has {cores} cores", f"give at most `{most}`")

@@ -1,5 +1,6 @@
 """Profiles of a run, after all measurements: the profiler's trace with its power, and training under NVIDIA Nsight."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,14 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.config.installation import python_path
-from epochmeter.power.meter import Meter
+from epochmeter.power.meter import EnergyMeter
+from epochmeter.results import documents
+from epochmeter.results.run_info import SensorResponse, TracedSteps
 from epochmeter.run.instruments import write_powers
 from epochmeter.run.launch import NSIGHT_LOG, launched
 from epochmeter.run.plan import Plan
 from epochmeter.run.worker_process import WorkerError
+from epochmeter.shared.problem import format_problem, read_problem
 from epochmeter.shared.protocol import Message, Traced, TraceFailed
 from epochmeter.shared.record import NCU_CSV, TRACE, TRACE_ANALYSIS
 from epochmeter.trace.nsight import PIPE_METRICS, NsightError, analyze_pipes, error_in
@@ -24,27 +29,29 @@ RESULTS = {"ncu": "utilization of pipes", "nsys": "report of Nsight Systems"}
 NSYS_REPORT = "nsight"  # report of Nsight Systems, without the suffix, which depends on its version
 
 
-def finish_trace(messages: Iterator[Message], plan: Plan, meter: Meter) -> list[str]:
+def finish_trace(messages: Iterator[Message], plan: Plan, meter: EnergyMeter) -> list[str]:
     """Record the power of the profiler's trace; return notes on failures, which do not fail the run."""
     notes = []
     try:
         for message in messages:
             match message:
                 case TraceFailed():
-                    notes.append(message.reason)
+                    notes.append(format_problem(message.problem))
                 case Traced():
-                    plan.describe(traced=traced_power(message, plan, meter))
+                    plan.run.traced = traced_power(message, plan, meter)
+                    plan.describe()
     except WorkerError as error:  # the trace is written before the memory by kind is measured
         failure = "the process failed after the trace" if (plan.record.folder / TRACE).exists() else "no trace"
         notes.append(f"{failure}: {error}")
     return notes
 
 
-def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, object]:
+def traced_power(traced: Traced, plan: Plan, meter: EnergyMeter) -> TracedSteps:
     """Record the power samples of traced steps; return their times, uncertainty in J and sensor response, or a reason.
 
     The energy itself is computed by the analysis of the trace.
     """
+    steps = traced_steps(traced)
     sampling = meter.sampling(traced.opened_ns, traced.closed_ns)
     powers = write_powers(meter, plan.record)
     if sampling is None or not powers.times_ns:
@@ -58,9 +65,15 @@ def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, object]:
     elif sampling.peak_w is None:
         reason = "the parts of the total are sampled at different times."
     else:
-        response = powers.response._asdict() if powers.response else None
-        return {**traced._asdict(), "energy_uncertainty_j": sampling.half_width_j, "response": response}
-    return {**traced._asdict(), "reason": reason}
+        response = documents.check(powers.response._asdict(), SensorResponse) if powers.response else None
+        return {**steps, "energy_uncertainty_j": sampling.half_width_j, "response": response}
+    return {**steps, "reason": reason}
+
+
+def traced_steps(traced: Traced) -> TracedSteps:
+    """Return the metadata of traced steps without their power."""
+    times: TracedSteps = {"opened_ns": traced.opened_ns, "closed_ns": traced.closed_ns}
+    return {**times, "wall_offset_ns": traced.wall_offset_ns, "loads": traced.loads}
 
 
 def analyze_trace(folder: Path) -> list[str]:
@@ -75,13 +88,21 @@ def analyze_trace(folder: Path) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"no trace metrics: the analysis took more than {TIMEOUT_S:g} s; the trace is kept"]
     except subprocess.CalledProcessError as error:
-        code = error.returncode
-        end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        lines = error.stderr.strip().splitlines() or [f"the analysis {end}"]
-        return [f"no trace metrics: {lines[-1]}"]
+        return [f"no trace metrics: {_analysis_failure(error)}"]
     except OSError as error:  # no process can be started, as without memory
         return [f"no trace metrics: {error}"]
     return []
+
+
+def _analysis_failure(error: subprocess.CalledProcessError) -> str:
+    """Return why an analysis failed: the problem that it wrote, or else the last line of its traceback, or its end."""
+    with suppress(ValueError):
+        if problem := read_problem(json.loads(error.stdout)):
+            return format_problem(problem)
+    code = error.returncode
+    end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    *_, last = error.stderr.strip().splitlines() or [f"the analysis {end}"]
+    return str(last)
 
 
 def profile_steps(plan: Plan) -> list[str]:
@@ -92,7 +113,7 @@ def profile_steps(plan: Plan) -> list[str]:
     (folder / NCU_CSV).unlink(missing_ok=True)
     began_s = time.monotonic()
     try:
-        if plan.run["training"]["accelerator"] != "cuda":
+        if plan.run.training["accelerator"] != "cuda":
             raise NsightError("Nsight profiles NVIDIA GPUs, but this run does not train on one")
         if plan.job.strategy.has_processes:
             cause = "kernels are profiled one by one, so ranks would wait for each other"

@@ -6,24 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from epochmeter.config.errors import input_error
 from epochmeter.config.identity import affects_measurement
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job, Strategy
-from epochmeter.config.script import filled_command
-from epochmeter.config.secrets import redact_override
+from epochmeter.config.script import recorded_command
+from epochmeter.config.secrets import conceal_tree
 from epochmeter.config.validation import check_all_values
 from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
 from epochmeter.machine import host
 from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.gpus import Gpu, find_gpus, select_gpus
+from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, requested_knobs, target_of
 from epochmeter.power.knobs.knob import Knob, SettingTarget
-from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, refuse_unrestored, requested_knobs, target_of
+from epochmeter.power.knobs.restore import refuse_unrestored
 from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.results.run_info import Energy, RunInfo
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
 from epochmeter.run.preflight import device_here, preflight, trains_on_gpu, usable_cores, worker_count
+from epochmeter.shared.problem import input_error
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
@@ -48,8 +50,10 @@ def resolve_plan(request: RunRequest) -> Plan:
     if job.strategy.ranks is None:
         job = replace(job, strategy=replace(job.strategy, ranks=max(1, len(gpus))))
     devices = devices_to_lock(job, gpus, on_gpu=on_gpu, is_jetson=bool(facts["tegra"]))
-    plan = Plan(request, job, node, on_gpu, gpus, devices, targets, Record(request.folder), journal)
-    plan.run.update(_initial_metadata(plan, rehearsal))
+    digest = dataset_checksum(job.dataset, job.storage, ROOT)
+    record, run = Record(request.folder), _initial_run(request, rehearsal)
+    plan = Plan(request, job, node, on_gpu, gpus, devices, targets, record, journal, digest, run)
+    run.identity = identity_of(plan, digest)
     return plan
 
 
@@ -99,7 +103,7 @@ def rehearsal_reasons(job: Job, mismatches: Sequence[str], knobs: Mapping[str, K
         unapplied = {key: value for key, value in job.device_settings.items() if key not in missing}
         reasons += [f"{key}={value} requested, not applied" for key, value in unapplied.items()]
     if reasons and job.rehearse is False:
-        raise ValueError(f"{'; '.join(reasons)}\n  hint: `rehearse=false` does not allow this; omit it for a rehearsal")
+        raise input_error("; ".join(reasons), "`rehearse=false` does not allow this; omit it for a rehearsal")
     return [*reasons, "rehearse=true"] if job.rehearse is True else reasons
 
 
@@ -124,45 +128,41 @@ def _missing_gpus(strategy: Strategy, gpus: Sequence[Gpu], *, on_gpu: bool) -> l
     return [f"{requested} requested, this machine has {count or 'no'} GPU{'s' if count > 1 else ''}"]
 
 
-def _initial_metadata(plan: Plan, rehearsal: list[str]) -> dict[str, object]:
-    """Return the metadata of a run that has not begun."""
-    job, request = plan.job, plan.request
-    return {
-        "record_id": uuid.uuid4().hex,
-        "sweep_id": request.folder.parent.name,
-        "number": request.number,
-        "of_sweep": request.of_sweep,
-        "name": _display_name(request),
-        "identity": identity_of(plan, dataset_checksum(job.dataset, job.storage, ROOT)),
-        "choices": request.choices,
-        "overrides": request.overrides,
-        "command": command_line(),
-        "started": now(),
+def _initial_run(request: RunRequest, rehearsal: list[str]) -> RunInfo:
+    """Return the metadata of a run that has not begun, without its identity."""
+    return RunInfo(
+        record_id=uuid.uuid4().hex,
+        sweep_id=request.folder.parent.name,
+        number=request.number,
+        of_sweep=request.of_sweep,
+        name=_display_name(request),
+        identity="",
+        choices=request.choices,
+        overrides=request.overrides,
+        command=command_line(),
+        started=now(),
         **this_process()._asdict(),  # of this machine, also if another one is replayed
-        "rehearsal": rehearsal,
-        "energy": {"source": "none", "covers": None, "domains": [], "reason": "no meter was opened"},
-        **dict.fromkeys(("power_limit_applied", "power_limit_w", "power_limit_max_w", "power_limit_devices")),
-        "flags": {},
-        "dataset": None,
-    }
+        rehearsal=rehearsal,
+        energy=Energy(source="none", reason="no meter was opened"),
+    )
 
 
 def _display_name(request: RunRequest) -> str:
     """Return the run's name: the overrides that affect the measurement, model, dataset, device."""
     groups = ("model", "dataset", "device")
-    if command := filled_command(request.job):
+    if command := recorded_command(request.job):
         others = [override for override in request.overrides if not override.startswith("script.")]
-        return " ".join([os.path.basename(command[0]), *command[1:], *map(redact_override, others)])
+        return " ".join([os.path.basename(command[0]), *command[1:], *conceal_tree(others)])
     keys = [(override.partition("=")[0], override) for override in request.overrides]
     first = [text for key, text in keys if key not in (*groups, "machine.root") and affects_measurement(key)]
-    return " ".join([*map(redact_override, first), *(request.choices[group] for group in groups)])
+    return " ".join([*conceal_tree(first), *(request.choices[group] for group in groups)])
 
 
 def plan_warnings(plan: Plan) -> list[str]:
     """Return messages on the configuration, for a person, before the run."""
     messages = [target.note for _, target in plan.targets.values() if target.note]
     workers, ranks, cores = worker_count(plan.job.workers), plan.ranks or 1, usable_cores()
-    is_override = any(text.startswith("workers=") and text != "workers=auto" for text in plan.run["overrides"])
+    is_override = any(text.startswith("workers=") and text != "workers=auto" for text in plan.run.overrides)
     if is_override and workers * ranks > cores:
         of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
         messages.append(f"warning: workers={workers} DataLoader workers{of_ranks} are more than the {cores} cores.")

@@ -6,95 +6,74 @@ import select
 import signal
 import socket
 import subprocess
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from epochmeter.config.installation import PACKAGE
+from epochmeter.config.request import users_environment
+from epochmeter.config.schema import Job
 from epochmeter.config.script import ATTACHED, filled_command, find_program, is_program
 from epochmeter.machine.gpus import matches_uuid
 from epochmeter.machine.signals import deferred_signals
-from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import launch
+from epochmeter.run.event_folder import STARTED, event_folder
+from epochmeter.run.interpreters import find_interpreter
 from epochmeter.run.plan import Plan
-from epochmeter.run.worker_process import Connection, Process, StartingScript, WorkerError, WorkerProcess
+from epochmeter.run.worker_process import Connection, Process, StartingScript, WorkerError, WorkerProcess, worker_error
+from epochmeter.segmentation.script import ScriptWindows
 from epochmeter.shared import protocol
-from epochmeter.shared.process_identity import has_exited
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.events_version import events_version
+from epochmeter.shared.problem import EXCEPTION, Problem, format_problem, machine_error
+from epochmeter.shared.process_identity import has_exited, identify
 from epochmeter.shared.record import TRACE
-from epochmeter.shared.units import NANOSECOND
+from epochmeter.shared.types import Document
 
 AGENT_PATH = PACKAGE / "agent/path"
 NO_TORCH = "no process of the script imported torch (with Python -I, -E or -S, no process is measured)"
 NO_PASS = "no pass over a torch DataLoader was seen"
-LOST = "the connection to {} was lost: its training after the last recorded epoch is not measured"
-ANOTHER_PROCESS = "only the first process that reads a DataLoader or trains is measured, and another one did so too"
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs,{} and the time of copies to the device (part of compute)."
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
-NOT_METERED = (
-    "{} trained, but {} is metered\n"
-    "  hint: give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
+NO_TRACE = Problem("no trace: the last warm-up epoch was not measured")
+RANKS_HINT = "give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
+MODULE_HINT = (
+    "install it there, activate the environment that has it, or, without a launcher, give `device.python=PATH`"
 )
-NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
-OUT_OF_MEMORY = ", after the kernel killed a process, because memory ran out\n  hint: reduce the batch size"
-LAST_MESSAGES = (protocol.Finished, protocol.RankFailed, protocol.NotMeasured)
-"""One of these precedes the end of a connection, unless its process was killed, forked or has closed all files."""
-RANK_WAIT_S = 1.0  # how long the first rank waits, between windows, for the measurements of another rank
-NO_EPOCH = (
-    "no epoch of training was measured: {}\n"
-    "  hint: docs/scripts.md lists the loops that are measured; `epochmeter.Meter` in the script measures others"
-)
+LOOPS_HINT = "docs/scripts.md lists the loops that are measured; `epochmeter.Meter` in the script measures others"
 
 
 class ScriptProcess(WorkerProcess):
-    """The running script: it is never ended by the controller, and its messages end when it ends.
+    """The running script, which the controller never ends; its processes connect when they have begun to train.
 
-    Its processes connect whenever they begin to train. The first rank waits for replies; the windows of the other ranks
-    arrive without waiting for one, and are merged with those of the first rank.
+    Attributes:
+        remarks: Why an agent in the script stopped measuring, each reason once.
+        is_at_border: Whether a pass over data has begun or ended since the last call of `receive`.
+        openings: Processes that wait until the page cache is prepared.
+        questions: Processes that wait for the measurement of a window, with their names in its logs.
+        traced: Messages on the profiler's trace.
+        ended: Names of the processes that have ended.
     """
 
     def __init__(self, process: Process, listener: socket.socket, error: WorkerError | None = None) -> None:
         super().__init__(process, Path(os.devnull))
+        self.remarks: list[Problem] = []
+        self.is_at_border = False
+        self.openings: list[Connection] = []
+        self.questions: list[tuple[Connection, protocol.Asked]] = []
+        self.traced: list[protocol.Traced | protocol.TraceFailed] = []
+        self.ended: set[str] = set()
         self._attached = process if isinstance(process, StartingScript) else None
         self._error = error  # of an attached script, unless it closes its `Meter`
-        self.trace_error = "no trace: the last warm-up epoch was not measured"
-        self.remarks: list[str] = []  # why an agent in the script stopped measuring, or discarded a window
-        self.others: dict[Connection, int] = {}  # ranks other than the first
-        self.gpus: set[str] = set()  # their UUIDs, as far as they are reported
         self._listener = listener
         self._open: list[Connection] = []
-        self._is_recorded = False  # whether a window of the first rank was measured
-        self._from_first_rank: deque[protocol.Message] = deque()  # messages of the first rank that were not yielded yet
-        self._windows: list[tuple[int, str | None, protocol.RankWindow]] = []  # of other ranks, with rank and kind
-        self._silent: set[tuple[int, str | None]] = set()  # ranks, and kinds of window, that are not waited for
+        self._ranks: dict[Connection, int] = {}  # those other than the first of the node
 
-    def messages(self) -> Iterator[protocol.Message]:
-        """Yield the messages of the first rank until the script ends; WorkerError if not with exit code 0."""
-        kind = None
-        while self._receive_any(None):
-            while self._from_first_rank:
-                message = self._from_first_rank.popleft()
-                if isinstance(message, protocol.WindowClosed):
-                    kind = message.window
-                self._is_recorded |= isinstance(message, protocol.WindowMeasured)
-                yield self._merged(message, kind) if isinstance(message, protocol.WindowMeasured) else message
-        code = self._process.wait()
-        if code > 0:  # of a launcher or a shell, if a process of the script was killed
-            failure, cause = ("oom", OUT_OF_MEMORY) if self._has_oom_kills() else ("exception", "")
-            raise WorkerError(failure, f"the script ended with exit code {code}{cause}")
-        if code < 0:
-            raise self._code_error(code, "the script")
-        if self._attached and self._error:
-            raise WorkerError("exception", self.remarks[-1]) if self.remarks else self._error
-        for connection in filter(None, (self._first, *self.others)):
-            if connection.is_in_window and not connection.finished:
-                self._note_loss(connection)
-
-    def _receive_any(self, limit_s: float | None) -> bool:
-        """Wait for messages of any process, and sort them; False after this time, and if the script has ended."""
+    def receive(self, limit_s: float) -> bool:
+        """Wait at most this time for messages, and sort them; return whether the script still runs."""
+        self.is_at_border = False
         waited: list[Any] = [self._listener, *self._open, self._ended]
         ready, _, _ = select.select(waited, [], [], limit_s)
         readable = [item for item in ready if isinstance(item, Connection)]
@@ -102,83 +81,63 @@ class ScriptProcess(WorkerProcess):
             self._accept(self._listener)
             self._open.append(self._connections[-1])
         for connection, message in self._receive(readable, self._open):
-            if connection in self._open:  # it was not refused by an earlier one of these messages
-                self._sort(connection, message)
-        for connection in (item for item in readable if item not in self._open):
-            is_measured = connection is self._first or connection in self.others
-            if is_measured and not connection.finished and not has_exited(connection.pid):
-                self._note_loss(connection)
+            self._sort(connection, message)
+        for connection in readable:
+            if connection not in self._open and has_exited(connection.pid):
+                self.ended.add(str(connection.pid))
         if self._attached and self._connections and not self._open:
             self._attached.ended.set()
-        return bool(readable) or self._listener in ready
+        return bool(readable) or self._listener in ready or self._ended not in ready
+
+    def check_end(self) -> None:
+        """Wait for the end of the script; WorkerError if it has failed."""
+        code = self._process.wait()
+        if code > 0:  # of a launcher or a shell, if a process of the script was killed
+            raise self._exit_code_error(f"the script ended with exit code {code}")
+        if code < 0:
+            raise self._code_error(code, "the script")
+        if self._attached and self._error:
+            raise WorkerError(self.remarks[-1]) if self.remarks else self._error
+
+    def _exit_code_error(self, ended: str) -> WorkerError:
+        """Return the error of an exit code, with the cause if it is known: memory, or a missing module."""
+        if self._has_oom_kills():
+            text = f"{ended}, after the kernel killed a process, because memory ran out"
+            return worker_error("oom", text, "reduce the batch size")
+        try:
+            interpreter, module = json.loads(Path(self._listener.getsockname() + protocol.MISSING).read_text())
+        except (OSError, ValueError):
+            return worker_error(EXCEPTION, ended)
+        return worker_error(EXCEPTION, f"{ended}, as {interpreter} has no module `{module}`", MODULE_HINT)
 
     def _sort(self, connection: Connection, message: protocol.Message) -> None:
-        """Keep a message of the first rank for `messages`, and the reports of the other ranks for `_merged`."""
-        rank = self.others.get(connection)
-        connection.finished = isinstance(message, LAST_MESSAGES)
-        if isinstance(message, (protocol.WindowOpening, protocol.WindowClosed)):
-            connection.is_in_window = isinstance(message, protocol.WindowOpening)
         match message:
-            case protocol.Joined(sends_requests=False, rank=int(rank)):
-                self.others[connection] = rank
-            case protocol.Joined():
-                if self._first in self._open or self._is_recorded:
-                    self._remark(ANOTHER_PROCESS)
-                    self._open.remove(connection)
-                    connection.socket.close()
-                else:
-                    self._first = connection
-                    self.remarks.clear()  # reasons why an earlier process was not measured
-            case protocol.TraceFailed():
-                self.trace_error = message.reason
-                self._from_first_rank.append(message)
+            case protocol.Joined(sends_requests=False, rank=int(joined)):
+                self._ranks[connection] = joined
+            case protocol.Border():
+                self.is_at_border = True
+            case protocol.PassOpening():
+                self.openings.append(connection)
+            case protocol.Asked():
+                self.questions.append((connection, message))
+            case protocol.Traced() | protocol.TraceFailed():
+                self.traced.append(message)
             case protocol.Finished():
+                connection.finished = True
                 self._error = None
             case protocol.RankFailed():
-                self._error = WorkerError(message.failure, message.message)
+                connection.finished = True
+                self._error = WorkerError(message.problem)
             case protocol.NotMeasured():
-                self._remark(message.reason if rank is None else f"rank {rank}: {message.reason}")
-            case _ if rank is None:
-                self._from_first_rank.append(message)
-            case protocol.Built():
-                self.gpus |= {message.training.get("gpu", {}).get("uuid")} - {None}
-            case protocol.WindowClosed():
-                connection.closed_window = message.window
-            case protocol.WindowMeasured():
-                self._windows.append((rank, connection.closed_window, message.ranks[0]))
-                self._silent.discard((rank, connection.closed_window))  # it was late
+                rank = self._ranks.get(connection)
+                remark = message.problem if rank is None else message.problem.within(f"rank {rank}")
+                self.remarks += [] if remark in self.remarks else [remark]
 
-    def _note_loss(self, connection: Connection) -> None:
-        rank = self.others.get(connection)
-        self._remark(LOST.format("the script" if rank is None else f"rank {rank}"))
-
-    def _remark(self, remark: str) -> None:
-        if remark not in self.remarks:
-            self.remarks.append(remark)
-
-    def _merged(self, message: protocol.WindowMeasured, kind: str | None) -> protocol.WindowMeasured:
-        """Return the window of the first rank with those of the other ranks at that time, if they arrive soon."""
-        first, until_s = message.ranks[0], time.monotonic() + RANK_WAIT_S
-        middle_ns = (first.opened_ns + first.closed_ns) // 2
-        while True:
-            same = [(rank, window) for rank, other, window in self._windows if other == kind]
-            others = {rank: window for rank, window in same if window.opened_ns < middle_ns < window.closed_ns}
-            running = [self.others[connection] for connection in self._open if connection in self.others]
-            missing = {(rank, kind) for rank in running if rank not in others} - self._silent
-            if not missing or not self._receive_any(max(0.0, until_s - time.monotonic())):
-                break
-        self._silent |= missing
-        self.remarks += [NO_WINDOW.format(rank) for rank, _ in sorted(missing) if kind == "epoch"]
-        self._windows = [entry for entry in self._windows if entry[2].closed_ns > first.closed_ns]
-        if len(others) < len(self.others):
-            first = first._replace(parts={key: part for key, part in first.parts.items() if key not in SUM_KEYS})
-        return message._replace(ranks=[first, *(clipped(others[rank], first) for rank in sorted(others))])
-
-    def reply(self, reply: protocol.Reply = protocol.Proceed()) -> None:  # noqa: B008 (immutable)
-        """Send a reply, unless the agent is gone."""
+    @staticmethod
+    def answer(connection: Connection, reply: protocol.Reply) -> None:
+        """Send a reply to a process that waits for it, unless it is gone."""
         with suppress(OSError):
-            if self._first:
-                self._first.socket.sendall(protocol.encode(reply))
+            connection.socket.sendall(protocol.encode(reply))
 
     @property
     def exit_code(self) -> int | None:
@@ -193,87 +152,97 @@ class ScriptProcess(WorkerProcess):
         self._close(None)
 
 
-def clipped(window: protocol.RankWindow, first: protocol.RankWindow) -> protocol.RankWindow:
-    """Return a rank's window without the time in which it waits for the first rank, as after an evaluation."""
-    early_s = max(0, first.opened_ns - window.opened_ns) * NANOSECOND
-    stall_s = min(early_s, window.parts.get("loader_start_s", 0.0))  # absent without a DataLoader
-    removed = {"e2e_s": early_s, **dict.fromkeys(("data_stall_s", "host_wait_s", "loader_start_s"), stall_s)}
-    first_gap_s = min(early_s, window.parts.get("first_gap_s", 0.0))
-    removed["overhead_s"] = max(0.0, first_gap_s - stall_s)
-    removed["compute_s"] = min(early_s - stall_s - removed["overhead_s"], window.parts.get("compute_s", 0.0))
-    parts = {name: part - removed.get(name, 0.0) for name, part in window.parts.items() if name != "first_gap_s"}
-    times = max(first.opened_ns, window.opened_ns), min(first.closed_ns, window.closed_ns)
-    return window._replace(opened_ns=times[0], closed_ns=times[1], parts=parts)
-
-
 @contextmanager
-def running_script(plan: Plan, result: RunResult) -> Iterator[ScriptProcess]:
+def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProcess, ScriptWindows]]:
     """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the result.
 
     RuntimeError at the end of the block if nothing was measured, or if a GPU of the script is not metered.
     """
-    with passed_signals(repeated=plan.request.of_sweep) as pass_to, launch.listening_socket() as listener:
-        agent = {
+    with (
+        passed_signals(repeated=plan.request.of_sweep) as pass_to,
+        launch.listening_socket() as listener,
+        event_folder(plan.record, plan.run.record_id) as folder,
+    ):
+        agent: dict[str, Any] = {
             "socket": listener.getsockname(),
+            "logs": str(folder),
             "folder": str(plan.record.folder.resolve()),
-            "steps_per_window": plan.job.measure.steps_per_window,
+            "prepares_passes": plan.job.measure.data is not None and plan.job.cache != "keep",
         }
-        if plan.job.profiler.name == "torch":
+        if plan.job.measure.loader:
+            agent["loader"] = plan.job.measure.loader
+        if traced_epoch(plan.job) is not None:
             steps = {key: plan.job.profiler.spec[key] for key in ("warmup_steps", "steps")}
-            agent["trace"] = {"epoch": max(0, plan.job.warmup_epochs - 1), **steps}
-        worker = start_script(plan, json.dumps(agent), pass_to, listener)
+            agent["trace"] = {"epoch": traced_epoch(plan.job), **steps}
+        script = start_script(plan, agent, pass_to, listener)
+        if ATTACHED not in os.environ:
+            with suppress(OSError):  # the disk is full: the processes with logs are known
+                write_json(folder / STARTED, identify(script.pids[0])._asdict())
+        windows = ScriptWindows(folder, plan.job.measure.steps_per_window)
         try:
-            yield worker
+            yield script, windows
         finally:
-            worker.terminate()
-            result.exit_code = worker.exit_code
-            is_traced = "trace" not in agent or (plan.record.folder / TRACE).exists()
-            result.notes += [] if is_traced else [worker.trace_error]
-            result.notes += worker.remarks
+            script.terminate()
+            result.exit_code = script.exit_code
+            if "trace" in agent and not (plan.record.folder / TRACE).exists():
+                failed = [message.problem for message in script.traced if isinstance(message, protocol.TraceFailed)]
+                result.notes += map(format_problem, failed or [NO_TRACE])
+            result.notes += [*map(format_problem, script.remarks), *windows.notes]
+            plan.set_flags(windows.flags)
             if plan.record.windows():
-                result.notes.append(UNKNOWN.format("" if plan.job.measure.data else NO_FILES))
+                result.notes.append(unknown_note(plan.job))
         has_torch = os.path.exists(agent["socket"] + protocol.IMPORTED) or ATTACHED in os.environ
-        check_trained(worker, plan, NO_PASS if has_torch else NO_TORCH)
+        unseen = windows.reason or (NO_PASS if has_torch else NO_TORCH)
+        remarks = [remark.message for remark in script.remarks]
+        check_trained(windows, plan, [*remarks, *windows.notes] or [unseen])
+
+
+def traced_epoch(job: Job) -> int | None:
+    """Return the epoch of a script of which steps are traced, from 0 on; None if none is."""
+    return max(0, job.warmup_epochs - 1) if job.profiler.name == "torch" else None
+
+
+def unknown_note(job: Job) -> str:
+    """Return a note on what is not known of a script."""
+    return UNKNOWN.format("" if job.measure.data else NO_FILES)
 
 
 def start_script(
-    plan: Plan, agent: str, pass_to: Callable[[subprocess.Popen[bytes]], None], listener: socket.socket
+    plan: Plan, agent: Document, pass_to: Callable[[subprocess.Popen[bytes]], None], listener: socket.socket
 ) -> ScriptProcess:
     """Start a script, or give the arguments of the agent to the script that started this process."""
     if ATTACHED in os.environ:
         script = StartingScript()  # before the message: if it is delivered, the parent process is the script
         try:
             with open(int(os.environ[ATTACHED]), "w") as pipe:
-                pipe.write(agent + "\n")
+                pipe.write(json.dumps({**agent, "version": events_version()}) + "\n")
         except BrokenPipeError:
             script.ended.set()
-        killed = WorkerError("killed", "the script ended, but did not close its Meter")
+        killed = worker_error("killed", "the script ended, but did not close its Meter")
         is_notebook = is_program(plan.job.measure.command)  # which need not close it
         return ScriptProcess(script, listener, None if is_notebook else killed)
     command = filled_command(plan.job)
     if is_program(command):
         command[0] = find_program(command[0]) or command[0]
     else:
-        command.insert(0, launch.find_interpreter(plan.job.device.python))
-    path = os.pathsep.join(filter(None, (str(AGENT_PATH), os.environ.get("PYTHONPATH"))))
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, "EPOCHMETER_AGENT": agent})
+        command.insert(0, find_interpreter(plan.job.device.python))
+    environment = users_environment()
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(AGENT_PATH), environment.get("PYTHONPATH"))))
+    process = subprocess.Popen(command, env={**environment, "EPOCHMETER_AGENT": json.dumps(agent)})
     pass_to(process)
     return ScriptProcess(process, listener)
 
 
-def check_trained(worker: ScriptProcess, plan: Plan, unseen: str) -> None:
-    """Raise RuntimeError if nothing of a script was measured, or not all of its GPUs.
-
-    `unseen` is the reason if no process of the script gave one.
-    """
+def check_trained(windows: ScriptWindows, plan: Plan, reasons: Sequence[str]) -> None:
+    """Raise RuntimeError if nothing of a script was measured, for these reasons, or not all of its GPUs."""
     if not plan.record.windows():
-        raise RuntimeError(NO_EPOCH.format("; ".join(worker.remarks) or unseen))
-    for uuid in sorted(worker.gpus):
+        raise machine_error(f"no epoch of training was measured: {'; '.join(reasons)}", LOOPS_HINT)
+    for uuid in sorted(windows.gpus):
         if plan.gpus and not any(matches_uuid(uuid, gpu) for gpu in plan.gpus):
-            raise RuntimeError(NOT_METERED.format(f"GPU-{uuid}", ",".join(plan.gpus)))
-    ranks = len(worker.others) + 1
+            raise machine_error(f"GPU-{uuid} trained, but {','.join(plan.gpus)} is metered", RANKS_HINT)
+    ranks = windows.rank_count
     if plan.job.machine.root == "/" and len(plan.gpus) > ranks:
-        raise RuntimeError(NOT_METERED.format(f"{ranks} ranks", ",".join(plan.gpus)))
+        raise machine_error(f"{ranks} ranks trained, but {','.join(plan.gpus)} is metered", RANKS_HINT)
 
 
 @contextmanager

@@ -16,22 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.shared import protocol
+from epochmeter.shared.problem import EXCEPTION, PEER_RANK, Place, Problem, ProblemError, format_problem
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
 
 STACKS_S = 0.5  # how long hung processes have to write their stacks to the log, on SIGUSR1
 EXIT_WAIT_S = 5.0  # maximum wait for the reason, and for the end of all processes, after one of them has ended
 KILL_WAIT_S = 60.0  # maximum wait for the end of a killed process, which may have much memory to free
 PARENT_CHECK_S = 0.5  # how often it is checked whether the script that started this process still exists
-KILL_HINT = "check whether a memory watchdog, a job scheduler or a person killed it; a smaller batch needs less memory"
-PEER_RANK_FAILED = "rank"  # kind of failure of a rank whose only error is that another rank ended
+KILL_HINT = "check whether a job scheduler, a watchdog such as systemd-oomd, or a person killed it"
+MEMORY_HINT = "reduce the batch size, or use fewer DataLoader workers"
 
 
-class WorkerError(Exception):
-    """The training process ended too early; `failure` is the kind of failure, as in the record."""
+class WorkerError(ProblemError):
+    """The training process, or the script, ended too early."""
 
-    def __init__(self, failure: str, message: str) -> None:
-        super().__init__(message)
-        self.failure = failure
+
+def worker_error(code: str, message: str, hint: str = "", file: Path | None = None) -> WorkerError:
+    return WorkerError(Problem(message, hint, code, Place(file=str(file or ""))))
 
 
 class StartingScript:
@@ -60,8 +61,6 @@ class Connection:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid: int = struct.unpack("3i", credentials)[0]  # 0 if it is in another PID namespace
         self.finished = False
-        self.is_in_window = False  # whether a script's process has an open window
-        self.closed_window: str | None = None  # name of the window that a script's process closed last
         self._unread = b""
 
     def messages(self) -> list[Message]:
@@ -169,8 +168,8 @@ class WorkerProcess:
                 for connection, message in self._receive(ready, connections):
                     self._handle_process_message(message, connection)
         except subprocess.TimeoutExpired:
-            text = f"the training process closed its connection but did not end\n  hint: see its log, {self._log}"
-            return self._peer_failure or WorkerError("killed", text)
+            text = "the training process closed its connection but did not end"
+            return self._peer_failure or worker_error("killed", text, f"see its log, {self._log}", self._log)
         except WorkerError as error:
             return error
         return self._code_error(code, "the training process" if len(self._connections) < 2 else "torchrun")
@@ -181,9 +180,11 @@ class WorkerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
         if not self._close(KILL_WAIT_S):
-            text = "process %d was killed, but does not end: it may wait for a driver or a network disk"
+            text = (
+                f"process {self._process.pid} was killed, but does not end: it may wait for a driver or a network disk"
+            )
             hint = "restart the machine before the next measurement"
-            logging.getLogger(__name__).warning(f"{text}\n  hint: {hint}", self._process.pid)
+            logging.getLogger(__name__).warning(format_problem(Problem(text, hint)))
 
     def _close(self, limit_s: float | None) -> bool:
         """Close the connections and wait for the end of the process that was started; False after the limit."""
@@ -203,13 +204,13 @@ class WorkerProcess:
     def _timeout_error(self) -> WorkerError:
         if self.remaining_s() == 0:
             text = f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
-            return WorkerError("timeout", f"{text}\n  hint: raise that limit, or train fewer epochs")
+            return worker_error("timeout", text, "raise that limit, or train fewer epochs")
         for pid in filter(None, self.pids[1:]):  # the signal to 0 would end the controller
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(STACKS_S)
         text = f"the training process made no progress for sweep.hung_after_s={self._silence_s:g} and was stopped"
-        return WorkerError("hung", f"{text}\n  hint: see where it hung in its log, {self._log}")
+        return worker_error("hung", text, f"see where it hung in its log, {self._log}", self._log)
 
     def _handle_process_message(self, message: Message, connection: Connection) -> bool:
         """Handle a message on the start or end of a process; False for another one, WorkerError for a failure."""
@@ -217,11 +218,12 @@ class WorkerProcess:
             case Joined():
                 self._first = connection if message.sends_requests else self._first
             case RankFailed():
-                # A rank detects that a DataLoader worker was killed, but not why.
-                oom = message.failure == "killed" and self._has_oom_kills()
-                if message.failure != PEER_RANK_FAILED:
-                    raise WorkerError("oom" if oom else message.failure, message.message)
-                error = WorkerError("exception", f"rank {message.rank}: {message.message}")
+                problem = message.problem
+                if problem.code == "killed":  # a DataLoader worker was: its rank does not know why
+                    raise self._kill_error(problem.message)
+                if problem.code != PEER_RANK:
+                    raise WorkerError(problem)
+                error = WorkerError(problem._replace(code=EXCEPTION).within(f"rank {message.rank}"))
                 self._peer_failure = self._peer_failure or error
                 self._failing_ranks = True
             case Finished():
@@ -236,22 +238,26 @@ class WorkerProcess:
         """Whether the kernel killed a process for lack of memory since the training started."""
         return oom_kill_count() > self._oom_kills
 
+    def _kill_error(self, what: str) -> WorkerError:
+        """Return the error of a process that was killed: by the kernel for lack of memory only if it counted that."""
+        if self._has_oom_kills():
+            return worker_error("oom", f"{what}, because memory ran out", MEMORY_HINT)
+        return worker_error("killed", what, KILL_HINT)
+
     def _code_error(self, code: int, process: str) -> WorkerError:
         """Return the error of a process that ended with an exit code, or was killed by a signal."""
         if code > 0 and self._peer_failure:
             return self._peer_failure
-        if code == -signal.SIGKILL and self._has_oom_kills():
-            text = f"the kernel killed {process}, because memory ran out (SIGKILL)"
-            return WorkerError("oom", f"{text}\n  hint: reduce the batch size")
+        if code == -signal.SIGKILL:
+            return self._kill_error(f"{process} was killed by SIGKILL")
         if code < 0:
-            text = f"{process} was killed by {signal.Signals(-code).name}"
-            return WorkerError("killed", f"{text}\n  hint: {KILL_HINT}" if code == -signal.SIGKILL else text)
+            return worker_error("killed", f"{process} was killed by {signal.Signals(-code).name}")
         lines = self._log.read_text(errors="replace").strip().splitlines()
         if any("ChildFailedError" in line for line in lines):  # torchrun reports a failed rank
             error_line = re.compile(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b")
             lines = [line for line in lines if error_line.match(line)]
         text = f"{process} ended with exit code {code}: {lines[-1] if lines else 'no output'}"
-        return WorkerError("exception", f"{text}\n  hint: see its log, {self._log}")
+        return worker_error(EXCEPTION, text, f"see its log, {self._log}", self._log)
 
 
 def _exit_fd(process: Process) -> int:

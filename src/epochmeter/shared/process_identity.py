@@ -3,7 +3,7 @@
 import os
 import pathlib
 import platform
-from typing import Any, List, Mapping, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 ENDED_STATES = ("Z", "X")  # states of a process that has ended but has not been waited for by its parent
 EXITING = 0x4  # flag of the kernel (PF_EXITING) for a process that is closing its files and connections
@@ -18,13 +18,12 @@ class Process(NamedTuple):
 
 
 def this_process() -> Process:
-    return Process(platform.node(), os.getpid(), boot_id(), start_ticks(os.getpid()), pid_namespace())
+    return identify(os.getpid())
 
 
-def recorded_process(run: Mapping[str, Any]) -> Process:
-    """Return the process that measures or measured a run, from the run's description in `job.json`."""
-    fields: Any = map(run.get, Process._fields)
-    return Process(*fields)
+def identify(pid: int) -> Process:
+    """Return the identity of a process of this PID namespace."""
+    return Process(platform.node(), pid, boot_id(), start_ticks(pid), pid_namespace())
 
 
 def boot_id() -> str:

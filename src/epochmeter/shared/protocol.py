@@ -2,11 +2,11 @@
 
 Each rank has its own connection, and so has torchrun if it starts the ranks. Only the first rank of a node sends
 requests. It waits for the reply, and all ranks wait for it, so that no rank trains while the controller reads counters.
-The ranks of a script do not wait for each other, and only the first rank gets replies. Messages without `is_awaited`
-get no reply: the first rank sends them if no counters are read at the borders of windows.
+The processes of a measured script write events to files instead (`events`), and wait for replies in two cases only.
 
     message           sender                      reply         meaning
     Joined            every process               -             connected
+    PeaksBorder       first rank                  Disturbance   a measurement of the device's peaks begins or has ended
     Built             first rank of each node     Proceed       model and data are ready
     WindowOpening     first rank of each node     Proceed       prepare the page cache, read the counters
     Progress          first rank                  -             the open window so far, at most twice per second
@@ -15,24 +15,33 @@ get no reply: the first rank sends them if no counters are read at the borders o
     WindowMeasured    first rank of each node     Recorded,     record and publish the window; the controller of a
                                                   Proceed       node that is not the first replies with Proceed
     Trained           first rank of each node     Proceed       all windows are recorded
+    Border            process of a script         -             a pass over data begins or ends: read the counters
+    PassOpening       process of a script         Proceed       prepare the page cache
+    Asked             process of a script         Recorded,     the measurement of a window, or that there is none
+                                                  Proceed
     Traced            first rank                  -             the profiler's trace is written
     TraceFailed       any rank                    -             why the trace, memory by kind or counters are missing
-    NotMeasured       agent of a script           -             why a window, or all later ones, are not measured; the
-                                                                script continues
-    Finished          every rank                  -             the process exits with 0
+    NotMeasured       process of a script         -             why nothing more is measured; the script continues
+    Finished          every rank                  -             the process exits with 0, or ends by itself
     RankFailed        any rank                    -             an exception ended the rank
     RankExited        torchrun                    -             a rank ended without a message, for example by a signal
 """
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Union
+
+from epochmeter.shared.problem import Problem, read_problem
 
 IMPORTED = ".torch"  # suffix of an empty file next to the socket: a process of the script has imported torch
+MISSING = ".missing"  # of a file with an interpreter and a module that it lacks, which ended a process of the script
 
 
 class Joined(NamedTuple):
     rank: Optional[int]  # None: torchrun
     sends_requests: bool  # the first rank of a node does
+
+
+PeaksBorder = NamedTuple("PeaksBorder", [])
 
 
 class Built(NamedTuple):
@@ -48,8 +57,18 @@ class WindowOpening(NamedTuple):
     steps: int  # 0 if it is not known
     partial: bool = False  # whether the run ends before the last step of this epoch
     epoch_steps: Optional[int] = None  # of a complete epoch, if `partial`
-    epochs: Optional[int] = None  # of a script; None if it is not known
-    is_awaited: bool = True  # whether the sender waits for the reply
+    epochs: Optional[int] = None  # of the run; None if it is not known
+
+
+PassOpening = NamedTuple("PassOpening", [])
+Border = NamedTuple("Border", [])
+
+
+class Asked(NamedTuple):
+    """A script asks for the last window of a name."""
+
+    window: str
+    process: str  # name of the script's process in its logs: its ID
 
 
 class Progress(NamedTuple):
@@ -59,15 +78,14 @@ class Progress(NamedTuple):
     """Times of these steps in seconds: `data_stall_s`, `copy_s`, `compute_s`, `overhead_s`, as far as measured."""
 
 
+ReadParts = Callable[[], Dict[str, float]]  # returns the `parts` of `Progress` so far
+
+
 class WindowClosed(NamedTuple):
     """A window has ended. Times are of the monotonic clock of the first rank of the node."""
 
     opened_ns: int
     closed_ns: int
-    window: Optional[str] = None  # its name, if that is known only at its end; empty: the window is discarded
-    epoch: Optional[int] = None  # its epoch, if that is known only at its end
-    steps: Optional[int] = None  # if there were fewer than announced
-    is_awaited: bool = True
 
 
 class RankWindow(NamedTuple):
@@ -93,12 +111,12 @@ class NodeWindow(NamedTuple):
     term: Dict[str, float]  # the window's part of the run's total: energies in J, instrument times in s
     reason: str  # why energy is missing; empty if it is not
     other_gpu_processes: List[str]  # other processes that computed on the node's GPUs
+    disagreements: List[str]  # contradictory energies of the node's instruments
 
 
 class WindowMeasured(NamedTuple):
     ranks: List[RankWindow]
     nodes: List[NodeWindow]  # other than the first
-    is_awaited: bool = True
 
 
 class Traced(NamedTuple):
@@ -111,14 +129,14 @@ class Traced(NamedTuple):
 
 
 Trained = NamedTuple("Trained", [])
-TraceFailed = NamedTuple("TraceFailed", [("reason", str)])
-NotMeasured = NamedTuple("NotMeasured", [("reason", str)])
+TraceFailed = NamedTuple("TraceFailed", [("problem", Problem)])
+NotMeasured = NamedTuple("NotMeasured", [("problem", Problem)])
+Proceed = NamedTuple("Proceed", [])
 Finished = NamedTuple("Finished", [])
 
 
 class RankFailed(NamedTuple):
-    failure: str  # class of the failure, for the record
-    message: str  # one line for the user
+    problem: Problem
     rank: int
 
 
@@ -127,8 +145,8 @@ class RankExited(NamedTuple):
     code: int  # exit code, or the negative number of a signal
 
 
-class Proceed(NamedTuple):
-    reads_counters: bool = True  # in the reply to Built: whether the controller reads counters at borders of windows
+class Disturbance(NamedTuple):
+    text: str  # what other processes did on the device since the last border; empty if nothing is known
 
 
 class Recorded(NamedTuple):
@@ -138,17 +156,20 @@ class Recorded(NamedTuple):
 
 
 Message = Union[
-    Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, Traced, TraceFailed, NotMeasured,
-    Finished, RankFailed, RankExited,
+    Joined, PeaksBorder, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, Traced, TraceFailed,
+    Border, PassOpening, Asked, NotMeasured, Finished, RankFailed, RankExited,
 ]  # fmt: skip
-Reply = Union[Proceed, NodeWindow, Recorded]
-KINDS = {kind.__name__: kind for kind in Message.__args__ + Reply.__args__}  # type: ignore[attr-defined]
+Reply = Union[Proceed, Disturbance, NodeWindow, Recorded]
+WITH_PROBLEM = (RankFailed, TraceFailed, NotMeasured)
+KINDS = {kind.__name__: kind for kind in Message.__args__ + Reply.__args__}  # type: ignore[attr-defined]  # `get_args` is new in 3.8
 
 
 def encode(message: Union[Message, Reply]) -> bytes:
     fields = dict(message._asdict())
     if isinstance(message, WindowMeasured):
         fields.update({name: [window._asdict() for window in fields[name]] for name in ("ranks", "nodes")})
+    if isinstance(message, WITH_PROBLEM):
+        fields["problem"] = message.problem.to_fields()
     return (json.dumps(dict(fields, kind=type(message).__name__)) + "\n").encode("utf-8")
 
 
@@ -159,4 +180,6 @@ def decode(line: Union[str, bytes]) -> Any:
     if kind is WindowMeasured:
         ranks = [RankWindow(**rank) for rank in fields.pop("ranks")]
         fields = dict(fields, ranks=ranks, nodes=[NodeWindow(**node) for node in fields.pop("nodes")])
-    return kind(**fields)  # type: ignore[call-overload]
+    if kind in WITH_PROBLEM:
+        fields = dict(fields, problem=read_problem(fields.pop("problem") or {}))
+    return kind(**fields)

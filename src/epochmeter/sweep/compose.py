@@ -11,7 +11,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from epochmeter.config import job
+from epochmeter.config.suggestions import entry_keys
 
 
 class SweepLoader(ConfigLoaderImpl):
@@ -54,7 +54,7 @@ class SweepLoader(ConfigLoaderImpl):
 def _is_of_key(override: Override) -> bool:
     """Whether an override sets a key and chooses no file; an unknown name may be a group of the user's."""
     key = override.key_or_group
-    is_key = "." in key or key in job.defaults() or isinstance(override.value(), dict)
+    is_key = "." in key or key in entry_keys("train")[1] or isinstance(override.value(), dict)
     return is_key and not override.is_hydra_override()
 
 

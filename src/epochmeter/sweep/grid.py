@@ -9,9 +9,9 @@ from itertools import chain
 
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
-from epochmeter.config.errors import input_error
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points
+from epochmeter.shared.problem import EXCEPTION, Problem, input_error
 from epochmeter.sweep.sweep_folder import REPEAT, key_of
 
 MAX_RUNS = 10_000  # maximum number of runs of a sweep: composing that many takes a quarter of an hour
@@ -22,7 +22,7 @@ Point = list[str]  # the overrides of a run
 
 
 def check_size(overrides: Sequence[Override], sample: int | None, repeats: int | None) -> None:
-    """Refuse a sweep over no values, an interval, or too many configurations, counted without listing; InputError."""
+    """Refuse a sweep over no values, equal ones, an interval, or too many configurations; InputError."""
     sweeps = {override.get_key_element(): override for override in overrides if override.is_sweep_override()}
     counts = {override.input_line: value_count(override) for override in sweeps.values()}
     for text, count in counts.items():
@@ -39,6 +39,16 @@ def check_size(overrides: Sequence[Override], sample: int | None, repeats: int |
             f"give fewer values; draw a random sample of up to {MAX_POINTS:,} with sweep.sample=100; or search with "
             "hydra/sweeper=optuna and interval(low, high)",
         )
+    for override in sweeps.values():
+        if (value := repeated_value(override)) is not None:
+            cause = f"`{override.input_line}` has the value `{as_typed(value)}` more than once"
+            raise input_error(cause, "give each value once; to run each configuration twice, add sweep.repeats=2")
+
+
+def repeated_value(override: Override) -> str | None:
+    """Return the first value that an override sweeps over again; None if all differ."""
+    counts = Counter(override.sweep_string_iterator())
+    return next((value for value, count in counts.items() if count > 1), None)
 
 
 def value_count(override: Override) -> float:
@@ -91,8 +101,9 @@ def has_common_failure(points: Points, results: Sequence[RunResult]) -> bool:
     memory, do not count, nor do exit codes of scripts, which have many causes.
     """
     first, is_early = results[0], MIN_FAILURES <= len(results) < len(points.overrides)
-    if first.kind not in ("job", "exception") or first.exit_code or not is_early:
+    if first.failure is None or first.failure.code not in ("job", EXCEPTION) or first.exit_code or not is_early:
         return False
-    failures = {(result.kind, str(result.failure).partition("\n")[0]) for result in results}
+    ends = (result.failure or Problem("") for result in results)
+    failures = {(failure.code, failure.message.partition("\n")[0]) for failure in ends}
     tried = Counter(map(key_of, set(chain.from_iterable(result.overrides for result in results))))
     return len(failures) == 1 and all(tried[key] > 1 for key in {*map(key_of, points.varied)} - {REPEAT})

@@ -21,10 +21,11 @@ import optuna
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
-from epochmeter.results.reuse import READ_ERRORS, read_reference, record_of
+from epochmeter.results.metrics import find
+from epochmeter.results.reuse import read_reference, record_of
+from epochmeter.results.run_folder import READ_ERRORS, OtherSchemaError, RunFolder
 from epochmeter.results.run_status import COMPLETED
-from epochmeter.shared.atomic_files import read_json
-from epochmeter.shared.record import SCHEMA, Record
+from epochmeter.shared.record import JOB_FILE
 from epochmeter.sweep.search_space import SearchDimension, SearchError
 
 STEADY = ("steady/energy_j", "steady/e2e_s")
@@ -111,7 +112,7 @@ def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult])
     """Return the objectives that some run measures, or may still reach, as the target; SearchError if none is left."""
     measured = {name for result in results.values() for name in result.metrics}
     no_energy = any(result.no_energy for result in results.values())
-    possible = {*measured, *(name for name in TO_TARGET if not (no_energy and "energy" in name))}
+    possible = {*measured, *(name for name in TO_TARGET if not (no_energy and find(name).unit == "J"))}
     available = [name for name in spec.objectives if not measured or name in possible]
     if not available:
         raise SearchError(f"no run has {' or '.join(spec.objectives)}", "give more `epochs` than `warmup_epochs`")
@@ -207,17 +208,15 @@ def with_prior(
 def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mapping[str, float]]:
     """Return why a run of an earlier sweep does not fit, and its metrics."""
     try:
-        record = record_of(folder)
-        schema, run = read_json(record.folder / "job.json").get("schema", SCHEMA), record.run()
-        metrics = trial_result(folder).metrics
-        if schema != SCHEMA:
-            return "of another schema", {}
-        if run["rehearsal"]:
+        run, metrics = RunFolder(record_of(folder).folder).run, trial_result(folder).metrics
+        if run.rehearsal:
             return "rehearsed", {}
         for group, option in choices.items():
-            if run["choices"].get(group) != option:
+            if run.choices.get(group) != option:
                 return f"with another {group}", {}
         return "" if metrics else "not completed", metrics
+    except OtherSchemaError:
+        return "of another schema", {}
     except READ_ERRORS:
         return "unreadable", {}
 
@@ -225,7 +224,7 @@ def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mappin
 def earlier_points(folder: Path, spec: SearchSpec) -> dict[int, Point | None]:
     """Return the point of each run in a sweep's folder by its number; None for a run outside the space."""
     runs = {number: folder / str(number) for number in _run_numbers(folder)}
-    began = {number: run for number, run in runs.items() if (run / "job.json").exists() or read_reference(run)}
+    began = {number: run for number, run in runs.items() if (run / JOB_FILE).exists() or read_reference(run)}
     return {number: _recorded_point(run, spec) for number, run in began.items()}
 
 
@@ -241,16 +240,16 @@ def _run_numbers(folder: Path) -> list[int]:
 
 def trial_result(folder: Path) -> TrialResult:
     """Return the result of the run in a folder."""
-    record = record_of(folder)
-    summary = record.summary()
-    if summary is None or summary["state"] != COMPLETED:
+    run_folder = RunFolder(record_of(folder).folder)
+    if run_folder.summary is None or run_folder.state != COMPLETED:
         return TrialResult()
-    metrics = summary["metrics"]
-    return TrialResult(metrics, None if "total/energy_j" in metrics else record.run()["energy"]["reason"])
+    metrics = {name: value for name, value in run_folder.summary["metrics"].items() if value is not None}
+    return TrialResult(metrics, None if "total/energy_j" in metrics else run_folder.run.energy.reason)
 
 
 def _recorded_point(folder: Path, spec: SearchSpec) -> Point | None:
     try:
-        return spec.point_of((read_reference(folder) or Record(folder).run())["overrides"])
+        reference = read_reference(folder)
+        return spec.point_of(reference["overrides"] if reference else RunFolder(folder).run.overrides)
     except (OSError, ValueError, KeyError):  # a damaged record
         return None

@@ -8,7 +8,7 @@ from typing import Any
 from hydra.core.override_parser.types import IntervalSweep, Override
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from epochmeter.config.errors import InputError, Problem
+from epochmeter.shared.problem import InputError, Problem
 from epochmeter.sweep.grid import MAX_RUNS, as_typed, value_count
 
 DIGITS = 6  # significant digits of a number drawn from an interval: the rounded number is measured and recorded

@@ -3,18 +3,23 @@
 `python -m epochmeter.trace.analysis RUN_FOLDER` writes `trace_analysis.json`; the controller runs it after training.
 """
 
+import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from epochmeter.machine.gpu_counters import RESTRICTED
 from epochmeter.results.summary import step_durations
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.lifetime import die_with_parent
+from epochmeter.shared.problem import problem_of
 from epochmeter.shared.record import NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
-from epochmeter.shared.units import NANOSECOND
+from epochmeter.shared.types import Document
+from epochmeter.shared.units import NANOSECOND, percent
 from epochmeter.trace.attribution import attribute
 from epochmeter.trace.device import IDLE_CAUSES, measure_device
 from epochmeter.trace.energy import TracedPower, read_power
@@ -39,11 +44,36 @@ RATIOS = {
     "untraced_step_s": ("untraced_s", "steps"),
 }
 """Metric -> its numerator and denominator."""
+MAX_FRACTION = 1.05
+"""Larger fractions are absent. Up to it they count as 1, as kernels are a little slower while they are traced."""
 ESTIMATES = {"sm_efficiency": "SM efficiency", "achieved_occupancy": "occupancy"}
 MEANS = (*ESTIMATES, "launch_latency_s")
 
 
-def analyze_run(folder: Path) -> dict[str, Any]:
+class _Analysis(TypedDict):
+    metrics: dict[str, float]
+    missing: list[str]
+    device: dict[str, float] | None
+    attribution: Document | None
+    left_out: Mapping[str, int]
+
+
+class Analysis(_Analysis, total=False):
+    """Content of `trace_analysis.json`.
+
+    Attributes:
+        metrics: Metrics by their names without `trace/`.
+        missing: Why metrics are absent.
+        device: Times and means of `measure_device`; None without kernels.
+        attribution: Fields of `Attribution`; None without steps.
+        left_out: Number of events that are left out, by reason.
+        pipes: Utilization of pipes by kernel, if Nsight Compute has measured it.
+    """
+
+    pipes: Document
+
+
+def analyze_run(folder: Path) -> Analysis:
     """Analyze the trace in a run folder, and write the result there; TraceError if it cannot be read."""
     trace, record = load(folder / TRACE), Record(folder)
     steps = [int(trace.names[name].partition("#")[2]) for name in trace.name[trace.steps]]
@@ -51,9 +81,9 @@ def analyze_run(folder: Path) -> dict[str, Any]:
     if (folder / NCU_CSV).exists():
         try:
             pipes = analyze_pipes(folder / NCU_CSV)
-            result["metrics"].update(pipes.pop("metrics"))
-            result["missing"] += pipes.pop("missing")
-            result["pipes"] = pipes
+            result["metrics"] |= pipes["metrics"]
+            result["missing"] += [*pipes["missing"], *drop_impossible_fractions(result["metrics"])]
+            result["pipes"] = {"kernels": pipes["kernels"], "total_s": pipes["total_s"]}
         except NsightError as error:
             result["missing"].append(f"no utilization of pipes: {error}")
     write_json(folder / TRACE_ANALYSIS, result)
@@ -72,13 +102,8 @@ def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
     return float(np.mean(walls_s)) if walls_s and steps else None
 
 
-def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | str = "") -> dict[str, Any]:
-    """Analyze a trace, with the untraced wall time of its steps, and the power or the reason why it is unknown.
-
-    Returns:
-        `metrics` (names without `trace/`), `missing` (why metrics are absent), `device` of `measure_device`,
-        `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
-    """
+def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | str = "") -> Analysis:
+    """Analyze a trace, with the untraced wall time of its steps, and the power or the reason why it is unknown."""
     missing, attribution, device = list[str](), None, measure_device(trace)
     times, metrics = {**device}, {name: device[name] for name in MEANS if name in device}
     if not device:
@@ -102,8 +127,11 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     else:
         missing.append("no metrics per step, and no time by module and operator: the trace has no ProfilerStep")
     metrics |= {
-        name: times[part] / times[total] for name, (part, total) in RATIOS.items() if part in times and times.get(total)
+        name: times[component] / times[total]
+        for name, (component, total) in RATIOS.items()
+        if component in times and times.get(total)
     }
+    missing += drop_impossible_fractions(metrics)
     return {
         "metrics": metrics,
         "missing": missing,
@@ -113,8 +141,23 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     }
 
 
+def drop_impossible_fractions(metrics: dict[str, float]) -> list[str]:
+    """Remove fractions above 1, and return the reasons; those within the errors of measurement become 1."""
+    above = {name: value for name, value in metrics.items() if name.endswith("_fraction") and value > 1}
+    metrics.update(dict.fromkeys(above, 1.0))
+    reasons = []
+    for name, value in above.items():
+        if value > MAX_FRACTION:
+            del metrics[name]
+            words = name.replace("_", " ")
+            reasons.append(f"no {words}: it would be {percent(value)}, so the trace differs from the run")
+    return reasons
+
+
 if __name__ == "__main__":
+    die_with_parent()
     try:
         analyze_run(Path(sys.argv[1]))
     except TraceError as error:
-        sys.exit(str(error).partition("\n")[0])  # the last line is the reason that the run records
+        json.dump(problem_of(error).to_fields(), sys.stdout)
+        sys.exit(1)

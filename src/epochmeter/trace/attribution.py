@@ -143,11 +143,11 @@ def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> 
     rows = []
     for name in np.unique(names).tolist():
         group = names == name
-        own, row = events[group], Row(name=PYTHON, total_s=float(times_ns[group].sum()) * NANOSECOND)
+        group_events, row = events[group], Row(name=PYTHON, total_s=float(times_ns[group].sum()) * NANOSECOND)
         if name != NONE:
-            row.name, row.calls = trace.names[name], len(np.unique(own))
+            row.name, row.calls = trace.names[name], len(np.unique(group_events))
             row.inputs = _shapes(trace, inputs[operators[group]])
-            row.utilization = weighted_mean(trace.occupancy[own], times_ns[group])
+            row.utilization = weighted_mean(trace.occupancy[group_events], times_ns[group])
         rows.append(row)
     return sorted(rows, key=lambda row: -row.total_s)
 
@@ -167,9 +167,10 @@ def _thread_fractions(trace: Trace, owners: Owners) -> dict[str, float]:
     operators, wall_ns = trace.in_steps(Category.OPERATOR), int(trace.duration_ns[trace.steps].sum())
     operators = operators[owners.operator[operators] == operators]  # without ranges, which old versions of torch list
     threads = np.unique(trace.thread[operators])
-    _, lasts_ns, running = stretches(trace, [operators[trace.thread[operators] == thread] for thread in threads])
+    groups = [operators[trace.thread[operators] == thread] for thread in threads]
+    _, lasts_ns, (is_step, *running) = stretches(trace, [trace.steps, *groups])
     return {
-        trace.threads[thread][1]: int(lasts_ns[runs].sum()) / wall_ns
+        trace.threads[thread][1]: int(lasts_ns[runs & is_step].sum()) / wall_ns
         for thread, runs in zip(threads, running, strict=True)
     }
 

@@ -85,9 +85,10 @@ def device_times_s(trace: Trace, activities: Ints, window: tuple[int, int]) -> d
     waits, calls = trace.where(*HOST, name=DATA_WAIT), trace.where(Category.RUNTIME, name=SYNCHRONIZATION)
     groups = kernels[~communicates], kernels[communicates], activities[~is_kernel], waits, calls
     start_ns, lasts_ns, running = stretches(trace, groups, window)
-    compute, communication, copy, data, synchronizing = running
+    is_inside = (start_ns >= window[0]) & (start_ns < window[1])  # clocks of host and device may differ a little
+    compute, communication, copy, data, synchronizing = (runs & is_inside for runs in running)
     busy = compute | communication
-    gap = ~(busy | copy) & (start_ns >= window[0]) & (start_ns < window[1])
+    gap = ~(busy | copy) & is_inside
     at_next = np.searchsorted(trace.start_ns[activities], start_ns, side="right")
     idle_since_ns, launched_ns = (times_ns[at_next] for times_ns in _queue_times_ns(trace, activities, window[0]))
     host = gap & (launched_ns > idle_since_ns)

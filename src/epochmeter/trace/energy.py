@@ -11,6 +11,7 @@ from epochmeter.power.phases.phase_energy import MAX_MISFIT, PhaseEnergy, Unreso
 from epochmeter.power.phases.step_timeline import Timeline
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
+from epochmeter.results.run_folder import RunFolder
 from epochmeter.shared.record import POWER, Record
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import Ints
@@ -64,11 +65,11 @@ class TracedPower:
 
 def read_power(record: Record) -> TracedPower | str:
     """Return the power that was sampled while the trace of a run was recorded, or why there is none."""
-    run = record.run()
-    traced = run.get("traced", {})
+    run = RunFolder(record.folder).run
+    traced = run.traced
     if "energy_uncertainty_j" not in traced:
-        reason = traced.get("reason") or run.get("energy", {}).get("reason") or ""
-        return reason.partition(". ")[0] or "power was not sampled while the steps were traced."
+        reason = traced.get("reason") or run.energy.reason or ""
+        return reason or "power was not sampled while the steps were traced."
     response = Response(**traced["response"]) if traced["response"] else None
     window_ns = traced["opened_ns"], traced["closed_ns"]
     try:

@@ -1,7 +1,4 @@
-"""Reading of Kineto traces, torch's profiler format for CPU, CUDA and ROCm, into columns of numbers.
-
-Events are decoded one by one from a sliding buffer, so that memory is bounded by the columns, not by the file.
-"""
+"""Kineto traces, torch's profiler format for CPU, CUDA and ROCm, as columns of numbers."""
 
 import gzip
 import json
@@ -10,41 +7,41 @@ import re
 import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from epochmeter.shared.problem import InputError, Problem
+from epochmeter.trace.events import read_events
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 MAX_EVENTS = 3_000_000  # most events in memory, about 1 GB; the last steps of a larger trace are left out
-CHUNK_CHARACTERS = 1 << 22
-MAX_EVENT_CHARACTERS = 1 << 24  # also of the text before the first event
 NS_PER_US = 1000
 MAX_DISTANCE_US = 3600e6  # events further from the median start, or longer, have a wrong time: the clock jumped
-WRONG_TIME = "whose time is unknown or impossible"  # reason to leave out an event
+MAX_OVERLAP_NS = 10**6
+"""Longest overlap of two activities of a stream: programmatic dependent launches, and errors of timestamps."""
+WRONG_TIME = "whose time is unknown or impossible"  # reasons to leave out an event
+DAMAGED = "whose text is damaged"
 MAX_NUMBER = 2**53  # larger integers are not exact in a column, and are unknown
 MIN_WARPS = 0.64  # warps per SM that are an occupancy of 1 %, as an SM has at most 64
 NONE = -1  # an unknown integer, such as the device of an event on the host
-SEPARATORS = re.compile(r"[\s,]*")
-HEADER = re.compile(r'\s*(\{.*?"traceEvents"\s*:\s*)?\[', re.DOTALL)
-"""Text before the first event, of a list of events or of an object with such a list."""
-NOT_A_NUMBER = re.compile("-?(nan|inf)")  # values of counters that are not valid in JSON, as Kineto writes them
 STEP_NAME = re.compile(r"^ProfilerStep#\d+$")
 
 
-class TraceError(ValueError):
+class TraceError(InputError):
     """A trace that cannot be analyzed."""
 
     def __init__(self, cause: str) -> None:
-        super().__init__(f"{cause}\n  hint: record the trace again: run the configuration with `profiler=torch`")
+        super().__init__(Problem(cause, "record the trace again: run the configuration with `profiler=torch`"))
 
 
 class Category(IntEnum):
@@ -104,6 +101,9 @@ class Trace:
         names, threads, shapes = (defaultdict[Any, int](count().__next__) for _ in range(3))
         values, until_us, late, self.left_out = array("d"), math.inf, 0, Counter()
         for event in events:
+            if not event:
+                self.left_out[DAMAGED] += 1
+                continue
             category = CATEGORIES.get(str(event.get("ph")), {}).get(str(event.get("cat")).lower())
             if category is None:
                 continue
@@ -125,10 +125,11 @@ class Trace:
                 early = rows[rows["start_us"] < until_us]
                 late += len(rows) - len(early)
                 values = array("d", early.tobytes())
-        self.names, self.threads, self.shapes = [*names], [*threads], [*map(json.loads, shapes)]
+        self.names, self.threads, self.shapes = [*map(_printable, names)], [*threads], [*map(json.loads, shapes)]
         self._set_columns(np.frombuffer(values, ROW))
         if late:
             self._leave_out_incomplete_steps(late)
+        self._leave_out_impossible()
 
     def _set_columns(self, rows: NDArray[np.void]) -> None:
         """Sort the events by their start, and leave out those that are far from the median event."""
@@ -144,7 +145,56 @@ class Trace:
         for column in INTEGERS:
             setattr(self, column, np.nan_to_num(rows[column][order], nan=NONE).astype(np.int64))
         self.blocks_per_sm, warps, percent = (rows[column][order] for column in NUMBERS)
-        self.occupancy = np.where((percent == 0) & (warps >= MIN_WARPS), math.nan, percent / 100)
+        is_unknown = (percent == 0) & (warps >= MIN_WARPS) | (percent > 100)
+        self.occupancy = np.where(is_unknown, math.nan, percent / 100)
+
+    def _leave_out_impossible(self) -> None:
+        """Leave out events that cannot have happened; a single one would distort the times of the whole trace."""
+        steps = self.steps
+        self._leave_out(steps[_overlapping(self.start_ns[steps], self.end_ns[steps], NS_PER_US)])
+        self._leave_out(self._beyond_steps())
+        self._leave_out(self._overlapping_activities())
+
+    def _leave_out(self, events: Ints) -> None:
+        """Remove events of a wrong time, and count them."""
+        if not len(events):
+            return
+        self.left_out[WRONG_TIME] += len(events)
+        is_kept = np.ones(len(self.start_ns), bool)
+        is_kept[events] = False
+        self.steps = (np.cumsum(is_kept) - 1)[self.steps[is_kept[self.steps]]]
+        for column in ("start_ns", "duration_ns", *INTEGERS, "blocks_per_sm", "occupancy"):
+            setattr(self, column, getattr(self, column)[is_kept])
+        for derived in ("end_ns", "launch", "is_in_step"):
+            self.__dict__.pop(derived, None)
+
+    def _beyond_steps(self) -> Ints:
+        """Return the events of steps that last longer than all steps, or are that far from all events of the host.
+
+        The device may lag behind the host, but torch's profiler waits for it before it stops.
+        """
+        if not len(self.steps):
+            return self.steps
+        opened_ns, closed_ns = self.start_ns[self.steps].min(), self.end_ns[self.steps].max()
+        longest_ns = closed_ns - opened_ns
+        is_host, is_activity = np.isin(self.category, HOST), np.isin(self.category, DEVICE)
+        is_long = is_host & self.is_in_step & (self.duration_ns > longest_ns)
+        stopped_ns = self.end_ns[is_host & ~is_long].max()
+        is_far = (self.start_ns < opened_ns - longest_ns) | (self.end_ns > stopped_ns + longest_ns)
+        return np.flatnonzero(is_long | is_activity & is_far & self.is_in_step)
+
+    def _overlapping_activities(self) -> Ints:
+        """Return the activities that overlap others of their stream, other than those of one launch, as of a graph."""
+        activities = np.flatnonzero(np.isin(self.category, DEVICE) & (self.duration_ns > 0))
+        activities = activities[np.argsort(self.thread[activities], kind="stable")]
+        stream, after = self.thread[activities], activities[1:]
+        overlaps = (stream[:-1] == stream[1:]) & (self.end_ns[activities[:-1]] > self.start_ns[after] + MAX_OVERLAP_NS)
+        overlapping = [activities[:0]]
+        for number in np.unique(stream[:-1][overlaps]):
+            events = activities[stream == number]
+            times_ns = self.start_ns[events], self.end_ns[events]
+            overlapping.append(events[_overlapping(*times_ns, MAX_OVERLAP_NS, self.launch[events])])
+        return np.concatenate(overlapping)
 
     def _leave_out_incomplete_steps(self, late: int) -> None:
         """Keep the steps before the last launch of a known activity, or on a CPU, before the last event."""
@@ -196,39 +246,39 @@ class Trace:
         return np.flatnonzero(np.isin(self.category, categories) & self.is_in_step)
 
 
+def _overlapping(start_ns: Ints, end_ns: Ints, slack_ns: int, launch: Ints | None = None) -> list[int]:
+    """Return the fewest events without which none overlaps another one by more than a slack, except of one launch.
+
+    Of intervals that overlap, the one that ends first is kept: this keeps the largest number (interval scheduling).
+    """
+    launches = [NONE] * len(start_ns) if launch is None else launch.tolist()
+    starts_ns, ends_ns = start_ns.tolist(), end_ns.tolist()
+    overlapping, until_ns, last = list[int](), -slack_ns, NONE
+    for event in np.lexsort((-start_ns, end_ns)).tolist():
+        if starts_ns[event] >= until_ns - slack_ns or (launches[event] == last != NONE):
+            until_ns, last = ends_ns[event], launches[event]
+        else:
+            overlapping.append(event)
+    return overlapping
+
+
 def load(path: Path) -> Trace:
-    """Read a trace, plain or compressed with gzip; TraceError if it is missing, damaged or too large."""
+    """Read a trace, plain or compressed with gzip; TraceError if it is missing, incomplete or too large."""
     try:
         with open(path, "rb") as file:
             is_compressed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rt", encoding="utf-8") if is_compressed else open(path, encoding="utf-8") as text:
-            return Trace(_events(text))
+        opens = gzip.open if is_compressed else open
+        with opens(path, "rt", encoding="utf-8-sig", errors="replace") as text:
+            return Trace(read_events(text))
     except OSError as error:  # includes a file that is not, or not completely, compressed
         raise TraceError(f"cannot read the trace {path}: {error.strerror or error}") from error
     except (EOFError, ValueError, zlib.error) as error:
         raise TraceError(f"{path} is not a complete trace of torch's profiler: {error}") from error
 
 
-def _events(file: IO[str]) -> Iterator[dict[str, Any]]:
-    """Decode the events of a file one by one, with as many reads as each needs."""
-    decoder, text = json.JSONDecoder(), file.read(MAX_EVENT_CHARACTERS)
-    if not (header := HEADER.match(text)):
-        raise ValueError("it has no `traceEvents`" if text.strip() else "it is empty")
-    at = header.end()
-    while not text.startswith("]", at := SEPARATORS.match(text, at).end()):  # type: ignore[union-attr]
-        try:
-            event, at = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            if number := NOT_A_NUMBER.match(text, error.pos):
-                text = f"{text[: error.pos]}NaN{text[number.end() :]}"
-                continue
-            more = file.read(CHUNK_CHARACTERS) if len(text) - at <= MAX_EVENT_CHARACTERS else ""
-            if not more:
-                raise
-            text, at = text[at:] + more, 0
-        else:
-            if isinstance(event, dict):
-                yield event
+def _printable(name: str) -> str:
+    """Return a name without parts of characters, which JSON can contain and files cannot."""
+    return name.encode(errors="replace").decode()
 
 
 def _number(value: Any) -> float:

@@ -9,11 +9,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from epochmeter.machine.gpu_counters import RESTRICTED
+from epochmeter.shared.types import Document
 from epochmeter.trace.kineto import Floats
 
 PIPES = {
@@ -32,31 +33,44 @@ class NsightError(Exception):
     """Nsight has no result; the message is the reason."""
 
 
-def analyze_pipes(path: Path) -> dict[str, Any]:
-    """Return the mean utilization of pipes over all profiled kernels, weighted by their duration, or raise NsightError.
+class Pipes(TypedDict):
+    """Mean utilization of pipes by profiled kernels, weighted by their duration.
 
-    These are `metrics`, `missing` (why some are absent), and `total_s`; `kernels` has the same per kernel.
+    Attributes:
+        metrics: Utilization by `pipe_NAME_fraction`, of all kernels.
+        missing: Why some metrics are absent.
+        kernels: The same by kernel: `name`, `calls`, `total_s`, and the utilization by pipe; the longest is first.
+        total_s: Duration of all kernels, in seconds.
     """
+
+    metrics: dict[str, float]
+    missing: list[str]
+    kernels: list[Document]
+    total_s: float
+
+
+def analyze_pipes(path: Path) -> Pipes:
+    """Return the mean utilization of pipes over all profiled kernels, or raise NsightError."""
     launches = list(_launches(path))
     if not launches:
         raise NsightError(f"{path.name} has no kernels: none ran in the profiled steps")
     names, values = np.array([name for name, _ in launches], object), np.array([row for _, row in launches])
     if not (values[:, 0] > 0).all():  # also NaN
         raise NsightError(f"{path.name} has a kernel without `{DURATION}`")
-    kernels = [
-        {"name": name, "calls": int((names == name).sum()), **_summary(values[names == name])}
+    kernels: list[Document] = [
+        {"name": name, "calls": int((names == name).sum()), **_kernel(values[names == name])}
         for name in dict.fromkeys(names.tolist())
     ]
-    total = _summary(values)
+    total_s, means = _summary(values)
     return {
-        "metrics": {f"pipe_{pipe}_fraction": total[pipe] for pipe in PIPES if total[pipe] is not None},
+        "metrics": {f"pipe_{pipe}_fraction": mean for pipe, mean in means.items() if mean is not None},
         "missing": [
             f"no utilization of the pipe {pipe}: Nsight Compute has no `{metric}` of some kernels"
             for pipe, metric in PIPES.items()
-            if total[pipe] is None
+            if means[pipe] is None
         ],
         "kernels": sorted(kernels, key=lambda row: -row["total_s"]),
-        "total_s": total["total_s"],
+        "total_s": total_s,
     }
 
 
@@ -101,10 +115,15 @@ def _csv_records(path: Path) -> list[dict[str, str]]:
     return [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header) and row != header]
 
 
-def _summary(launches: Floats) -> dict[str, Any]:
+def _kernel(launches: Floats) -> dict[str, float | None]:
+    total_s, means = _summary(launches)
+    return {"total_s": total_s, **means}
+
+
+def _summary(launches: Floats) -> tuple[float, dict[str, float | None]]:
     """Return the total time, and the mean utilization by pipe, weighted by time; None if any launch lacks it."""
     durations_s = launches[:, 0]
     total_s = float(durations_s.sum())
     means = (durations_s @ launches[:, 1:] / total_s).tolist()
     pipes = {pipe: mean if math.isfinite(mean) else None for pipe, mean in zip(PIPES, means, strict=True)}
-    return {"total_s": total_s, **pipes}
+    return total_s, pipes

@@ -81,7 +81,7 @@ def find_owners(trace: Trace) -> Owners:
     host, autograd = trace.where(*HOST), (trace.sequence, trace.forward_thread)
     columns = (trace.start_ns, trace.end_ns, trace.category, trace.name, trace.thread, *autograd)
     parts = np.array_split(host, len(host) // CHUNK_EVENTS + 1)  # lists of Python integers need much memory
-    rows = (row for part in parts for row in zip(part.tolist(), *(c[part].tolist() for c in columns), strict=True))
+    rows = (row for chunk in parts for row in zip(chunk.tolist(), *(c[chunk].tolist() for c in columns), strict=True))
     for event, start_ns, end_ns, category, name, thread, sequence, forward_thread in rows:
         is_node, is_operator = name in nodes, category == Category.OPERATOR
         caller = threads[thread].begin(event, start_ns, end_ns, is_node)

@@ -17,8 +17,10 @@ import numpy as np
 
 from epochmeter.power.phases.step_timeline import PHASES, phase_durations_s
 from epochmeter.results.power_trace import downsample
+from epochmeter.results.run_info import RunInfo, read_run
 from epochmeter.shared.atomic_files import write_atomically
-from epochmeter.shared.record import GAUGES, PERFETTO, POWER, TRACE, Record, since_resumed
+from epochmeter.shared.problem import input_error
+from epochmeter.shared.record import GAUGES, PERFETTO, POWER, TRACE, Record
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import NS_PER_US, TraceError
 
@@ -49,20 +51,20 @@ def write_perfetto_file(record: Record, folder: Path) -> Path:
     separator = b"" if content.startswith(b"]", begin.end()) else b",\n"
     try:
         events = ",\n".join(run_events(record, base_ns)).encode()
-    except KeyError as error:
-        cause = f"the record {record.folder} is incomplete: it has no `{error.args[0]}`"
-        raise ValueError(f"{cause}\n  hint: run the configuration again") from error
+    except (KeyError, ValueError) as error:
+        cause = f"it has no `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
+        raise input_error(f"the record {record.folder} is damaged: {cause}", "run the configuration again") from error
     merged = b"".join((content[: begin.end()], events, separator, content[begin.end() :]))
-    write_atomically(path, lambda file: file.buffer.write(gzip.compress(merged, compresslevel=3)))
+    compressed = gzip.compress(merged, compresslevel=3, mtime=0)  # the format has no time after 2106
+    write_atomically(path, lambda file: file.buffer.write(compressed))
     return path
 
 
 def run_events(record: Record, base_ns: int | None) -> Iterator[str]:
     """Yield the events of a record, as JSON. `base_ns` is the wall time of zero; None: zero is the start of the run."""
-    run = record.run()
-    traced = run.get("traced", {})
-    offset_ns = traced.get("wall_offset_ns") or _offset_ns(run, math.inf)
-    start_ns = run["clock"]["monotonic_ns"]
+    run = read_run(record)
+    offset_ns = run.traced.get("wall_offset_ns") or _offset_ns(run, math.inf)
+    start_ns = run.clock_of(0).monotonic_ns
     zero_ns = start_ns if base_ns is None else base_ns - offset_ns
 
     def event(kind: str, name: str, process: int, at_ns: int, **fields: object) -> str:
@@ -83,7 +85,7 @@ def run_events(record: Record, base_ns: int | None) -> Iterator[str]:
                 yield event("C", column, process, at_ns, args={"value": mean})
 
 
-def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
+def _slices(record: Record, run: RunInfo) -> Iterator[Slice]:
     """Yield the windows, the steps of epochs with their phases, the traced steps, and the loading of their batches."""
     lasts_s = phase_durations_s(record.steps())
     first = 0
@@ -101,7 +103,7 @@ def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
             skipped = max(0, len(lasts_s) - MAX_STEPS - first)
             yield from _steps(lasts_s[first : first + count] * scale, opened_ns, skipped, first)
             first += count
-    traced = run.get("traced", {})
+    traced = run.traced
     if "opened_ns" in traced:
         yield ("windows", "profiler's trace", traced["opened_ns"], traced["closed_ns"], {})
     for read_ns, preprocess_ns, decode_ns, begin_ns, worker in traced.get("loads", ()):
@@ -122,7 +124,7 @@ def _steps(lasts_ns: np.ndarray, opened_ns: int, skipped: int, first: int) -> It
                 yield ("steps", "data stall" if phase == "stall" else phase, begin_ns, end_ns, {})
 
 
-def _offset_ns(run: Mapping[str, Any], epoch: float) -> int:
+def _offset_ns(run: RunInfo, epoch: float) -> int:
     """Return the wall time at zero of the monotonic clock that timed an epoch."""
-    clock: Mapping[str, float] = since_resumed(run, epoch)["clock"]
-    return round(clock["wall_s"] / NANOSECOND - clock["monotonic_ns"])
+    clock = run.clock_of(epoch)
+    return round(clock.wall_s / NANOSECOND - clock.monotonic_ns)

@@ -6,14 +6,18 @@
 import fcntl
 import logging
 import os
+import re
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-from epochmeter.config.errors import input_error
 from epochmeter.config.installation import ROOT
 from epochmeter.config.secrets import redact
+from epochmeter.config.suggestions import list_choices, merged_defaults
+from epochmeter.shared.problem import input_error
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,6 +26,10 @@ EXPERIMENT = "epochmeter"
 SQLITE = "sqlite:///"
 LOCAL_URI = f"{SQLITE}{ROOT / 'mlflow.db'}"  # the project's own database, independent of the working directory
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
+FILE_STORES = "MLFLOW_ALLOW_FILE_STORE"  # MLflow's environment variable that allows folders of files as stores
+SERVER_SCHEMES = ("http://", "https://")
+DATABRICKS = "databricks"  # the address of its default profile, or of `databricks://PROFILE`
+DATABASES = ("postgresql", "mysql", "mssql")  # also with a driver, such as postgresql+psycopg
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -63,21 +71,66 @@ def tracking_uri() -> str:
     return os.environ.get(URI_VARIABLE) or LOCAL_URI
 
 
+def configured_uris() -> set[str]:
+    """Return the addresses that this user has configured: in the environment and in conf/tracking; the database."""
+    options = (merged_defaults("tracking", option) for option in list_choices("tracking"))
+    return {tracking_uri(), LOCAL_URI, *(str(uri) for option in options if (uri := option.get("uri")))}
+
+
 def check_address(tracking: Mapping[str, Any]) -> None:
-    """Refuse a missing server, and an address that contains a password; raises InputError."""
+    """Refuse an address at which runs cannot be published, or that contains a password; raises InputError."""
     uri = tracking.get("uri")
     if uri and redact(uri) != uri:
         raise input_error(
             f"`tracking.uri={redact(uri)}`: the password in this address would be written to every run folder",
             "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, in the environment",
         )
+    if tracking["name"] == "none":
+        return
     address = uri or os.environ.get(URI_VARIABLE) or ""
-    if tracking["name"] == "server" and not address.startswith(("http://", "https://")):
+    if tracking["name"] == "server" and not address.startswith(SERVER_SCHEMES):
         other = f", not `{redact(address)}`" if address else ""
         raise input_error(
             f"`tracking=server` needs the address of an MLflow server{other}",
             f"set tracking.uri=http://HOST:5000 or {URI_VARIABLE}",
         )
+    if address:
+        check_uri(address, f"{'tracking.uri' if uri else URI_VARIABLE}=")
+
+
+def check_uri(uri: str, option: str = f"{URI_VARIABLE}=") -> None:
+    """Refuse an address at which MLflow cannot have a store; InputError. `option` is the text before the address."""
+    scheme = uri.partition(":")[0] if ":" in uri or uri == DATABRICKS else ""
+    shown = f"`{option}{redact(uri)}`"
+    if uri and scheme in ("", "file"):
+        if os.environ.get(FILE_STORES, "").lower() in ("true", "1"):
+            return
+        path = Path(unquote(urlsplit(uri).path) if scheme else uri).absolute()
+        near = f"{SQLITE}{path.parent / 'mlflow.db'}" if os.access(path.parent, os.W_OK) else LOCAL_URI
+        hint = f"give a database: `{option}{near}`"
+        raise input_error(f"{shown} is a folder of files, and MLflow 3 publishes only to a server or a database", hint)
+    if f"{scheme}://" in SERVER_SCHEMES:
+        is_valid = is_server(uri)
+    elif scheme == "sqlite":
+        database = Path(uri.removeprefix(SQLITE))
+        is_valid = uri.startswith(SQLITE) and bool(database.name) and not database.is_dir() and database.parent.is_dir()
+    elif scheme.partition("+")[0] in DATABASES:
+        is_valid = bool(urlsplit(uri).netloc)
+    else:
+        is_valid = scheme == DATABRICKS or scheme in entry_points(group="mlflow.tracking_store").names
+    if not is_valid:
+        forms = f"a server, `http://HOST:5000`, or a database in an existing folder, `{SQLITE}/FOLDER/mlflow.db`"
+        raise input_error(f"{shown} is not the address of an MLflow server or database", f"give {forms}")
+
+
+def is_server(uri: str) -> bool:
+    """Return whether the address of a server has a valid name and port."""
+    try:
+        parts = urlsplit(uri)
+        has_name = bool((parts.hostname or "").encode("idna")) and not re.search(r"\s", uri)
+        return has_name and parts.port != 0
+    except ValueError:  # a port above 65535, an incomplete IPv6 address, or a name that is too long
+        return False
 
 
 def load_mlflow(timeout_s: int | None = None) -> ModuleType:
@@ -91,21 +144,24 @@ def load_mlflow(timeout_s: int | None = None) -> ModuleType:
     os.environ[REQUEST_TIMEOUT] = str(USERS_TIMEOUT or timeout_s or os.environ.get(REQUEST_TIMEOUT) or TIMEOUT_S)
     import mlflow
 
-    for name in ("mlflow.store.db.utils", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints the traceback of errors it raises
     return mlflow
 
 
 def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int | None = None) -> Store:
-    """Open or create an experiment; RuntimeError if it was deleted, and errors of MLflow.
+    """Open or create an experiment; InputError for an invalid address, RuntimeError if it was deleted, MLflow's errors.
 
     A local experiment keeps its artifacts in `mlruns/` next to its database; a server has its own location.
     """
-    mlflow = load_mlflow(timeout_s)
     uri, artifacts = uri or tracking_uri(), None
+    check_uri(uri)
+    mlflow = load_mlflow(timeout_s)
     if uri.startswith(SQLITE):
         database = Path(uri.removeprefix(SQLITE)).resolve()
-        artifacts = (database.parent / "mlruns" / experiment).as_uri()
+        # Below mlruns/, also for the experiment of a record from another user.
+        name = experiment.replace("/", "%2F") if experiment.strip(".") else experiment.replace(".", "%2E")
+        artifacts = (database.parent / "mlruns" / name).as_uri()
         client = _open_database(database)
     else:
         client = mlflow.MlflowClient(uri)
@@ -113,8 +169,9 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: 
 
 
 def open_existing_store(experiment: str, uri: str | None, timeout_s: int = LONG_TIMEOUT_S) -> Store:
-    """Open an existing experiment for reading; LookupError if the database or the experiment does not exist."""
+    """Open an existing experiment for reading; LookupError if it, or its database, does not exist, InputError."""
     uri = uri or tracking_uri()
+    check_uri(uri)
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
         raise LookupError(
             f"no database at {redact(uri)}: publish the runs first (python src/publish.py), or set {URI_VARIABLE}."
@@ -131,8 +188,9 @@ def _open_database(database: Path) -> "MlflowClient":
     """Open the database, one process at a time for MLflow's migrations; a killed process leaves no partial one."""
     from mlflow import MlflowClient
 
-    with open(f"{database}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = os.open(f"{database}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         if not database.exists():
             partial = database.with_name(f"{database.name}.partial")
             partial.unlink(missing_ok=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from epochmeter.results.reuse import write_reference
-from epochmeter.shared.record import Record
+from epochmeter.results.run_folder import RunFolder
+from epochmeter.shared.record import COMPLETED_FILE, HOST_FILE, JOB_FILE, SUMMARY_FILE, WINDOWS_FILE, Record
 from epochmeter.tracking.client import EXPERIMENT, Store, open_existing_store
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
 from epochmeter.tracking.views import run_link
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 200  # runs per request; a server takes well below a second for this many
 LINKS_TIMEOUT_S = 5  # timeout of a call for links, without which a report is complete
-REPORTED_FILES = {"job.json", "host.json", "epochs.jsonl", "summary.json", "completed.json"}
+REPORTED_FILES = {JOB_FILE, HOST_FILE, WINDOWS_FILE, SUMMARY_FILE, COMPLETED_FILE}
 
 
 def download_records(
@@ -39,9 +40,9 @@ def download_records(
         for number, run in by_sweep[sweep]:
             record = _download(run, folder, store)
             target = folder / sweep / number
-            if record.folder != target and (record.folder / "job.json").exists():
+            if record.folder != target and (record.folder / JOB_FILE).exists():
                 target.mkdir(parents=True, exist_ok=True)
-                write_reference(target, record, record.run()["overrides"])
+                write_reference(target, record, RunFolder(record.folder).run.overrides)
 
 
 def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | None = None) -> dict[str, str]:

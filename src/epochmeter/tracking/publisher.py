@@ -12,16 +12,28 @@ from pathlib import Path
 from typing import Any, cast
 
 from epochmeter.config.secrets import redact
-from epochmeter.results.run_status import RUNNING, status_of
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder
+from epochmeter.results.run_status import RUNNING
+from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue, views
-from epochmeter.tracking.client import EXPERIMENT, Destination, Store, destination_of, load_mlflow, open_store
+from epochmeter.tracking.client import (
+    EXPERIMENT,
+    Destination,
+    Store,
+    configured_uris,
+    destination_of,
+    load_mlflow,
+    open_store,
+)
+from epochmeter.tracking.deadline import DeadlinePassed, interrupt
 from epochmeter.tracking.publish import Published, close_dead_runs, include_reused, is_superseded, publish
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
-CLOSE_LIMIT_S = 30.0  # time limit for publishing the end of a run or of a sweep
-CATCH_UP_LIMIT_S = 10.0  # time limit for publishing queued runs after a run; the next run continues
+CLOSE_LIMIT_S = 15.0  # time limit for publishing the end of a run, and then queued runs
+CATCH_UP_LIMIT_S = 10.0  # time limit for the queued runs; the next run continues
+REUSED_LIMIT_S = 5.0  # time limit for including reused runs, at the end of a sweep
 NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
 PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
 UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\"]*)['\")]+$")
@@ -30,10 +42,6 @@ MAX_REASON = 300  # maximum length of an error's reason
 Work = Callable[[Store], Iterator[Published | str | None]]
 PUBLISH_LOCK = threading.Lock()
 """Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""
-
-
-class DeadlinePassed(BaseException):
-    """The time for publishing is over. Not an Exception, so that handlers of MLflow's errors let it pass."""
 
 
 class CheckedClient:
@@ -71,6 +79,13 @@ class MlflowThread:
             self._thread.join(max(0.0, deadline - time.monotonic()))
         return self._outcome or f"no answer within {limit_s:g} s"
 
+    def finish_within(self, limit_s: float, work: Work) -> Published | str:
+        """Do some work for at most this time, and end a call that lasts longer; return the work's outcome so far."""
+        outcome = self.work_within(limit_s, work)
+        if self._loaded.is_set():  # an import that ended in the middle could not be repeated
+            interrupt(self._thread)
+        return outcome
+
     def start(self, work: Work, deadline: float = math.inf) -> None:
         """Begin some work; no call to MLflow begins after the deadline, which is a time of the monotonic clock."""
         self._outcome, self._deadline = None, deadline
@@ -83,7 +98,7 @@ class MlflowThread:
         self._loading_limit_s = 0.0
 
     def _do(self, work: Work) -> None:
-        with PUBLISH_LOCK, suppress(DeadlinePassed):
+        with suppress(DeadlinePassed), PUBLISH_LOCK:
             try:
                 for outcome in work(self._opened()):
                     self._outcome = outcome
@@ -150,17 +165,23 @@ class Tracker:
         """
         self._write_events(Events.finish)
         self._ended = ended
-        outcome = self._mlflow.work_within(limit_s, self._publish_record) if self._mlflow else None
+        deadline = time.monotonic() + limit_s
+        outcome = self._mlflow.finish_within(limit_s, self._publish_record) if self._mlflow else None
         if isinstance(outcome, str):
-            sweep = shlex.quote(str(self._record.folder.parent))  # one text for all runs of a sweep
-            return (
-                f"warning: not everything was published to MLflow: {outcome}\n"
-                f"  hint: the records are complete; once MLflow is available: python src/publish.py {sweep}"
-            )
+            hint = f"the records are complete; once MLflow is available: {self.publish_command()}"
+            return format_problem(Problem(f"not everything was published to MLflow: {outcome}", hint), "warning")
         queue.dequeue(self._record)
         if self._mlflow:
-            publish_queued(self._mlflow, queue.multirun_of(self._record), CATCH_UP_LIMIT_S)
+            rest_s = min(CATCH_UP_LIMIT_S, deadline - time.monotonic())
+            publish_queued(self._mlflow, queue.multirun_of(self._record), rest_s)
         return outcome
+
+    def publish_command(self) -> str:
+        """Return the command that publishes the sweep of this run: one text for all runs of the sweep."""
+        address = []
+        if self._mlflow and (uri := self._mlflow.destination.uri) not in configured_uris():
+            address = ["--uri", uri]  # else the command would not know it
+        return shlex.join(["python", "src/publish.py", *address, str(self._record.folder.parent)])
 
     def _write_events(self, write: Callable[[Events], object]) -> None:
         try:
@@ -172,9 +193,9 @@ class Tracker:
 
     def _publish_record(self, store: Store) -> Iterator[Published]:
         yield publish(self._record, store, self._ended)
-        run = self._record.run()
+        run = RunFolder(self._record.folder).run
         if self._ended or not self._housekeeping_done:  # at the end too, as views depend on the metrics of all runs
-            views.save_views(store, run["sweep_id"] if run.get("of_sweep") else None)
+            views.save_views(store, run.sweep_id if run.of_sweep else None)
         if not self._housekeeping_done:
             with suppress(Exception):
                 close_dead_runs(store)
@@ -189,10 +210,11 @@ def make_tracker(record: Record, **tracking: Any) -> Tracker:
 def pending_records(destination: Destination, multirun: Path) -> Iterator[Record]:
     """Yield the queued records of finished runs with this destination."""
     for record in queue.pending_runs(multirun):
-        with suppress(*queue.READ_ERRORS):
+        with suppress(*READ_ERRORS):
+            run_folder = RunFolder(record.folder)
             if is_superseded(record):
                 queue.dequeue(record)
-            elif destination_of(record.job()["tracking"]) == destination and status_of(record) != RUNNING:
+            elif destination_of(run_folder.job["tracking"]) == destination and run_folder.state != RUNNING:
                 yield record
 
 
@@ -210,7 +232,7 @@ def publish_queued(thread: MlflowThread, multirun: Path, limit_s: float) -> str 
 
     if not any(pending_records(thread.destination, multirun)):
         return None
-    reason = thread.work_within(limit_s, publish_all)
+    reason = thread.finish_within(limit_s, publish_all)
     return str(reason) if any(pending_records(thread.destination, multirun)) else None
 
 
@@ -218,10 +240,12 @@ def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float 
     """Publish queued runs while no run is measured; return a warning if not all are published."""
     destination = destination_of(tracking)
     reason = publish_queued(MlflowThread(destination), multirun, limit_s) if destination else None
-    return reason and (
-        f"warning: earlier runs are not published to MLflow yet: {reason}\n"
-        "  hint: their records are complete; once MLflow is available: make publish"
-    )
+    if destination is None or not reason:
+        return None
+    is_configured = destination.uri in configured_uris()
+    command = "make publish" if is_configured else shlex.join(["python", "src/publish.py", "--uri", destination.uri])
+    hint = f"their records are complete; once MLflow is available: {command}"
+    return format_problem(Problem(f"earlier runs are not published to MLflow yet: {reason}", hint), "warning")
 
 
 def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Published | str | None:
@@ -235,10 +259,11 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Publish
         views.save_views(store, folders[0].parent.name)
         yield next(filter(None, reversed(published)), None)
 
-    outcome = MlflowThread(destination).work_within(CLOSE_LIMIT_S, include)
+    outcome = MlflowThread(destination).finish_within(REUSED_LIMIT_S, include)
     if isinstance(outcome, Published):
         return outcome
-    return f"warning: MLflow does not show the reused runs in this sweep: {outcome}\n  hint: run the same command again"
+    problem = Problem(f"MLflow does not show the reused runs in this sweep: {outcome}", "run the same command again")
+    return format_problem(problem, "warning")
 
 
 def error_reason(error: Exception) -> str:

@@ -1,19 +1,22 @@
 """On-disk queue of runs still to be published: one file per run in `multirun/.queue`.
 
 A run is added before its record exists, and removed when it is published and its record has an end. Every start closes
-dead runs of the queue and publishes unpublished ones.
+dead runs of the queue and publishes unpublished ones. A run that was published at another address than its own has a
+file in `multirun/.published`.
 """
 
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from epochmeter.results.reuse import READ_ERRORS
-from epochmeter.results.run_status import RUNNING, recorded_status, status_of
-from epochmeter.results.sweep_files import sort_key
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder
+from epochmeter.results.run_status import RUNNING
+from epochmeter.results.sweep_order import start_key
 from epochmeter.shared.record import Record
+from epochmeter.shared.record_files import MAX_JSON_BYTES, read_bytes
 
 
 def multirun_of(record: Record) -> Path:
@@ -26,60 +29,90 @@ def enqueue(record: Record, record_id: str) -> None:
     """Add a run that is about to start in the record's folder; a full disk will cause an error later."""
     folder = record.folder.absolute()
     with suppress(OSError):
-        entry = _entry(record, record_id)
-        entry.parent.mkdir(exist_ok=True)
-        partial = entry.with_name(f".{record_id}")
+        file = _entry(record, record_id)
+        file.parent.mkdir(exist_ok=True)
+        partial = file.with_name(f".{file.name}")
         # The path is relative, as multirun/ may be mounted in a container, or be moved. Not flushed to disk.
         partial.write_text(f"{folder.relative_to(multirun_of(record))}\n")
-        partial.replace(entry)
+        partial.replace(file)
 
 
 def dequeue(record: Record) -> None:
     """Remove a published run; a run without a recorded end stays, to be closed."""
     with suppress(*READ_ERRORS):
-        if recorded_status(record):
-            _entry(record, record.run()["record_id"]).unlink()
+        run_folder = RunFolder(record.folder)
+        if run_folder.recorded_end:
+            _entry(record, run_folder.run.record_id).unlink()
 
 
 def pending_runs(multirun: Path) -> Iterator[Record]:
     """Yield the records of queued runs; entries without a record are removed."""
     try:
-        entries = [entry for entry in (multirun / ".queue").iterdir() if not entry.name.startswith(".")]
+        entries = [file for file in (multirun / ".queue").iterdir() if not file.name.startswith(".")]
     except OSError:
         return
-    for entry in entries:
+    for file in entries:
         with suppress(*READ_ERRORS):
-            start = Record(multirun / entry.read_text().strip())
-            record = _find_record(entry.name, start)
+            start = Record(multirun / _started_in(file))
+            record = _find_record(file.name, start)
             if record is None and start.folder.exists():
                 with start.locked():  # another process may be starting a run there
-                    record = _find_record(entry.name, start)
+                    record = _find_record(file.name, start)
             if record:
                 yield record
             else:
-                entry.unlink()
+                file.unlink()
 
 
 def running_sweeps(multirun: Path) -> list[Path]:
-    """Return the folders of sweeps of which a run is running on this host, by name. The queue is only read."""
+    """Return the folders of sweeps of which a run is running on this host, the newest last. The queue is only read."""
     sweeps = set()
-    for entry in (multirun / ".queue").glob("[!.]*"):
+    for file in (multirun / ".queue").glob("[!.]*"):
         with suppress(*READ_ERRORS):
-            record = Record(multirun / entry.read_text().strip())
+            run_folder = RunFolder(multirun / _started_in(file))
             # A run of another host is assumed to be running, also if it was killed.
-            if status_of(record) == RUNNING and record.run()["host"] == platform.node():
-                sweeps.add(record.folder.parent)
-    return sorted(sweeps, key=lambda sweep: sort_key(sweep.name))
+            if run_folder.state == RUNNING and run_folder.run.host == platform.node():
+                sweeps.add(run_folder.path.parent)
+    return sorted(sweeps, key=start_key)
+
+
+def mark_published(record: Record, address: str) -> None:
+    """Note that a finished run is published at another address than its own, which may no longer exist."""
+    with suppress(*READ_ERRORS):
+        mark = _mark(record)
+        mark.parent.mkdir(exist_ok=True)
+        mark.write_text(address)
+        dequeue(record)
+
+
+def is_published_elsewhere(record: Record) -> bool:
+    """Return whether a run is published at another address than its own."""
+    with suppress(*READ_ERRORS):
+        return _mark(record).exists()
+    return False
+
+
+def _started_in(file: Path) -> str:
+    """Return the folder, relative to multirun/, in which a queued run started."""
+    return read_bytes(file, MAX_JSON_BYTES).decode().strip()
 
 
 def _entry(record: Record, record_id: str) -> Path:
-    return multirun_of(record) / ".queue" / record_id
+    return _state_file(record, ".queue", record_id)
+
+
+def _mark(record: Record) -> Path:
+    return _state_file(record, ".published", RunFolder(record.folder).run.record_id)
+
+
+def _state_file(record: Record, folder: str, record_id: str) -> Path:
+    return multirun_of(record) / folder / os.path.basename(record_id)  # of a foreign record: maybe a path
 
 
 def _find_record(record_id: str, start: Record) -> Record | None:
     """Return that run's record: where it started, or in the archive of a later attempt."""
     for record in chain([start], start.attempts()):
         with suppress(*READ_ERRORS):
-            if record.run()["record_id"] == record_id:
+            if RunFolder(record.folder).run.record_id == record_id:
                 return record
     return None

@@ -10,25 +10,28 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from epochmeter.config.identity import affects_measurement
 from epochmeter.config.installation import with_own_commands
+from epochmeter.config.printable import printable
 from epochmeter.config.validation import flatten, format_value
 from epochmeter.results import run_status as states
+from epochmeter.results.documents import Summary, Window
+from epochmeter.results.metrics import CORE, SECTIONS
 from epochmeter.results.power_trace import downsample
-from epochmeter.results.run_result import no_energy_reason
-from epochmeter.shared.atomic_files import read_json
+from epochmeter.results.run_folder import RunFolder
+from epochmeter.results.run_info import RunInfo
+from epochmeter.shared.problem import format_problem
 from epochmeter.shared.process_identity import Process
-from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record, since_resumed, step_count
+from epochmeter.shared.record import CHECKPOINT, GAUGES, PERFETTO, PROGRESS, TIME_SERIES, WINDOWS_FILE, step_count
+from epochmeter.shared.record_files import refusal
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36  # MLflow's limits of lengths
 TRAIN, MEASURE = "src/train.py", "src/measure.py"
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
-POWER, LOSS = "power/total_w", "step/train_loss"
-SYSTEM = "system/"  # prefix of the metrics that MLflow shows as system metrics
-CORE = re.compile(r"cpu\d+_utilization")  # not published: a machine may have hundreds of cores
+TOTAL_POWER, LOSS = "power/total_w", "step/train_loss"
 MAX_POINTS, STEPS_PER_POINT = 500, 100  # points of each curve of power or a gauge; steps per point of the loss
 NS_PER_MS = 1_000_000
 MLFLOW_STATUS = {
@@ -40,82 +43,88 @@ MLFLOW_STATUS = {
 }
 
 
-def run_params(record: Record) -> dict[str, str]:
+def run_params(folder: RunFolder) -> dict[str, str]:
     """Return the configuration in Hydra's syntax, as `model=lenet`, `model.name=resnet18` and `pin_memory=true`.
 
     Null values have no param: MLflow's parallel coordinates would mix text and numbers, and drop runs.
     """
-    items = [*flatten(record.job()), *record.run()["choices"].items()]
+    items = [*flatten(folder.job), *folder.run.choices.items()]
     return {
-        legal_name(key): format_value(value)[:MAX_PARAM]
+        legal_name(key): printable(format_value(value))[:MAX_PARAM]
         for key, value in items
         if value is not None and affects_measurement(key)
     }
 
 
-def run_tags(record: Record) -> dict[str, str]:
+def run_tags(folder: RunFolder) -> dict[str, str]:
     """Return the run's tags: identifiers and the conditions of the measurement; unknown values have no tag."""
-    run, failure = record.run(), (record.summary() or {}).get("failure") or {}
-    host = record.host() if (record.folder / "host.json").exists() else {}
-    footprint = record.job().get("footprint", {})
+    run, summary = folder.run, folder.summary or {}
+    failure, absent = folder.failure, summary.get("absent") or {}
+    footprint = folder.job.get("footprint", {})
     tags = {
-        **{key: run.get(key) for key in ("record_id", "sweep_id", "identity", *Process._fields)},
-        "folder": str(record.folder.resolve()),
-        "device": run["choices"].get("device"),
-        "rehearsal": bool(run["rehearsal"]),
-        "not_applied": "; ".join(run["rehearsal"]) or None,
-        "medium": run.get("storage", {}).get("medium"),
-        **{f"energy_{key}": run["energy"].get(key) for key in ("source", "covers", "reason")},
+        **{name: getattr(run, name) for name in ("record_id", "sweep_id", "identity", *Process._fields)},
+        "folder": str(folder.path.resolve()),
+        "device": run.choices.get("device"),
+        "rehearsal": bool(run.rehearsal),
+        "not_applied": "; ".join(run.rehearsal) or None,
+        "medium": run.medium,
+        "energy_source": run.energy.source,
+        "energy_covers": run.energy.covers,
+        "energy_reason": run.energy.reason,
         **{f"footprint_{key}": footprint.get(key) for key in ("intensity", "price", "currency")},
-        "power_limit_applied": run["power_limit_applied"],
-        **run.get("flags", {}),
-        "failure": failure.get("kind"),
+        "power_limit_applied": run.power_limit_applied,
+        **run.flags,
+        "trainings": len(summary.get("trainings", [])) or None,
+        "bottleneck": summary.get("bottleneck"),
+        "bottleneck_reason": absent.get("bottleneck"),
+        "failure": failure.code if failure else None,
     }
     mlflow_tags = {
-        "mlflow.source.name": source_file(record),
+        "mlflow.source.name": source_file(folder),
         "mlflow.source.type": "LOCAL",
-        "mlflow.source.git.commit": host.get("git", {}).get("commit"),
-        "mlflow.note.content": run_note(record),
+        "mlflow.source.git.commit": (folder.host.get("git") or {}).get("commit"),
+        "mlflow.note.content": run_note(folder),
     }
     named = {**{f"epochmeter.{key}": value for key, value in tags.items()}, **mlflow_tags}
-    return {key: format_value(value)[:MAX_TAG] for key, value in named.items() if value is not None}
+    return {key: printable(format_value(value))[:MAX_TAG] for key, value in named.items() if value is not None}
 
 
-def source_file(record: Record) -> str:
-    return MEASURE if record.job().get("measure", {}).get("command") else TRAIN
+def source_file(folder: RunFolder) -> str:
+    return MEASURE if folder.job.get("measure", {}).get("command") else TRAIN
 
 
-def run_note(record: Record) -> str:
+def run_note(folder: RunFolder) -> str:
     """Return the first text on a run's page in MLflow, in Markdown."""
-    run, summary = record.run(), record.summary() or {}
-    failure, no_energy = summary.get("failure"), no_energy_reason(run)
-    source = source_file(record)
-    script = ["--", *record.job()["measure"]["command"]] if source == MEASURE else []
-    rehearsal = " ".join(f"{text.rstrip('.')}." for text in run["rehearsal"])
+    run, summary = folder.run, folder.summary or {}
+    failure, lacking = folder.failure, run.energy.missing
+    source = source_file(folder)
+    script = ["--", *folder.job["measure"]["command"]] if source == MEASURE else []
+    rehearsal = " ".join(f"{text.rstrip('.')}." for text in run.rehearsal)
     paragraphs = [
         f"**Rehearsal, not a result.** {rehearsal}" if rehearsal else "",
-        f"**Failed** ({failure['kind']}): {failure['message']}" if failure else "",
-        f"```\n{shlex.join([*with_own_commands(f'python {source}').split(), *run['overrides'], *script])}\n```",
-        f"No measured energy: {no_energy}" if no_energy else "",
+        format_problem(failure, f"**Failed** ({failure.code})") if failure else "",
+        f"```\n{shlex.join([*with_own_commands(f'python {source}').split(), *run.overrides, *script])}\n```",
+        format_problem(lacking, "No measured energy") if lacking else "",
         *summary.get("notes", []),
-        f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",
+        f"Measured on `{run.host}`. Record: `{folder.path.resolve()}`",
     ]
     return "\n\n".join(filter(None, paragraphs))
 
 
-def dataset_fields(record: Record) -> dict[str, str] | None:
+def dataset_fields(folder: RunFolder) -> dict[str, str] | None:
     """Return the fields of MLflow's dataset from the manifest; None if the run has none."""
-    manifest = record.run().get("dataset")
+    manifest = folder.run.dataset
     if not manifest:
         return None
-    source = str(manifest.get("source", ""))
+    facts: Mapping[str, object] = manifest
+    source = manifest.get("source") or ""
     is_web = source.startswith(("http://", "https://"))
     return {
         "name": manifest["name"],
         "digest": manifest["digest"][:MAX_DIGEST],
         "source_type": "http" if is_web else "local",
         "source": json.dumps({"url" if is_web else "uri": source}),
-        "profile": json.dumps({key: manifest[key] for key in ("count", "bytes", "classes") if key in manifest}),
+        "profile": json.dumps({key: facts[key] for key in ("count", "bytes", "classes") if key in facts}),
     }
 
 
@@ -124,24 +133,35 @@ def legal_name(name: str) -> str:
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 
-def started_s(record: Record) -> float:
-    return datetime.fromisoformat(record.run()["started"]).timestamp()
+def started_s(folder: RunFolder) -> float:
+    return datetime.fromisoformat(folder.run.started).timestamp()
 
 
-def ended_s(record: Record) -> float:
+def ended_s(folder: RunFolder) -> float:
     """Return the run's end as Unix time: as recorded, else the last write, as a dead run is closed late."""
-    completion = read_json(record.folder / "completed.json") if record.is_completed() else {}
-    if ended := completion.get("finished") or (record.summary() or {}).get("ended"):
+    finished = folder.completion.get("finished") if folder.completion else None
+    if ended := finished or (folder.summary or {}).get("ended"):
         return datetime.fromisoformat(ended).timestamp()
-    written = [path.stat().st_mtime for path in complete_files(record) if path.name in ("epochs.jsonl", *TIME_SERIES)]
-    return max(written, default=started_s(record))
+    names = (WINDOWS_FILE, *TIME_SERIES)
+    written = [path.lstat().st_mtime for path in complete_files(folder.path) if path.name in names]
+    return max(written, default=started_s(folder))
 
 
-def complete_files(record: Record) -> list[Path]:
-    """Return the record's complete files, without temporary and derived ones."""
-    files = sorted(path for path in record.folder.iterdir() if path.is_file())
+def complete_files(folder: Path) -> list[Path]:
+    """Return the record's complete files, without temporary and derived ones, and those in `refused_files`."""
+    return [path for path in _own_entries(folder) if not refusal(path) and not path.is_dir()]
+
+
+def refused_files(folder: Path) -> dict[str, str]:
+    """Return the names of links, pipes, devices and files that are too large, which are not published, and why."""
+    reasons = {path.name: refusal(path) for path in _own_entries(folder) if path.is_symlink() or not path.is_dir()}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _own_entries(folder: Path) -> list[Path]:
     others = CHECKPOINT, PERFETTO, PROGRESS
-    return [path for path in files if path.name not in others and not path.name.startswith((".", EVENTS))]
+    paths = sorted(folder.iterdir())
+    return [path for path in paths if path.name not in others and not path.name.startswith((".", EVENTS))]
 
 
 class Scalar(NamedTuple):
@@ -153,18 +173,18 @@ class Scalar(NamedTuple):
     step: int
 
 
-def window_scalars(record: Record, windows: Sequence[Mapping[str, Any]], published: int = 0) -> Iterator[list[Scalar]]:
+def window_scalars(folder: RunFolder, windows: Sequence[Window], published: int = 0) -> Iterator[list[Scalar]]:
     """Yield the scalars of each window after the first `published`: its metrics by epoch, and its losses by step.
 
     All have their window's time, so that a repeated point is one point in MLflow's database.
     """
     first = end = step_count(windows[:published])
-    losses = record.losses(first)
+    losses, run = folder.record.losses(first), folder.run
     for window in windows[published:]:
         begin, end = end, end + step_count([window])
-        own = losses[begin - first : end - first]
-        curve = loss_curve(own if len(own) == end - begin else (), begin)
-        when_ms = _boot_ms(record, window["epoch"]) + window["closed_ns"] // NS_PER_MS
+        window_losses = losses[begin - first : end - first]
+        curve = loss_curve(window_losses if len(window_losses) == end - begin else (), begin)
+        when_ms = _boot_ms(run, window["epoch"]) + window["closed_ns"] // NS_PER_MS
         metrics = publishable(window["metrics"]).items()
         yield [
             *(Scalar(name, value, when_ms, window["epoch"]) for name, value in metrics),
@@ -172,34 +192,35 @@ def window_scalars(record: Record, windows: Sequence[Mapping[str, Any]], publish
         ]
 
 
-def summary_scalars(record: Record, summary: Mapping[str, Any]) -> list[Scalar]:
+def summary_scalars(folder: RunFolder, summary: Summary) -> list[Scalar]:
     """Return means, standard deviations and totals, at the time of the run's end."""
-    when_ms = round(ended_s(record) * 1000)
+    when_ms = round(ended_s(folder) * 1000)
     return [Scalar(name, value, when_ms, 0) for name, value in publishable(summary["metrics"]).items()]
 
 
-def curve_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Iterator[Scalar]:
+def curve_scalars(folder: RunFolder, windows: Sequence[Window]) -> Iterator[Scalar]:
     """Yield power in W and the gauges over ms since the first sample; nothing that was not recorded."""
     if not windows:
         return
-    boot_ms = _boot_ms(record, windows[-1]["epoch"])
-    for prefix, file in zip(("power/", SYSTEM), TIME_SERIES, strict=True):
+    boot_ms = _boot_ms(folder.run, windows[-1]["epoch"])
+    for file, section in SECTIONS.items():
         start_ns = None
-        for at_ns, _, means in downsample(record.folder / file, MAX_POINTS):
+        for at_ns, _, means in downsample(folder.path / file, MAX_POINTS):
             start_ns = at_ns if start_ns is None else start_ns
             when_ms, step = boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS
             for column, mean in means.items():
-                if prefix + column == POWER or (prefix == SYSTEM and not CORE.fullmatch(column)):
-                    yield Scalar(legal_name(prefix + column), mean, when_ms, step)
+                name = f"{section}/{column}"
+                if name == TOTAL_POWER or (file == GAUGES and not CORE.fullmatch(column)):
+                    yield Scalar(legal_name(name), mean, when_ms, step)
 
 
 def loss_curve(losses: Sequence[float], begin: int) -> Iterator[tuple[int, float]]:
     """Yield (step of the run, mean loss of up to 100 steps), finite ones; `begin` steps were earlier."""
     for first in range(0, len(losses), STEPS_PER_POINT):
-        part = losses[first : first + STEPS_PER_POINT]
-        mean = math.fsum(part) / len(part)
+        averaged = losses[first : first + STEPS_PER_POINT]
+        mean = math.fsum(averaged) / len(averaged)
         if math.isfinite(mean):
-            yield begin + first + len(part), mean
+            yield begin + first + len(averaged), mean
 
 
 def publishable(metrics: Mapping[str, float | None]) -> dict[str, float]:
@@ -209,7 +230,7 @@ def publishable(metrics: Mapping[str, float | None]) -> dict[str, float]:
     }
 
 
-def _boot_ms(record: Record, epoch: int) -> int:
+def _boot_ms(run: RunInfo, epoch: int) -> int:
     """Return the wall time of zero on the monotonic clock that timed an epoch, in ms."""
-    clock = since_resumed(record.run(), epoch)["clock"]
-    return round(clock["wall_s"] * 1000) - clock["monotonic_ns"] // NS_PER_MS
+    clock = run.clock_of(epoch)
+    return round(clock.wall_s * 1000) - clock.monotonic_ns // NS_PER_MS

@@ -8,7 +8,10 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.config.errors import input_error
+from epochmeter.config.installation import install_command
+from epochmeter.results.metrics import find
+from epochmeter.results.run_folder import RunFolder
+from epochmeter.shared.problem import input_error
 from epochmeter.shared.record import Record
 from epochmeter.tracking import run_export
 from epochmeter.tracking.run_export import EVENTS, Scalar
@@ -21,7 +24,7 @@ def check_tensorboard(tracking: Mapping[str, Any]) -> None:
     if tracking.get("tensorboard") and find_spec("tensorboard") is None:
         raise input_error(
             "`tracking.tensorboard=true` needs the package tensorboard, which is not installed",
-            "make .venv/.with-tensorboard or pip install tensorboard, or set tracking.tensorboard=false",
+            f"install it: `{install_command('tensorboard')}`; or set `tracking.tensorboard=false`",
         )
 
 
@@ -32,6 +35,7 @@ class Events:
         self._record = record
         self._writer: Writer | None = None
         self._written_count = 0
+        self._described: set[str] = set()
 
     def open(self) -> "Writer":
         """Create the file, replacing those of earlier attempts."""
@@ -45,20 +49,26 @@ class Events:
 
     def add(self) -> None:
         """Append the new windows; they are readable when this returns."""
-        windows = self._record.windows()
-        self._log(chain(*run_export.window_scalars(self._record, windows, self._written_count)))
+        folder = RunFolder(self._record.folder)
+        windows = folder.all_windows
+        self._log(chain(*run_export.window_scalars(folder, windows, self._written_count)))
         self._written_count = len(windows)
 
     def finish(self) -> None:
         """Append the rest, with means, totals, power and gauges, and close the file."""
         self.add()
-        if summary := self._record.summary():
-            self._log(run_export.summary_scalars(self._record, summary))
-            self._log(run_export.curve_scalars(self._record, self._record.windows()))
+        folder = RunFolder(self._record.folder)
+        if folder.summary:
+            self._log(run_export.summary_scalars(folder, folder.summary))
+            self._log(run_export.curve_scalars(folder, folder.all_windows))
         self.open().close()
 
     def _log(self, points: Iterable[Scalar]) -> None:
         writer = self.open()
         for scalar in points:
-            writer.add_scalar(scalar.name, scalar.value, scalar.step, wall_time=scalar.when_ms / 1000)
+            # TensorBoard shows the description of a tag's first event.
+            meaning = None if scalar.name in self._described else find(scalar.name).meaning or None
+            self._described.add(scalar.name)
+            when_s = scalar.when_ms / 1000
+            writer.add_scalar(scalar.name, scalar.value, scalar.step, wall_time=when_s, description=meaning)
         writer.flush()

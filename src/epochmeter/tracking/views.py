@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from epochmeter.config.installation import UI_ADDRESS
 from epochmeter.config.secrets import strip_credentials
+from epochmeter.results.sweep_order import sort_key
 from epochmeter.tracking.client import Store
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
 
@@ -84,8 +85,10 @@ def save_views(store: Store, sweep: str | None = None) -> None:
         for key, view in views(store, sweep).items():
             if tags.get(VIEW_TAG_PREFIX + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, VIEW_TAG_PREFIX + key, view)
-        sweep_tags = sorted(tag for tag in tags if tag.startswith(VIEW_TAG_PREFIX + SWEEP_VIEW_PREFIX))
-        for tag in sweep_tags[:-SWEEPS_KEPT] if sweep else ():  # the names of sweeps begin with the time
+        prefix = VIEW_TAG_PREFIX + SWEEP_VIEW_PREFIX
+        names = {tag.removeprefix(prefix): tag for tag in tags if tag.startswith(prefix)}
+        others = sorted(names.keys() - {sweep}, key=sort_key)
+        for tag in [names[name] for name in others[:-SWEEPS_KEPT]] if sweep else ():
             store.client.delete_experiment_tag(store.experiment_id, tag)
     except Exception as error:  # views are optional
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)

@@ -5,9 +5,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 
+from epochmeter.shared.record_files import open_file
 from epochmeter.shared.units import NANOSECOND
 
 HISTORY_S = 300  # duration that is kept of samples, in seconds
@@ -28,18 +28,23 @@ class Series:
 
 
 class AppendedFile:
-    """A file, not necessarily there, to which another process appends lines; at most the newest bytes are read."""
+    """A file, not necessarily there, to which another process appends lines; at most the newest bytes are read.
+
+    `error` is why it cannot be read; empty if it can, or is not there.
+    """
 
     def __init__(self, path: Path, max_bytes: int | None = None) -> None:
         self.path = path
         self.first_line = b""
+        self.error = ""
         self._max_bytes = max_bytes
         self._inode, self._end = 0, 0
 
     def new_lines(self) -> tuple[list[bytes], bool]:
         """Return the complete lines since the last call, and whether the file is another one than before."""
+        self.error = ""
         try:
-            with FileIO(self.path) as file:
+            with open_file(self.path) as file:
                 status = os.fstat(file.fileno())
                 is_new = status.st_ino != self._inode or status.st_size < self._end
                 if is_new:
@@ -50,7 +55,10 @@ class AppendedFile:
                 start = max(self._end, status.st_size - (self._max_bytes or status.st_size))
                 file.seek(start)
                 content = file.read(status.st_size - start) or b""  # may be less, as on NFS
-        except OSError:
+        except FileNotFoundError:
+            return [], False
+        except OSError as error:
+            self.error = f"{self.path.name} cannot be read: {error.strerror}"
             return [], False
         *lines, partial = content.split(b"\n")
         if start > self._end:  # it starts within a line
@@ -66,7 +74,7 @@ class RecentSamples:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = AppendedFile(path, MAX_BYTES)
+        self.file = AppendedFile(path, MAX_BYTES)
         self._columns: dict[str, _Column] = {}
         self._second = 0
         self._series: Mapping[str, Series] = {}
@@ -77,13 +85,13 @@ class RecentSamples:
 
         The file's clock was 0 at the Unix time `start_s`.
         """
-        lines, is_new = self._file.new_lines()
+        lines, is_new = self.file.new_lines()
         if is_new:
             self._columns.clear()
         if lines or is_new:
-            _, *names = self._file.first_line.decode(errors="replace").strip().split(",")
+            _, *names = self.file.first_line.decode(errors="replace").strip().split(",")
             for line in lines:
-                with suppress(ValueError):  # the header, or a damaged line
+                with suppress(ValueError, OverflowError):  # the header, or a damaged line
                     self._add(names, line.decode().strip().split(","), start_s)
             recent = {name: column.since(start_s + self._second - HISTORY_S) for name, column in self._columns.items()}
             self._series = {name: series for name, series in recent.items() if series.times_s}

@@ -1,13 +1,36 @@
 """The state of a run or a sweep for Prometheus, as OpenMetrics 1.0."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
+from epochmeter.results.metric_table import Metric
+from epochmeter.results.metrics import METRICS, SECTIONS, is_unlisted
+from epochmeter.watch.gauges import gauges_of
 from epochmeter.watch.snapshot import ACTIVE, PARTS, RunView, Snapshot, State
 
 PREFIX = "epochmeter_"
+LINK = re.compile(r"\[(.*?)\]\(.*?\)")
 ESCAPES = str.maketrans({'"': r"\"", "\\": r"\\", "\n": r"\n"})
+UNITS = ("bytes_per_second", "seconds", "joules", "watts", "celsius", "hertz", "bytes", "ratio")
+"""Units of OpenMetrics, each the end of the names of its families."""
+ROWS = [row for row in METRICS.values() if row.openmetrics]
+OF_RUNS = [row for row in ROWS if row.section not in SECTIONS.values()]
+OF_GAUGES = [row for row in ROWS if row.section in SECTIONS.values()]
+
+
+def _family(row: Metric) -> tuple[str, str]:
+    """Return the type and the meaning of a metric of runs, without links."""
+    scope = "mean of the steady epochs: " if row.section == "epoch" else ""
+    return "counter" if row.section == "total" else "gauge", scope + LINK.sub(r"\1", row.meaning)
+
+
+def _of_gauges(family: str) -> tuple[str, str]:
+    """Return the type and the meanings of the gauges of a family."""
+    return "gauge", "; ".join(row.meaning for row in OF_GAUGES if row.openmetrics == family)
+
+
 FAMILIES = {
     "run": ("info", "A run that is active, or the single run."),
     "run_state": ("stateset", "State of the run."),
@@ -17,39 +40,18 @@ FAMILIES = {
     "progress_ratio": ("gauge", "Fraction of the run's epochs that are trained."),
     "epochs": ("counter", "Recorded epochs."),
     "steps": ("counter", "Steps of the recorded epochs."),
-    "energy_joules": ("counter", "Measured energy of the recorded epochs."),
-    "estimated_energy_joules": ("counter", "Estimated energy of the recorded epochs."),
-    "epoch_seconds": ("gauge", "Time of the mean steady epoch."),
-    "epoch_joules": ("gauge", "Measured energy of the mean steady epoch."),
+    "unlisted": ("gauge", "Metric of a run that is not in the table of metrics, such as one of another version."),
+    "unlisted_gauge": ("gauge", "Column of power.csv or gauges.csv that is not in the table of metrics."),
+    **{row.openmetrics: _family(row) for row in OF_RUNS},
+    **{row.openmetrics: _of_gauges(row.openmetrics) for row in OF_GAUGES},
     "epoch_part_seconds": ("gauge", "Time of the mean steady epoch by cause."),
     "epoch_part_ratio": ("gauge", "Fraction of the mean steady epoch by cause."),
     "bottleneck_ratio": ("gauge", "Fraction of the epoch in the part that is its bottleneck, or in about equal parts."),
     "current_epoch_steps": ("gauge", "Finished steps of the current epoch."),
     "current_epoch_part_seconds": ("gauge", "Time of the current epoch's steps by cause."),
-    "power_watts": ("gauge", "Sampled power by source."),
-    "utilization_ratio": ("gauge", "Busy fraction of the CPU, its cores, GPUs and the disk."),
-    "temperature_celsius": ("gauge", "Temperature by sensor."),
-    "clock_hertz": ("gauge", "Clock of GPUs."),
-    "memory_used_bytes": ("gauge", "Memory in use."),
-    "throughput_bytes_per_second": ("gauge", "Bytes from and to disk and network."),
-    "requests_per_second": ("gauge", "Completed requests of the disk."),
-    "latency_seconds": ("gauge", "Mean time of a request of the disk."),
-    "queue_requests": ("gauge", "Mean number of requests of the disk in flight."),
 }
-"""Metric -> its type and its meaning. A unit is the end of its name."""
+"""Family -> its type and its meaning."""
 SUFFIXES = {"info": "_info", "counter": "_total"}  # of the names of samples, by type
-COLUMNS = {
-    "_utilization": "utilization_ratio",
-    "_temperature_c": "temperature_celsius",
-    "_clock_hz": "clock_hertz",
-    "_used_bytes": "memory_used_bytes",
-    "_bytes_per_s": "throughput_bytes_per_second",
-    "_per_s": "requests_per_second",
-    "_await_s": "latency_seconds",
-    "_queue_requests": "queue_requests",
-    "_w": "power_watts",
-}
-"""End of the columns of power.csv and gauges.csv -> their metric; the beginning is the label `source`."""
 Sample = tuple[str, Mapping[str, str], float | None]  # metric, labels, and value if there is one
 
 
@@ -59,7 +61,9 @@ def to_openmetrics(snapshot: Snapshot) -> str:
     for name, labels, value in _samples(snapshot):
         if value is not None and math.isfinite(value):
             kind, meaning = FAMILIES[name]
-            family = lines.setdefault(name, [f"# TYPE {PREFIX}{name} {kind}", f"# HELP {PREFIX}{name} {meaning}"])
+            unit = next((unit for unit in UNITS if name.endswith(f"_{unit}")), None)
+            head = [f"# TYPE {PREFIX}{name} {kind}", f"# HELP {PREFIX}{name} {meaning}"]
+            family = lines.setdefault(name, [*head, *([f"# UNIT {PREFIX}{name} {unit}"] if unit else [])])
             escaped = {label: content.translate(ESCAPES) for label, content in labels.items()}
             text = ",".join(f'{label}="{content}"' for label, content in escaped.items())
             braced = f"{{{text}}}" if text else ""
@@ -76,25 +80,31 @@ def _samples(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _run_samples(view: RunView) -> Iterator[Sample]:
-    own, metrics = {"run": str(view.number)}, view.metrics
-    yield "run", {**own, "name": view.name, "host": view.host}, 1
-    yield from (("run_state", {**own, f"{PREFIX}run_state": state}, state == view.state) for state in get_args(State))
-    yield "progress_ratio", own, view.progress.fraction
-    yield "epochs", own, view.progress.recorded
-    yield "steps", own, view.progress.steps
-    yield "energy_joules", own, metrics.get("total/energy_j")
-    yield "estimated_energy_joules", own, metrics.get("total/estimated_energy_j")
-    yield "epoch_seconds", own, metrics.get("steady/e2e_s")
-    yield "epoch_joules", own, metrics.get("steady/energy_j")
-    yield from (("bottleneck_ratio", {**own, "part": part}, ratio) for part, ratio in view.bottleneck.items())
+    run_labels, metrics = {"run": str(view.number)}, view.metrics
+    yield "run", {**run_labels, "name": view.name, "host": view.host}, 1
+    yield from (
+        ("run_state", {**run_labels, f"{PREFIX}run_state": state}, state == view.state) for state in get_args(State)
+    )
+    yield "progress_ratio", run_labels, view.progress.fraction
+    yield "epochs", run_labels, view.progress.recorded
+    yield "steps", run_labels, view.progress.steps
+    yield from ((row.openmetrics, run_labels, metrics.get(row.name_in("steady"))) for row in OF_RUNS)
+    yield from (
+        ("unlisted", {**run_labels, "metric": name}, value) for name, value in metrics.items() if is_unlisted(name)
+    )
+    yield from (("bottleneck_ratio", {**run_labels, "part": part}, ratio) for part, ratio in view.bottleneck.items())
     current = view.splits["current"].metrics if "current" in view.splits else {}
-    yield "current_epoch_steps", own, current.get("steps")
+    yield "current_epoch_steps", run_labels, current.get("steps")
     for part in PARTS:
-        labels, e2e_s, part_s = {**own, "part": part}, metrics.get("steady/e2e_s"), metrics.get(f"steady/{part}_s")
+        labels = {**run_labels, "part": part}
+        e2e_s, part_s = metrics.get("steady/e2e_s"), metrics.get(f"steady/{part}_s")
         yield "epoch_part_seconds", labels, part_s
         yield "epoch_part_ratio", labels, part_s / e2e_s if part_s is not None and e2e_s else None
         yield "current_epoch_part_seconds", labels, current.get(f"{part}_s")
     if view.state in ACTIVE:
-        for column, series in {**view.power, **view.gauges}.items():
-            if ending := next((ending for ending in COLUMNS if column.endswith(ending)), None):
-                yield COLUMNS[ending], {**own, "source": column.removesuffix(ending)}, series.latest
+        for gauge in gauges_of(view):
+            if gauge.metric.openmetrics:
+                source = "_".join(gauge.names).replace(" ", "_")
+                yield gauge.metric.openmetrics, {**run_labels, "source": source}, gauge.series.latest
+            elif not gauge.is_known:
+                yield "unlisted_gauge", {**run_labels, "column": gauge.column}, gauge.series.latest

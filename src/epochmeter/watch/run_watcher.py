@@ -1,11 +1,11 @@
 """Read the state of one run from its folder, again and again, while another process writes to it."""
 
-import json
 import math
 import os
 import platform
 import shutil
 import statistics
+import time
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,24 +14,33 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.schema import SCRIPT
 from epochmeter.console.tables import bottleneck_line, epoch_title, mean_title
-from epochmeter.report.runs.load import typed_keys
-from epochmeter.results.bottleneck import run_bottleneck
+from epochmeter.results import documents
+from epochmeter.results.bottleneck import find_verdict, read_bottleneck
 from epochmeter.results.footprint import JOULES_PER_KWH
+from epochmeter.results.metrics import find, is_known
 from epochmeter.results.reuse import record_of
-from epochmeter.results.run_result import no_energy_reason
-from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING, recorded_status, status_of
+from epochmeter.results.run_folder import RunFolder, parse_window
+from epochmeter.results.run_info import RunInfo, typed_keys
+from epochmeter.results.run_status import COMPLETED, FAILED, KILLED
 from epochmeter.results.summary import group_notes, steady_metrics, total_metrics, training_windows, variance_warning
-from epochmeter.shared.atomic_files import read_json
-from epochmeter.shared.process_identity import is_alive, recorded_process
-from epochmeter.shared.record import GAUGES, MAX_PROGRESS_BYTES, POWER, PROGRESS, is_steady, since_resumed
+from epochmeter.shared.problem import Problem
+from epochmeter.shared.process_identity import boot_id
+from epochmeter.shared.record import (
+    GAUGES,
+    MAX_PROGRESS_BYTES,
+    POWER,
+    PROGRESS,
+    WINDOWS_FILE,
+    is_steady,
+    training_of,
+)
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.watch.appended import AppendedFile, RecentSamples
 from epochmeter.watch.snapshot import ACTIVE, Progress, RunView, Split, State
 
-ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "interrupted"}
-"""State of the record -> state of the view."""
+ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "killed"}
+"""The states of a run that has ended, which the view shows as they are."""
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
 """A run is stalled if its record has not grown for these seconds, and for this multiple of `_longest_silence_s`."""
 MIN_FREE_BYTES = 2**14  # free space below which a disk is full: less than the end of a run needs
@@ -44,14 +53,12 @@ class RunWatcher:
     """Reads one run. The cost of a refresh does not depend on the number of recorded epochs."""
 
     def __init__(self, folder: Path) -> None:
-        self._record = record_of(folder)
-        self._folder = self._record.folder
-        self._lines = AppendedFile(self._folder / "epochs.jsonl")
+        self._folder = record_of(folder).folder
+        self._lines = AppendedFile(self._folder / WINDOWS_FILE)
         self._open_epoch = AppendedFile(self._folder / PROGRESS, MAX_PROGRESS_BYTES)
         self._power, self._gauges = (RecentSamples(self._folder / name) for name in (POWER, GAUGES))
         self._job: Mapping[str, Any] = {}
-        self._run: Mapping[str, Any] = {}
-        self._version: tuple[int, int] | None = None  # of job.json
+        self._run: RunInfo  # of job.json, as `self._job`
         self._current: Mapping[str, Any] = {}  # the last line about the current epoch
         self._forget_windows()
 
@@ -65,54 +72,59 @@ class RunWatcher:
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
-        status = os.stat(self._folder / "job.json")
-        if self._version != (status.st_ino, status.st_ctime_ns):
-            description = read_json(self._folder / "job.json")
-            self._job, self._run = description["job"], description["run"]
-            self._version = status.st_ino, status.st_ctime_ns
-        job, run = self._job, self._run
-        # First whether the process is alive, since it may record its end and be gone.
-        running = RUNNING if is_alive(recorded_process(run)) else None
-        recorded = recorded_status(self._record) or running or status_of(self._record)
-        summary = self._record.summary() or {}
-        failure = (summary.get("failure") or {}).get("message") or ""
+        run_folder = RunFolder(self._folder)
+        self._job, self._run = job, run = run_folder.job, run_folder.run
+        status, summary, failure = run_folder.state, run_folder.summary, run_folder.failure
         self._read_windows()
         self._read_current()
         silent_s = max(0.0, now_s - last_change_s(self._folder, now_s))
-        state, reason = self._state(recorded, failure, silent_s)
+        state, reason = self._state(status, bool(run_folder.recorded_end), failure, silent_s)
         mean, metrics = self._metrics_so_far(state, now_s)
-        metrics = summary.get("metrics") or metrics
+        recorded = (summary or {}).get("metrics") or {}
+        metrics = {name: value for name, value in recorded.items() if value is not None} or metrics
+        now_s = self._time_of_run_s(now_s)
         end_s = now_s if state in ACTIVE else recorded_end_s(summary) or now_s - silent_s
-        progress = self._progress(total_energy_j(metrics), state in ACTIVE, end_s, silent_s)
+        progress = self._progress(metrics.get("total/energy_j"), state in ACTIVE, end_s, silent_s)
         if state == "training" and len(self._epochs) == progress.epochs and not progress.remaining_s:
             reason = "all epochs are trained; the run ends"
+        medium = run.medium
+        metrics = {**metrics, **find_verdict(metrics, medium, "steady").metrics}
         splits = self._splits(mean, metrics)
-        verdict, bottleneck = _bottleneck(splits, job["dataset"].get("layout") not in ("files", SCRIPT))
-        start_s = _unix_s(since_resumed(run, math.inf)["clock"], 0)
+        verdict, bottleneck = _bottleneck(splits, medium)
+        start_s = run.clock_of(math.inf).unix_s(0)
         power, gauges = self._power.read(start_s), self._gauges.read(start_s)
         footprint = job.get("footprint") or {}
-        price = None if no_energy_reason(run) else footprint.get("price")
+        price = None if run.energy.missing else footprint.get("price")
         return RunView(
-            folder=str(self._folder), number=run["number"], name=run["name"], overrides=typed_keys(run["overrides"]),
-            state=state, reason=reason, failure=failure, host=run["host"], rehearsal=run["rehearsal"],
+            folder=str(self._folder), number=run.number, name=run.name, overrides=typed_keys(run.overrides),
+            state=state, reason=reason, failure=failure, host=run.host or "", rehearsal=run.rehearsal,
             progress=progress, splits=splits, metrics=metrics, verdict=verdict, bottleneck=bottleneck,
-            energy_source=run["energy"]["source"], currency=footprint.get("currency"),
+            energy_source=run.energy.source or "", currency=footprint.get("currency"),
             cost_per_j=price * footprint["pue"] / JOULES_PER_KWH if price else None,
             power=power, gauges=gauges, throttling=self._gauges.throttling,
-            missing=self._missing(state, bool(power), bool(gauges)), warnings=self._warnings(summary, metrics),
+            missing=self._missing(state, bool(power), bool(gauges)), warnings=self._warnings(summary or {}, metrics),
+            unlisted=_unlisted(splits),
         )  # fmt: skip
+
+    def _time_of_run_s(self, now_s: float) -> float:
+        """Return the present Unix time by the clock at the run's start; on this machine, it may have been set since."""
+        clock = self._run.clock_of(math.inf)
+        is_same_boot = self._run.host == platform.node() and self._run.boot_id == boot_id() != ""
+        if not is_same_boot or clock.boottime_ns is None:
+            return now_s
+        boottime_ns: int = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        return clock.wall_s + (boottime_ns - clock.boottime_ns) * NANOSECOND
 
     def _read_windows(self) -> None:
         lines, is_new = self._lines.new_lines()
         if is_new:
             self._forget_windows()
         for line in lines:
-            match _parsed(line):
-                case {"window": str(), "epoch": int(), "opened_ns": int(), "closed_ns": int(),
-                      "metrics": dict(), "energy": {"term": dict()}} as window:  # fmt: skip
-                    self._add_window(window)
-                case _:
-                    self._damaged += 1
+            window = parse_window(line)
+            if window and {"opened_ns", "closed_ns"} <= window.keys() and "term" in (window.get("energy") or {}):
+                self._add_window(window)
+            else:
+                self._damaged += 1
 
     def _add_window(self, window: Mapping[str, Any]) -> None:
         if window["window"] == "epoch":
@@ -124,22 +136,22 @@ class RunWatcher:
 
     def _read_current(self) -> None:
         for line in self._open_epoch.new_lines()[0][-1:]:
-            match _parsed(line):
-                case {"epoch": int(), "epoch_steps": int(), "steps": int(), "parts": dict()} as current:
-                    self._current = current
+            with suppress(ValueError):  # a damaged line
+                self._current = documents.parse(line, documents.Progress)
         if self._current.get("epoch") != len(self._epochs):
             self._current = {}
 
-    def _state(self, status: str, failure: str, silent_s: float) -> tuple[State, str]:
-        run, pid, host = self._run, self._run["pid"], self._run["host"]
+    def _state(self, status: str, is_recorded: bool, failure: Problem | None, silent_s: float) -> tuple[State, str]:
+        pid, host = self._run.pid, self._run.host
         is_stalled = silent_s > MIN_STALL_S and silent_s > STALL_FACTOR * self._longest_silence_s()
-        if status == COMPLETED or (status in ENDED and failure):
-            return ENDED[status], failure.partition("\n")[0]
+        if status == COMPLETED or (is_recorded and failure):
+            return ENDED[status], first_line(failure)
         if status not in ENDED and not is_stalled:
-            return ("training" if self._windows or self._current or run.get("model") else "preparing"), ""
+            return ("training" if self._windows or self._current or self._run.model else "preparing"), ""
         is_full = shutil.disk_usage(self._folder).free < MIN_FREE_BYTES  # so that no end could be recorded
         alive = f"its process is alive ({pid})" if host == platform.node() else f"its host is {host}"
         facts = [
+            *([first_line(failure)] if failure else []),
             f"no new record for {format_span(silent_s)}",
             f"the process {pid} is gone" if status in ENDED else alive,
             *(["the disk of the run folder is full"] if is_full else []),
@@ -154,16 +166,22 @@ class RunWatcher:
         return self._longest_ns * NANOSECOND if self._windows else math.inf
 
     def _metrics_so_far(self, state: State, now_s: float) -> tuple[str, dict[str, float]]:
-        """Return the mean epoch's title, and metrics as the summary will have them, without percentiles of steps."""
+        """Return the mean epoch's title, and metrics as the summary will have them, without percentiles of steps.
+
+        Of several trainings, the mean epoch is that of the last one.
+        """
         count, computed_s = self._computed
-        is_due = state not in ACTIVE or now_s - computed_s >= METRICS_AGE_S * len(self._windows)
+        is_due = state not in ACTIVE or not 0 <= now_s - computed_s < METRICS_AGE_S * len(self._windows)
         if count != len(self._windows) and is_due:
             self._computed = len(self._windows), now_s
+            training = training_of(self._epochs[-1]) if self._epochs else 0
             steady = [*filter(is_steady, self._epochs[self._job["warmup_epochs"] :])]
+            steady = [epoch for epoch in steady if training_of(epoch) == training]
             windows = training_windows(self._windows)
             totals = total_metrics(windows) if windows else {}
             metrics = steady_metrics(steady, array("f")) | {f"total/{name}": value for name, value in totals.items()}
-            self._metrics = (mean_title([epoch["epoch"] for epoch in steady]) if steady else "", metrics)
+            title = mean_title([epoch["epoch"] for epoch in steady]) if steady else ""
+            self._metrics = f"{title}, training {training + 1}" if title and training else title, metrics
         return self._metrics
 
     def _progress(self, energy_j: float | None, is_active: bool, until_s: float, silent_s: float) -> Progress:
@@ -182,7 +200,7 @@ class RunWatcher:
             recorded=recorded,
             epochs=total,
             steps=self._steps,
-            elapsed_s=max(0.0, until_s - self._run["clock"]["wall_s"]),
+            elapsed_s=max(0.0, until_s - self._run.clock_of(0).wall_s),
             silent_s=silent_s if is_active else 0.0,
             is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
             **estimates,
@@ -197,13 +215,13 @@ class RunWatcher:
         steps, epoch_steps = self._current.get("steps"), self._current.get("epoch_steps")
         if not self._epochs and steps and epoch_steps:
             return steps / epoch_steps, math.fsum(self._current["parts"].values()) * epoch_steps / steps
-        start = since_resumed(self._run, math.inf)
+        start = self._run.start_of(math.inf)
         recent = self._windows[-RECENT_WINDOWS:]
-        epoch_s = _epoch_s([window for window in recent if window["epoch"] >= start.get("epoch", 0)])
+        epoch_s = _epoch_s([window for window in recent if window["epoch"] >= start.epoch])
         if not epoch_s:
             return None, 0.0
         recorded, last = len(self._epochs), self._epochs[-1]
-        in_epoch_s = now_s - _unix_s(start["clock"], last["opened_ns"])
+        in_epoch_s = now_s - self._run.clock_of(math.inf).unix_s(last["opened_ns"])
         is_evaluating = self._job.get("evaluate") and self._windows[-1] is last
         first = recorded - 1 if is_evaluating else recorded
         return min(first + 1, max(first, recorded - 1 + in_epoch_s / epoch_s)), epoch_s
@@ -226,37 +244,44 @@ class RunWatcher:
         """Return why energy, power and gauges are not recorded; power has a reason only if energy is recorded."""
         later = "no samples are recorded yet" if state in ACTIVE and not self._windows else ""
         reasons = {}
-        if no_energy := no_energy_reason(self._run):
-            reasons["energy"] = no_energy
+        if missing := self._run.energy.missing:
+            reasons["energy"] = missing.message
         elif not has_power:
-            reasons["power"] = later or self._run["energy"]["reason"] or "the meter reads counters only"
+            reasons["power"] = later or self._run.energy.reason or "the meter reads counters only"
         if not has_gauges:
-            reasons["gauges"] = later or "the record has no gauges.csv"
+            reasons["gauges"] = later or f"the record has no {GAUGES}"
         return reasons
 
     def _warnings(self, summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
         notes = [*reversed(summary.get("notes") or [])] or self._notes
-        damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
+        files = self._lines, self._open_epoch, self._power.file, self._gauges.file
+        damaged = [file.error for file in files if file.error]
+        damaged += [f"{self._damaged} of the lines of {WINDOWS_FILE} cannot be read"] if self._damaged else []
         distinct = (first for first, *_ in group_notes([*variance_warning(metrics), *notes]))
-        return [*damaged, *self._run["flags"].values(), *distinct]
+        return [*damaged, *self._run.flags.values(), *distinct]
 
 
-def _parsed(line: bytes) -> Any:
-    """Return the value of a line of JSON; None if it is damaged."""
-    with suppress(ValueError):
-        return json.loads(line)
-    return None
+def first_line(failure: Problem | None) -> str:
+    return failure.message.partition("\n")[0] if failure else ""
 
 
-def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict[str, float]]:
+def _bottleneck(splits: Mapping[str, Split], medium: str | None) -> tuple[str, dict[str, float]]:
     """Return the bottleneck of the mean epoch, else of the last or current one: a sentence, and part -> fraction."""
     for kind, split in [*splits.items()][-1:]:
         metrics = {f"steady/{name}": value for name, value in split.metrics.items()}
-        if largest := run_bottleneck(metrics, in_memory):
-            sentence = bottleneck_line(metrics, in_memory)
+        verdict = find_verdict(metrics, medium, "steady")
+        if largest := read_bottleneck(verdict.bottleneck, {**metrics, **verdict.metrics}):
+            sentence = bottleneck_line(largest)
             fractions = {part: largest.fractions[part] for part in largest.parts}
             return sentence if kind == "mean" else f"Epoch {split.title}. {sentence}", fractions
     return "", {}
+
+
+def _unlisted(splits: Mapping[str, Split]) -> list[tuple[str, str, str]]:
+    """Return title, short name and unit of the metrics of epochs that the project does not know."""
+    names = dict.fromkeys(name for split in splits.values() for name in split.metrics)
+    unknown = [(find(f"epoch/{name}"), name) for name in names if not is_known(f"epoch/{name}")]
+    return [(metric.title, name, metric.symbol) for metric, name in unknown]
 
 
 def _short(metrics: Mapping[str, float], prefix: str) -> dict[str, float]:
@@ -272,12 +297,8 @@ def _epoch_s(windows: Sequence[Mapping[str, Any]]) -> float | None:
     return float(statistics.median(cycles_ns[1:] or cycles_ns)) * NANOSECOND
 
 
-def _unix_s(clock: Mapping[str, Any], at_ns: int) -> float:
-    return float(clock["wall_s"] + (at_ns - clock["monotonic_ns"]) * NANOSECOND)
-
-
-def recorded_end_s(summary: Mapping[str, Any]) -> float | None:
-    ended: str | None = summary.get("ended")
+def recorded_end_s(summary: documents.Summary | None) -> float | None:
+    ended = (summary or {}).get("ended")
     return datetime.fromisoformat(ended).timestamp() if ended else None
 
 
@@ -289,12 +310,7 @@ def last_change_s(folder: Path, default_s: float) -> float:
     """Return the Unix time of the last change of a file in a folder, or the default without files."""
     times_s = []
     with os.scandir(folder) as entries:
-        for entry in entries:
+        for file in entries:
             with suppress(OSError):  # the file is gone
-                times_s.append(entry.stat().st_mtime)
+                times_s.append(file.stat().st_mtime)
     return max(times_s, default=default_s)
-
-
-def total_energy_j(metrics: Mapping[str, float]) -> float | None:
-    """Return the energy of a run, or else its estimate."""
-    return metrics.get("total/energy_j", metrics.get("total/estimated_energy_j"))

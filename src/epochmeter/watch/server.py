@@ -12,7 +12,6 @@ import hmac
 import json
 import os
 import platform
-import re
 import secrets
 import socket
 import socketserver
@@ -24,15 +23,21 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from epochmeter.config.errors import InputError, input_error
-from epochmeter.results.reuse import READ_ERRORS
+from epochmeter.report.formatting import metric_title
+from epochmeter.results.metrics import CORE, find, shown_in
+from epochmeter.results.quantities import UNITS
+from epochmeter.results.run_folder import READ_ERRORS
+from epochmeter.shared.problem import InputError, format_problem, input_error
+from epochmeter.shared.units import MIN_WHOLE_PERCENT
 from epochmeter.watch.appended import Series
+from epochmeter.watch.gauges import panels_of
 from epochmeter.watch.openmetrics import to_openmetrics
-from epochmeter.watch.snapshot import RunView, Snapshot
+from epochmeter.watch.snapshot import ACTIVE, ROW_METRICS, RunView, Snapshot
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -40,8 +45,11 @@ if TYPE_CHECKING:
 PERIOD_S = 1.0  # shortest time between two readings of the folder
 POLL_S = 0.5  # interval at which a viewer's thread checks for a new reading
 TIMEOUT_S = 10.0  # time after which a connection that neither sends nor receives is closed
-CORE = re.compile(r"cpu\d+_utilization")
-"""Gauges of which the page shows the latest value only."""
+MAX_CONNECTIONS = 64  # each has a thread; one more closes the connection that is the most overdue
+VIEWER_S = 3.0  # time after an event in which a viewer is not overdue: several periods
+MAX_REQUEST_BYTES = 1 << 16  # longest request with its headers
+PARTS = ("compute", "data_stall", "copy", "overhead")
+"""Parts of an epoch in the order of the page's legend."""
 LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = (LOOPBACK, "::1", "localhost")
 ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened at
@@ -86,8 +94,10 @@ def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
     earlier = {view.folder: view for view in before.active}
     active = []
     for view in snapshot.active:
-        own = earlier.get(view.folder, replace(view, power={}, gauges={}))
-        active.append(replace(view, power=_newer(view.power, own.power), gauges=_newer(view.gauges, own.gauges)))
+        earlier_view = earlier.get(view.folder, replace(view, power={}, gauges={}))
+        active.append(
+            replace(view, power=_newer(view.power, earlier_view.power), gauges=_newer(view.gauges, earlier_view.gauges))
+        )
     rows = {row.number: row for row in before.runs}
     return replace(snapshot, active=active, runs=[row for row in snapshot.runs if row != rows.get(row.number)])
 
@@ -95,23 +105,24 @@ def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
 def _newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[str, Series]:
     """Return new samples, and those of the last earlier second, whose mean may have changed."""
     cut = {}
-    for name, own in series.items():
-        first = bisect_left(own.times_s, earlier[name].times_s[-1]) if name in earlier else 0
-        cut[name] = replace(own, times_s=own.times_s[first:], values=own.values[first:])
+    for name, samples in series.items():
+        first = bisect_left(samples.times_s, earlier[name].times_s[-1]) if name in earlier else 0
+        cut[name] = replace(samples, times_s=samples.times_s[first:], values=samples.values[first:])
     return cut
 
 
 def to_json(snapshot: Snapshot, error: str, *, is_full: bool = True) -> str:
     """Return a state, or its changes, as JSON without `<`, to be part of HTML; numbers that are not finite are null."""
 
-    def convert(part: Any) -> object:
-        if isinstance(part, Series):
-            values = [float(f"{value:.4g}") for value in part.values]  # for lines of 100 pixels
-            return {"latest": part.latest, "times_s": [round(time_s, 2) for time_s in part.times_s], "values": values}
-        if not isinstance(part, RunView):
-            return vars(part)
-        cores = {name: Series((), (), own.latest) for name, own in part.gauges.items() if CORE.fullmatch(name)}
-        return {**vars(part), "gauges": {**part.gauges, **cores}}
+    def convert(item: Any) -> object:
+        if isinstance(item, Series):
+            values = [float(f"{value:.4g}") for value in item.values]  # for lines of 100 pixels
+            return {"latest": item.latest, "times_s": [round(time_s, 2) for time_s in item.times_s], "values": values}
+        if not isinstance(item, RunView):
+            return vars(item)
+        cores = {name: Series((), (), series.latest) for name, series in item.gauges.items() if CORE.fullmatch(name)}
+        failure = format_problem(item.failure) if item.failure else ""
+        return {**vars(item), "failure": failure, "gauges": {**item.gauges, **cores}, "panels": [*panels_of(item)]}
 
     state = {"is_full": is_full, "error": error, "snapshot": snapshot}
     try:
@@ -122,14 +133,40 @@ def to_json(snapshot: Snapshot, error: str, *, is_full: bool = True) -> str:
     return text.replace("<", "\\u003c")
 
 
+@lru_cache(maxsize=1)
+def metric_table() -> str:
+    """Return titles and units of what the page shows, rules for numbers, and active states, as JSON for HTML."""
+
+    def row(name: str, key: str) -> tuple[str, str, str]:
+        return metric_title(name), key, find(name).symbol
+
+    shown = [find(name) for name in shown_in("page")]
+    of_epochs = [metric for metric in shown if metric.section == "epoch"]
+    table = {
+        "parts": {part: find(f"epoch/{part}_s").short for part in PARTS},
+        "figures": [(*row(each.name, each.name.removeprefix("epoch/")), each.decimals) for each in of_epochs],
+        "totals": [row(each.name, each.name) for each in shown if each not in of_epochs],
+        "columns": [row(metric, name) for name, metric in ROW_METRICS.items()],
+        "units": UNITS,
+        "whole_percent": MIN_WHOLE_PERCENT,
+        "active": ACTIVE,
+    }
+    return json.dumps(table, separators=(",", ":")).replace("<", "\\u003c")
+
+
 class PageServer(ThreadingHTTPServer):
-    """A web server that listens, with one thread per request; without a token, it is for requests to loopback."""
+    """A web server that listens, with one thread per connection; without a token, it is for requests to loopback.
+
+    Slow clients cannot keep others out: a new connection closes the oldest one that is not of a reading viewer.
+    """
 
     request_queue_size = 64
 
     def __init__(self, host: str, port: int, feed: Feed, token: str | None, metrics: bool) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.feed, self.token, self.metrics = feed, token, metrics
+        self._due_s: dict[socket.socket, float] = {}  # connection -> time from which it is overdue
+        self._lock = threading.Lock()
         super().__init__((host, port), Handler)
 
     @property
@@ -141,8 +178,44 @@ class PageServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # HTTPServer.server_bind looks up a name, which may take seconds
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._due_s) >= MAX_CONNECTIONS:
+                overdue = min(self._due_s, key=self._due_s.__getitem__)
+                del self._due_s[overdue]
+                with suppress(OSError):
+                    overdue.shutdown(socket.SHUT_RDWR)  # its thread then ends, and closes it
+            self._due_s[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._due_s.pop(request, None)
+        super().shutdown_request(request)
+
+    def note_event(self, request: socket.socket) -> None:
+        """Note that a viewer has been sent an event."""
+        with self._lock:
+            if request in self._due_s:
+                self._due_s[request] = time.monotonic() + VIEWER_S
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore connections that broke: a viewer may go away at any time."""
+
+
+class BoundedReader(BufferedIOBase):
+    """Reads the lines of a request, up to `MAX_REQUEST_BYTES` in total; after these, the request is at its end."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file, self._left = file, MAX_REQUEST_BYTES
+
+    def readline(self, size: int | None = -1) -> bytes:
+        line = self._file.readline(min(size, self._left) if size and size > 0 else self._left)
+        self._left -= len(line)
+        return line
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -151,13 +224,18 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = TIMEOUT_S
 
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = BoundedReader(self.rfile)
+
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if not self._is_allowed(query):
             self._send(403, TEXT, "refused: open the address that the server printed, with its token if it has one\n")
         elif path == "/":
             nonce = secrets.token_urlsafe(16)
-            page = page_template().render(nonce=nonce, state=to_json(*self.server.feed.latest()))
+            state = to_json(*self.server.feed.latest())
+            page = page_template().render(nonce=nonce, state=state, table=metric_table())
             self._send(200, HTML, page, Content_Security_Policy=POLICY.format(nonce))
         elif path == "/events":
             self._stream()
@@ -179,7 +257,8 @@ class Handler(BaseHTTPRequestHandler):
             with suppress(ValueError):
                 return urlsplit(f"//{self.headers.get('Host', '')}").hostname in LOOPBACK_NAMES
             return False
-        bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        scheme, _, credentials = self.headers.get("Authorization", "").partition(" ")
+        bearer = credentials.strip() if scheme.lower() == "bearer" else ""  # RFC 9110: schemes ignore case
         given = parse_qs(query).get("token", [bearer])[0]
         return hmac.compare_digest(given.encode(errors="replace"), self.server.token.encode())
 
@@ -200,6 +279,7 @@ class Handler(BaseHTTPRequestHandler):
                 change = changes_since(sent[0], latest[0]) if sent else latest[0]
                 data = to_json(change, latest[1], is_full=sent is None)
                 self.wfile.write(f"data: {data}\n\n".encode())
+                self.server.note_event(self.connection)
                 sent = latest
             time.sleep(POLL_S)
 
@@ -214,7 +294,7 @@ def serve(server: PageServer, announce: Callable[[str], None]) -> None:
     announce(f"Page: {server.url}")
     host, port = server.server_address[:2]
     if host == LOOPBACK:
-        announce(f"hint: from another machine, first `ssh -L {port}:{LOOPBACK}:{port} {platform.node()}`")
+        announce(f"From another machine, first `ssh -L {port}:{LOOPBACK}:{port} {platform.node()}`")
     announce("Ctrl-C ends the page; the run continues.")
     with server, suppress(KeyboardInterrupt):
         server.serve_forever()

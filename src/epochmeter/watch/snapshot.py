@@ -8,22 +8,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from epochmeter.shared.problem import Problem
 from epochmeter.watch.appended import Series
 
-State = Literal["planned", "preparing", "training", "stalled", "completed", "failed", "interrupted", "unreadable"]
+State = Literal["planned", "preparing", "training", "stalled", "completed", "failed", "killed", "unreadable"]
 """State of a run or of a sweep.
 
 planned     of a sweep's run: not started
 preparing   the dataset, the device or the model is prepared; of a sweep: no run trains at this moment
 stalled     the process may live, but the record has not grown for long
-interrupted stopped or killed, with or without a summary
+killed      stopped or killed, with or without a summary
 """
 ACTIVE: tuple[State, ...] = ("training", "stalled", "preparing")
 """States of a run that has not ended."""
-BY_INTEREST: tuple[State, ...] = (*ACTIVE, "failed", "unreadable", "interrupted", "completed", "planned")
+BY_INTEREST: tuple[State, ...] = (*ACTIVE, "failed", "unreadable", "killed", "completed", "planned")
 """A sweep has the first of these states that any of its runs has. A table that is too long omits later states."""
 PARTS = ("data_stall", "copy", "compute", "overhead")
 """The parts of an epoch, whose times add up to its end-to-end time."""
+ROW_METRICS = {
+    "epoch_s": "steady/e2e_s",
+    "energy_j": "steady/energy_j",
+    "estimated_energy_j": "steady/estimated_energy_j",
+    "stall_fraction": "steady/data_stall_fraction",
+}
+"""Attribute of a row of a sweep -> its metric."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,9 @@ class RunView:
         throttling: Devices with lowered clocks in the last recorded second, and the causes; empty if there are none,
             None if no sensor reports it.
         warnings: Disturbances and notes of the record, the newest first.
+        unlisted: Title, short name and unit of the metrics of epochs that the project does not know.
         rehearsal: The settings that were not applied; empty if the run is not a rehearsal.
-        failure: The error of a failed or stopped run, with hints.
+        failure: The error of a failed or stopped run.
     """
 
     folder: str
@@ -103,8 +112,9 @@ class RunView:
     missing: Mapping[str, str]
     throttling: str | None
     warnings: Sequence[str]
+    unlisted: Sequence[tuple[str, str, str]]
     rehearsal: Sequence[str]
-    failure: str
+    failure: Problem | None
 
 
 @dataclass(frozen=True)
@@ -117,7 +127,6 @@ class SweepRow:
         epoch_s: Time of the mean steady epoch; None before the first, like its energy and its fraction in data stalls.
         duration_s: Time from the start to the end, or to now; None if it has not started.
         progress: None unless the run is active.
-        is_estimate: Whether the energy is an estimate, not measured.
         is_reused: Whether another sweep measured it.
     """
 
@@ -129,7 +138,7 @@ class SweepRow:
     slurm_job: str = ""
     epoch_s: float | None = None
     energy_j: float | None = None
-    is_estimate: bool = False
+    estimated_energy_j: float | None = None
     stall_fraction: float | None = None
     duration_s: float | None = None
     progress: Progress | None = None
@@ -145,7 +154,6 @@ class FrontPoint:
     numbers: Sequence[int]
     time_s: float
     energy_j: float
-    is_estimate: bool = False
 
 
 @dataclass(frozen=True)

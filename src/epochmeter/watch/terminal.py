@@ -3,13 +3,12 @@
 import gc
 import math
 import os
-import re
 import select
 import sys
 import termios
 import tty
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
@@ -19,14 +18,17 @@ from threading import Event
 from rich.cells import cell_len, set_cell_size
 from rich.color import ColorSystem
 from rich.console import Console
-from rich.filesize import decimal
 from rich.style import Style
 
-from epochmeter.console.tables import cell, percent, wrap
-from epochmeter.report.formatting import join_or_more, quantity
-from epochmeter.report.runs.load import error_text
-from epochmeter.results.reuse import READ_ERRORS
+from epochmeter.console.tables import cell, column_title, wrap
+from epochmeter.report.formatting import join_or_more
+from epochmeter.results.metrics import find
+from epochmeter.results.quantities import quantity
+from epochmeter.results.run_folder import READ_ERRORS, error_text
+from epochmeter.shared.problem import format_problem
+from epochmeter.shared.units import percent
 from epochmeter.watch.appended import Series
+from epochmeter.watch.gauges import Gauge, gauges_of
 from epochmeter.watch.run_watcher import format_span
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, Progress, RunView, Snapshot, SweepRow
 
@@ -37,7 +39,7 @@ PERIOD_S = 1.0
 COLORS = {
     **dict.fromkeys(("training", "completed"), "green"),
     **dict.fromkeys(("preparing", "planned"), "dim"),
-    **dict.fromkeys(("stalled", "interrupted"), "yellow"),
+    **dict.fromkeys(("stalled", "killed"), "yellow"),
     **dict.fromkeys(("failed", "unreadable"), "red"),
 }
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -50,22 +52,10 @@ OTHER_COLUMNS = 60  # columns of a progress bar's line that are not the bar
 CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 MIN_KEY_WIDTH, MAX_KEY_WIDTH, GAP = 6, 20, "  "
 """Widths in characters of a column of the user's values in the table of a sweep, and the space between columns."""
-ENERGY_TITLE, ESTIMATE_TITLE = "energy J", "estimated J"
+TIME = "epoch/e2e_s"
+TIME_TITLE = column_title(TIME)
 MAX_WARNINGS, MAX_REASONS, MAX_NUMBERS = 5, 4, 5
-GAUGES: Mapping[str, Callable[[float], str]] = {
-    "utilization": lambda fraction: f"{percent(fraction)} busy",
-    "clock_hz": lambda hertz: f"{hertz / 1e9:.2f} GHz",
-    "temperature_c": "{:.0f} °C".format,
-    "memory_used_bytes": lambda count: decimal(int(count)),
-    "used_bytes": lambda count: decimal(int(count)),
-    "read_bytes_per_s": lambda rate: f"{decimal(int(rate))}/s read",
-    "read_await_s": lambda seconds: f"{1000 * seconds:.2g} ms",
-    "queue_requests": "queue {:.1f}".format,
-    "received_bytes_per_s": lambda rate: f"{decimal(int(rate))}/s in",
-    "sent_bytes_per_s": lambda rate: f"{decimal(int(rate))}/s out",
-}
-"""Ending of a column of gauges.csv after the device -> its value as a text. Other columns are not shown."""
-DEVICES = ("cpu", "gpu", "ram", "dis", "net")  # beginnings of devices in the order of their lines
+TOTAL = "total_w"  # column of the power of all devices
 
 
 def clean(text: str) -> str:
@@ -195,7 +185,8 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
     yield from (((line, "bold"),) for line in wrap(view.verdict, width))
-    yield from (_line(line.strip(), "red") for line in view.failure.splitlines()[1:])
+    printed = format_problem(view.failure) if view.failure else ""
+    yield from (_line(line.strip(), "red") for line in printed.splitlines()[1:])
     yield ()
     yield from _split_lines(view) if view.splits else [_line("No step is recorded yet.", "dim")]
     yield ()
@@ -210,13 +201,15 @@ def _of_epochs(progress: Progress) -> str:
 
 def _split_lines(view: RunView) -> Iterator[Line]:
     is_estimate = view.energy_source == "estimated"
-    energy_j, title = ("estimated_energy_j", ESTIMATE_TITLE) if is_estimate else ("energy_j", ENERGY_TITLE)
-    lines = [("dim", ["epoch", "time s", "data stall", "copy", "compute", "overhead", title, "power W"])]
+    unlisted = [name for _, name, _ in view.unlisted]
+    last = ["estimated_energy_j" if is_estimate else "energy_j", "power_mean_w", *unlisted]
+    titles = [find(f"epoch/{part}_s").short for part in PARTS]
+    lines = [("dim", ["epoch", TIME_TITLE, *titles, *(column_title(f"epoch/{name}") for name in last)])]
     for split in view.splits.values():
         metrics, e2e_s = split.metrics, split.metrics.get("e2e_s")
         parts = [percent(metrics[f"{part}_s"] / e2e_s) if e2e_s and f"{part}_s" in metrics else "-" for part in PARTS]
-        energy = [cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
-        lines.append(("", [split.title, cell(e2e_s, "{:.3f}"), *parts, *energy]))
+        energy = [cell(f"epoch/{name}", metrics.get(name)) for name in last]
+        lines.append(("", [split.title, cell(TIME, e2e_s), *parts, *energy]))
     yield from _table(lines, first_number=1)
 
 
@@ -230,24 +223,24 @@ def _gauge_lines(view: RunView, width: int) -> Iterator[Line]:
 
 
 def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
-    for name in sorted(view.power, key=lambda name: name != "total_w"):
-        series = view.power[name]
-        yield "power" if name == "total_w" else name.removesuffix("_w"), f"{series.latest:.1f} W", series
+    gauges = [gauge for gauge in gauges_of(view) if "watch" in gauge.metric.shown or not gauge.is_known]
+    for gauge in gauges:
+        if gauge.column in view.power:
+            yield gauge.metric.title if gauge.column == TOTAL else gauge.device, gauge.text, gauge.series
     yield from ((name, f"not available: {why.partition(chr(10))[0]}", None) for name, why in view.missing.items())
-    devices: dict[str, dict[str, Series]] = {}
-    for name, series in view.gauges.items():
-        ending = next((ending for ending in GAUGES if name.endswith(f"_{ending}")), None)
-        if ending and math.isfinite(series.latest):
-            devices.setdefault(name.removesuffix(f"_{ending}"), {})[ending] = series
-    cores = [devices.pop(name) for name in list(devices) if re.fullmatch(r"cpu\d+", name)]
-    sensors = {name: devices.pop(name) for name, own in list(devices.items()) if [*own] == ["temperature_c"]}
-    for name in sorted(devices, key=lambda name: DEVICES.index(name[:3]) if name[:3] in DEVICES else len(DEVICES)):
-        own = devices[name]
-        yield name, "  ".join(GAUGES[ending](series.latest) for ending, series in own.items()), next(iter(own.values()))
-        if name == "cpu" and cores:
-            yield "cores", "".join(_level(own["utilization"].latest, 1.0) for own in cores), None
-    if texts := [f"{name} {own['temperature_c'].latest:.0f} °C" for name, own in sensors.items()]:
-        yield "temperature", "  ".join(texts), None
+    cores = [gauge for gauge in gauges if gauge.is_core]
+    devices: dict[str, list[Gauge]] = {}
+    for gauge in gauges:
+        if gauge.column in view.gauges and not gauge.is_core:
+            devices.setdefault(gauge.device, []).append(gauge)
+    only_warm = [of_device[0] for of_device in devices.values() if all(gauge.metric.unit == "C" for gauge in of_device)]
+    for device, of_device in devices.items():
+        if of_device[0] not in only_warm:
+            yield device, "  ".join(gauge.text for gauge in of_device), of_device[0].series
+        if device == "cpu" and cores:
+            yield "cores", "".join(_level(core.series.latest, 1.0) for core in cores), None
+    if only_warm:
+        yield only_warm[0].metric.title, "  ".join(f"{gauge.device} {gauge.text}" for gauge in only_warm), None
     if view.throttling is not None:
         yield "throttling", view.throttling or "none", None
 
@@ -260,8 +253,9 @@ def _sparkline(series: Series, width: int) -> str:
     width = min(width, int(span_s / MIN_INTERVAL_S))
     borders_s = [times_s[-1] - span_s * place / width for place in range(width, -1, -1)]
     ends = [bisect_right(times_s, border_s) for border_s in borders_s]
-    means = [sum(values[start:end]) / (end - start) if end > start else None for start, end in pairwise(ends)]
-    largest = max(mean for mean in means if mean is not None)
+    parts = [[value for value in values[start:end] if math.isfinite(value)] for start, end in pairwise(ends)]
+    means = [sum(chunk) / len(chunk) if chunk else None for chunk in parts]
+    largest = max((mean for mean in means if mean is not None), default=0.0)
     return "".join(" " if mean is None else _level(mean, largest) for mean in means)
 
 
@@ -281,8 +275,7 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     so_far = "" if ended == total else " so far"
     if snapshot.front:
         points = [f"{point.title}: {point.time_s:.3f} s, {quantity(point.energy_j, 'J')}" for point in snapshot.front]
-        kind = " of time and estimated energy" if any(point.is_estimate for point in snapshot.front) else ""
-        yield _line(f"* Pareto front{kind}{so_far}: {'; '.join(points)}", "bold")
+        yield _line(f"* Pareto front{so_far}: {'; '.join(points)}", "bold")
     else:
         yield _line(f"No Pareto front{so_far}: {snapshot.no_front}", "dim")
     yield ()
@@ -294,18 +287,22 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     for row in rows:
         if row.reason and row.state != "training":
             numbers.setdefault(f"{row.state}: {row.reason}", []).append(str(row.number))
-    for reason, own in [*numbers.items()][-MAX_REASONS:]:
-        yield _line(f"{'runs' if len(own) > 1 else 'run'} {join_or_more(own, MAX_NUMBERS)} {reason}", "yellow")
+    for reason, run_numbers in [*numbers.items()][-MAX_REASONS:]:
+        yield _line(
+            f"{'runs' if len(run_numbers) > 1 else 'run'} {join_or_more(run_numbers, MAX_NUMBERS)} {reason}", "yellow"
+        )
     yield ()
 
 
 def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow], width: int) -> Iterator[Line]:
     keys = list(dict.fromkeys(key for row in runs for key in row.overrides))
     places = {row.number: row.host or (f"job {row.slurm_job}" if row.slurm_job else "") for row in runs}
-    has_places, has_energy = len({*places.values()} - {""}) > 1, any(row.energy_j is not None for row in runs)
-    energy_title = ESTIMATE_TITLE if any(row.is_estimate for row in runs) else ENERGY_TITLE
+    has_places = len({*places.values()} - {""}) > 1
+    energies = ("energy_j", "estimated_energy_j")
+    shown = [name for name in energies if any(getattr(row, name) is not None for row in runs)]
     names = ["run", *keys, "state", *(["host"] if has_places else [])]
-    lines = [("dim", [*names, "time s", "stall", *([energy_title] if has_energy else []), "elapsed"])]
+    titles = [TIME_TITLE, find("steady/data_stall_fraction").short, *(column_title(f"steady/{name}") for name in shown)]
+    lines = [("dim", [*names, *titles, "elapsed"])]
     for row in rows:
         epoch = f" {_of_epochs(row.progress)}" if row.progress else ""
         cells = [
@@ -313,9 +310,9 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow], width: int)
             *(row.overrides.get(key, "") for key in keys),
             f"{'reused' if row.is_reused else row.state}{epoch}",
             *([places[row.number]] if has_places else []),
-            cell(row.epoch_s, "{:.3f}"),
+            cell(TIME, row.epoch_s),
             "-" if row.stall_fraction is None else percent(row.stall_fraction),
-            *([cell(row.energy_j, "{:.1f}")] if has_energy else []),
+            *(cell(f"steady/{name}", getattr(row, name)) for name in shown),
             "" if row.duration_s is None else format_span(row.duration_s),
         ]
         lines.append((COLORS[row.state], cells))
@@ -343,9 +340,9 @@ def _table(
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     free = width - (sum(widths) - sum(widths[keys]) + len(GAP) * (len(widths) - 1))
     limits = range(MAX_KEY_WIDTH, MIN_KEY_WIDTH, -1)
-    fitting = (limit for limit in limits if sum(min(limit, own) for own in widths[keys]) <= free)
+    fitting = (limit for limit in limits if sum(min(limit, key_width) for key_width in widths[keys]) <= free)
     limit = next(fitting, MIN_KEY_WIDTH)
-    widths[keys] = [min(limit, own) for own in widths[keys]]
+    widths[keys] = [min(limit, key_width) for key_width in widths[keys]]
     for (style, _), row in zip(rows, cells, strict=True):
         sized = [*zip(row, widths, strict=True)]
         texts = [set_cell_size(_shortened(text, size), size) for text, size in sized[:first_number]]

@@ -9,27 +9,38 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog
-from epochmeter.config.errors import input_error
-from epochmeter.console.tables import with_stall_fraction
 from epochmeter.report.render import render_macro
 from epochmeter.report.runs.configuration import group_repeats, no_energy
 from epochmeter.report.runs.costs import costs, pareto_front
-from epochmeter.report.runs.filter import AN_ESTIMATE, select_any
-from epochmeter.report.runs.load import error_text, has_runs, load_run, typed_keys
+from epochmeter.report.runs.filter import select_any
+from epochmeter.report.runs.folders import has_runs
+from epochmeter.report.runs.load import load_run
 from epochmeter.report.runs.run import Run, Sweep
-from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
-from epochmeter.results.run_status import COMPLETED, status_of
-from epochmeter.results.sweep_files import POINTS_FILE, read_planned_runs, read_points
-from epochmeter.watch.run_watcher import ENDED, RunWatcher, format_span, last_change_s, recorded_end_s, total_energy_j
-from epochmeter.watch.snapshot import ACTIVE, BY_INTEREST, FrontPoint, RunView, Snapshot, State, SweepRow
+from epochmeter.results.reuse import is_run
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder, error_text
+from epochmeter.results.run_info import typed_keys
+from epochmeter.results.run_status import COMPLETED
+from epochmeter.results.sweep_files import POINTS_FILE, is_remote, read_planned_runs, read_points
+from epochmeter.shared.problem import input_error
+from epochmeter.shared.record import COMPLETED_FILE, REFERENCE_FILE, SUMMARY_FILE
+from epochmeter.watch.run_watcher import (
+    ENDED,
+    RunWatcher,
+    first_line,
+    format_span,
+    last_change_s,
+    recorded_end_s,
+)
+from epochmeter.watch.snapshot import ACTIVE, BY_INTEREST, ROW_METRICS, FrontPoint, RunView, Snapshot, State, SweepRow
 
 MAX_BREAK_S = 120.0  # a sweep of this machine stalls if no run is active for longer
-ENDINGS = ("summary.json", "completed.json", "reused.json")  # files that are written at the end of a run
+ENDINGS = (SUMMARY_FILE, COMPLETED_FILE, REFERENCE_FILE)  # files that are written at the end of a run
 
 
 class Watcher:
@@ -54,11 +65,13 @@ class Watcher:
             return _single_snapshot(self._view(self.folder, now_s), now_s)
         points = read_points(self.folder).overrides if (self.folder / POINTS_FILE).exists() else ()
         with os.scandir(self.folder) as entries:  # of a folder: when files were created, replaced or removed
-            changed_s = {int(entry.name): entry.stat().st_mtime for entry in entries if entry.name.isdecimal()}
+            changed_s = {int(path.name): path.stat().st_mtime for path in entries if path.name.isdecimal()}
         numbers = sorted({*changed_s, *range(len(points) or read_planned_runs(self.folder))})
         if numbers == [0] and is_run(self.folder / "0"):
             return _single_snapshot(self._view(self.folder / "0", now_s), now_s)
-        submissions = SubmissionLog(self.folder).entries()
+        submissions: Mapping[int, Submission] = {}
+        with suppress(*READ_ERRORS):
+            submissions = SubmissionLog(self.folder).entries()
         rows, views = [], []
         for number in numbers:
             overrides = points[number] if number < len(points) else ()
@@ -66,7 +79,7 @@ class Watcher:
             row, view = self._row(number, overrides, submission, changed_s.get(number), now_s)
             rows.append(row)
             views += [view] if view else []
-        return self._sweep_snapshot(_with_varied_keys(rows), views, now_s, is_remote=bool(submissions))
+        return self._sweep_snapshot(_with_varied_keys(rows), views, now_s, is_remote=is_remote(self.folder))
 
     def _view(self, folder: Path, now_s: float) -> RunView:
         if folder not in self._watchers:
@@ -114,8 +127,8 @@ class Watcher:
         durations_s = [row.duration_s for row in rows if row.state == "completed" and not row.is_reused]
         active_s = [(view.progress.elapsed_s, view.progress.remaining_s) for view in active]
         remaining_s = _remaining(durations_s, active_s, planned)
-        energies_j = [total_energy_j(run.metrics) for run in ended if run.state == COMPLETED]
-        active_j = [(total_energy_j(view.metrics), view.progress.remaining_j) for view in active]
+        energies_j = [run.metrics.get("total/energy_j") for run in ended if run.state == COMPLETED]
+        active_j = [(view.metrics.get("total/energy_j"), view.progress.remaining_j) for view in active]
         done = len(rows) - planned - sum(1 - (view.progress.fraction or 0.0) for view in active)
         state, reason = self._state({row.state for row in rows}, planned, now_s, is_remote)
         return Snapshot(
@@ -141,8 +154,8 @@ class Watcher:
             return next(state for state in BY_INTEREST if state in states), ""
         if is_remote:
             return "preparing", f"{planned} planned runs wait for a node, or for the command that submits them"
-        if "interrupted" in states:  # one process measures all runs
-            return "interrupted", "the process of the sweep is gone; run the command again to resume"
+        if "killed" in states:  # one process measures all runs
+            return "killed", "the process of the sweep is gone; run the command again to resume"
         idle_s = now_s - last_change_s(self.folder, now_s)
         if idle_s < MAX_BREAK_S:
             return "preparing", "no run trains at this moment"
@@ -155,15 +168,13 @@ def _single_snapshot(view: RunView, now_s: float) -> Snapshot:
 
 
 def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
-    run, record = load_run(folder), record_of(folder)
-    summary = record.summary() or {}
-    ended_s, failure = recorded_end_s(summary), (summary.get("failure") or {}).get("message") or ""
+    run = load_run(folder)
+    ended_s = recorded_end_s(RunFolder(run.folder or folder).summary)
     duration_s = ended_s - datetime.fromisoformat(run.started).timestamp() if ended_s and run.started else None
-    state = ENDED.get(status_of(record), "training")  # its last file may be about to be written
     row = replace(
         row,
-        state=state,
-        reason=failure.partition("\n")[0],
+        state=ENDED.get(run.state, "training"),  # its last file may be about to be written
+        reason=first_line(run.failure),
         overrides=row.overrides or run.keys,
         host=run.host or "",
         duration_s=duration_s,
@@ -181,7 +192,7 @@ def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
     ranked = costs(configurations)
     best = pareto_front(ranked)
     points = [
-        FrontPoint(cost.title, cost.configuration.numbers, cost.time_s, cost.energy_j, cost.covers == AN_ESTIMATE)
+        FrontPoint(cost.title, cost.configuration.numbers, cost.time_s, cost.energy_j)
         for cost in sorted(ranked, key=lambda cost: cost.time_s)
         if cost.configuration in best and cost.energy_j is not None
     ]
@@ -199,10 +210,14 @@ def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
 
 
 def _with_means(row: SweepRow, metrics: Mapping[str, float]) -> SweepRow:
-    energy_j, estimate_j = metrics.get("steady/energy_j"), metrics.get("steady/estimated_energy_j")
-    stall_fraction = with_stall_fraction(metrics, "steady/").get("stall")
-    row = replace(row, epoch_s=metrics.get("steady/e2e_s"), energy_j=energy_j, stall_fraction=stall_fraction)
-    return row if energy_j is not None or estimate_j is None else replace(row, energy_j=estimate_j, is_estimate=True)
+    means = {name: metrics.get(metric) for name, metric in ROW_METRICS.items()}
+    return replace(
+        row,
+        epoch_s=means["epoch_s"],
+        energy_j=means["energy_j"],
+        estimated_energy_j=means["estimated_energy_j"],
+        stall_fraction=means["stall_fraction"],
+    )
 
 
 def _remaining(
@@ -212,10 +227,10 @@ def _remaining(
 
     The median of completed runs is typical; without any, that of active runs, which have a part so far and a rest.
     """
-    samples = ended or [None if part is None or rest is None else part + rest for part, rest in active]
+    samples = ended or [None if so_far is None or rest is None else so_far + rest for so_far, rest in active]
     numbers = [value for value in samples if value is not None]
     typical = statistics.median(numbers) if numbers else None
     rests = [typical] * planned
-    for part, rest in active:
-        rests.append(rest if rest is not None or typical is None else max(0.0, typical - (part or 0.0)))
+    for so_far, rest in active:
+        rests.append(rest if rest is not None or typical is None else max(0.0, typical - (so_far or 0.0)))
     return sum(rest or 0.0 for rest in rests) if rests and None not in rests else None

@@ -1,160 +1,25 @@
-"""The training process: `python -m epochmeter.worker RUN_FOLDER` trains the job in the folder's job.json.
+"""Start the training process: `python -m epochmeter.worker RUN_FOLDER` connects to the controller, then imports torch.
 
-Its steps, with the controller's part in brackets:
-
-    build model, data, optimizer; measure the device's peaks
-    for each epoch:
-        wait for the device; request WindowOpening [counters read]
-        train; wait for the device; request WindowClosed [counters read]
-        request WindowMeasured [recorded, published]
-        the same for the evaluation
-        write the checkpoint, if one is due
-    save the weights, record a trace
-
-Afterwards, a program of NVIDIA Nsight may start `python -m epochmeter.worker RUN_FOLDER nsight` for a few steps.
+The import takes seconds of work. Connected before it, the process ends with its controller at any time.
 """
 
-import itertools
-import math
 import os
 import sys
-import time
-import traceback
-from functools import partial
+from importlib import import_module
 
-import torch
-
-from epochmeter.shared.instantiate import instantiate_spec
-from epochmeter.shared.protocol import Built, Finished, RankFailed, Traced, TraceFailed, Trained
-from epochmeter.shared.record import MEMORY, TRACE, Record
-from epochmeter.worker import rng
-from epochmeter.worker.checkpoint import Checkpoint
-from epochmeter.worker.clock import Clock
-from epochmeter.worker.connection import ControllerConnection, RankedConnection, die_with_parent, dump_stack_on_signal
-from epochmeter.worker.data.loader import make_loaders
-from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
-from epochmeter.worker.errors import describe_failure, is_peer_rank_error, traceback_hint
-from epochmeter.worker.memory import record_memory
-from epochmeter.worker.models.shape_check import check_smallest
-from epochmeter.worker.peaks import device_peaks
-from epochmeter.worker.strategy import rank_seed
-from epochmeter.worker.timeline import monotonic_ns, wall_offset_ns
-from epochmeter.worker.trace import module_ranges
-from epochmeter.worker.trainer import Trainer
-from epochmeter.worker.windows import SuspendCounter, WindowRunner
-
-EXIT_WAIT_S = 5.0
-"""How long a rank waits before it exits after another rank failed, so that the controller sees the failed one first."""
+from epochmeter.shared.lifetime import die_with_parent
+from epochmeter.worker.connection import connect, dump_stack_on_signal
 
 
-def main(folder, under_nsight=False):
-    if not under_nsight:  # Nsight may start this process from a thread that ends early
+def main(folder: str, mode: str = "") -> None:
+    rank = int(os.environ.get("RANK", 0))
+    if not mode:  # Nsight may start this process from a thread that ends early
         die_with_parent()
     dump_stack_on_signal()
-    rank = int(os.environ.get("RANK", 0))
-    is_first_of_node = os.environ.get("LOCAL_RANK", "0") == "0"
-    connection = ControllerConnection(os.environ["EPOCHMETER_SOCKET"], rank, is_first_of_node)
-    record = Record(folder)
-    try:
-        (train_under_nsight if under_nsight else run_training)(record, connection)
-    except Exception as error:
-        traceback.print_exc()
-        kind, message = describe_failure(error, record.job())
-        connection.send(RankFailed(kind, message + traceback_hint(error, message), rank))
-        if is_peer_rank_error(error):
-            time.sleep(EXIT_WAIT_S)
-        raise SystemExit(1) from error
-
-
-def build(record, job):
-    """Return the strategy, the trainer, the loader for training, and that for evaluation in a list, if there is one."""
-    rng.seed_all(job["seed"])
-    choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
-    strategy, task = instantiate_spec(job["strategy"]), instantiate_spec(job["task"])
-    device = strategy.set_up(job["device"]["accelerator"])
-    training, *validation = make_loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
-    trainer = Trainer(job, task, strategy, device)
-    check_smallest(trainer.model, job, training.count, task, strategy.replicas)
-    if strategy.rank:  # ranks start with the same weights, but have their own random numbers in training
-        rng.seed_all(rank_seed(job["seed"], strategy.rank))
-    return strategy, trainer, training, validation
-
-
-def run_training(record, connection):
-    job = record.job()
-    strategy, trainer, training, validation = build(record, job)
-    ranks = RankedConnection(connection, strategy)
-    observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
-    clock = Clock(make_timeline(trainer.device), synchronous=job["timing"] == "synchronous", observe=observe)
-    stop = job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
-    windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), stop)
-    built = describe_training(record, job, strategy, trainer)
-    checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
-    completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
-    ranks.request(built)
-    for epoch in range(completed, completed if ended else job["epochs"]):
-        last = windows.epoch(epoch, training)
-        trainer.step_scheduler()
-        if validation and not last:
-            last = windows.val(epoch, *validation)
-        checkpoint.write(epoch + 1, ended=last)
-        if last:
-            break
-    if job["save_model"] and strategy.rank == 0:
-        torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
-    ranks.request(Trained())
-    record_profile(record, job, strategy, trainer, training, connection)
-    connection.send(Finished())
-    strategy.close()
-
-
-def describe_training(record, job, strategy, trainer):
-    """Return the statistics of the model and the facts of the device, with its measured peaks."""
-    model, facts = trainer.model_stats(), dict(describe_device(trainer.device), **strategy.describe())
-    facts.update({name: model.pop(name) for name in ("operators", "conventions") if name in model})
-    peaks = device_peaks(job, record.run(), record.host(), trainer.device) if strategy.rank == 0 else None
-    facts["peaks"] = strategy.broadcast(peaks)  # the other ranks wait, so that the device is idle
-    return Built(model, facts)
-
-
-def record_profile(record, job, strategy, trainer, loader, connection):
-    """Write the first rank's trace and memory; all ranks train the same steps. A failure is sent, and fails no run."""
-    first = strategy.rank == 0
-    profiler, endless = instantiate_spec(job["profiler"]), endless_batches(trainer, loader)
-    missing = "trace"
-    try:
-        with module_ranges(trainer.model if first and not job["compile"] else None):  # hooks would compile it again
-            profiler.record_trace(str(record.folder / TRACE) if first else None, endless, trainer.train_epoch)
-            missing = "memory by kind"
-            if profiler.records_memory:
-                record_memory(str(record.folder / MEMORY) if first else None, trainer, next(endless))
-    except Exception as error:
-        traceback.print_exc()
-        if not is_peer_rank_error(error):
-            connection.send(TraceFailed("no {}: {}".format(missing, describe_failure(error, job)[1])))
-    if profiler.traced_ns:
-        connection.send(Traced(*profiler.traced_ns, wall_offset_ns(), loader.load_times()))
-
-
-def train_under_nsight(record, connection):
-    """Train the first steps again; Nsight, which started this process, profiles some of them."""
-    job = record.job()
-    strategy, trainer, training, _ = build(record, job)
-    profiler = instantiate_spec(job["profiler"])
-
-    def observed(batches):
-        for step, batch in enumerate(batches):
-            connection.progress(step, monotonic_ns())  # this fails when the controller is gone
-            yield batch
-
-    trainer.train_epoch(observed(profiler.mark_steps(endless_batches(trainer, training))))
-    connection.send(Finished())
-    strategy.close()
-
-
-def endless_batches(trainer, loader):
-    """Return the batches of all passes over a loader, on the device."""
-    return (trainer.move(batch) for _ in itertools.count() for batch in loader)
+    connection = connect(rank, sends_requests=os.environ.get("LOCAL_RANK", "0") == "0")
+    if mode:
+        connection.die_with_controller()
+    import_module("epochmeter.worker.training").main(folder, connection, rank, under_nsight=bool(mode))
 
 
 if __name__ == "__main__":

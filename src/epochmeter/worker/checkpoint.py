@@ -3,14 +3,20 @@
 import json
 import math
 import os
+import pathlib
 import zipfile
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from epochmeter.shared.atomic_files import fsync_folder
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
+from epochmeter.shared.problem import machine_error
+from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.worker import rng
+from epochmeter.worker.data.loader import Loader
 from epochmeter.worker.errors import first_line
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.trainer import Trainer
 
 
 class Checkpoint:
@@ -19,11 +25,13 @@ class Checkpoint:
     Rank 0 writes and reads for all ranks, as other nodes may not have the file.
     """
 
-    def __init__(self, record, trainer, loaders, strategy, every):
+    def __init__(
+        self, record: Record, trainer: Trainer, loaders: Sequence[Loader], strategy: Single, every: Optional[int]
+    ) -> None:
         self._record, self._trainer, self._loaders, self._strategy = record, trainer, loaders, strategy
         self._path, self._every = record.folder / CHECKPOINT, every or math.inf
 
-    def resume(self):
+    def resume(self) -> Tuple[int, bool]:
         """Restore the checkpoint of a resumed run; return its completed epochs, and whether training had ended."""
         is_resumed = self._strategy.rank == 0 and self._record.run().get("resumed")
         state = self._strategy.broadcast(read_state(self._path) if is_resumed else None)
@@ -36,7 +44,7 @@ class Checkpoint:
         rng.set_state(rank_state["numbers"])
         return state["epochs"], state["ended"]
 
-    def write(self, epochs, ended):
+    def write(self, epochs: int, ended: bool) -> None:
         """Write the checkpoint if it is due, or raise RuntimeError; the previous one is kept until it is on disk."""
         if epochs % self._every:
             return
@@ -49,19 +57,20 @@ class Checkpoint:
         try:
             write_state(self._path, state, metadata)
         except (OSError, RuntimeError) as error:
-            remedy = "Free disk space or fix the permissions, or leave out checkpoint.every."
-            message = "cannot write the checkpoint after {} epochs: {}. {}"
-            raise RuntimeError(message.format(epochs, first_line(error), remedy)) from error
+            message = "cannot write the checkpoint after {} epochs: {}".format(epochs, first_line(error))
+            hint = "free disk space or fix the permissions, or leave out checkpoint.every"
+            raise machine_error(message, hint, file=str(self._path)) from error
 
 
-def write_state(path, state, metadata):
+def write_state(path: pathlib.Path, state: Mapping[str, object], metadata: Mapping[str, object]) -> None:
     """Write a checkpoint; the previous one is replaced when the new one is on disk."""
     partial = path.with_name("." + path.name)  # a fixed name: overwrites the rest of a killed run
     try:
         with open(partial, "wb") as file:
             torch.save(state, file)
         with zipfile.ZipFile(str(partial), "a") as archive:
-            archive.writestr(CHECKPOINT_METADATA, json.dumps(metadata))
+            # With a fixed time, since a zip file has none before 1980, as of a board that has lost its clock.
+            archive.writestr(zipfile.ZipInfo(CHECKPOINT_METADATA), json.dumps(metadata))
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -72,12 +81,12 @@ def write_state(path, state, metadata):
     fsync_folder(path.parent)  # the rename must survive a power cut too
 
 
-def read_state(path):
+def read_state(path: pathlib.Path) -> Any:
     """Return the state in a checkpoint; RuntimeError if it is damaged or from another version of torch."""
     try:
         # Loading executes no code from the file. Before torch 2.4 this would refuse the `Counter` of some schedules.
         options = {"weights_only": True} if hasattr(torch.serialization, "add_safe_globals") else {}
         return torch.load(str(path), map_location="cpu", **options)
     except Exception as error:
-        message = "torch {} cannot read the checkpoint {}: {}. Delete it to measure the run again."
-        raise RuntimeError(message.format(torch.__version__, path, first_line(error))) from error
+        message = "torch {} cannot read the checkpoint {}: {}".format(torch.__version__, path, first_line(error))
+        raise machine_error(message, "delete it to measure the run again", file=str(path)) from error

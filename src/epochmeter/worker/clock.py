@@ -16,12 +16,19 @@ The host never waits for a timestamp. Host wait is the host's time inside `next(
 
 import itertools
 from array import array
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 
+from epochmeter.shared.protocol import ReadParts
+from epochmeter.shared.types import FloatArray
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.worker.timeline import monotonic_ns, perf_counter_ns
+from epochmeter.worker.timeline import Timeline, monotonic_ns, perf_counter_ns
 
 COLLECT_INTERVAL_NS = 100 * 1000 * 1000  # interval between two reads of the device's timestamps
 MAX_BRACKET_NS = 50000  # two clock readings at most this far apart count as simultaneous
+
+
+def ignore_progress(steps: int, now_ns: int, parts: ReadParts) -> None:
+    """Observe nothing."""
 
 
 class Clock:
@@ -45,19 +52,36 @@ class Clock:
         closed_ns: Wall clock just after the last timestamp.
     """
 
-    def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns, parts: None,
-                 host=perf_counter_ns, wall=monotonic_ns, collect_interval_ns=COLLECT_INTERVAL_NS,
-                 copies=True):  # fmt: skip
+    first_gap_s: float
+    opened_ns: int
+    closed_ns: int
+    rows: FloatArray
+    untimed: List[Any]
+    _sums: Dict[str, float]  # ns
+    _waits: List[int]  # ns, of the steps that are not collected yet
+    _intervals: List[float]  # ns
+    _tail: float  # ns
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        synchronous: bool = False,
+        observe: Callable[[int, int, ReadParts], None] = ignore_progress,
+        host: Callable[[], int] = perf_counter_ns,
+        wall: Callable[[], int] = monotonic_ns,
+        collect_interval_ns: int = COLLECT_INTERVAL_NS,
+        copies: bool = True,
+    ) -> None:
         self._timeline, self._mark_at = timeline, timeline.mark_at
         self._synchronous, self._copies = synchronous, copies
         self._observe, self._collect_interval_ns = observe, collect_interval_ns
         self._host, self._wall = host, wall
         self.is_fetching = False
 
-    def open(self):
+    def open(self) -> None:
         """Wait for the device and start a pass."""
-        self._steps = self._first = self._early_wait = self._at_end = 0
-        self.first_gap_s = 0.0
+        self._steps = self._early_wait = self._at_end = 0
+        self._first = self.first_gap_s = 0.0
         self._waits, self._intervals, self.untimed = [], [], []
         self._is_computing = self._may_have_ended = False
         self._collect_at = self._host() + self._collect_interval_ns
@@ -66,7 +90,7 @@ class Clock:
         self._timeline.synchronize()
         self.opened_ns, _ = self._bracketed_mark(self._timeline.start)
 
-    def batches(self, loader, move):
+    def batches(self, loader: Iterable[Any], move: Callable[[Any], Any]) -> Iterator[Any]:
         """Iterate over a loader, with timestamps around each batch's copy (`move`) and compute.
 
         A step's compute lasts until the next batch is requested. If the consumer leaves early, its last step ends then.
@@ -90,11 +114,11 @@ class Clock:
                 self.end_step()
                 self._timeline.synchronize()
 
-    def add_early_wait(self, wait):
+    def add_early_wait(self, wait: int) -> None:
         """Add the host's time for the loader's `iter()` to the wait for the first batch, in ns."""
         self._early_wait = wait
 
-    def fetch(self, iterator):
+    def fetch(self, iterator: Iterator[Any]) -> Any:
         """Return an iterator's next batch, whose request ends the current step and whose arrival begins the next one.
 
         It runs in every step with cold CPU caches: a further call would take about a microsecond.
@@ -122,18 +146,18 @@ class Clock:
         self._is_computing = True
         return batch
 
-    def end(self, requested):
+    def end(self, requested: int) -> None:
         """Note that the loader has no further batch."""
         is_empty = not (self._waits or self._steps)
         self._at_end = self._host() - requested + (self._early_wait if is_empty else 0)
 
-    def end_step(self):
+    def end_step(self) -> None:
         """End the compute of the current step now, before the next batch is requested: the rest is overhead."""
         if self._is_computing and not self._may_have_ended:
             self._timeline.mark()
         self._is_computing = self._may_have_ended = False
 
-    def end_last_step(self):
+    def end_last_step(self) -> None:
         """Note that the last step of the pass may have ended; call it once per step.
 
         Later time is overhead. If the consumer requests another batch, the step ends at that request instead.
@@ -143,7 +167,7 @@ class Clock:
             self._may_have_ended = True
             self._collect_at = 0
 
-    def close(self):
+    def close(self) -> None:
         """End the pass: wait for the device and collect its remaining timestamps."""
         self.end_step()
         self._timeline.synchronize()
@@ -154,21 +178,21 @@ class Clock:
         self._tail = sum(self._intervals) + sum(self._timeline.drain())
 
     @property
-    def tail_s(self):
+    def tail_s(self) -> float:
         """Time of the closed pass after its last step."""
         return self._tail * NANOSECOND
 
-    def parts_so_far(self):
+    def parts_so_far(self) -> Dict[str, float]:
         """Return the parts of the collected steps of the open pass, in seconds, without waiting for the device."""
         return {name: value * NANOSECOND for name, value in self._split(tail=0).items()}
 
-    def _split(self, tail):
+    def _split(self, tail: float) -> Dict[str, float]:
         sums = self._sums
         overhead = sums["gap"] - sums["stall"] + tail
         copy = {"copy_s": sums["copy"]} if self._copies else {}
         return {"data_stall_s": sums["stall"], **copy, "compute_s": sums["compute"], "overhead_s": overhead}
 
-    def parts(self):
+    def parts(self) -> Dict[str, float]:
         """Metrics of the closed pass by name, in seconds and counts."""
         e2e, split = self.closed_ns - self.opened_ns, self._split(self._tail)
         nanoseconds = {
@@ -185,7 +209,7 @@ class Clock:
             parts["clock_waits"] = self._timeline.waits
         return parts
 
-    def _bracketed_mark(self, mark):
+    def _bracketed_mark(self, mark: Callable[[], None]) -> Tuple[int, int]:
         """Return the wall clock just before and just after a timestamp. Retries if the host was interrupted."""
         for _ in range(5):
             before = self._wall()
@@ -195,7 +219,7 @@ class Clock:
                 break
         return before, after
 
-    def _collect(self, now):
+    def _collect(self, now: int) -> int:
         """Collect the completed steps and report the progress; return the host's time after that."""
         if self._may_have_ended:
             self._timeline.drop_second_to_last()
@@ -206,7 +230,7 @@ class Clock:
         self._collect_at = now + self._collect_interval_ns
         return now
 
-    def _collect_steps(self):
+    def _collect_steps(self) -> None:
         """Add up the steps whose timestamps have all passed; intervals of unfinished steps are kept."""
         intervals = self._intervals
         intervals += self._timeline.drain()
@@ -214,16 +238,16 @@ class Clock:
         steps = len(intervals) // columns
         if not steps:
             return
-        gaps, *copies, computes = (intervals[column : steps * columns : columns] for column in range(columns))
+        gaps, *copied, computes = (intervals[column : steps * columns : columns] for column in range(columns))
         del intervals[: steps * columns]
         waits = self._waits[:steps]
         del self._waits[:steps]
         if not self._steps:
             waits[0] += self._early_wait
-        stalls = list(map(min, gaps, waits))
+        stalls: List[float] = list(map(min, gaps, waits))
         if not self._steps:
             self._first, self.first_gap_s = stalls[0], gaps[0] * NANOSECOND
-        copies = copies[0] if copies else [0] * steps
+        copies: Sequence[float] = copied[0] if copied else [0] * steps
         sums = (("gap", gaps), ("stall", stalls), ("host_wait", waits), ("copy", copies), ("compute", computes))
         for name, values in sums:
             self._sums[name] += sum(values)

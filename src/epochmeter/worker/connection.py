@@ -1,16 +1,21 @@
 """The training process's end of the socket to the controller, and its ties to the controller's life."""
 
 import contextlib
-import ctypes
 import faulthandler
+import os
 import select
 import signal
 import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from epochmeter.shared.protocol import Joined, Progress, decode, encode
+from epochmeter.shared.protocol import Joined, Message, Progress, ReadParts, decode, encode
+
+if TYPE_CHECKING:
+    from epochmeter.worker.strategy import Single
 
 PROGRESS_NS = 500 * 1000 * 1000
-PR_SET_PDEATHSIG = 1
 
 
 class ControllerGoneError(SystemExit):
@@ -20,28 +25,28 @@ class ControllerGoneError(SystemExit):
 class ControllerConnection:
     """A process's own connection: when the process or the controller ends, the other one notices it."""
 
-    reply_limit_s = None
+    reply_limit_s: Optional[float] = None
 
-    def __init__(self, path, rank=0, sends_requests=True):
+    def __init__(self, path: str, rank: Optional[int] = 0, sends_requests: bool = True) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._received = b""
         self._progress_ns = 0
         self.send(Joined(rank, sends_requests))
 
-    def send(self, message):
-        self._socket.sendall(encode(message))
+    def send(self, message: Message) -> None:
+        self._socket.sendall(encode(message), socket.MSG_NOSIGNAL)  # a script may let SIGPIPE end it
 
-    def request(self, message):
+    def request(self, message: Message) -> Any:
         """Send a message and return its reply; SystemExit if the controller is gone, or silent for `reply_limit_s`."""
         return self.post(message)()
 
-    def post(self, message):
+    def post(self, message: Message) -> Callable[[], Any]:
         """Send a message, and return a function that waits for its reply; replies have the order of the messages."""
         self.send(message)
         return self._reply
 
-    def _reply(self):
+    def _reply(self) -> Any:
         while b"\n" not in self._received:
             poll = select.poll()  # unlike `select`, for any number of open files
             poll.register(self._socket, select.POLLIN)
@@ -54,13 +59,30 @@ class ControllerConnection:
         reply, _, self._received = self._received.partition(b"\n")
         return decode(reply.decode("utf-8"))
 
-    def close(self):
+    def die_with_controller(self) -> None:
+        """Kill this process when the controller ends, although another program has started it."""
+
+        def wait() -> None:
+            poll = select.poll()
+            poll.register(self._socket, 0)  # only for its end
+            poll.poll()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def close(self) -> None:
         """Close the connection, even if a child process inherited it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def progress(self, steps, now_ns, parts=None, last_loss=None):
+    def progress(
+        self,
+        steps: int,
+        now_ns: int,
+        parts: Optional[ReadParts] = None,
+        last_loss: Optional[Callable[[], float]] = None,
+    ) -> None:
         """Send the steps of the open window, at most twice per second, with `parts()` and `last_loss()` if given.
 
         Training never waits here: if the controller does not read (it may be stopped), the message is dropped.
@@ -69,35 +91,44 @@ class ControllerConnection:
             self._progress_ns = now_ns
             message = Progress(steps, last_loss() if last_loss else None, parts() if parts else None)
             with contextlib.suppress(BlockingIOError):  # a line this short is sent completely or not at all
-                self._socket.send(encode(message), socket.MSG_DONTWAIT)
+                self._socket.send(encode(message), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
 class RankedConnection:
     """The connection of all ranks: the first of a node sends the request when all have arrived; all get the reply."""
 
-    def __init__(self, connection, strategy):
+    def __init__(self, connection: ControllerConnection, strategy: "Single") -> None:
         self._connection, self._strategy = connection, strategy
 
-    def request(self, message):
+    def request(self, message: Message) -> Any:
         return self.request_all(message)[0]
 
-    def request_all(self, message):
+    def request_all(self, message: Message) -> List[Any]:
         """Return the replies of all nodes' controllers, the first node's first."""
         self._strategy.broadcast(None)
         reply = self._connection.request(message) if self._strategy.is_node_leader else None
         return [reply for reply in self._strategy.all_gather(reply) if reply is not None]
 
-    def progress(self, steps, now_ns, parts=None, last_loss=None):
+    def progress(
+        self,
+        steps: int,
+        now_ns: int,
+        parts: Optional[ReadParts] = None,
+        last_loss: Optional[Callable[[], float]] = None,
+    ) -> None:
         if self._strategy.rank == 0:
             self._connection.progress(steps, now_ns, parts, last_loss)
 
 
-def die_with_parent():
-    """Make the kernel kill this process when its parent ends, for whatever reason."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def connect(rank: Optional[int], sends_requests: bool) -> ControllerConnection:
+    """Connect to the controller that started this process, or exit if it has ended."""
+    try:
+        return ControllerConnection(os.environ["EPOCHMETER_SOCKET"], rank, sends_requests)
+    except OSError:
+        sys.exit("the controller has ended")
 
 
-def dump_stack_on_signal():
+def dump_stack_on_signal() -> None:
     """Write the stacks of all threads to the log on a crash, and on the controller's SIGUSR1."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)

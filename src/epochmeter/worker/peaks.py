@@ -1,6 +1,7 @@
 """Peak FLOP/s, bytes/s and calls/s of the device, measured before training with its settings applied.
 
-The result is cached per device, settings, precision and version of torch, so that only the first run measures.
+The result is cached per device, settings, precision and version of torch, so that only the first run measures. Peaks
+beside other processes are too low: they are measured again, and never cached or used.
 """
 
 import contextlib
@@ -9,10 +10,12 @@ import json
 import os
 import time
 from functools import partial
+from typing import Any, Callable, Dict
 
 import torch
 
 from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.types import Document
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MIN_SIZE, MAX_SIZE, LONG_CALL_S = 256, 8192, 0.02
@@ -22,12 +25,17 @@ CHUNK_S, CHUNKS = 0.1, 5
 of training contains too, are within each of them."""
 COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 28}  # much larger than caches
 CALLS = 2000
+ATTEMPTS = 3  # measurements until one is undisturbed; all may be disturbed
 
 
-def device_peaks(job, run, host, device):
+def device_peaks(
+    job: Document, applied: Document, host: Document, device: torch.device, disturbance: Callable[[], str]
+) -> Any:
     """Return the device's peaks, from the cache or measured now, or `reason`; empty if `roofline.peaks` is `none`.
 
     They are `flop_per_s`, `bytes_per_s` (read and written), `launch_s` (of one call) and `measured` (time in UTC).
+    `applied` are the changed device settings.
+    `disturbance` returns what other processes did on the device since it was last called, as a text.
     """
     mode = job["roofline"]["peaks"]
     if mode == "none":
@@ -37,7 +45,8 @@ def device_peaks(job, run, host, device):
         "threads": torch.get_num_threads(),
         "precision": job["precision"],
         "torch": torch.__version__,
-        "applied": run.get("applied", {}),
+        "applied": applied,
+        "undisturbed": True,  # earlier versions cached also other peaks, without this key
         "state": [host.get(name) for name in ("hostname", "power_mode", "power_limits_w", "governors", "driver")],
     }
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:16]
@@ -46,18 +55,25 @@ def device_peaks(job, run, host, device):
     if mode == "cached":
         with contextlib.suppress(OSError, ValueError):
             return read_json(path)
-    try:
-        peaks = measure_peaks(device, job["precision"])
-    except RuntimeError as error:  # such as too little memory
-        return {"reason": str(error).strip().splitlines()[0]}
-    peaks["measured"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    disturbance()
+    for _ in range(ATTEMPTS):
+        try:
+            measured = measure_peaks(device, job["precision"])
+        except RuntimeError as error:  # such as too little memory
+            return {"reason": str(error).strip().splitlines()[0]}
+        others = disturbance()
+        if not others:
+            break
+    else:
+        return {"reason": "in each of {} attempts, {}".format(ATTEMPTS, others)}
+    peaks = {**measured, "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     with contextlib.suppress(OSError):  # the next run measures again
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write_json(path, peaks)
     return peaks
 
 
-def measure_peaks(device, precision):
+def measure_peaks(device: torch.device, precision: str) -> Dict[str, float]:
     """Measure the peaks: square matrix products in each layout of a training step, copies, and calls without work."""
     generator = torch.Generator(device=device)
     with torch.no_grad():
@@ -73,7 +89,7 @@ def measure_peaks(device, precision):
     return {"flop_per_s": flop_per_s, "bytes_per_s": bytes_per_s, "launch_s": launch_s}
 
 
-def _peak_flop_per_s(device, dtype, generator):
+def _peak_flop_per_s(device: torch.device, dtype: torch.dtype, generator: torch.Generator) -> float:
     size, call_s = MIN_SIZE // 2, 0.0
     while size < MAX_SIZE and call_s < LONG_CALL_S:
         size *= 2
@@ -84,11 +100,11 @@ def _peak_flop_per_s(device, dtype, generator):
     return 2 * size**3 / min(_call_s(partial(torch.mm, *pair, out=result), device) for pair in layouts)
 
 
-def _call_s(call, device, chunks=CHUNKS, chunk_s=CHUNK_S):
+def _call_s(call: Callable[[], object], device: torch.device, chunks: int = CHUNKS, chunk_s: float = CHUNK_S) -> float:
     """Return the mean duration of a call in the fastest chunk."""
-    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    synchronize: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
 
-    def chunk_call_s(count):
+    def chunk_call_s(count: int) -> float:
         synchronize()
         begun = time.perf_counter()
         for _ in range(count):

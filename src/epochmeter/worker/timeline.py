@@ -3,12 +3,17 @@
 import collections
 import operator
 import time
+from typing import TYPE_CHECKING, Callable, Deque, List, Optional, Union
+
+if TYPE_CHECKING:
+    from torch.cuda import Event
 
 
-def _nanoseconds(name):
+def _nanoseconds(name: str) -> Callable[[], int]:
     """Return a clock of the `time` module in integer nanoseconds; Python 3.6 only has clocks in float seconds."""
-    seconds = getattr(time, name)
-    return getattr(time, name + "_ns", lambda: int(seconds() * 1e9))
+    seconds: Callable[[], float] = getattr(time, name)
+    nanoseconds: Callable[[], int] = getattr(time, name + "_ns", lambda: int(seconds() * 1e9))
+    return nanoseconds
 
 
 perf_counter_ns = _nanoseconds("perf_counter")
@@ -16,7 +21,7 @@ monotonic_ns = _nanoseconds("monotonic")
 wall_ns = _nanoseconds("time")
 
 
-def wall_offset_ns():
+def wall_offset_ns() -> int:
     """Return the wall clock's time at zero of the monotonic clock, from the closest of some pairs of readings."""
     pairs = []
     for _ in range(5):
@@ -28,30 +33,32 @@ def wall_offset_ns():
 class HostTimeline:
     """Timeline of a CPU, where work is synchronous: a timestamp is a reading of the host's clock, in ns."""
 
-    waits = None  # a CPU timestamp never has to be waited for
+    waits: Optional[int] = None  # a CPU timestamp never has to be waited for
+    _last: int  # the timestamp before the marks, once the timeline was started
 
-    def __init__(self, now=perf_counter_ns):
-        self._now, self._last, self._marks = now, None, []
+    def __init__(self, now: Callable[[], int] = perf_counter_ns) -> None:
+        self._now = now
+        self._marks: List[int] = []
         self.mark_at = self._marks.append
         """Record a reading of the host's clock as a timestamp."""
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Do nothing: the CPU has no queue."""
 
-    def start(self):
+    def start(self) -> None:
         """Drop all timestamps and record the first one."""
         self._marks.clear()
         self._last = self._now()
 
-    def mark(self):
+    def mark(self) -> None:
         """Record a timestamp."""
         self._marks.append(self._now())
 
-    def drop_second_to_last(self):
+    def drop_second_to_last(self) -> None:
         """Drop the timestamp before the last, which is not drained yet."""
         del self._marks[-2]
 
-    def drain(self):
+    def drain(self) -> List[int]:
         """Return the intervals between completed timestamps, in ns and in order."""
         marks = [self._last, *self._marks]
         self._last = marks[-1]
@@ -66,30 +73,34 @@ class EventTimeline:
     more than `capacity` events are pending, the host waits for the oldest; `waits` counts this.
     """
 
-    def __init__(self, make_event, synchronize, capacity=4096):
+    def __init__(
+        self, make_event: "Callable[[], Event]", synchronize: Callable[[], None], capacity: int = 4096
+    ) -> None:
         self.synchronize = synchronize
         self.waits = 0
         self._make_event, self._capacity = make_event, capacity
-        self._passed, self._pending, self._free = None, collections.deque(), []
+        self._passed = make_event()  # the last one that was read
+        self._pending: "Deque[Event]" = collections.deque()
+        self._free: "List[Event]" = []
 
-    def start(self):
+    def start(self) -> None:
         self.waits = 0
-        if self._passed is not None:
-            self._free.append(self._passed)
+        self._free.append(self._passed)
         self._passed = self._recorded()
 
-    def mark(self):
+    def mark(self) -> None:
         self._pending.append(self._recorded())
 
-    def mark_at(self, now_ns):
+    def mark_at(self, now_ns: int) -> None:
         """Record a timestamp of the device, whose clock is not the host's."""
         self.mark()
 
-    def drop_second_to_last(self):
+    def drop_second_to_last(self) -> None:
         del self._pending[-2]
 
-    def drain(self):
-        pending, intervals = self._pending, []
+    def drain(self) -> List[float]:
+        pending = self._pending
+        intervals: List[float] = []
         while pending:
             if len(pending) > self._capacity:
                 self.waits += 1
@@ -102,7 +113,10 @@ class EventTimeline:
             self._passed = event
         return intervals
 
-    def _recorded(self):
+    def _recorded(self) -> "Event":
         event = self._free.pop() if self._free else self._make_event()
         event.record()
         return event
+
+
+Timeline = Union[HostTimeline, EventTimeline]

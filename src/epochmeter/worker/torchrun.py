@@ -1,18 +1,20 @@
 """torchrun, with its arguments, except that it ends with the controller and reports how a rank ended."""
 
-import os
 import sys
+from typing import List
 
-from torch.distributed import run
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
+from epochmeter.shared.lifetime import die_with_parent
 from epochmeter.shared.protocol import RankExited
-from epochmeter.worker.connection import ControllerConnection, die_with_parent
+from epochmeter.worker.connection import connect
 
 
-def main(arguments):
+def main(arguments: List[str]) -> None:
     die_with_parent()
-    connection = ControllerConnection(os.environ["EPOCHMETER_SOCKET"], rank=None, sends_requests=False)
+    connection = connect(rank=None, sends_requests=False)
+    # Late, as the import takes seconds of work.
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
     try:
         run.main(arguments)
     except ChildFailedError as error:

@@ -2,21 +2,25 @@
 
 import collections
 import contextlib
+import gzip
 import itertools
 import os
+import shutil
 import threading
+from typing import Any, Callable, DefaultDict, Generator, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 from torch.autograd.profiler import record_function
 from torch.nn.modules import module as modules
 from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
+from epochmeter.shared.types import Document
 from epochmeter.worker.timeline import monotonic_ns
 
 try:
     from torch._C._profiler import _ExperimentalConfig
 
-    ALL_THREADS = {"experimental_config": _ExperimentalConfig(profile_all_threads=True)}
+    ALL_THREADS: Document = {"experimental_config": _ExperimentalConfig(profile_all_threads=True)}
 except (ImportError, TypeError):  # older versions trace only this thread and its backward passes
     ALL_THREADS = {}
 
@@ -30,12 +34,13 @@ class TorchTrace:
     """Record a trace with torch's profiler, after some warm-up steps; opens in Perfetto and chrome://tracing."""
 
     records_memory = True
-    traced_ns = None  # start and end of the traced steps on the monotonic clock, once they are recorded
+    traced_ns: Optional[Tuple[int, int]] = None
+    """Start and end of the traced steps on the monotonic clock, once they are recorded."""
 
-    def __init__(self, warmup_steps=2, steps=5):
+    def __init__(self, warmup_steps: int = 2, steps: int = 5) -> None:
         self.warmup_steps, self.steps = warmup_steps, steps
 
-    def record_trace(self, path, batches, run):
+    def record_trace(self, path: Optional[str], batches: Iterator[Any], run: Callable[[Iterable[Any]], object]) -> None:
         """Train a few steps by `run` on endless batches, and write the trace of the last ones if there is a path."""
         if path is None:
             run(itertools.islice(batches, self.warmup_steps + self.steps))
@@ -43,7 +48,7 @@ class TorchTrace:
             with contextlib.closing(self.recorded(path, batches)) as recorded:
                 run(recorded)
 
-    def recorded(self, path, batches, first=0):
+    def recorded(self, path: str, batches: Iterable[Any], first: int = 0) -> Generator[Any, None, None]:
         """Yield the batches of these steps, and write the trace; `first` is the first step's number in its epoch.
 
         The device is idle at both ends of the traced steps, so that they contain all their work.
@@ -69,23 +74,36 @@ class TorchTrace:
                 if step == begin:
                     opened_ns = monotonic_ns()
         if self.traced_ns is not None:  # else the steps ended early
-            partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
-            try:
-                profiler.export_chrome_trace(partial)
-                os.replace(partial, path)
-            finally:
-                if os.path.exists(partial):
-                    os.remove(partial)  # frees the disk space for the final summary
+            export(profiler, path)
+
+
+def export(profiler: profile, path: str) -> None:
+    """Write a trace, compressed with gzip.
+
+    torch does not compress it: it decodes all names for that, and gzip has no time after 2106.
+    """
+    plain, partial = (os.path.join(os.path.dirname(path), "partial-trace" + suffix) for suffix in (".json", ".gz"))
+    try:
+        profiler.export_chrome_trace(plain)
+        with open(plain, "rb") as source, gzip.GzipFile(partial, "wb", mtime=0) as target:
+            shutil.copyfileobj(source, target)
+        os.replace(partial, path)
+    finally:
+        for rest in (plain, partial):
+            if os.path.exists(rest):
+                os.remove(rest)  # frees the disk space for the final summary
 
 
 class NsightTrace(TorchTrace):
     """Record a trace, and mark steps for Nsight; the controller reads `program` and `timeout_s`."""
 
-    def __init__(self, program, start, stop, timeout_s, warmup_steps=2, steps=5):
+    def __init__(
+        self, program: object, start: int, stop: int, timeout_s: object, warmup_steps: int = 2, steps: int = 5
+    ) -> None:
         super().__init__(warmup_steps, steps)
         self.start, self.stop = start, stop
 
-    def mark_steps(self, batches):
+    def mark_steps(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of the steps before `stop`; the CUDA profiler is on from the step `start`."""
         with contextlib.ExitStack() as profiling:
             for step, batch in enumerate(itertools.islice(batches, self.stop)):
@@ -96,41 +114,43 @@ class NsightTrace(TorchTrace):
                 yield batch
 
 
-def _synchronize():
+def _synchronize() -> None:
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 @contextlib.contextmanager
-def module_ranges(model):
+def module_ranges(model: Optional[torch.nn.Module]) -> Iterator[None]:
     """Mark forward passes of modules, and backward passes, in traces recorded meanwhile; None marks nothing."""
     if model is None:
         yield
         return
-    ranges = collections.defaultdict(list)  # open ones by thread: replicas of one model run in several threads
+    ranges: DefaultDict[int, List[record_function]] = collections.defaultdict(list)
+    """The open ones by thread: replicas of one model run in several threads."""
 
-    def enter(module, inputs):
+    def enter(module: torch.nn.Module, inputs: object) -> None:
         kind = type(module).__name__
         opened = record_function("{}{} ({})".format(MODULE, getattr(module, NAME, "({})".format(kind)), kind))
         opened.__enter__()
         ranges[threading.get_ident()].append(opened)
 
-    def leave(module, inputs, outputs):
+    def leave(module: torch.nn.Module, inputs: object, outputs: object) -> None:
         if ranges[threading.get_ident()]:  # else the marks begin within this forward pass
             ranges[threading.get_ident()].pop().__exit__(None, None, None)
 
-    def backward(tensor, *args, **options):
+    def backward(tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
         with record_function(BACKWARD):
             return original(tensor, *args, **options)
 
     for name, module in model.named_modules():
         setattr(module, NAME, name)  # replicas of the module get it as well
-    original, torch.Tensor.backward = torch.Tensor.backward, backward
+    tensors: Any = torch.Tensor  # whose method is replaced
+    original, tensors.backward = tensors.backward, backward
     hooks = [modules.register_module_forward_pre_hook(enter), modules.register_module_forward_hook(leave)]
     try:
         yield
     finally:
-        torch.Tensor.backward = original
+        tensors.backward = original
         for hook in hooks:
             hook.remove()
         for module in model.modules():
@@ -143,5 +163,5 @@ class NullProfiler:
     records_memory = False
     traced_ns = None
 
-    def record_trace(self, path, batches, run):
+    def record_trace(self, path: object, batches: object, run: object) -> None:
         pass

@@ -4,20 +4,29 @@ import math
 import signal
 from array import array
 from itertools import islice
+from typing import Any, Callable, Iterable, Optional, Tuple
 
-from epochmeter.shared.protocol import RankWindow, WindowClosed, WindowMeasured, WindowOpening
+from epochmeter.shared.protocol import RankWindow, Recorded, WindowClosed, WindowMeasured, WindowOpening
+from epochmeter.shared.record import Record
+from epochmeter.shared.types import FloatArray
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.connection import RankedConnection
+from epochmeter.worker.data.loader import Loader
 from epochmeter.worker.device import peak_memory, synchronize_and_reset_peaks
+from epochmeter.worker.loop import EpochStats
+from epochmeter.worker.strategy import Single
+from epochmeter.worker.trainer import Trainer
 
 
 class SuspendCounter:
     """Count SIGCONT signals in `count`, as when a cluster suspends and resumes its job; clocks do not show it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.count = 0
         signal.signal(signal.SIGCONT, self._on_continue)
         signal.siginterrupt(signal.SIGCONT, False)  # restart interrupted system calls, as without a handler
 
-    def _on_continue(self, number, frame):
+    def _on_continue(self, number: int, frame: object) -> None:
         self.count += 1
 
 
@@ -28,31 +37,49 @@ class WindowRunner:
     Training ends before the step `stop`, counted over all epochs.
     """
 
-    def __init__(self, record, connection, clock, trainer, strategy, suspends, stop=math.inf):
+    def __init__(
+        self,
+        record: Record,
+        connection: RankedConnection,
+        clock: Clock,
+        trainer: Trainer,
+        strategy: Single,
+        suspends: SuspendCounter,
+        stop: float = math.inf,
+    ) -> None:
         self._record, self._connection, self._strategy = record, connection, strategy
         self._clock, self._trainer, self._suspends = clock, trainer, suspends
         self._stop = stop
 
-    def epoch(self, number, loader):
+    def epoch(self, number: int, loader: Loader) -> bool:
         """Train an epoch, or its steps before `stop`; return whether it was the last."""
         steps = len(loader)
         remaining = self._stop - number * steps
         if remaining >= steps:
             return self._measure("epoch", number, loader, self._trainer.train_epoch) or remaining == steps
-        self._measure("epoch", number, loader, self._trainer.train_epoch, remaining)
+        self._measure("epoch", number, loader, self._trainer.train_epoch, int(remaining))
         return True
 
-    def val(self, number, loader):
+    def val(self, number: int, loader: Loader) -> bool:
         """Evaluate after an epoch; return whether it was the last."""
         self._strategy.broadcast_buffers(self._trainer.model)
         return self._measure("val", number, loader, self._trainer.evaluate_epoch)
 
-    def _measure(self, name, epoch, loader, run, steps=None):
+    def _measure(
+        self,
+        name: str,
+        epoch: int,
+        loader: Loader,
+        run: Callable[[Iterable[Any]], EpochStats],
+        steps: Optional[int] = None,
+    ) -> bool:
         """Measure a pass over the loader, or its first steps only; return whether training ends with it."""
         clock, device, length = self._clock, self._trainer.device, len(loader)
-        partial = {} if steps is None else {"partial": True, "epoch_steps": length}
+        opening = WindowOpening(name, epoch, steps or length)
+        if steps is not None:
+            opening = opening._replace(partial=True, epoch_steps=length)
         synchronize_and_reset_peaks(device)
-        self._connection.request(WindowOpening(name, epoch, steps or length, **partial))
+        self._connection.request(opening)
         suspends = self._suspends.count
         clock.open()
         stats = run(clock.batches(islice(loader, steps), self._trainer.move))
@@ -66,20 +93,23 @@ class WindowRunner:
         if name == "epoch":
             parts.update(loaded, learning_rate=self._trainer.learning_rate())
             if self._trainer.unit:
-                parts[self._trainer.unit] = stats.samples if self._trainer.unit == "images" else totals["weight"]
+                parts[self._trainer.unit] = stats.samples if self._trainer.unit == "images" else totals.weight
             self._write_steps(clock.rows, stats)
         elif "skipped_samples" in loaded:  # they are missing from the score
             parts["skipped_samples"] = loaded["skipped_samples"]
-        measured = RankWindow(*times, self._strategy.node, parts, list(loader.bad), paused, **totals)
-        return self._connection.request(WindowMeasured(self._strategy.all_gather(measured), nodes)).stop
+        measured = RankWindow(
+            *times, self._strategy.node, parts, list(loader.bad), paused, totals.weight, totals.loss_sum, totals.correct
+        )
+        recorded: Recorded = self._connection.request(WindowMeasured(self._strategy.all_gather(measured), nodes))
+        return recorded.stop
 
-    def _write_steps(self, rows, stats):
+    def _write_steps(self, rows: FloatArray, stats: EpochStats) -> None:
         steps = zip(*self._strategy.all_gather(list(zip(stats.losses(), stats.weights()))))
         if self._strategy.rank == 0:
             self._record.append_steps(rows)
             self._record.append_losses(array("f", map(_mean_loss, steps)))
 
 
-def _mean_loss(step):
+def _mean_loss(step: Iterable[Tuple[float, float]]) -> float:
     """Return the mean loss of a step over the samples of all ranks; NaN if all samples are ignored."""
     return sum(loss * weight for loss, weight in step) / (sum(weight for _, weight in step) or math.nan)

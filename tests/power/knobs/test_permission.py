@@ -82,7 +82,7 @@ def test_user_without_rights_gets_a_remedy_and_root_of_a_container_another_one(b
     assert (how, "read-only here" in remedy, "sudo" in remedy) == ("", True, False)
 
 
-def test_all_files_of_a_limit_must_be_allowed_and_none_is_written_or_opened_elsewhere(board, user, monkeypatch):
+def test_all_files_of_a_limit_must_be_allowed_and_none_is_opened_elsewhere(board, user, monkeypatch):
     limits = OPENED["RAPL"](board)
     user(("tee", limits.files[0]))
     assert permission(limits)[0] == ""

@@ -13,7 +13,7 @@ import pytest
 from controls import Board
 
 from epochmeter.power.knobs import knob as settling
-from epochmeter.power.knobs.knob import AppliedSettings
+from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.permission import permission
 from epochmeter.power.knobs.watt_limit import open_amd_cap, open_nvml_limit, open_rapl_limit
 
@@ -23,7 +23,7 @@ RADEON, MI250X = "0x744c", "0x7408"
 GPUS = ["GPU-aaaa", "GPU-bbbb"]
 
 
-def test_only_long_term_limits_of_packages_are_changed_and_different_ones_are_restored_to_the_microwatt(board):
+def test_only_long_term_limits_are_changed_and_restored_to_the_microwatt(board):
     board.with_rapl().put(**{LIMIT.format("intel-rapl:1"): 94_999_877})
     before = {file: file.read_text() for file in board.root.rglob("*_uw")}
     knob = open_rapl_limit(board.root)
@@ -49,7 +49,7 @@ def test_rounding_by_one_percent_is_accepted(board, monkeypatch, rounding, is_ac
 
 def test_limit_that_is_switched_off_is_an_error_with_the_switch(board):
     board.with_rapl().put(**{"sys/class/powercap/intel-rapl:0/enabled": 0})
-    with pytest.raises(RuntimeError, match=r"switched off: (\S+) is 0\nhint: echo 1 \| sudo tee \1$"):
+    with pytest.raises(RuntimeError, match=r"switched off: (\S+) is 0\n  hint: echo 1 \| sudo tee \1$"):
         open_rapl_limit(board.root).target_for(65)
     assert board.read(LIMIT.format("intel-rapl:0")) == "95000000"
 
@@ -69,7 +69,7 @@ def test_range_is_that_of_the_kernel_as_far_as_it_is_known(board, bounds, choice
     knob = open_rapl_limit(board.root)
     highest = None if "max" in bounds else 120
     assert (knob.choices(), knob.target_for(valid)[1:]) == (choices, (valid, None, highest))
-    with pytest.raises(ValueError, match=rf"power_limit={invalid} is .*\nhint: .*{choices.partition('(')[0]}"):
+    with pytest.raises(ValueError, match=rf"power_limit={invalid} is .*\n  hint: .*{choices.partition('(')[0]}"):
         knob.target_for(invalid)
 
 

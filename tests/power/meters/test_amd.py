@@ -8,9 +8,11 @@ import pytest
 from controls import Board
 
 from epochmeter.machine.amd import find_cards, load_amdsmi
-from epochmeter.power.meters import amd
+from epochmeter.power.instrument import Domain
+from epochmeter.power.meters import amd, gpu
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.uncertainty import UNKNOWN, Response
+from epochmeter.shared.problem import Problem
 
 UUID = "GPU-1f25e6fa38fdc9e1"
 
@@ -33,12 +35,35 @@ def test_first_die_of_a_dual_board_measures_both(tmp_path, name):
     assert (energy["covers"], energy["domains"]) == ("GPUs used (whole boards, both dies of each)", ["gpu3"])
 
 
+@pytest.mark.parametrize(
+    ("device", "sensors"),
+    [("0x15bf", {"in1_label": "vddnb"}), ("0x74a0", {})],
+    ids=["its driver shows the voltage of a northbridge", "MI300A"],
+)
+def test_power_of_an_apu_is_labeled_as_that_of_its_cpu_too(tmp_path, device, sensors):
+    Board(tmp_path).with_amdgpu(device=device, power1_average=40_000_000, **sensors)
+    energy, domains = energy_of("0000:03:00.0", root=tmp_path)
+    assert (energy["covers"], domains["gpu0"].covers) == ("APUs used (GPU and CPU)", "APU (GPU and CPU)")
+
+
+@pytest.mark.parametrize(("sensors", "source"), [({"in1_label": "vddnb"}, "none"), ({}, "sampled")], ids=["APU", "GPU"])
+def test_energy_that_includes_the_cpu_is_absent_on_a_node_with_other_jobs(tmp_path, monkeypatch, sensors, source):
+    monkeypatch.setattr(gpu, "sharing_problem", lambda: Problem("job 17 shares its node"))
+    Board(tmp_path).with_amdgpu(power1_average=40_000_000, **sensors)
+    energy, _ = energy_of("0000:03:00.0", root=tmp_path)
+    assert (energy["source"], energy["reason"] == "job 17 shares its node") == (source, source == "none")
+
+
 @pytest.mark.parametrize(("file", "response"), [("power1_average", Response(1.0, 0.0, 0.1)), ("power1_input", UNKNOWN)])
-def test_power_has_the_response_of_its_file_in_the_device_table(tmp_path, file, response):
+def test_power_has_the_response_of_the_device_table_and_the_limit_of_the_driver(tmp_path, file, response):
     Board(tmp_path).with_amdgpu(**{file: 90_000_000})
     table = {"power1_average": {"averaging_s": 1.0, "renewal_s": 0.1}}
     _, domains = energy_of("0000:03:00.0", root=tmp_path, sensors=table)
-    assert domains["gpu0"].response == response
+    assert (domains["gpu0"].response, domains["gpu0"].limit_w) == (response, 303.0)
+    for unknown in (0, "garbage"):
+        Board(tmp_path / str(unknown)).with_amdgpu(**{file: 90_000_000}, power1_cap_max=unknown)
+        _, domains = energy_of("0000:03:00.0", root=tmp_path / str(unknown))
+        assert domains["gpu0"].limit_w is None
 
 
 def test_energy_is_absent_unless_every_gpu_has_an_instrument(tmp_path):
@@ -61,9 +86,7 @@ def test_counter_of_earlier_versions_of_amdsmi_is_read(tmp_path, monkeypatch):
     assert amd.counter_of(card, Path("/")).read() == pytest.approx(30.6)
 
 
-def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_the_reason(
-    amd_smi, tmp_path, monkeypatch
-):
+def test_rocm_counter_is_in_joules_and_a_wrong_one_is_refused_with_the_reason(amd_smi, tmp_path, monkeypatch):
     (card,) = find_cards(Board(tmp_path).with_amdgpu("0000:c1:00.0", power1_average=100_000_000).root)
     monkeypatch.setattr(amd, "CHECK_DURATION_S", 0.1)
 
@@ -80,7 +103,7 @@ def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_th
 
     domain, times_s, joules = counted("working")
     assert 90 * (times_s[2] - times_s[1]) - 0.01 <= joules <= 90 * (times_s[3] - times_s[0]) + 0.01
-    assert domain == ("counter", 0.001, "GPU board", 0.0, Response())
+    assert domain == Domain("counter", 0.001, "GPU board")
     for stub, reason in {
         "still": " 0 W, but the driver reports 100 W",
         "unit": " 9e+04 W, but the driver reports 100 W",

@@ -12,7 +12,8 @@ import pytest
 from boards import write
 from power.conftest import counters as scripted_counters
 
-from epochmeter.power.meter import SOURCES, Meter, NullMeter
+from epochmeter.power.instrument import SOURCES
+from epochmeter.power.meter import EnergyMeter, NullMeter
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.meters.nvml import open_nvml
 from epochmeter.power.meters.rails import open_rails
@@ -22,33 +23,33 @@ from epochmeter.power.meters.sum import SumMeter
 RAIL_TABLE = {"total": ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]}
 
 
-def counters(board) -> Meter:
+def counters(board) -> EnergyMeter:
     ticks = count(1)
     return scripted_counters(gpu0=lambda: float(next(ticks)), gpu1=lambda: float(next(ticks)))
 
 
-def rapl(board) -> Meter:
+def rapl(board) -> EnergyMeter:
     board.zone("intel-rapl:0", "package-0", 100.0)
     board.zone("intel-rapl:0:0", "dram", 20.0)
     return open_rapl(gpus=[], root=board.root, period_s=0.005)
 
 
-def estimate(board) -> Meter:
+def estimate(board) -> EnergyMeter:
     board.ticks(busy=1000, idle=3000)
     return open_estimate(gpus=[], root=board.root, tdp_w=65)
 
 
-def rails(board) -> Meter:
+def rails(board) -> EnergyMeter:
     write(board.root, "agx_orin")
     return open_rails(gpus=[], root=board.root, period_s=0.005, rails=RAIL_TABLE)
 
 
-def amd(board) -> Meter:
+def amd(board) -> EnergyMeter:
     board.with_amdgpu(power1_average=90_000_000)
     return open_amd(gpus=["0000:03:00.0"], root=board.root, period_s=0.01)
 
 
-METERS: dict[str, Callable[..., Meter]] = {
+METERS: dict[str, Callable[..., EnergyMeter]] = {
     "absent": lambda board: NullMeter("there is none"),
     "counters": counters,
     "rapl": rapl,
@@ -61,7 +62,7 @@ METERS: dict[str, Callable[..., Meter]] = {
 
 
 @pytest.fixture(params=METERS)
-def meter(request, board, monkeypatch) -> Iterator[Meter]:
+def meter(request, board, monkeypatch) -> Iterator[EnergyMeter]:
     if request.param == "nvml":
         request.getfixturevalue("nvml")
         monkeypatch.setenv("STUB", "ticks")

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.meters import nvml as nvml_meter
+from epochmeter.power.meters.gpu import GpuInstruments, gpu_meter
 from epochmeter.power.meters.nvml import SLICE_REASON, open_nvml
 from epochmeter.power.uncertainty import UNKNOWN, Response
+from epochmeter.power.window_energy import energy_of_window, take_reading
 
 A100 = {"averaging_s": 0.025, "renewal_s": 0.1}
 TABLE = {"8.0": A100}
 OWN = {**TABLE, "8.0 counter": {"averaging_s": 0.1, "lag_s": 0.02}}
 MEAN, SAME, UNLISTED = Response(1.0, 0.0, 0.1), Response(**A100), Response(None, 0.0, 0.1)
 BOARD, MODULE = "GPU board", "module (GPU and CPU of a superchip)"
+MODULES = "modules of the GPUs used (GPU and CPU of a superchip)"
 
 
 @pytest.fixture
@@ -24,6 +29,7 @@ def opened(nvml, monkeypatch):
         def make(*gpus, stub="", **options):
             meters.close()
             monkeypatch.setenv("STUB", stub)
+            monkeypatch.setattr(nvml_meter, "SCOPE_CHECK_S", 0.2)
             return meters.enter_context(closing(open_nvml(gpus=gpus, root=Path("/"), **options)))
 
         yield make
@@ -33,7 +39,7 @@ def test_window_energy_is_the_counter_difference_of_the_gpu_used(opened):
     meter = opened("GPU-bbbb", cross_check=False)
     covers = {"covers": "GPUs used (whole boards)", "domains": ["gpu1"]}
     assert meter.energy == {"source": "counter", **covers, "reason": None}
-    assert meter.domains == {"gpu1": ("counter", 0.1, BOARD, 0.001, UNLISTED)}
+    assert meter.domains == {"gpu1": Domain("counter", 0.1, BOARD, 0.001, UNLISTED)}
     before, after = meter.read(), meter.read()
     assert meter.total(after) - meter.total(before) == 25.0
 
@@ -45,19 +51,57 @@ def test_window_energy_is_the_counter_difference_of_the_gpu_used(opened):
         pytest.param("ga100", TABLE, (BOARD, SAME), (BOARD, SAME), id="GA100: the counter adds up sampled power"),
         pytest.param("ga100", OWN, (BOARD, Response(0.1, 0.02, 0.1)), (BOARD, SAME), id="listed counter"),
         pytest.param("instant", TABLE, (BOARD, UNLISTED), (BOARD, UNKNOWN), id="instantaneous power"),
-        pytest.param("superchip,instant", {}, (MODULE, UNLISTED), (MODULE, UNKNOWN), id="superchip by its link"),
-        pytest.param("gh200,instant", {}, (MODULE, UNLISTED), (MODULE, UNKNOWN), id="superchip by its name"),
-        pytest.param("superchip", {}, (MODULE, UNLISTED), (BOARD, MEAN), id="its mean power does not include the CPU"),
+        pytest.param("superchip,fast,module,total", {}, (MODULE, UNLISTED), (MODULE, UNKNOWN), id="GH200"),
+        pytest.param("superchip,fast,instant", {}, (BOARD, UNLISTED), (BOARD, UNKNOWN), id="GB10"),
+        pytest.param("superchip,fast,instant,module", {}, (BOARD, UNLISTED), (BOARD, UNKNOWN), id="GB300"),
+        pytest.param("fast,module", {}, (BOARD, UNLISTED), (MODULE, UNKNOWN), id="only the module's power is known"),
+        pytest.param("gh200,fast", {}, (BOARD, UNLISTED), (BOARD, MEAN), id="only the GPU's mean power is known"),
     ],
 )
 def test_scope_and_response_are_those_of_the_gpu_and_of_the_device_table(opened, stub, sensors, counter, check):
     meter = opened("GPU-bbbb", stub=stub, sensors=sensors)
+    limit_w = 300.0 if check[0] == BOARD else None  # NVML's limits are of the board
     assert meter.domains == {
-        "gpu1": ("counter", 0.1, counter[0], 0.001, counter[1]),
-        "gpu1_sampled": ("sampled", 0.05, f"{check[0]}, sampled as a cross-check", 0.001, check[1]),
+        "gpu1": Domain("counter", 0.1, counter[0], 0.001, counter[1]),
+        "gpu1_sampled": Domain("sampled", 0.05, f"{check[0]}, sampled as a cross-check", 0.001, check[1], limit_w),
     }
-    modules = "modules of the GPUs used (GPU and CPU of a superchip)"
-    assert meter.energy["covers"] == (modules if counter[0] == MODULE else "GPUs used (whole boards)")
+    assert meter.energy["covers"] == (MODULES if counter[0] == MODULE else "GPUs used (whole boards)")
+
+
+@pytest.mark.parametrize(
+    ("stub", "domains", "covers", "watts"),
+    [
+        pytest.param("nocounter,instant,module,oneboard", ["gpu0", "gpu1"], "GPUs used (whole boards)", 400, id="GPUs"),
+        pytest.param("fast,instant,module,total,oneboard", ["gpu0", "gpu1"], "GPUs used (whole boards)", 400,
+                     id="GPUs whose counters are of their module"),
+        pytest.param("nocounter,module,oneboard", ["gpu0"], MODULES, 500, id="one module"),
+        pytest.param("fast,module,total,oneboard", ["gpu0"], MODULES, 500, id="counter of one module"),
+        pytest.param("nocounter,module", ["gpu0", "gpu1"], MODULES, 1000, id="two modules"),
+    ],
+)  # fmt: skip
+def test_power_of_a_superchip_is_that_of_the_gpus_used_or_of_each_module_once(opened, stub, domains, covers, watts):
+    """NVML reports 200 W of each GPU, and 500 W of the module, which two GPUs may share."""
+    meter = opened("GPU-aaaa", "GPU-bbbb", stub=f"superchip,{stub}", period_s=0.02)
+    assert (meter.energy["domains"], meter.energy["covers"]) == (domains, covers)
+    assert ("gpu1 is on a module that is counted once." in (meter.energy["reason"] or "")) == ("gpu1" not in domains)
+    before, begun_s = meter.read(), time.monotonic()
+    time.sleep(0.5)
+    after, at_s = meter.read(), time.monotonic()
+    assert (meter.total(after) - meter.total(before)) / (at_s - begun_s) == pytest.approx(watts, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("stub", "reason"),
+    [
+        ("instant,module,total", " W, NVML reports 200 W of the GPU board and 500 W of the module"),
+        ("gh200,total", " W, NVML reports 200 W of the GPU board"),
+        ("gh200,nopower", "no power"),
+    ],
+)
+def test_counter_of_a_superchip_is_not_used_unless_it_counts_the_reported_power(opened, stub, reason):
+    meter = opened("GPU-aaaa", stub=f"fast,{stub}", cross_check=False)
+    assert meter.energy["source"] == ("none" if "nopower" in stub else "sampled")
+    assert reason in meter.energy["reason"]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +128,36 @@ def test_sampled_power_is_a_cross_check_or_the_total_if_there_is_no_counter(open
     assert {name: (after[name] - before[name]) * 1e9 / (closed_ns - opened_ns) for name in before} == watts
 
 
+@pytest.mark.parametrize(
+    ("stub", "differences_w"),
+    [("instant", []), ("superchip,module,total", []), ("instant,total", [300, 300])],
+    ids=["GPU", "GH200", "counter of another scope"],
+)
+def test_counter_is_compared_with_the_sampled_power_of_the_same_gpu(opened, stub, differences_w):
+    meter = opened("GPU-aaaa", "GPU-bbbb", stub=f"fast,{stub}", period_s=0.02)
+    before = take_reading(meter)
+    time.sleep(0.6)
+    after = take_reading(meter)
+    seconds = (after.at_ns - before.at_ns) * 1e-9
+    found = energy_of_window(before, after, meter, seconds).disagreements
+    assert [one.difference_j / seconds for one in found] == pytest.approx(differences_w, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "counted", "check"),
+    [
+        (BOARD, BOARD, (("gpu0_sampled",), "equal to", ("gpu0",))),
+        (BOARD, MODULE, (("gpu0_sampled",), "at most", ("gpu0",))),
+        (MODULE, BOARD, (("gpu0",), "at most", ("gpu0_sampled",))),
+    ],
+)
+def test_power_of_a_gpu_is_at_most_that_of_its_module(sampled, counted, check):
+    counter, power = (Instrument(Domain("counter", 0.1, covers), float) for covers in (counted, sampled))
+    gpu = GpuInstruments("gpu0", counter, power._replace(domain=power.domain._replace(source="sampled")), None)
+    with closing(gpu_meter([gpu], period_s=10.0, cross_check=True)) as meter:
+        assert meter.cross_checks == (check,)
+
+
 @pytest.mark.parametrize(("stub", "waits"), [("ticks,instant", False), ("nocounter,instant", True)])
 def test_border_waits_for_delayed_readings_only_if_they_count(opened, monkeypatch, stub, waits):
     meter, pauses_s = opened("GPU-aaaa", stub=stub), []
@@ -95,12 +169,13 @@ def test_border_waits_for_delayed_readings_only_if_they_count(opened, monkeypatc
 
 def test_energy_is_absent_unless_every_gpu_has_an_instrument(opened):
     for gpus, stub, reason in (
-        (["GPU-aaaa"], "unsupported", "nvmlDeviceGetPowerUsage of gpu0: Not Supported."),
+        (["GPU-aaaa"], "unsupported", "nvmlDeviceGetPowerUsage of gpu0: Not Supported"),
         (["GPU-aaaa"], "zero,nopower", "the energy counter of gpu0 is 0; "),
-        (["GPU-aaaa"], "silent", "Driver Not Loaded."),
-        (["GPU-aaaa", "GPU-cccc"], "", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found."),
-        (["MIG-aaaa"], "", f"MIG-aaaa: {SLICE_REASON}."),
-        (["GPU-bbbb"], "mig", f"gpu1 is in MIG mode: {SLICE_REASON}."),
+        (["GPU-aaaa"], "silent", "Driver Not Loaded"),
+        (["GPU-aaaa", "GPU-cccc"], "", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found"),
+        (["MIG-aaaa"], "", f"MIG-aaaa: {SLICE_REASON}"),
+        (["GPU-bbbb"], "mig", f"gpu1 is in MIG mode: {SLICE_REASON}"),
+        (["GPU-aaaa", "GPU-bbbb"], "nocounter,module,noserial", "gpu0, gpu1 may be on the same module"),
         ([], "", "no GPU with a known UUID"),
     ):
         meter = opened(*gpus, stub=stub)

@@ -10,9 +10,12 @@ import yaml
 from boards import LAYOUTS, set_cell, write
 
 from epochmeter.machine import jetson
+from epochmeter.power.cross_checks import find_disagreements
 from epochmeter.power.meters import rails
 from epochmeter.power.meters.rails import filter_response, find_rails, open_rails, total_of
+from epochmeter.power.meters.rapl import other_meter_hint
 from epochmeter.power.uncertainty import Response
+from epochmeter.power.window_energy import energy_of_window, take_reading
 
 CONF = Path(__file__).parents[3] / "conf/device"
 JETPACK4, SINGLE, THOR = filter_response(0.00084, 64), Response(0, 0.0, 0.0066), Response(0.0505, 0.0, 0.0505)
@@ -45,6 +48,45 @@ def test_every_rail_is_a_domain_with_its_power_and_the_total_is_the_module(tmp_p
     assert {name: rail.read() for name, rail in find_rails(tmp_path)} == pytest.approx(tree.board.shown_w(0.4))
 
 
+PARTS = {
+    "nano": ("POM_5V_GPU", "POM_5V_CPU"),
+    **dict.fromkeys(("nx", "orin_nano", "orin_nx"), ("VDD_CPU_GPU_CV", "VDD_SOC")),
+    "agx_orin": ("VDDQ_VDD2_1V8AO",),
+    "thor": ("VDD_GPU", "VDD_CPU_SOC_MSS"),
+}
+"""Rails of each board that are parts of its total, and not added to it."""
+
+
+@pytest.mark.parametrize(("board", "layout"), LAYOUTS)
+def test_parts_of_a_board_are_at_most_its_total_unless_an_input_is_missing(tmp_path, board, layout):
+    tree = write(tmp_path, board, layout)
+    with opened(tmp_path, board) as meter:
+        (parts, relation, total), *others = meter.cross_checks or [(None, "at most", ())]
+    assert (set(parts or ()), relation, others) == (set(PARTS.get(board, ())), "at most", [])
+    for share in (0.1, 0.4, 1.0):
+        assert [*find_disagreements(meter.cross_checks, tree.board.shown_w(share), lambda names: 0.0)] == []
+    missing = {name: 0.05 * watts if name in total else watts for name, watts in tree.board.shown_w().items()}
+    (found,) = find_disagreements(meter.cross_checks, missing, lambda names: 0.0) if parts else [None]
+    assert found is None or found.reference_j == pytest.approx(0.05 * tree.board.total_w())
+
+
+@pytest.mark.parametrize(("share", "contradicts"), [(1.0, False), (0.05, True)])
+def test_input_rail_with_a_part_of_the_power_is_contradicted_by_the_parts(tmp_path, share, contradicts):
+    tree = write(tmp_path, "orin_nano")
+    input_w, parts_w = tree.board.total_w(), tree.board.total_w() * 4.5 / 8
+    current = next(file for file in tree.files("VDD_IN") if file.name.startswith("curr"))
+    current.write_text(f"{round(float(current.read_text()) * share)}\n")
+    with opened(tmp_path, "orin_nano") as meter:
+        before = take_reading(meter)
+        time.sleep(0.2)
+        after = take_reading(meter)
+        seconds = (after.at_ns - before.at_ns) * 1e-9
+        used = energy_of_window(before, after, meter, seconds)
+    differences_w = [found.difference_j / seconds for found in used.disagreements]
+    assert differences_w == ([pytest.approx(parts_w - share * input_w, rel=0.05)] if contradicts else [])
+    assert (used.metrics["energy_uncertainty_j"] > 0.2 * used.metrics["energy_j"]) == contradicts
+
+
 @pytest.mark.parametrize(("board", "layout", "step_w"), [("nx", "iio", 0.04), ("agx_orin", "hwmon", 0.4)])
 def test_resolution_of_a_rail_is_one_current_step_at_its_voltage(tmp_path, board, layout, step_w):
     """40 uV over 5 mOhm at 5 V, and over 2 mOhm at 20 V."""
@@ -72,7 +114,7 @@ def test_averaging_time_with_jetpack_4_is_read_from_the_device_tree(tmp_path, co
 
 def test_a_low_pass_filter_has_the_mean_age_of_its_time_constant():
     response = filter_response(0.0066, 64)
-    assert (response.delay_s, response.renewal_s) == pytest.approx((0.4224, 0.0066))
+    assert (response.delay_s, response.renewal_s, response.is_filter) == pytest.approx((0.4224, 0.0066, True))
     assert filter_response(0.0066, 1) == SINGLE
 
 
@@ -102,11 +144,28 @@ def test_averaging_time_of_a_chip_is_read_from_driver_files(tmp_path, samples, u
     assert responses == [pytest.approx(response, rel=0.12)] * 3
 
 
+@pytest.mark.parametrize("layout", ["iio", "hwmon"])
+def test_rails_with_one_name_are_separate_domains_and_are_refused_as_a_total(tmp_path, layout):
+    tree = write(tmp_path, "agx", layout)
+    label = "rail_name_1" if layout == "iio" else "in2_label"
+    (tree.folder(1) / label).write_text("GPU\n")  # in place of VDDRQ
+    shown = tree.board.shown_w()
+    watts = {name: rail.read() for name, rail in find_rails(tmp_path)}
+    assert watts.pop("GPU_1-0040_1") == pytest.approx(shown["GPU"])
+    assert watts.pop("GPU_1-0041_2") == pytest.approx(shown["VDDRQ"])
+    assert watts == pytest.approx({name: shown[name] for name in ("CPU", "SOC", "CV", "SYS5V")})
+    with opened(tmp_path, "agx") as meter:
+        assert (meter.energy["source"], meter.domains) == ("none", {})
+        assert "names GPU, VDDRQ for the total, but there is only GPU_1-0040_1, CPU," in meter.energy["reason"]
+    with opened(tmp_path, "another") as meter:
+        assert set(meter.energy["domains"]) == {"GPU_1-0040_1", "GPU_1-0041_2", "CPU", "SOC", "CV", "SYS5V"}
+
+
 def test_board_with_two_input_rails_has_the_carriers_as_total():
     assert total_of(["VDD_IN", "VDD_SOC", "VIN"], {})[:2] == (["VIN"], "input of the carrier board")
 
 
-def test_channel_of_jetpack_4_without_connection_or_file_is_no_rail_and_a_file_without_number_a_failed_read(tmp_path):
+def test_jetpack_4_channel_without_file_is_no_rail_and_without_number_a_failure(tmp_path):
     tree = write(tmp_path, "nano")
     (tree.folder(0) / "rail_name_1").write_text("NC\n")
     rails = dict(find_rails(tmp_path))
@@ -128,10 +187,11 @@ def test_board_without_sensor_files_is_measured_by_jtop_only_if_it_is_a_jetson(t
     def reason(root):
         with opened(root, "nano") as meter:
             assert meter.energy["source"] == "none"
-            return meter.energy["reason"]
+            return meter.energy["reason"], meter.energy.get("hint")
 
     none = "No INA3221 or INA238 power sensor below "
-    assert reason(tmp_path) == f"{none}{tmp_path}; jtop's service measures this machine, not the one below {tmp_path}."
-    assert reason(Path("/")) == f"{none}/; this machine is not a Jetson. Select another meter, such as meter=rapl."
+    elsewhere = f"{none}{tmp_path}; jtop's service measures this machine, not the one below {tmp_path}."
+    assert reason(tmp_path) == (elsewhere, None)
+    assert reason(Path("/")) == (f"{none}/; this machine is not a Jetson", other_meter_hint(Path("/")))
     (tmp_path / "nv_tegra_release").touch()
-    assert reason(Path("/")) == f"{none}/; jtop's client is not installed."
+    assert reason(Path("/")) == (f"{none}/; jtop's client is not installed.", None)

@@ -1,4 +1,6 @@
-from contextlib import closing, suppress
+import threading
+import time
+from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from unittest.mock import Mock
 
@@ -7,7 +9,8 @@ from controls import COUNTER_RANGE_J
 
 from epochmeter.power.meters import rapl
 from epochmeter.power.meters.rapl import ESTIMATE_HINT, open_estimate, open_rapl, power_from_energy
-from epochmeter.power.window_energy import Reading, energy_of_window
+from epochmeter.power.window_energy import Reading, energy_of_window, take_reading
+from epochmeter.shared.problem import Problem
 
 
 def energy_j(before, after, meter, seconds):
@@ -22,11 +25,12 @@ def open_meter(board):
 
 ZONES_J = {
     "intel-rapl:0 package-0": (100, 150), "intel-rapl:0:0 core": (60, 95), "intel-rapl:0:1 uncore": (10, 15),
-    "intel-rapl:0:2 dram": (20, 27), "intel-rapl:1 package-1": (100, 130), "intel-rapl:1:2 dram": (20, 21),
+    "intel-rapl:0:2 dram": (20, 27), "intel-rapl:1 package-1": (300, 330), "intel-rapl:1:2 dram": (40, 41),
     "intel-rapl:2 psys": (500, 700), "intel-rapl-mmio:0 package-0": (100, 150),
-    "intel-rapl:3 package-2-die-1": (10, 12), "intel-rapl:3:0 dram": (10, 11),
+    "intel-rapl:3 package-2-die-1": (210, 212), "intel-rapl:3:0 dram": (60, 61),
 }  # fmt: skip
 """Counters of a server before and after a window; some zones repeat or include the energy of others."""
+CHECKING_J = {"energy_core0_j": 35, "energy_uncore0_j": 5, "energy_psys_j": 200}
 
 
 def test_energy_is_that_of_packages_and_dram_counted_once(board):
@@ -41,13 +45,117 @@ def test_energy_is_that_of_packages_and_dram_counted_once(board):
         {
             "energy_j": 91, "energy_cpu0_j": 50, "energy_cpu1_j": 30, "energy_cpu2_die1_j": 2, "energy_dram0_j": 7,
             "energy_dram1_j": 1, "energy_dram2_die1_j": 1,
-        }
+        } | CHECKING_J
     )  # fmt: skip
-    assert {f"energy_{name}_j" for name in meter.energy.pop("domains")} == metrics.keys() - {"energy_j"}
+    assert {f"energy_{name}_j" for name in meter.energy.pop("domains")} == metrics.keys() - {"energy_j", *CHECKING_J}
     assert meter.energy == {"source": "counter", "covers": "CPU packages and DRAM", "reason": None}
 
 
-def test_counter_overflow_is_corrected_and_a_reset_or_wrong_value_has_no_energy_until_the_next_window(board):
+@contextmanager
+def counting(board, zones, watts):
+    """Count the zones at this power from a thread, as the kernel does; each zone starts at its joules."""
+    files = {}
+    for folder, (name, start_j) in zones.items():
+        board.zone(folder, name, start_j)
+        files[folder] = (board.root / f"sys/class/powercap/{folder}/energy_uj", start_j)
+    begun_s, ended = time.monotonic(), threading.Event()
+
+    def count():
+        while not ended.wait(0.001):
+            joules = watts * (time.monotonic() - begun_s)
+            for file, start_j in files.values():
+                with file.open("r+") as opened:
+                    opened.write(f"{round(1e6 * (start_j + joules)):014d}\n")
+
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("starts_j", "domains", "watts"),
+    [
+        ((3000.0, 3000.0, 3000.0), ["cpu0_die0"], 50),
+        ((3000.0, 3001.0, 3000.0), ["cpu0_die0", "cpu0_die1"], 100),
+        ((3000.0, 3001.0, 3002.0), ["cpu0_die0", "cpu0_die1", "cpu0_die2"], 150),
+    ],
+)
+def test_counter_that_each_die_of_a_socket_shows_is_counted_once(board, starts_j, domains, watts):
+    zones = {f"intel-rapl:{die}": (f"package-0-die-{die}", start_j) for die, start_j in enumerate(starts_j)}
+    with counting(board, zones, watts=50), open_meter(board) as meter:
+        assert meter.energy["domains"] == [*meter.domains] == domains
+        repeated = [f"cpu0_die{die}" for die in range(3) if f"cpu0_die{die}" not in domains]
+        reasons = [f"{name} shows the counter of cpu0_die0, which is counted once." for name in repeated]
+        assert meter.energy["reason"] == (" ".join(reasons) or None)
+        before = take_reading(meter)
+        time.sleep(0.5)
+        after = take_reading(meter)
+    seconds = (after.at_ns - before.at_ns) * 1e-9
+    assert energy_j(before.joules, after.joules, meter, seconds)["energy_j"] / seconds == pytest.approx(watts, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("changed_j", "found"),
+    [
+        ({}, []),
+        ({"intel-rapl:0:0 core": (60, 150)}, [((("core0", "uncore0"), ("cpu0",)), (95, 50))]),
+        ({"intel-rapl:2 psys": (500, 570)}, [((("cpu0", "cpu1", "cpu2_die1"), ("psys",)), (82, 70))]),
+    ],
+    ids=["right", "cores exceed their package", "packages exceed the platform"],
+)
+def test_parts_of_packages_and_packages_of_the_platform_must_not_exceed_them(board, changed_j, found):
+    zones_j = {**ZONES_J, **changed_j}
+    for zone, (joules, _) in zones_j.items():
+        board.zone(*zone.split(), joules)
+    with open_meter(board) as meter:
+        before = Reading(0, meter.read())
+        for zone, (_, joules) in zones_j.items():
+            board.zone(*zone.split(), joules)
+        used = energy_of_window(before, Reading(1_000_000_000, meter.read()), meter, 1.0)
+    assert [(one.check.parts, one.check.reference) for one in used.disagreements] == [domains for domains, _ in found]
+    joules = [(one.parts_j, one.reference_j) for one in used.disagreements]
+    assert joules == [pytest.approx(pair) for _, pair in found]
+    excess_j = sum(parts_j - reference_j for _, (parts_j, reference_j) in found)
+    assert used.metrics["energy_uncertainty_j"] == pytest.approx(0.091 + excess_j, abs=0.01)
+
+
+def test_overflows_of_zones_outside_of_the_total_are_read_within_a_window(board, monkeypatch):
+    """Otherwise the packages would seem to exceed the platform in windows that last longer than its range."""
+    monkeypatch.setattr(rapl, "MAX_W", 1e12)
+    board.zone("intel-rapl:0", "package-0", 1000.0)
+    board.zone("intel-rapl:1", "psys", COUNTER_RANGE_J - 10)
+    with closing(open_rapl(gpus=[], root=board.root, period_s=0.015)) as meter:
+        before = meter.read()
+        board.zone("intel-rapl:1", "psys", 20)
+        until_s = time.monotonic() + 5
+        while len(meter.drain(time.monotonic_ns()).times_ns) < 3 and time.monotonic() < until_s:
+            time.sleep(0.05)
+        board.zone("intel-rapl:1", "psys", COUNTER_RANGE_J - 15)
+        assert meter.read()["psys"] - before["psys"] == pytest.approx(COUNTER_RANGE_J - 5)
+
+
+def test_zones_outside_of_the_total_are_not_read_without_cross_check_and_not_needed(board):
+    for zone, (joules, _) in ZONES_J.items():
+        board.zone(*zone.split(), joules)
+    (board.root / "sys/class/powercap/intel-rapl:0:1/energy_uj").write_text("garbage")
+    with open_meter(board) as meter:
+        assert [check.parts for check in meter.cross_checks] == [("core0",), ("cpu0", "cpu1", "cpu2_die1")]
+    with closing(open_rapl(gpus=[], root=board.root, cross_check=False)) as meter:
+        assert (meter.cross_checks, [*meter.domains]) == ((), meter.energy["domains"])
+
+
+def test_zones_with_one_name_are_separate_domains(board):
+    for number, joules in enumerate((100.0, 500.0)):
+        board.zone(f"intel-rapl:{number}", "package-0", joules)
+        board.zone(f"intel-rapl:{number}:0", "dram", joules / 10)
+    with open_meter(board) as meter:
+        readings = meter.read()
+    assert readings == {"cpu0_0": 100.0, "dram0_0-0": 10.0, "cpu0_1": 500.0, "dram0_1-0": 50.0}
+
+
+def test_counter_overflow_is_corrected_and_a_reset_has_no_energy_until_later(board):
     """A suspension of the machine resets the counters. An overflow would mean 65 kJ in microseconds."""
     board.zone("intel-rapl:0", "package-0", COUNTER_RANGE_J - 10)
     readings = []
@@ -75,7 +183,7 @@ def test_counter_that_is_read_rarely_may_advance_far_until_it_overflows(board, m
     [
         (None, "No RAPL energy counter"),
         (0, "No RAPL energy counter"),
-        (1, "intel-rapl:0/energy_uj. Allow it until the next boot: sudo chmod a+r"),
+        (1, "intel-rapl:0/energy_uj\n  hint: allow it until the next boot: sudo chmod a+r"),
         ("hidden", "intel-rapl:0/name, which containers hide by default"),
     ],
     ids=["no powercap", "virtual machine", "readable by root", "container"],
@@ -91,15 +199,16 @@ def test_energy_without_a_readable_counter_is_absent_with_the_reason(board, monk
         monkeypatch.setattr(rapl, "Zone", Mock(side_effect=refusal))
     with open_meter(board) as meter:
         assert meter.energy["source"] == "none"
-        assert reason in meter.energy["reason"]
+        problem = Problem(meter.energy["reason"], meter.energy["hint"])
+        assert reason in str(problem)
 
 
 @pytest.mark.parametrize(("flags", "has_driver"), [("fpu hypervisor lahf_lm", False), ("fpu lahf_lm", True)])
 def test_driver_of_the_counters_is_a_hint_only_outside_of_virtual_machines(board, flags, has_driver):
     board.put(**{"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: spectre_v1\n"})
     with open_meter(board) as meter:
-        reason = meter.energy["reason"]
-    assert ("modprobe" in reason, reason.endswith(ESTIMATE_HINT)) == (has_driver, True)
+        hint = meter.energy["hint"]
+    assert ("modprobe" in hint, hint.endswith(ESTIMATE_HINT)) == (has_driver, True)
 
 
 class Package:
@@ -173,11 +282,11 @@ def test_half_busy_cpu_is_estimated_at_half_its_rated_power(board):
     assert meter.energy == {"source": "estimated", **scope, "reason": reason}
 
 
-def test_estimate_without_rated_power_or_proc_stat_is_absent_with_the_reason_and_zero_is_refused(board):
+def test_estimate_without_rated_power_or_proc_stat_is_absent_with_the_reason(board):
     unreadable = open_estimate(gpus=[], root=board.root, tdp_w=65).energy
     board.ticks(busy=1000, idle=9000)
     unrated = open_estimate(gpus=[], root=board.root).energy
     assert (unreadable["source"], "cannot be estimated" in unreadable["reason"]) == ("none", True)
-    assert (unrated["source"], unrated["reason"]) == ("none", f"meter.tdp_w is not set. {ESTIMATE_HINT}")
+    assert (unrated["source"], unrated["reason"], unrated["hint"]) == ("none", "meter.tdp_w is not set", ESTIMATE_HINT)
     with pytest.raises(ValueError, match=r"meter\.tdp_w=0 is not a rated power"):
         open_estimate(gpus=[], root=board.root, tdp_w=0)

@@ -1,29 +1,33 @@
 import math
+import time
 from array import array
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
+from boards import write
 from power.conftest import ScriptedPowers, counters
 
-from epochmeter.power.meter import Meter
+from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.meters.sum import SumMeter, open_gpus, open_sum
 from epochmeter.power.power_series import PowerSamples, Sampling
-from epochmeter.power.window_energy import Reading, energy_of_window
+from epochmeter.power.window_energy import Reading, energy_of_window, take_reading
 
 CONF = Path(__file__).parents[3] / "conf/meter"
 GPU = Sampling(90, 0.03, 1, {}, peak_w=250.0, half_width_j=2.0, samples_per_domain={"gpu0": 90})
 CPU = Sampling(40, 0.09, 2, {"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5, samples_per_domain={"cpu0": 40})
 NONE = {"_target_": "epochmeter.power.meter.NullMeter"}
 CLOSED: list[str] = []
+COUNTED = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
+GPUS = {"_target_": "epochmeter.power.meters.sum.open_gpus"}
 ESTIMATE = {"_target_": "epochmeter.power.meters.rapl.open_estimate", "tdp_w": 65}
 
 
-def scripted(name: str, sampling: Sampling, times_ns: list[int], watts: list[float]) -> Meter:
+def scripted(name: str, sampling: Sampling, times_ns: list[int], watts: list[float]) -> EnergyMeter:
     samples = PowerSamples(array("q", times_ns), {name: array("d", watts)}, array("d", watts))
     powers = ScriptedPowers(sampling, samples, **{name: 0.0})
-    return Meter(powers=powers, total=[name], covers=name, close=lambda: CLOSED.append(name))
+    return EnergyMeter(powers=powers, total=[name], covers=name, close=lambda: CLOSED.append(name))
 
 
 def test_first_part_is_the_total_and_the_samples_of_all_parts_are_merged_by_time():
@@ -68,22 +72,58 @@ def test_machine_energy_is_the_sum_of_gpu_and_cpu():
             assert [note.partition(":")[0] for note in used.notes] == ["no energy of cpu0"]
 
 
+def test_cross_checks_of_all_parts_are_made_except_of_power_sampled_elsewhere(board):
+    board.zone("intel-rapl:0", "package-0", 100.0)
+    board.zone("intel-rapl:0:0", "core", 100.0)
+    write(board.root, "orin_nano")
+    table = {"total": ["VDD_IN"], "soc": "VDD_SOC"}
+    rails = {"_target_": "epochmeter.power.meters.rails.open_rails", "period_s": 0.05, "rails": table}
+    for parts, checked in (([COUNTED, rails], {"core0"}), ([rails, COUNTED], {"VDD_SOC", "core0"})):
+        with closing(open_sum(gpus=[], root=board.root, parts=parts)) as meter:
+            assert {name for check in meter.cross_checks for name in check.parts} == checked
+            before = take_reading(meter)
+            board.zone("intel-rapl:0", "package-0", 110.0)
+            board.zone("intel-rapl:0:0", "core", 140.0)
+            time.sleep(0.2)
+            used = energy_of_window(before, take_reading(meter), meter, 0.2)
+            assert [found.difference_j for found in used.disagreements] == pytest.approx([30.0])
+            is_of_total = meter.energy["domains"] == ["cpu0"]
+            assert (used.metrics["energy_uncertainty_j"] > 30.0) == is_of_total
+            board.zone("intel-rapl:0", "package-0", 100.0)
+            board.zone("intel-rapl:0:0", "core", 100.0)
+
+
 @pytest.mark.parametrize(
     "unmeasured", [{**NONE, "reason": "RAPL is kept for root."}, ESTIMATE], ids=["absent", "estimated"]
 )
 def test_sum_with_an_unmeasured_part_is_the_first_part_only(board, unmeasured):
     board.zone("intel-rapl:0", "package-0", 100.0)
     board.ticks(busy=1000, idle=9000)
-    counted = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
-    made = open_sum(gpus=[], root=board.root, parts=[counted, unmeasured])
+    made = open_sum(gpus=[], root=board.root, parts=[COUNTED, unmeasured])
     assert (made.energy["source"], made.energy["domains"], "machine" in made.energy) == ("counter", ["cpu0"], False)
     why = "RAPL is kept for root." if "reason" in unmeasured else "meter=estimate: an estimate, not a measurement."
     assert made.energy["reason"] == f"no machine_energy_j: {why}"
     made.close()
-    estimate = open_sum(gpus=[], root=board.root, parts=[ESTIMATE, counted])
+    estimate = open_sum(gpus=[], root=board.root, parts=[ESTIMATE, COUNTED])
     assert (estimate.energy["source"], estimate.domains.keys()) == ("estimated", {"cpu"})
     neither = open_sum(gpus=[], root=board.root, parts=[{**NONE, "reason": "no GPU."}, unmeasured])
     assert (neither.energy["source"], neither.energy["reason"]) == ("none", "no GPU.")
+
+
+@pytest.mark.parametrize(
+    ("parts", "domains", "reason"),
+    [
+        ([COUNTED, COUNTED], ["cpu0"], "several of meter.parts measure cpu0."),
+        ([GPUS, COUNTED], ["gpu0"], "the energy of the APU (GPU and CPU) includes the CPU package."),
+    ],
+    ids=["one meter twice", "an APU and its CPU"],
+)
+def test_sum_that_would_count_an_energy_twice_is_the_first_part_only(board, parts, domains, reason):
+    board.zone("intel-rapl:0", "package-0", 100.0)
+    board.with_amdgpu(power1_average=40_000_000, in1_label="vddnb")
+    with closing(open_sum(gpus=["0000:03:00.0"], root=board.root, parts=parts)) as meter:
+        assert (meter.energy["domains"], "machine" in meter.energy) == (domains, False)
+        assert meter.energy["reason"].endswith(f"no machine_energy_j: {reason}")
 
 
 def test_configured_sum_has_the_gpus_of_either_vendor(board):

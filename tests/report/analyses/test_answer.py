@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from golden import assert_golden
-from sweeps import reaching, trained
+from sweeps import reaching, trained, with_verdict
 
 from epochmeter.report.analyses.answer import analyze
 from epochmeter.report.analyses.best import Criteria
@@ -97,7 +97,7 @@ def test_best_run_that_was_not_measured_with_the_others_is_named(origins, number
 
 def test_prediction_is_compared_with_the_best_that_was_run():
     point = Predicted("batch 4", {}, Estimate(12.0), Estimate(37.5), Estimate(450.0), "")
-    error = Error(0.1, 0.2, 0.3, 8, 8, 2.0, is_useful=True)
+    error = Error(0.1, 0.2, 0.3, 8, 8, 2.0, 0.0, is_useful=True)
     text = body(answer(*FOUR, prediction=Prediction([point], {"time": error}, [], 8)))
     assert "batch 4: 12.0 s per epoch, +20 % compared with the fastest" in text
     assert "batch 4: 450 J per epoch, +100 % compared with the lowest" in text
@@ -151,6 +151,48 @@ def test_baseline_is_one_configuration_and_is_compared_by_its_repeats():
     assert answer(*THREE, baseline="defaults").baseline.title == "batch 16"
 
 
+def test_ratio_without_effects_of_rounds_says_that_it_is_no_quotient_of_means():
+    """All runs of the second round take twice the time; it has none of batch 32, which takes 0.8 times the time."""
+    sweep = {"order": "random", "repeats": 4}
+    slow, quick = [10.0, 20.0, 10.1, 9.9], [8.0, None, 8.1, 7.9]
+    runs = [
+        run(2 * place + n, time_s, batch=64 >> n, repeat=place, sweep=sweep)
+        for n, times_s in enumerate((slow, quick))
+        for place, time_s in enumerate(times_s)
+        if time_s
+    ]
+    result, note = answer(*runs, baseline={"batch": 64}), "Ratios exclude effects of rounds and drift"
+    assert result.rows[0].time.value == pytest.approx(0.8, rel=0.01)
+    assert result.rows[0].cost.time_s / result.baseline.time_s == pytest.approx(0.8 / 2**0.25, rel=0.01)
+    assert note in body(result)
+    balanced = [own for own in runs if own.job["repeat"] != 1]
+    assert note not in body(answer(*balanced, baseline={"batch": 64}))
+
+
+REPEATED = pairs(10.0, 10.1, 12.0, 12.1)
+DISTURBED = replace(REPEATED[0], disturbed={"cpu_busy": "other processes used the processor"})
+
+
+@pytest.mark.parametrize(
+    ("runs", "doubts"),
+    [
+        (REPEATED, []),
+        (THREE, [("single", 3, 3)]),
+        (REPEATED[1:], []),  # the repeats of one configuration show the noise of the other
+        ([DISTURBED, *REPEATED[1:]], [("disturbed", 1, 4)]),
+        ([replace(run, rehearsal=["clocks"]) for run in REPEATED], [("rehearsal", 4, 4)]),
+        ([replace(DISTURBED, rehearsal=["clocks"]), REPEATED[2]],
+         [("rehearsal", 1, 2), ("single", 2, 2), ("disturbed", 1, 2)]),
+        ([DISTURBED], []),  # nothing is compared
+    ],
+)  # fmt: skip
+def test_best_is_established_only_by_repeated_undisturbed_runs_of_what_was_requested(runs, doubts):
+    result = answer(*runs)
+    assert result.doubts == doubts
+    assert result.values["doubts"] == [{"kind": kind, "affected": some, "total": total} for kind, some, total in doubts]
+    assert ("so far" in summary(*runs), "not established" in summary(*runs)) == (bool(doubts), bool(doubts))
+
+
 def test_missing_energy_or_time_limits_what_is_the_best():
     measured = [run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)]
     assert (answer(*measured).is_best_by_all, answer(*measured).no_energy) == (False, None), "without repeats"
@@ -187,12 +229,22 @@ def test_ties_samples_and_keys_that_affect_convergence_limit_the_answer():
     for order in ("random", "grid"):
         keys = [{"batch": 64 >> n // 3, "repeat": n % 3, "sweep": {"order": order}} for n in range(6)]
         repeats.append(answer(*(run(n, drift[n], **own) for n, own in enumerate(keys))).unresolved[1])
-    assert repeats == [4, 47]
+    assert repeats == [4, 49]
     near = [{"batch": 64 >> n // 2, "repeat": n % 2, "sweep": {"order": "random"}} for n in range(4)]
     two = [replace(run(n, time_s, **near[n]), started="1302"[n])
            for n, time_s in enumerate((0.181, 0.327, 0.214, 0.375))]  # fmt: skip
     assert answer(*two).unresolved[1] == 3, "two repeats do not show it"
     assert [answer(*some) for some in ([], [run(0, None)], [run(0, float("nan"))])] == [None] * 3
+
+
+def test_the_choices_of_answer_json_have_the_bottleneck_and_the_stalls_as_data():
+    stalls = {"compute_s": 2.0, "copy_s": 0.0, "overhead_s": 0.0, "data_stall_s": 8.0}
+    slow = with_verdict(replace(run(1, 10.0, batch=8), storage={"medium": "ram"}))
+    slow = with_verdict(replace(slow, metrics={**slow.metrics, **{f"steady/{k}": v for k, v in stalls.items()}}))
+    choice = answer(slow).values["choices"][0]
+    assert (choice["bottleneck"], choice["prep_stall_s"], choice["fetch_stall_s"]) == ("prep_stall", 8.0, None)
+    assert choice["fractions"]["prep_stall"] == 0.8
+    assert choice["absent"] == {"steady/fetch_stall_s": "no storage device is read: the samples are in memory"}
 
 
 def test_equal_bottlenecks_are_of_one_kind_in_either_order():

@@ -1,9 +1,10 @@
 """The bottleneck of mean epochs, and the repeats that decide it: known answers."""
 
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
-from sweeps import costing, spread, trained
+from sweeps import costing, spread, trained, with_verdict
 
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks, repeats_needed
 from epochmeter.report.runs.configuration import group_repeats
@@ -15,10 +16,10 @@ def test_repeats_needed_for_a_difference():
     assert repeats_needed({"a": spread(9.0, 0.3)}) == 4, "more than there are"
 
 
-def spent(number=0, layout="files", **seconds):
+def spent(number=0, medium="nvme", **seconds):
     """A run of an epoch of ten seconds."""
     parts = {"compute_s": None, **{f"{part}_s": value for part, value in seconds.items()}}
-    return trained(number, 100.0, steady=parts, repeat=number, dataset={"name": "jpeg", "layout": layout})
+    return with_verdict(replace(trained(number, 100.0, steady=parts, repeat=number), storage={"medium": medium}))
 
 
 def one(*runs):
@@ -35,7 +36,7 @@ def test_parts_of_configurations_are_means_of_their_runs_and_may_be_absent():
     assert found.fractions == pytest.approx(
         {"compute": 0.4, "copy": 0.05, "overhead": 0.05, "fetch_stall": 0.375, "prep_stall": 0.125}
     )
-    assert one(spent(layout="memory", compute=1.0, data_stall=9.0, **TIMERS)).parts == ("prep_stall",)
+    assert one(spent(medium="ram", compute=1.0, data_stall=9.0, **TIMERS)).parts == ("prep_stall",)
     found = one(spent(0, compute=9.0, overhead=1.0), spent(1, compute=3.0, overhead=7.0))
     assert found.fractions == pytest.approx({"compute": 0.6, "overhead": 0.4})
     assert (found.parts, found.equal) == (("compute", "overhead"), False)

@@ -5,10 +5,11 @@ from math import log
 
 import pytest
 from golden import assert_golden
-from scipy.stats import ttest_1samp
+from scipy.stats import gmean, ttest_1samp
 from sweeps import costing as run
 
 from epochmeter.report.analyses.comparison import analyze
+from epochmeter.report.render import Page, page_markdown
 from epochmeter.report.runs.configuration import group_repeats
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
@@ -54,11 +55,21 @@ def test_interval_of_the_ratio_of_repeats_decides():
         found = one(repeated([10.0, 10.1, 10.2]), repeated(after))
         assert (found.basis, found.verdict) == ("runs", verdict)
         assert found.ratio.low < found.ratio.value < found.ratio.high
-        assert (found.before, found.after) == pytest.approx((10.1, sum(after) / 3))
+        assert (found.before, found.after) == pytest.approx((gmean([10.0, 10.1, 10.2]), gmean(after)))
     found = one([run(0, 10.0)], [run(0, 8.0)])
     assert (found.basis, found.verdict, found.ratio.low) == ("one each", "inconclusive", None)
     found = one(repeated([10.0, 10.1, 10.2]), [run(0, 8.0)])
     assert (found.basis, found.counts, found.verdict) == ("runs", (3, 1), "differs")
+
+
+def test_values_of_a_row_agree_with_their_ratio_to_the_digits_shown():
+    """The mean before is 503 ms, as the arithmetic one; after it is 80.3 ms, instead of 98 ms."""
+    result = sweeps_compared(repeated([0.48, 0.51, 0.519]), repeated([0.03, 0.12, 0.144]))
+    text = page_markdown(Page("comparison", result), is_plain=True)
+    (row,) = [line.strip("| ").split(" | ") for line in text.splitlines() if " | time | " in line]
+    assert row[2:4] == ["0.5027 s", "0.08033 s"]
+    assert row[4].split()[0] == "0.160"
+    assert pytest.approx(0.160, abs=0.0005) == 0.08033 / 0.5027
 
 
 def test_one_of_many_small_p_values_is_inconclusive():

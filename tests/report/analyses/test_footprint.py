@@ -30,7 +30,7 @@ CASES = {
          replace(emitting(2, 500.0, batch=128), state="failed"), emitting(3, None, batch=256),
          replace(emitting(4, 900.0, batch=8), reused="earlier/0")],
     # The sweep began without `footprint` keys, one run has not ended, and one has no price.
-    "missing": [EARLIER, replace(emitting(1, None), state="unfinished"), FREE, PAID],
+    "missing": [EARLIER, replace(emitting(1, None), state="running"), FREE, PAID],
     "energy_only": [replace(PAID, metrics={"total/energy_j": 3.6e6})],
     "currencies": [PAID, emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)],
 }  # fmt: skip

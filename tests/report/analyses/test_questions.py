@@ -5,7 +5,13 @@ from dataclasses import replace
 from golden import assert_golden
 from sweeps import ddp, trained
 
-from epochmeter.report.analyses.questions import analyze
+from epochmeter.report.analyses import questions, scaling
+from epochmeter.report.runs.configuration import group_repeats
+
+
+def analyze(runs):
+    every = group_repeats(runs)
+    return questions.analyze(every, scaling.analyze(every))
 
 
 def epoch(e2e_s, **parts):

@@ -6,7 +6,16 @@ import pytest
 from golden import assert_golden
 from sweeps import ddp, trained
 
-from epochmeter.report.analyses.scaling import analyze, without_partner
+from epochmeter.report.analyses import scaling
+from epochmeter.report.runs.configuration import group_repeats
+
+
+def analyze(runs):
+    return scaling.analyze(group_repeats(runs))
+
+
+def without_partner_of(runs):
+    return scaling.without_partner(analyze(runs), group_repeats(runs))
 
 
 def one(runs):
@@ -75,7 +84,7 @@ def test_unknown_numbers_of_ranks_or_samples_are_not_compared():
     assert analyze([single, script]) == []
 
 
-def test_configurations_without_a_counterpart_on_one_device_are_named_if_others_have_one():
+def test_configurations_without_a_counterpart_on_one_device_are_named():
     alone = [ddp(1, batch=128), replace(trained(2, 100.0, strategy="script"), devices=None)]
-    assert without_partner([trained(0, 100.0), ddp(3), *alone]) == ["ddp x 2, batch 128"]
-    assert without_partner([trained(0, 100.0), *alone]) == []
+    assert without_partner_of([trained(0, 100.0), ddp(3), *alone]) == ["ddp x 2, batch 128"]
+    assert without_partner_of([trained(0, 100.0), *alone]) == []

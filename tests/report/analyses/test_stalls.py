@@ -106,7 +106,7 @@ DDP = {"workers": 2, "strategy": {"name": "ddp", "ranks": 2}}
         ("", with_joules(rows(T1, T3, T2, steady={"data_stall_s": 6.4, "data_stall_model_s": 6.6}))),
         ("cores", [replace(run, host=host) for host, own in CORES.items() for run in own]),
         ("idle_power", [*waiting("VDD_IN"), *(replace(run, host="gpu") for run in waiting("gpu0"))]),
-        ("in_memory", rows(T1, T3, T3, job_keys={"layout": "memory"})),
+        ("in_memory", [replace(run, storage={"medium": "ram"}) for run in rows(T1, T3, T3)]),
         ("undecided", rows(spread(2.46), spread(0.28), spread(0.52))),
         ("more_repeats", rows(spread(5.1, 0.3), spread(6.1, 0.3), spread(10.8, 0.3))),
         ("saturated_storage", rows([0.5], [1.0], [9.0], steady={"steps": 1000.0}, cores=8)),

@@ -1,9 +1,11 @@
+import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 from kineto import Kineto
+from metadata import RUN
 
 from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
@@ -21,7 +23,7 @@ MI250 = DATA / "mi250_minitoy_train_ROCm6_2_kineto.json.gz"
 def record(tmp_path):
     """A run with the trace of an MI250."""
     shutil.copy(MI250, tmp_path / "trace.json.gz")
-    Record(tmp_path).describe({}, {})
+    Record(tmp_path).describe({}, RUN)
     return Record(tmp_path)
 
 
@@ -45,6 +47,16 @@ def test_the_traced_run_is_found_or_any_run_if_no_trace_is_needed(tmp_path):
         find_traced_run(None, tmp_path)
 
 
+def test_a_trace_that_is_a_link_or_a_pipe_is_named_and_not_read(tmp_path):
+    for make in (lambda path: path.symlink_to(MI250), os.mkfifo):
+        folder = tmp_path / make.__name__ / "0"
+        folder.mkdir(parents=True)
+        (folder / "job.json").write_text("{}")
+        make(folder / "trace.json.gz")
+        with pytest.raises(ValueError, match=r"trace\.json\.gz is not read: it is (a link|not a regular file)"):
+            find_traced_run(str(folder), tmp_path)
+
+
 def page_of(record):
     return page_markdown(Page("trace", analyze(record)), is_plain=True)
 
@@ -64,7 +76,7 @@ def test_a_page_has_the_tables_of_its_trace(record, trace, words):
     assert len(module_bars(result)) == (result["attribution"] is not None)
 
 
-def test_steps_without_operators_or_kernels_that_take_time_belong_to_the_training_loop(record):
+def test_steps_without_operators_or_kernels_belong_to_the_training_loop(record):
     trace = Kineto()
     trace.step(0, 0, 0)
     trace.step(1, 0, 100)
@@ -87,7 +99,7 @@ def test_a_page_has_joules_and_flop_rates(record):
     counted = {"aten::convolution": {"flops": 5e11}, "aten::mm": {"flops": 0}, "aten::bmm": {"flops": 1}}
     training = {"operators": counted, "peaks": {"flop_per_s": 4e12}}  # of `aten::bmm`, the trace has no time
     training["gpu"] = {"name": "AMD MI250"}
-    record.describe({}, {"training": training})
+    record.describe({}, {**RUN, "training": training})
     cells = ["**AMD MI250 ran kernels in ", "| fraction | FLOP/s | of peak | most frequent shapes | energy per step |",
              "| 2.00 TFLOP/s | 50.0 % |", "| aten::mm | 1 | 0.00632 ms | 11.4 % | - | - |", "| 1.50 J ± 10.0 % |",
              "| at most 0.300 J |", "| 13.0 GFLOP/s | 0.3 % | fp32 |"]  # fmt: skip
@@ -111,7 +123,7 @@ def test_a_page_has_the_pipes_of_nsight_compute(record, tmp_path):
 def test_a_page_has_the_memory_of_a_step_next_to_the_estimates(record, tmp_path):
     kinds = {"weights": 4000, "activations": 2000, "temporary": 500}
     write_json(tmp_path / "memory.json", {"peak_bytes": 6500, "kinds": kinds, "modules": {"1 (Linear)": 1500}})
-    record.describe({}, {"model": {"weight_bytes": 4000, "activation_bytes": 3000}})
+    record.describe({}, {**RUN, "model": {"weight_bytes": 4000, "activation_bytes": 3000}})
     text = page_of(record)
     cells = ["peak, 6.50 kB", "| weights | 4.00 kB | 4.00 kB |", "| activations | 2.00 kB | 3.00 kB |",
              "| temporary | 500 B | - |", "| 1 (Linear) | 1.50 kB |"]  # fmt: skip

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from golden import FOLDER, assert_text, json_line
+from metadata import RUN
 from sweeps import ddp, reaching, trained
 
+from epochmeter.report.analyses import scaling
 from epochmeter.report.analyses.comparison import analyze
 from epochmeter.report.build import all_charts
 from epochmeter.report.charts.bars import energy_domains
@@ -19,7 +21,9 @@ from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.trace import roofline
 from epochmeter.report.charts.vega import GRAY, GREEN, VERMILION, make_axis, small_multiples, to_svg
 from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.filter import Selection
 from epochmeter.report.statistics import fits, ratio_in_fits
+from epochmeter.report.subject import subject_of
 from epochmeter.shared.record import Record
 
 pytest.importorskip("vl_convert")
@@ -38,11 +42,16 @@ def reached(number, seconds=None, joules=None, **keys):
     return reaching(number, seconds, joules, **{"steady": {"energy_j": joules and 100.0}, **keys})
 
 
+def subject_and_scaling(runs):
+    subject = subject_of(Selection(runs, [], {}))
+    return subject, scaling.analyze(subject.timed)
+
+
 def drawn(runs, *best):
     """The charts by name; `best` are criteria and numbers of configurations."""
     entries = group_repeats(runs)
     choices = [SimpleNamespace(name=name, configuration=entries[number]) for name, number in best]
-    return {chart.name: chart for chart in all_charts(runs, choices)}
+    return {chart.name: chart for chart in all_charts(*subject_and_scaling(runs), choices)}
 
 
 def rows(chart, dataset, *fields):
@@ -52,7 +61,7 @@ def rows(chart, dataset, *fields):
 
 
 def test_charts_without_data_are_absent():
-    assert all_charts([]) == []
+    assert all_charts(*subject_and_scaling([])) == []
     assert [*drawn([ran(0, 10.0, steady=PARTS)])] == ["epoch_parts"]
     assert "target" not in drawn([reached(0)])
     assert drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)]) == {}, "one key makes no grid"
@@ -87,6 +96,7 @@ def test_bars_of_epochs_begin_with_the_fastest_and_many_are_folded():
     [
         (["cpu0", "dram0"], {"cpu0": 60, "dram0": 40}, {"cpu0": 60, "dram0": 40}),
         (["gpu0"], {"gpu0": 100, "gpu0_sampled": 99}, {"gpu0": 100}),
+        (["cpu0"], {"cpu0": 100, "core0": 60, "uncore0": 9, "psys": 150}, {"cpu0": 100}),
         (["gpu0", "gpu1"], {"gpu0": 60, "gpu1": 40, "cpu0": 30}, {"gpu0": 60, "gpu1": 40}),
         (["VDD_IN"], {"VDD_IN": 100, "VDD_GPU": 50, "CPU": 20}, {"VDD_GPU": 50, "CPU": 20, "rest": 30}),
         (["VDD_IN"], {"VDD_IN": 100, "VDD_GPU": 150}, {}),
@@ -173,7 +183,7 @@ def test_charts_have_the_rows_and_captions_of_their_golden_files(case):
     assert_text(FOLDER / f"charts_{case}.txt", "\n".join([*lines, ""]))
 
 
-def test_mean_whose_error_bar_ends_below_zero_is_within_the_axis_and_its_label_clear_of_the_bars():
+def test_error_bar_that_ends_below_zero_is_within_the_axis_and_its_label_clear():
     repeats = [ran(n, time_s, 100.0 * time_s, batch=8, repeat=n) for n, time_s in enumerate((1.0, 41.0))]
     chart = drawn([*repeats, ran(2, 30.0, 3000.0, batch=16)], ("fastest", 0))["energy_by_time"]
     low = chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][0]
@@ -273,7 +283,7 @@ def test_roofline_has_the_run_and_operators_with_a_known_time_below_the_line(tmp
     operators = {"aten::convolution": {"calls": 2, "flops": 4e9, "bytes": 2e8},
                  "aten::mm": {"calls": 1, "flops": 1, "bytes": 1}}  # fmt: skip
     training = {"operators": operators, "peaks": {"flop_per_s": 5e10}}  # of one of two devices
-    (tmp_path / "job.json").write_text(json.dumps({"run": {"training": training}}))
+    (tmp_path / "job.json").write_text(json.dumps({"job": {}, "run": {**RUN, "training": training}}))
     view, record = {"flop_per_s": {"aten::convolution": 2e10}}, Record(tmp_path)
     assert roofline(record, view) == []
     (tmp_path / "summary.json").write_text(json.dumps({"metrics": {"steady/hfu": 0.2}}))
@@ -281,7 +291,7 @@ def test_roofline_has_the_run_and_operators_with_a_known_time_below_the_line(tmp
     (tmp_path / "summary.json").write_text(json.dumps({"metrics": metrics}))
     (chart,) = roofline(record, view)
     points = [(name, x, round(y), text) for name, x, y, text in rows(chart, "points", "name", "x", "y", "of_roof")]
-    assert points == [("mean epoch", 4.0, 20, "50.0% of the line"), ("convolution", 20.0, 40, "40.0% of the line")]
+    assert points == [("mean epoch", 4.0, 20, "50 % of the line"), ("convolution", 20.0, 40, "40 % of the line")]
     assert max(rows(chart, "roof", "y")) == 100
     assert "datasheet" not in chart.spec["datasets"]
     assert "convolution" in to_svg(chart)

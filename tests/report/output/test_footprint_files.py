@@ -11,7 +11,6 @@ from sweeps import trained, write
 
 from epochmeter.report.analyses.footprint import with_footprint
 from epochmeter.report.output.footprint_files import write_footprint_files
-from epochmeter.report.runs.filter import AN_ESTIMATE
 from epochmeter.report.runs.load import load_run
 from epochmeter.shared.atomic_files import write_json
 
@@ -67,6 +66,6 @@ def test_recorded_run_is_exported_in_the_form_of_boamps(run, tmp_path):
 
 def test_run_without_measured_energy_and_a_damaged_record_have_no_files(run, tmp_path):
     assert exported(replace(run, metrics={}, folder=None), tmp_path) == {}
-    assert exported(replace(run, energy_covers=AN_ESTIMATE), tmp_path) == {}
+    assert exported(replace(run, metrics={"total/estimated_energy_j": 3.6e6, "total/co2e_g": 1.0}), tmp_path) == {}
     (run.folder / "host.json").unlink()
     assert exported(run, tmp_path) == {}

@@ -7,6 +7,7 @@ import io
 import json
 import multiprocessing
 import re
+import shutil
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_charts_of_a_report_that_ended_early_cause_no_error():
     assert process.exitcode == 0
 
 
-def test_report_has_a_page_charts_and_a_table_and_replaces_charts_of_an_earlier_one_only(tmp_path):
+def test_report_has_page_charts_and_table_and_replaces_charts_of_an_earlier_one(tmp_path):
     parts = {"data_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
     runs = [trained(0, 100.0, steady=parts), ddp(1, 190.0, steady=parts)]
     folder, content = tmp_path / "made", report(*(replace(run, sweep="some") for run in runs))
@@ -88,7 +89,7 @@ def test_report_has_a_page_charts_and_a_table_and_replaces_charts_of_an_earlier_
     assert not (folder / "report/old.svg").exists()
 
 
-def test_pages_of_an_earlier_report_are_removed_and_other_files_kept_also_without_the_packages(tmp_path, monkeypatch):
+def test_pages_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(vega, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
     for name in ("comparison.md", "scaling.json", "notes.md"):
         (tmp_path / name).write_text("written by a sweep or a person")
@@ -110,6 +111,26 @@ def test_charts_that_cannot_be_drawn_are_an_error_that_names_the_folder(tmp_path
     content = report(*batches(100.0, 200.0))
     with pytest.raises(ValueError, match=f"to {tmp_path}"), output.write_errors(tmp_path):
         write(content, tmp_path, drawing(content))
+
+
+def test_files_of_a_report_replace_links_and_nothing_is_written_through_one(tmp_path):
+    """The sweep may be from another user, and a link in it may point to any file of the reader."""
+    (private := tmp_path / "private").mkdir()
+    for name in ("page", "1.png"):
+        (private / name).write_text("private")
+    folder, content = tmp_path / "sweep", report(*batches(100.0, 200.0))
+    (folder / "report").mkdir(parents=True)
+    linked = ["report.html", "report.md", "answer.json", *(f"report/{chart.name}.png" for chart in content.charts)]
+    for name in linked:
+        (folder / name).symlink_to(private / "page")
+    written, _ = write(content, folder, drawing(content))
+    assert {*linked} <= {*written}
+    assert not any((folder / name).is_symlink() for name in written)
+    shutil.rmtree(folder / "report")
+    (folder / "report").symlink_to(private)
+    with pytest.raises(ValueError, match="it is a link"), output.write_errors(folder):
+        write(content, folder)
+    assert {path.name: path.read_text() for path in private.iterdir()} == {"page": "private", "1.png": "private"}
 
 
 @pytest.mark.parametrize("in_the_way", ["", "report.md/", "report.csv/"])
@@ -151,19 +172,21 @@ def test_answer_and_report_command_are_one_line_each(tmp_path):
         write_run(tmp_path / "sweep", run, energy=energy)
         assert len(output.answer_lines(tmp_path / "sweep")) == (2 if number else 1), "one run is no answer"
     answer, command = output.answer_lines(tmp_path / "sweep")
-    assert "Fastest: " in answer
-    assert answer.index("batch 16") < answer.index("Least energy: ") < answer.index("batch 24")
-    assert command.startswith("Report:  python src/report.py sweep=sweep  ->  ")
+    assert "Fastest so far: " in answer
+    assert answer.index("batch 16") < answer.index("Least energy so far: ") < answer.index("batch 24")
+    assert command.startswith(f"Report:  python src/report.py sweep={tmp_path / 'sweep'}  ->  ")
     write_run(
         tmp_path / "sweep", row(3, "storage", 0.5, steady={"energy_j": 9.0}, job_keys={"batch": 1}), energy=energy
     )
-    assert "Fastest and least energy: batch 1: 0.500 s per epoch, 9.00 J." in output.answer_lines(tmp_path / "sweep")[0]
+    best = "Fastest and least energy so far: batch 1: 0.500 s per epoch, 9.00 J (1 run each: not established; "
+    assert best in output.answer_lines(tmp_path / "sweep")[0]
     other = write_run(tmp_path / "other", row(0, "storage", 0.25, job_keys={"batch": 2}))
     other.describe(other.job(), {**other.run(), "record_id": "r"})
     (tmp_path / "sweep" / "4").mkdir()
     write_reference(tmp_path / "sweep" / "4", other, ["batch=2"])
     answer, _ = output.answer_lines(tmp_path / "sweep")
-    assert re.search(r"^Answer:  Fastest: batch 2: 0.250 s .*\. Run 4 of the best ", answer), answer
+    best = r"^Answer:  Fastest so far: batch 2: 0.250 s .* 1 of 5 runs reused: not established"
+    assert re.search(best, answer), answer
     assert output.answer_lines(tmp_path / "empty") == []
 
 

@@ -1,6 +1,7 @@
 """Configurations: which runs are repeats of one, their titles, and their time and energy; absent is absent."""
 
 from dataclasses import replace
+from math import sqrt
 
 import pytest
 from sweeps import costing, job, reaching, row, trained
@@ -44,6 +45,20 @@ def test_repeats_on_one_host_are_one_configuration_with_a_title_of_its_own():
     assert [[entry.numbers for entry in group] for group in groups(group_repeats(on), ["batch"])] == [[[0]], [[1], [2]]]
 
 
+@pytest.mark.parametrize("key", ["roofline", "footprint", "tracking", "sweep", "profiler"])
+def test_runs_that_differ_in_a_key_without_effect_on_the_measurement_are_repeats(key):
+    runs = [trained(number, 100.0, **{key: {"name": name}}) for number, name in enumerate(("one", "another"))]
+    assert [entry.numbers for entry in group_repeats(runs)] == [[0, 1]]
+
+
+def test_rehearsals_that_differ_in_settings_that_were_not_applied_are_repeats():
+    settings = [{"power_limit": 100, "batch": 8}, {"power_limit": 130, "batch": 8}, {"clocks": "locked", "batch": 16}]
+    runs = [trained(n, 100.0, **keys) for n, keys in enumerate(settings)]
+    assert len(titles(*runs)) == 3
+    rehearsals = [replace(run, rehearsal=["not applied"]) for run in runs]
+    assert titles(*rehearsals) == {"batch 8": [0, 1], "batch 16": [2]}
+
+
 def test_runs_of_one_configuration_and_host_are_together_by_their_data_source():
     for name in ("synthetic", "cached", "storage"):
         assert condition(job(name)) == name
@@ -70,7 +85,9 @@ def of(*runs):
 def test_costs_have_one_value_per_run_and_no_energy_if_a_run_has_none():
     (cost,) = of(costing(0, 10.0, 100.0), costing(1, 12.0, 110.0, repeat=1))
     assert (cost.times_s, cost.joules, cost.covers) == ([10.0, 12.0], [100.0, 110.0], "GPUs used")
-    assert (cost.time_s, cost.energy_j, cost.power_w) == pytest.approx((11.0, 105.0, 105 / 11))
+    assert (cost.time_s, cost.energy_j, cost.power_w) == pytest.approx(
+        (sqrt(10 * 12), sqrt(100 * 110), sqrt(100 * 110 / (10 * 12)))
+    )
     for time_s, energy_j in ((None, None), (0.0, -1.0)):
         (cost,) = of(costing(0, time_s), costing(1, 10.0, batch=128))
         assert cost.title == "batch 128"

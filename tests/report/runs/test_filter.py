@@ -8,7 +8,7 @@ import pytest
 from sweeps import row, trained
 
 from epochmeter.report.render import render_notes
-from epochmeter.report.runs.filter import AN_ESTIMATE, select
+from epochmeter.report.runs.filter import select
 from epochmeter.report.runs.run import Sweep
 
 
@@ -25,37 +25,34 @@ def failed(time_s):
 
 
 REHEARSED = row(2, "storage", 1.0, rehearsal=["rehearse=true"])
-ESTIMATED = replace(row(3, "storage", 1.0, steady={"estimated_energy_j": 40.0}), energy_source="estimated")
-MIXED = sweep(row(0, "storage", 1.0), failed(1.0), REHEARSED, ESTIMATED, row(4, "storage", None),
-              unreadable={"5": "JSONDecodeError: half of it"})  # fmt: skip
+MIXED = sweep(row(0, "storage", 1.0), failed(1.0), REHEARSED, row(3, "storage", None),
+              unreadable={"4": "JSONDecodeError: half of it"})  # fmt: skip
 
 
 def test_runs_without_results_are_counted_by_reason_unless_they_are_included():
     for include, numbered, banner in (
         ([], [], []),
         (["rehearsals"], [2], ["REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."]),
-        (["estimates"], [3], ["ESTIMATE, no energy was measured (run 3): no meter here."]),
         (["failures"], [1], ["NOT COMPLETED (run 1): failed."]),
     ):
         found = select(MIXED, include=include)
-        assert (numbers(found.runs), numbers(found.ended), found.count) == ([0, *numbered], [0, *numbered, 4], 6)
-        reasons = {1: "not completed (failed)", 2: "rehearsal (rehearse=true)", 3: "estimated energy (no meter here)"}
+        assert (numbers(found.runs), numbers(found.ended), found.count) == ([0, *numbered], [0, *numbered, 3], 5)
+        reasons = {1: "not completed (failed)", 2: "rehearsal (rehearse=true)"}
         assert render_notes("left_out", found) == [
-            *(f"Left out: 1 of 6 runs: {reason}." for number, reason in reasons.items() if number not in numbered),
-            "Left out: 1 of 6 runs, whose records cannot be read: 5 (JSONDecodeError: half of it).",
+            *(f"Left out: 1 of 5 runs: {reason}." for number, reason in reasons.items() if number not in numbered),
+            "Left out: 1 of 5 runs, whose records cannot be read: 4 (JSONDecodeError: half of it).",
         ]
-        short = "NO RESULT (run 4): no epoch after the warm-up. hint: train more epochs, or set `warmup_epochs=0`."
+        short = "NO RESULT (run 3): no epoch after the warm-up. hint: train more epochs, or set `warmup_epochs=0`."
         assert render_notes("warnings", found) == [*banner, short]
 
 
 def test_run_with_two_reasons_needs_both_to_be_included():
-    twice = sweep(row(0, "storage", 1.0), replace(ESTIMATED, rehearsal=["rehearse=true"]))
+    twice = sweep(row(0, "storage", 1.0), replace(REHEARSED, state="failed"))
     assert numbers(select(twice, include=["rehearsals"]).runs) == [0]
-    _, included = select(twice, include=["rehearsals", "estimates"]).runs
-    assert (included.steady("energy_j"), included.energy_covers) == (40.0, AN_ESTIMATE), "it replaces measured energy"
+    assert numbers(select(twice, include=["rehearsals", "failures"]).runs) == [0, 2]
 
 
-def test_failure_without_epochs_is_not_included_and_read_errors_of_reported_runs_are_noted():
+def test_failure_without_epochs_is_not_included_and_read_errors_are_noted():
     flawed = replace(row(0, "storage", 1.0), read_errors=["steady/energy_j: not finite"])
     found = select(sweep(flawed, failed(None)), include=["failures"])
     assert numbers(found.runs) == [0]
@@ -88,11 +85,11 @@ def test_runs_are_selected_by_keys():
 
 def test_unknown_key_value_or_kind_suggests_similar_ones():
     for options, message in (
-        ({"where": {"bach": 8}}, "where=bach: no run has such a key. Do you mean batch or cache?"),
-        ({"where": {8: 8}}, "where=8: no run has such a key."),
-        ({"where": {"batch": 7}}, "where=batch: 7: none of 3 runs. There are: 8, 16, 32."),
+        ({"where": {"bach": 8}}, "where=bach: no run has such a key\n  hint: do you mean batch or cache?"),
+        ({"where": {8: 8}}, "where=8: no run has such a key"),
+        ({"where": {"batch": 7}}, "where=batch: 7: none of 3 runs\n  hint: there are: 8, 16, 32"),
         ({"where": {"sweep": "other"}}, "where=sweep"),
-        ({"include": ["rehearsal"]}, "give one of rehearsals, estimates, failures"),
+        ({"include": ["rehearsal"]}, "give one of rehearsals, failures"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             select(RUNS, **options)

@@ -1,6 +1,8 @@
 """Runs as data: the example of the documentation, and frames of incomplete records."""
 
+import json
 import re
+import shutil
 import sys
 from array import array
 from dataclasses import replace
@@ -11,6 +13,7 @@ from sweeps import trained, write
 
 import epochmeter
 from epochmeter.report.runs.frames import Runs
+from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
 DOCUMENT = Path(__file__).parents[3] / "docs/analysis.md"
@@ -49,8 +52,11 @@ def test_documented_example_runs(sweep, monkeypatch, capsys, lost):
 def test_frames_have_one_row_per_run_epoch_step_and_power_sample(sweep):
     runs = epochmeter.load_runs(sweep)
     expected = [
-        (runs, {"run.number": [0, 1, 2], "batch": [8, 16, 24], "run.state": ["completed", "completed", "unfinished"]}),
-        (runs.epochs, {"epoch/e2e_s": [2.0, 1.0] * 2, "epoch": [0, 1] * 2, "warmup": [True, False] * 2}),
+        (runs, {"run.number": [0, 1, 2], "batch": [8, 16, 24], "run.state": ["completed", "completed", "running"]}),
+        (
+            runs.epochs,
+            {"epoch/e2e_s": [2.0, 1.0] * 2, "epoch": [0, 1] * 2, "warmup": [True, False] * 2, "training": [0] * 4},
+        ),
         (runs[:1].steps, {"epoch": [0, 0, 1, 1], "compute_s": [3.0, 7.0, 11.0, 15.0], "loss": [3.0, 2.0, 1.0, 0.5]}),
         (runs[:1].power, {"time_s": [0.0, 1.0]}),
     ]
@@ -71,10 +77,61 @@ def test_frames_have_one_row_per_run_epoch_step_and_power_sample(sweep):
     assert (len(growing.steps.to_pandas()), len(growing.power.to_pandas())) == (4, 2), "of its closed epochs"
 
 
+def test_bottleneck_and_stalls_are_columns_of_runs_and_epochs_also_of_older_records(sweep):
+    """The records of the fixture have no verdict, as those of earlier versions."""
+    parts = {"e2e_s": 10.0, "compute_s": 2.0, "copy_s": 0.0, "overhead_s": 0.0, "data_stall_s": 8.0}
+    epoch = {f"epoch/{name}": value for name, value in parts.items()}
+    run = trained(0, 100.0, epochs=[epoch], steady=parts)
+    record = write(sweep.with_name("older"), run)
+    record.describe(record.job(), {**record.run(), "storage": {"medium": "ram"}})
+    runs = epochmeter.load_runs(record.folder)
+    (line,), (window,) = (frame.to_pandas().to_dict("records") for frame in (runs, runs.epochs))
+    assert (line["run.bottleneck"], window["bottleneck"]) == ("prep_stall", "prep_stall")
+    for values, section in ((line, "steady"), (window, "epoch")):
+        names = ("prep_stall_s", "prep_stall_fraction", "data_stall_fraction")
+        assert [values[f"{section}/{name}"] for name in names] == [8.0, 0.8, 0.8]
+        assert f"{section}/fetch_stall_s" not in values
+    reason = "no storage device is read: the samples are in memory"
+    assert json.loads(line["run.absent"]) == {"steady/fetch_stall_s": reason}
+    verdict = {"bottleneck": "copy", "absent": {"bottleneck": "as recorded"}}
+    write_json(record.folder / "summary.json", {**record.summary(), **verdict})
+    (read,) = epochmeter.load_runs(record.folder)
+    assert (read.bottleneck, read.absent) == ("copy", {"bottleneck": "as recorded"})
+
+
 def test_several_folders_and_patterns_are_loaded_once_and_damaged_records_are_named(sweep):
     (sweep / "2" / "job.json").write_text("{")
     assert [run.name[-4:] for run in epochmeter.load_runs([sweep / "1", f"{sweep.parent}/*/[01]"])] == ["aa/1", "aa/0"]
     assert [*epochmeter.load_runs(sweep).unreadable] == ["2"]
+
+
+def test_folder_of_sweeps_has_all_runs_by_a_relative_or_an_absolute_path(sweep, monkeypatch):
+    shutil.copytree(sweep, sweep.with_name("2026-11-21_12-00-00-bb"))
+    monkeypatch.chdir(sweep.parents[1])
+    for source in ("multirun", "./multirun/", Path("multirun"), str(sweep.parent), "*"):
+        runs = epochmeter.load_runs(source)
+        assert [run.name[-4:] for run in runs] == ["aa/0", "aa/1", "aa/2", "bb/0", "bb/1", "bb/2"], source
+
+
+def test_steps_are_absent_if_a_damaged_line_hides_whose_they_are(sweep):
+    path = sweep / "1" / "epochs.jsonl"
+    path.write_text("{\n" + path.read_text().partition("\n")[2])
+    runs = epochmeter.load_runs(sweep)[:2]
+    with pytest.warns(UserWarning, match=r"aa/1: epochs\.jsonl: 1 unreadable line$"):
+        steps = runs.steps.to_pandas()
+    assert steps["run"].tolist() == [runs[0].name] * 4
+    with pytest.warns(UserWarning, match=r"aa/1: epochs\.jsonl: 1 unreadable line$"):
+        assert runs.epochs.to_pandas()["epoch"].tolist() == [0, 1, 1]
+
+
+def test_file_that_cannot_be_read_is_named_and_the_other_runs_are_in_the_frame(sweep):
+    for name in ("epochs.jsonl", "steps.bin", "power.csv"):
+        (sweep / "1" / name).unlink(missing_ok=True)
+        (sweep / "1" / name).symlink_to(sweep / "0" / name)
+    runs = epochmeter.load_runs(sweep)
+    for frame, name in ((runs.epochs, "epochs.jsonl"), (runs.steps, "steps.bin"), (runs.power, "power.csv")):
+        with pytest.warns(UserWarning, match=f"aa/1: .*{name}: it is a link"):
+            assert "2026-11-20_12-00-00-aa/1" not in set(frame.to_pandas()["run"])
 
 
 def test_polars_frames_have_the_same_values(sweep, monkeypatch):

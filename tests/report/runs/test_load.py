@@ -9,10 +9,16 @@ from shutil import which
 import pytest
 from sweeps import row, trained, write
 
-from epochmeter.report.runs import load
-from epochmeter.report.runs.load import load_sweep, read_sweep, run_folders, sweep_folders
+from epochmeter.report.analyses import failures
+from epochmeter.report.runs.filter import select
+from epochmeter.report.runs.folders import run_folders, sweep_folders
+from epochmeter.report.runs.load import load_sweep, read_sweep
+from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_info import device_count
+from epochmeter.results.run_status import NO_COMPLETION
+from epochmeter.results.sweep_order import sort_key, write_start
 from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.problem import Problem
 from epochmeter.shared.process_identity import this_process
 
 
@@ -48,10 +54,14 @@ def test_run_without_result_has_a_reason(tmp_path):
     write(tmp_path, row(1, "storage", 1.0), state="failed")
     write(tmp_path, row(2, "storage", 1.0), rehearsal=["device=nano requested, this machine is device=cpu"])
     write(tmp_path, row(3, "storage", None))
-    (write(tmp_path, row(4, "storage", 1.0)).folder / "summary.json").unlink()
-    (write(tmp_path, row(5, "storage", 1.0)).folder / "completed.json").unlink()
+    for number, lost in ((4, "summary.json"), (5, "completed.json")):
+        ended = write(tmp_path, row(number, "storage", 1.0))
+        (ended.folder / lost).unlink()
+        ended.describe(ended.job(), {**ended.run(), **this_process()._asdict(), "start_ticks": "0"})
+    (tmp_path / "4/completed.json").unlink()
     running = write(tmp_path, row(6, "storage", 1.0))
-    (running.folder / "summary.json").unlink()
+    for name in ("summary.json", "completed.json"):
+        (running.folder / name).unlink()
     running.describe(running.job(), {**running.run(), **this_process()._asdict()})
     failed = tmp_path / "1" / "summary.json"
     write_json(failed, {**read_json(failed), "failure": {"message": "no space left\nat line 1"}})
@@ -61,11 +71,20 @@ def test_run_without_result_has_a_reason(tmp_path):
         ("failures", "failed"),
         ("rehearsals", "completed"),
         ("too_short", "completed"),
-        ("failures", "unfinished"),
-        ("failures", "unfinished"),
+        ("failures", "killed"),
+        ("failures", "failed"),
         ("failures", "running"),
     ]
-    assert runs[1].failure == "no space left"
+    assert runs[1].failure == Problem("no space left\nat line 1")
+    assert runs[5].failure == Problem(NO_COMPLETION)
+    statuses = [RunFolder(tmp_path / str(run.number)).state for run in runs]
+    assert [run.state for run in runs] == statuses, "the same as everywhere else"
+    assert {run.number for run in select(read_sweep(tmp_path), {"state": "killed"}).excluded} == {4}
+    elsewhere = {**running.run(), "host": "board-7"}
+    running.describe(running.job(), elsewhere)
+    sweep = read_sweep(tmp_path)
+    assert sweep.runs[6].state == RunFolder(running.folder).state == "running"
+    assert {failure.run for failure in failures.analyze(select(sweep))} == {"1", "4", "5", "6"}
 
 
 def test_damaged_record_is_reported_and_others_are_loaded(tmp_path):
@@ -89,9 +108,9 @@ def test_damaged_record_is_reported_and_others_are_loaded(tmp_path):
     assert "schema 2, and schema 1 is read here" in sweep.unreadable["7"]
 
 
-def test_metric_that_is_not_finite_and_epoch_on_a_damaged_line_are_absent_and_reported(tmp_path):
+def test_metric_that_is_not_finite_and_damaged_epoch_are_absent_and_reported(tmp_path):
     epochs = [{"epoch/e2e_s": float(time)} for time in (9, 2, 3)]
-    steady = {"train_loss": float("nan"), "energy_j": float("inf")}
+    steady = {"train_loss": float("nan"), "energy_j": float("inf"), "steps": 1e101}
     path = write(tmp_path, trained(0, 100.0, steady=steady, epochs=epochs)).folder / "epochs.jsonl"
     first, _, last = path.read_text().splitlines()
     path.write_text(f'{first}\n{{\n[]\n{last}\n{{"window": "epoch", "metr')
@@ -99,7 +118,9 @@ def test_metric_that_is_not_finite_and_epoch_on_a_damaged_line_are_absent_and_re
     assert (found.steady("train_loss"), found.energy_covers) == (None, None)
     assert found.epochs == {0: {"epoch/e2e_s": 9.0}, 2: {"epoch/e2e_s": 3.0}}
     *metrics, lines = found.read_errors
-    assert sorted(metrics) == ["steady/energy_j: not finite", "steady/train_loss: not finite"]
+    assert sorted(metrics) == [
+        "steady/energy_j: not finite", "steady/steps: too large", "steady/train_loss: not finite",
+    ]  # fmt: skip
     assert lines == "epochs.jsonl: 2 unreadable lines"
 
 
@@ -118,6 +139,15 @@ def test_quality_of_a_run_is_that_of_its_last_evaluation(tmp_path, last, expecte
     assert {name: value for name, value in found.metrics.items() if name.startswith("val/")} == expected
 
 
+def test_quality_is_absent_if_a_damaged_line_may_be_that_of_the_last_evaluation(tmp_path):
+    path = write(tmp_path, trained(0, 100.0)).folder / "epochs.jsonl"
+    evaluation = {"window": "val", "epoch": 0, "metrics": {"val/accuracy": 0.5}}
+    for lines, expected in ((["{", json.dumps(evaluation)], 0.5), ([json.dumps(evaluation), "{"], None)):
+        path.write_text("".join(f"{line}\n" for line in lines))
+        (found,) = read_sweep(tmp_path).runs
+        assert (found.metrics.get("val/accuracy"), found.read_errors) == (expected, ["epochs.jsonl: 1 unreadable line"])
+
+
 def test_run_has_its_power_mode_and_the_clocks_of_all(tmp_path):
     record = write(tmp_path, row(0, "storage", 1.0))
     clocks = {"cores": 4, "cpu_hz": 1.5e9, "gpu_hz": 6e8, "emc_hz": 2e9}
@@ -130,18 +160,6 @@ def test_run_has_its_power_mode_and_the_clocks_of_all(tmp_path):
         write_json(record.folder / "host.json", {**host, **change})
         (run,) = read_sweep(tmp_path).runs
         assert (run.board, run.mode, run.mode_clocks) == expected, "two modes have the name 25W"
-
-
-def test_two_processes_load_the_same_as_one(tmp_path, monkeypatch):
-    for number in range(12):
-        write(tmp_path, row(number, "storage", 1.0 + number, steady={"energy_j": 2.0}))
-    (tmp_path / "11" / "summary.json").write_text("{")
-    alone = read_sweep(tmp_path)
-    monkeypatch.setattr(load, "MAX_ONE_PROCESS", 3)
-    again = read_sweep(tmp_path)
-    assert ([*map(vars, again.runs)], again.unreadable) == ([*map(vars, alone.runs)], alone.unreadable)
-    assert list(alone.unreadable) == ["11"]
-    assert [found.number for found in alone.runs] == list(range(11))
 
 
 def test_sweeps_with_runs_are_ordered_by_time_and_archived_attempts_are_no_runs(tmp_path):
@@ -162,11 +180,11 @@ def test_number_of_devices_is_reported_by_the_training_process():
         ("dp", {"gpus": ["gpu0", "gpu1"]}, 2),
         ("dp", {"gpus": []}, 1),  # a rehearsal without any
         ("single", {}, 1),
-        ("ddp", None, 2),
-        ("dp", None, None),
+        ("ddp", {}, 2),
+        ("dp", {}, None),
     ):
         job = {"strategy": {"name": name, "ranks": {"ddp": 2, "dp": None, "single": 1}[name]}}
-        assert device_count(job, {"training": training}) == devices
+        assert device_count(job, training) == devices
 
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
@@ -200,7 +218,7 @@ def test_sweeps_are_named_by_patterns_or_folders_and_numbered_consecutively(mult
     assert ([f"{run.number}:{run.name[-4:]}" for run in sweep.runs], sweep.title) == (expected, title)
 
 
-def test_missing_sweep_lists_an_existing_one_and_damaged_records_have_the_name_of_their_sweep(multirun):
+def test_missing_sweep_lists_an_existing_one_and_damaged_records_name_theirs(multirun):
     for folder, sweeps, message in (
         ("multirun", ["other"], f"(?s)no runs in `other`: .* the last sweep with runs is {THIRD}"),
         ("multirun", ["reports"], "no runs in `reports`"),
@@ -212,10 +230,17 @@ def test_missing_sweep_lists_an_existing_one_and_damaged_records_have_the_name_o
     assert list(load_sweep([FIRST, SECOND], multirun).unreadable) == [f"{FIRST}/1"]
 
 
+def test_without_a_name_the_sweep_that_was_started_last_is_loaded(multirun):
+    last = sweep_folders(multirun)[-1]
+    write_start(multirun / FIRST, (sort_key(last.name)[0], 2))
+    assert load_sweep([], multirun).folder.name == FIRST
+
+
 READ_AS_ANOTHER_USER = """
 import sys
 from pathlib import Path
-from epochmeter.report.runs.load import load_sweep, sweep_folders
+from epochmeter.report.runs.folders import sweep_folders
+from epochmeter.report.runs.load import load_sweep
 
 newest = sweep_folders(Path(sys.argv[1]))[-1]
 print(newest.name, *load_sweep([newest], newest.parent).unreadable)
@@ -224,7 +249,7 @@ load_sweep(sys.argv[2:], newest.parent)
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not which("setpriv"), reason="root may read all files")
-def test_sweep_of_another_user_is_an_error_if_it_is_named_and_a_private_run_is_reported(multirun):
+def test_sweep_of_another_user_is_an_error_if_named_and_a_private_run_is_reported(multirun):
     for folder in (private := multirun / THIRD, multirun / SECOND / "0"):
         folder.chmod(0)
         if os.geteuid() == 0:

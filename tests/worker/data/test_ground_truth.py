@@ -1,4 +1,4 @@
-"""Pipelines with known times, compared with the measurements of clock and loader, as in `benchmarks/stalls.py`."""
+"""Pipelines with known times against the measurements of clock and loader, as in `benchmarks/accuracy/stalls.py`."""
 
 import pytest
 from pipeline import known_batch
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.system, pytest.mark.alone]
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_measured_times_match_the_known_times(monkeypatch, name, workers):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import stalls
+    from accuracy import stalls
 
     monkeypatch.setattr(stalls, "STEPS", 8)
     monkeypatch.setattr(stalls, "EPOCHS", 1)

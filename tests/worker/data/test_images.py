@@ -1,6 +1,7 @@
 import pytest
 import torch
 from PIL import Image
+from project import make_unreadable
 
 from epochmeter.worker.data.faults import BadSampleError
 from epochmeter.worker.data.images import ImageFiles, InMemoryImages
@@ -29,7 +30,7 @@ def test_unreadable_image_is_an_error_that_names_it_as_is_a_folder_without_image
         path.unlink(missing_ok=True)
         if contents is not None:
             path.write_bytes(contents)
-        with pytest.raises(BadSampleError, match=rf"image {path}: .*{reason}.* Restore the file"):
+        with pytest.raises(BadSampleError, match=rf"image {path}: .*{reason}.*\n  hint: restore the file"):
             samples[0]
     (folder / "val/dog/z.png").unlink()
     with pytest.raises(RuntimeError, match=rf"{folder / 'val'} has no images"):
@@ -38,7 +39,29 @@ def test_unreadable_image_is_an_error_that_names_it_as_is_a_folder_without_image
         ImageFiles(str(folder), "test", str)
 
 
-def test_samples_are_sorted_by_class_and_name_and_those_in_memory_do_not_need_the_files(folder):
+@pytest.mark.parametrize("kind", [ImageFiles, InMemoryImages])
+def test_unreadable_entries_are_named_with_the_reason_and_skipped_with_on_bad_skip(folder, kind):
+    cat = folder / "train/cat"
+    expected = {str(cat / name): reason for name, reason in make_unreadable(cat).items()}
+    (cat / "folder.png").mkdir()
+
+    def opened(transform):
+        return kind(str(folder), "train", transform)
+
+    samples, reasons = opened(str), {}
+    for index in range(len(samples)):
+        try:
+            samples[index]
+        except BadSampleError as bad:
+            reasons[bad.name] = bad.problems[0].message.partition(f"{bad.name}: ")[2]
+    assert reasons == expected
+    skipping = TimedDataset(opened, lambda image: torch.tensor(image.getpixel((0, 0))), skip=True)
+    (pixels, _), _, bad = skipping[range(len(samples))]
+    assert len(pixels) == 3
+    assert {*bad} == {*expected}
+
+
+def test_samples_are_sorted_by_class_and_name_and_in_memory_need_no_files(folder):
     expected = [((255, 0, 0), (4, 4), 0), ((0, 128, 0), (4, 4), 0), ((0, 0, 255), (4, 4), 1)]
     files, held = (kind(str(folder), "train", lambda image: image) for kind in (ImageFiles, InMemoryImages))
     assert listed(files) == expected

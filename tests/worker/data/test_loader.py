@@ -35,7 +35,7 @@ def test_pass_can_be_cut_and_drop_last_applies_only_to_training(workers):
     assert ([len(inputs) for inputs, _ in dropping], len(dropping), len(order(validation))) == ([4, 4], 2, 10)
 
 
-def test_order_depends_only_on_the_seed_and_evaluation_is_in_order_without_keeping_workers():
+def test_order_depends_only_on_the_seed_and_evaluation_is_in_order():
     state = torch.random.get_rng_state()
     inline, processes = (training(workers=workers) for workers in (0, 2))
     epochs = [order(inline), order(inline)]

@@ -8,7 +8,7 @@ def samples(split="train", seed=0):
     return [torch.stack(parts) for parts in zip(*(made[index] for index in range(len(made))), strict=True)]
 
 
-def test_both_splits_are_of_one_polynomial_with_different_samples_that_the_seed_determines():
+def test_both_splits_are_of_one_polynomial_with_samples_by_the_seed():
     (train, targets), (val, others) = samples(), samples("val")
     assert torch.equal(samples()[0], train)
     assert not torch.equal(samples(seed=4)[0], train)

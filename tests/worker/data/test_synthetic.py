@@ -29,7 +29,7 @@ def steps(train, val, **keys):
     return [len(list(batches)) for batches in make_loaders(job(**keys), facts, IMAGES, Single(1), cuda=False)]
 
 
-def test_synthetic_dataset_has_the_configured_samples_and_an_empty_split_is_an_error_if_it_is_needed():
+def test_synthetic_dataset_has_the_configured_samples_and_no_empty_split():
     assert steps(9, 5) == steps(9, 5, synthetic_batches=False, layout="tensors") == [3, 2]
     assert steps(9, 0, evaluate=False) == [3]
     for train, val, error in ((0, 5, "0 samples in split train"), (9, 0, "0 samples in split val")):

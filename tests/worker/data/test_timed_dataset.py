@@ -6,9 +6,11 @@ import time
 import pytest
 import torch
 
+from epochmeter.shared.problem import Place, Problem
 from epochmeter.worker.data import timed_dataset
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
 from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader, stall_model
+from epochmeter.worker.errors import describe_failure
 
 MS = 1_000_000
 
@@ -51,7 +53,7 @@ class Separate:
     def decode(self, data, index):
         if index in self.bad:
             self.clock.after(50)
-            raise BadSampleError(f"image {index} cannot be read", f"{index}.png")
+            raise BadSampleError(Problem(f"image {index} cannot be read", where=Place(file=f"{index}.png")))
         return self.clock.after(3, data)
 
 
@@ -101,7 +103,9 @@ class Holed(list):
 
     def __getitem__(self, index):
         if index in self.bad:
-            raise self.error or BadSampleError(f"image {index} cannot be read", f"{index}.png")
+            raise self.error or BadSampleError(
+                Problem(f"image {index} cannot be read", where=Place(file=f"{index}.png"))
+            )
         return torch.tensor(float(index)), index
 
 
@@ -138,6 +142,14 @@ def test_unreadable_samples_are_skipped_or_raise():
         assert (labels(loader), loader.bad) == ([[0, 2, 3]], [name])
         with pytest.raises(BadSampleError, match=f"cannot read sample {name}: " if error else "image 1 cannot be read"):
             labels(passes(Holed(4, {1}, error), skip=False))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_error_of_a_sample_keeps_its_fields_from_a_dataloader_worker(workers):
+    problem = Problem("cannot read it. Twice.", "restore it", "storage", Place(file="1.png"))
+    with pytest.raises(StorageGoneError) as raised:
+        labels(passes(Holed(4, {1}, StorageGoneError(problem)), workers=workers))
+    assert describe_failure(raised.value, {}) == problem
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -18,7 +18,7 @@ def gradient(width, height):
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("how", ["resize", "crop", "pad"])
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_image_is_converted_to_channels_and_size_with_black_and_white_as_minus_one_and_one(channels, how, split):
+def test_image_is_converted_to_channels_and_size_within_minus_one_and_one(channels, how, split):
     normalize = {"mean": [0.5] * channels, "std": [0.5] * channels}
     transform = preprocessing({"channels": channels, "size": 32, "normalize": normalize, "preprocess": how}, split)
     for mode in ("1", "L", "P", "RGB", "RGBA", "CMYK"):
@@ -46,9 +46,12 @@ def test_random_crop_follows_the_seed_and_evaluation_is_deterministic(how):
     assert torch.equal(val(image), val(image))
 
 
-def test_user_preprocessing_is_given_by_dotted_path_and_a_mismatch_of_channels_is_rejected():
+def test_user_preprocessing_is_a_dotted_path_and_a_mismatch_of_channels_rejected():
     own = {"preprocess": "itertools.zip_longest"}
     assert list(preprocessing(own, ["val"])) == [("preprocess", "val")]
     for keys in ({"channels": 2}, {"channels": 1}, {"normalize": {"mean": [0.5], "std": [0.1, 0.2]}}):
-        with pytest.raises(ValueError, match=r"dataset\.channels=\d: give 1 \(gray\) or 3 \(RGB\), and in dataset"):
+        with pytest.raises(
+            ValueError,
+            match=r"dataset\.channels=\d` is not valid\n  hint: give 1 \(gray\) or 3 \(RGB\), and in dataset",
+        ):
             preprocessing({**COLOR, **keys}, "train")

@@ -25,17 +25,21 @@ def stats_of(model, keys, task, device="cpu"):
     return compute_model_stats(model, keys, task, torch.device(device))
 
 
+def metrics_of(*arguments, **keywords):
+    return stats_of(*arguments, **keywords).metrics
+
+
 def of_polynomial(layer=None, **how):
-    return stats_of(layer or nn.Linear(4, 1), job(features=4, **how), Regression("smooth_l1_loss"))
+    return metrics_of(layer or nn.Linear(4, 1), job(features=4, **how), Regression("smooth_l1_loss"))
 
 
 def of_images(model, size, channels=1, **how):
-    return stats_of(model, job(size=size, channels=channels, classes=10, **how), IMAGES)
+    return metrics_of(model, job(size=size, channels=channels, classes=10, **how), IMAGES)
 
 
 def test_linear_layer_stats_match_manual_calculation():
     stats = of_polynomial()
-    assert {name: stats.get(name) for name in stats if "operator" not in name and name != "conventions"} == {
+    assert {name: stats.get(name) for name in stats if "operator" not in name} == {
         "parameters": 4 + 1,
         "weight_bytes": 5 * FLOAT,
         "gradient_bytes": 5 * FLOAT,
@@ -86,7 +90,8 @@ class DataDependent(nn.Linear):
 
 def test_unavailable_stats_are_absent():
     counts = {"parameters": 5, "weight_bytes": 5 * FLOAT, "gradient_bytes": 5 * FLOAT}
-    assert of_polynomial(DataDependent(4, 1)) == {**counts, "conventions": {}}
+    unavailable = stats_of(DataDependent(4, 1), job(features=4), Regression("smooth_l1_loss"))
+    assert unavailable == (counts, None, {})
 
 
 def test_operators_are_counted_with_calls_flops_and_bytes_except_views():
@@ -104,7 +109,7 @@ def test_operators_are_counted_with_calls_flops_and_bytes_except_views():
 def test_operators_of_the_optimizer_are_counted_on_a_cpu_only(monkeypatch):
     monkeypatch.setattr(model_stats, "cache_bytes", lambda device: 0)
     layer, task = nn.Linear(4, 1), Regression("mse_loss")
-    cpu, gpu = (stats_of(layer, job(features=4), task, device)["operator_calls"] for device in ("cpu", "cuda"))
+    cpu, gpu = (metrics_of(layer, job(features=4), task, device)["operator_calls"] for device in ("cpu", "cuda"))
     assert cpu == gpu + 2, "one per parameter: weights and bias"
 
 
@@ -128,7 +133,7 @@ def test_conventions_of_flops_per_sample_leave_model_and_random_state_unchanged(
     words, length, width, layers = 20, 6, 8, 2
     model, state = Transformer(words, length, width, 2, 1, 16, 0.1), torch.random.get_rng_state()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    found = stats_of(model, job(words=words, length=length), Translation())["conventions"]
+    found = stats_of(model, job(words=words, length=length), Translation()).conventions
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -138,4 +143,5 @@ def test_conventions_of_flops_per_sample_leave_model_and_random_state_unchanged(
     assert found["megatron"] == pytest.approx(72 * length * layers * width**2 * share)
     assert found["torchtitan"] == found["6n"] + 12 * layers * width * length**2
     assert found["counted"] > 0
-    assert list(of_images(LeNet(1, 10), 32, length=length)["conventions"]) == ["counted"], "images have no tokens"
+    images = stats_of(LeNet(1, 10), job(size=32, channels=1, classes=10, length=length), IMAGES)
+    assert list(images.conventions) == ["counted"], "images have no tokens"

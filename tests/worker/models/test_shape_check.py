@@ -54,10 +54,15 @@ def test_mismatched_model_sizes_are_rejected():
         (LeNet(3, 10), job(size=8, channels=3), IMAGES, SIZE),
         (LeNet(3, 10), job(size=64, channels=3), IMAGES, SIZE),
         (TRANSFORMER, job(size=32, channels=3), IMAGES, SIZE),
-        (LeNet(1, 5), job(), IMAGES, r"scores for 5 classes, but dataset digits has 10. Set model.classes=10"),
+        (LeNet(1, 5), job(), IMAGES, r"scores for 5 classes, but dataset digits has 10\n  hint: set model.classes=10"),
         (nn.Linear(3, 1), POWERS, NUMBERS, SAMPLES),
         (nn.Linear(4, 2), POWERS, NUMBERS, r"2 numbers per sample, but dataset polynomial has 1"),
-        (Seq2Seq(9, "gru", 8, 1, 0), PAIRS, WORDS, r"for 9 words, but dataset pairs has 20. Set model.words=20"),
+        (
+            Seq2Seq(9, "gru", 8, 1, 0),
+            PAIRS,
+            WORDS,
+            r"for 9 words, but dataset pairs has 20\n  hint: set model.words=20",
+        ),
     ):
         with pytest.raises(ValueError, match=error):
             check_inputs(model, config, task)
@@ -104,15 +109,15 @@ def test_model_of_dictionaries_is_checked_trained_and_has_stats():
     model, task, config = Named(4, 2), NamedTask(), job("mine", dataset={"name": "mine"})
     check_inputs(model, config, task)
     check_inputs(LeNet(1, 10), job(target_accuracy=0.9), IMAGES)
-    with pytest.raises(ValueError, match=r"target_accuracy=0\.9: task mine .*\. Set target_loss"):
+    with pytest.raises(ValueError, match=r"target_accuracy=0\.9: task mine .*\n  hint: set target_loss"):
         check_inputs(model, dict(config, target_accuracy=0.9), task)
     config |= {"optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1}, "precision": "fp32"}
-    assert compute_model_stats(model, config, task, torch.device("cpu"))["flops_per_sample"] == 2 * 2 * 4 * 2
+    assert compute_model_stats(model, config, task, torch.device("cpu")).metrics["flops_per_sample"] == 2 * 2 * 4 * 2
     stats = EpochStats(task, sample_count)
     batches = SyntheticBatches(10, dict(config, seed=0), task, pinned=False)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     train(model, batches, task, optimizer, stats, NullContext(), GradScaler(enabled=False))
-    assert (stats.samples, stats.totals()["weight"]) == (10, 10)
+    assert (stats.samples, stats.totals().weight) == (10, 10)
 
 
 NORMALIZED = nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, 10), nn.BatchNorm1d(10))

@@ -12,18 +12,18 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 IMPORT_PATH = os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "shared", "path")
 
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != FOLDER]
-own = sys.modules.pop("sitecustomize")
+this_module = sys.modules.pop("sitecustomize")
 try:
     with contextlib.suppress(ImportError):
         importlib.import_module("sitecustomize")  # another `sitecustomize`, which this module hides
 finally:
-    sys.modules.setdefault("sitecustomize", own)
+    sys.modules.setdefault("sitecustomize", this_module)
 if "EPOCHMETER_AGENT" in os.environ:
     sys.path.insert(0, IMPORT_PATH)  # only for these imports: the script must find the same modules as without
     try:
-        from epochmeter.agent.hooks import TorchFinder
+        from epochmeter.agent.hooks import prepare
 
-        sys.meta_path.insert(0, TorchFinder())
+        prepare()
     except Exception as problem:
         print("epochmeter: not measured: {}".format(problem), file=sys.stderr)
     finally:

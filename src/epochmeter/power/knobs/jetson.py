@@ -17,6 +17,7 @@ from epochmeter.machine import jetson, privilege
 from epochmeter.machine.sysfs import match_group
 from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, wait_until_set
 from epochmeter.power.meters.jtop import connect_client
+from epochmeter.shared.problem import MachineError, input_error, machine_error, problem_of
 
 JTOP_INTERVAL_S = 0.5
 JOIN_JTOP = "sudo usermod -aG jtop $USER, then log in again: jtop's service sets it for its group"
@@ -37,7 +38,8 @@ def run_by_jtop_or_sudo(by_jtop: Callable[[], None], by_sudo: Callable[[], str])
         try:
             return by_sudo()
         except RuntimeError as no_sudo:
-            raise RuntimeError(f"{no_sudo}\nhint: jtop's service could do it too, but failed: {no_jtop}") from no_sudo
+            other = problem_of(no_jtop).within("jtop's service could do it too, but failed")
+            raise MachineError(problem_of(no_sudo), other) from no_sudo
 
 
 class Nvpmodel(Knob):
@@ -66,9 +68,9 @@ class Nvpmodel(Knob):
         if mode == self._current() and not self.pending:
             return
         if jetson.clocks(self._root) == jetson.LOCKED:
-            raise RuntimeError(
-                f"cannot change the power mode: jetson_clocks has locked the clocks of {self.get()}\n"
-                "hint: sudo jetson_clocks --restore"
+            raise machine_error(
+                f"cannot change the power mode: jetson_clocks has locked the clocks of {self.get()}",
+                "sudo jetson_clocks --restore",
             )
         output = run_by_jtop_or_sudo(
             lambda: request_mode(mode.number, mode.name),
@@ -96,9 +98,10 @@ class Nvpmodel(Knob):
         note = f"power_limit={value} selects {mode}{alternatives}: {rule}." if rule else None
         current = self._current()
         if current.number in self._modes and current.gating != mode.gating:
-            raise RuntimeError(
+            raise machine_error(
                 f"power_limit={value}: changing from {current} to {mode} needs a reboot, since it switches parts of "
-                f"the GPU on or off\nhint: set it, reboot, and run this command again: {self.by_hand(str(mode))}"
+                "the GPU on or off",
+                f"set it, reboot, and run this command again: {self.by_hand(str(mode))}",
             )
         return SettingTarget(str(mode), mode.watts, note, self._max_w)
 
@@ -130,7 +133,7 @@ class Nvpmodel(Knob):
         if watts and (matching := [mode for mode in modes if mode.watts == float(watts[1])]):
             rule = "the most CPU cores, then the board's default, then the lowest id"
             return matching, rule if len(matching) > 1 else ""
-        raise ValueError(f"power_limit={value} is not a power mode of this board\nhint: it has {self.choices()}")
+        raise input_error(f"power_limit={value} is not a power mode of this board", f"it has {self.choices()}")
 
     def _current(self) -> jetson.Mode:
         number = jetson.current_mode(self._root)

@@ -9,6 +9,7 @@ from epochmeter.machine.jetson import JTOP_SOCKET
 from epochmeter.power.knobs.jetson import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.watt_limit import ZEUSD_HINT, ZEUSD_VARIABLES, ask_zeusd
+from epochmeter.shared.problem import MachineError, problem_of
 
 FROM_CONTAINER = "in a container: start it with --privileged"
 
@@ -33,9 +34,9 @@ def driver_permission() -> tuple[str, str | None]:
     if any(name in os.environ for name in ZEUSD_VARIABLES):
         try:
             ask_zeusd()
-        except OSError as error:
-            cause, _, remedy = str(error).partition("\nhint: ")
-            return "", f"{remedy} ({cause})"
+        except MachineError as error:
+            problem = problem_of(error)
+            return "", f"{problem.hint} ({problem.message})"
         return "by zeusd", None
     if privilege.has_capability(privilege.CAP_SYS_ADMIN):
         return "as root", None

@@ -1,21 +1,27 @@
 """The journal of original device settings, from which a setting is restored even after a run was killed.
 
 An entry is a file `<state>/<hostname>/<knob>-<checksum of its devices>.json`; the host name separates machines that
-share a home folder.
+share a home folder. Since an entry decides what is written to the kernel's files, maybe as root, it is used only if it
+is this user's own: nobody else may have written it, and it is the entry that this host made under this name.
 """
 
 import hashlib
 import os
 import platform
 import shlex
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
-from epochmeter.shared.atomic_files import fsync_folder, lock_folder, read_json, write_json
-from epochmeter.shared.process_identity import is_alive, recorded_process, this_process
+from epochmeter.shared.atomic_files import fsync_folder, lock_folder, write_json
+from epochmeter.shared.problem import Problem, machine_error, problem_of
+from epochmeter.shared.process_identity import Process, is_alive, this_process
+from epochmeter.shared.record_files import MAX_JSON_BYTES, open_file, parse_json
+
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class SavedSetting(NamedTuple):
@@ -48,60 +54,58 @@ class RestoreJournal:
         """Record a setting before it is changed; RuntimeError if another process has changed it already."""
         with self.locked():
             if earlier := self._read(self._file(knob, devices)):
-                raise RuntimeError(
-                    f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}\n"
-                    f"hint: wait for that run; if it no longer exists, restore {earlier.original}: "
-                    f"{self.by_hand(earlier)}"
+                raise machine_error(
+                    f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}",
+                    f"wait for that run; if it no longer exists, restore {earlier.original}: {self.by_hand(earlier)}",
                 )
             when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
             setting = (knob, list(devices), self.root, original, None, by_hand, when, self.command)
             return self.update(SavedSetting(*setting, **this_process()._asdict()))
 
-    def update(self, entry: SavedSetting) -> SavedSetting:
+    def update(self, setting: SavedSetting) -> SavedSetting:
         """Write an entry durably."""
         try:
-            write_json(self._file(entry.knob, entry.devices), entry._asdict())
+            write_json(self._file(setting.knob, setting.devices), setting._asdict(), mode=0o600)
             fsync_folder(self.folder)
         except OSError as error:
-            raise RuntimeError(
-                f"cannot write the journal of original device settings, so none is changed: {error}\n"
-                "hint: name a writable folder: machine.state_dir="
+            raise machine_error(
+                f"cannot write the journal of original device settings, so none is changed: {error}",
+                "name a writable folder: machine.state_dir=",
             ) from error
-        return entry
+        return setting
 
-    def remove(self, entry: SavedSetting) -> None:
-        self._file(entry.knob, entry.devices).unlink(missing_ok=True)
+    def remove(self, setting: SavedSetting) -> None:
+        self._file(setting.knob, setting.devices).unlink(missing_ok=True)
 
-    def by_hand(self, entry: SavedSetting) -> str:
+    def by_hand(self, setting: SavedSetting) -> str:
         """Return the command to paste that restores a setting and deletes its entry."""
-        return f"{entry.by_hand} && rm {shlex.quote(str(self._file(entry.knob, entry.devices)))}"
+        return f"{setting.by_hand} && rm {shlex.quote(str(self._file(setting.knob, setting.devices)))}"
 
     def unrestored(self) -> list[SavedSetting]:
         """The entries of runs that ended without restoring a setting, the newest first; damaged ones are left out."""
-        abandoned = (entry for entry in self._read_all()[0] if not _is_in_use(entry))
-        return sorted(abandoned, key=lambda entry: entry.when, reverse=True)
+        abandoned = (setting for setting in self._read_all()[0] if not _is_in_use(setting))
+        return sorted(abandoned, key=lambda setting: setting.when, reverse=True)
 
-    def damaged(self) -> list[str]:
-        """A message for each entry that cannot be read."""
+    def damaged(self) -> list[Problem]:
+        """The problem of each entry that cannot be read."""
         return self._read_all()[1]
 
     def blocking(self, knob: str, devices: Sequence[str]) -> SavedSetting | None:
         """The entry of an ended run for this setting of any of these devices; RuntimeError if it cannot be read."""
         self._read(self._file(knob, devices))
-        entries = (entry for entry in self.unrestored() if entry.knob == knob)
-        return next((entry for entry in entries if not devices or set(devices) & set(entry.devices)), None)
+        entries = (setting for setting in self.unrestored() if setting.knob == knob)
+        return next((setting for setting in entries if not devices or set(devices) & set(setting.devices)), None)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the journal, so that one process at a time changes or restores settings; RuntimeError if that fails."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_folder()
             descriptor = lock_folder(self.folder)
         except OSError as error:
-            raise RuntimeError(
-                f"cannot lock the journal of original device settings, {self.folder}: {error.strerror}\n"
-                f"hint: sudo chown -R $USER {self.folder}, or name another folder: machine.state_dir="
-            ) from error
+            message = f"cannot lock the journal of original device settings, {self.folder}: {error.strerror}"
+            raise machine_error(message, self._hint, file=str(self.folder)) from error
         try:
             yield
         finally:
@@ -112,29 +116,76 @@ class RestoreJournal:
         digest = hashlib.sha256(" ".join(devices).encode()).hexdigest()[:12]
         return self.folder / f"{knob}-{digest}.json"
 
-    def _read_all(self) -> tuple[list[SavedSetting], list[str]]:
-        entries, messages = [], []
+    @property
+    def _hint(self) -> str:
+        folder = shlex.quote(str(self.folder))
+        return f"name a folder of your own: machine.state_dir=, or: sudo chown -R $USER {folder}"
+
+    def _check_folder(self) -> None:
+        """Raise RuntimeError if the folder is not this user's, and withdraw others' rights; OSError without it."""
+        status = os.lstat(self.folder)
+        if not stat.S_ISDIR(status.st_mode) or not is_own(status):
+            message = (
+                f"cannot use the journal of original device settings, {self.folder}: it is a link, or another user's"
+            )
+            raise machine_error(message, self._hint, file=str(self.folder))
+        if status.st_mode & OTHERS_WRITE:
+            self.folder.chmod(0o700)
+
+    def _read_all(self) -> tuple[list[SavedSetting], list[Problem]]:
+        entries, problems = [], []
+        try:
+            self._check_folder()
+        except OSError:
+            return [], []
+        except RuntimeError as error:
+            return [], [problem_of(error)]
         for file in sorted(self.folder.glob("*.json")):
             try:
                 entries.append(self._read(file))
             except RuntimeError as error:
-                messages.append(str(error))
-        return [entry for entry in entries if entry], messages
+                problems.append(problem_of(error))
+        return [setting for setting in entries if setting], problems
 
     def _read(self, file: Path) -> SavedSetting | None:
         """Read an entry; None if another process has just deleted it."""
         try:
-            return SavedSetting(**read_json(file))
+            with open_file(file, MAX_JSON_BYTES) as opened:
+                status = os.fstat(opened.fileno())
+                setting = SavedSetting(**parse_json(opened.read()))
+            if reason := self._foreign(setting, status, file):
+                raise ValueError(reason)
+            return setting
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, TypeError) as error:
-            raise RuntimeError(
-                f"cannot read {file}, the original value of a setting that an earlier run changed: {error}\n"
-                f"hint: check the settings with `make doctor`, then delete the entry: rm {file}"
+            raise machine_error(
+                f"cannot use {file}, the original value of a setting that an earlier run changed: {error}",
+                f"check the settings with `make doctor`, then delete the entry: rm {shlex.quote(str(file))}",
             ) from error
 
+    def _foreign(self, setting: SavedSetting, status: os.stat_result, file: Path) -> str:
+        """Return why an entry is not one that this user's process on this host wrote to this file; empty if it is."""
+        if not is_own(status):
+            return f"it is a file of the user with ID {status.st_uid}"
+        if status.st_mode & OTHERS_WRITE:
+            return "other users may write to it"
+        kinds = {**get_type_hints(SavedSetting), "devices": list}
+        if wrong := [name for name, value in setting._asdict().items() if not isinstance(value, kinds[name])]:
+            return f"`{wrong[0]}` has a value of another type"
+        if not all(isinstance(device, str) for device in setting.devices):
+            return "`devices` has a value of another type"
+        if setting.host != platform.node():
+            return f"it was written on another host, {setting.host}"
+        return "" if file == self._file(setting.knob, setting.devices) else "it was renamed"
 
-def _is_in_use(entry: SavedSetting) -> bool:
+
+def is_own(status: os.stat_result) -> bool:
+    """Return whether a file or folder is owned by the user of this process."""
+    return status.st_uid in (os.getuid(), os.geteuid())
+
+
+def _is_in_use(setting: SavedSetting) -> bool:
     """Whether another process that made the entry is running; this process has made none when it calls this."""
-    process = recorded_process(entry._asdict())
+    process = Process(setting.host, setting.pid, setting.boot_id, setting.start_ticks, setting.pid_namespace)
     return is_alive(process) and process != this_process()

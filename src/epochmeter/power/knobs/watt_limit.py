@@ -15,13 +15,14 @@ from epochmeter.machine import nvml, privilege
 from epochmeter.machine.amd import board_card, find_cards
 from epochmeter.machine.host import long_term_limits
 from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, poll_until
+from epochmeter.shared.problem import MachineError, Problem, input_error, machine_error, problem_of, problems_of
 
 TOLERANCE = 0.01  # largest relative rounding of a limit by the device
 LIMITS, ROUND_W = 8, 5.0
 """Steps between the lowest and the highest limit of a search, and the watts of which each step is a multiple."""
 LOWEST_FRACTION = 0.4  # lowest limit of a search, as a fraction of the highest, if the device does not report it
 ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")  # the environment variables that name zeus's service
-START_ZEUSD = "\nhint: start zeusd with gpu-control on the host"
+START_ZEUSD = "start zeusd with gpu-control on the host"
 ZEUSD_HINT = f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD_VARIABLES)}"
 
 
@@ -59,33 +60,33 @@ class WattLimit(Knob):
 
         Every device is tried, so that a refusal by one device does not prevent the restoration of the others.
         """
-        written, refusals = [], []
-        for limit, watts in zip(self._device_limits, self._watts_of(setting), strict=True):
+        written: list[tuple[DeviceLimit, float]] = []
+        refusals: list[Problem] = []
+        for limit, watts in zip(self._device_limits, self._limits_of(setting), strict=True):
             try:
                 limit.write(watts)
                 written.append((limit, watts))
             except RuntimeError as error:
-                refusals.append(str(error))
+                refusals += problems_of(error)
         self.pending = bool(written)
         reached = poll_until(lambda: all(is_close(limit.read(), watts) for limit, watts in written))
         self.pending = not reached
         if refusals:
-            raise RuntimeError("\n".join(refusals))
+            raise MachineError(*refusals)
         if not reached:
             state = f"cannot set {self.name} to {setting}: the device is at {self.get()}."
-            raise RuntimeError(f"{state}\n  hint: {NO_EFFECT_HINT}")
+            raise machine_error(state, NO_EFFECT_HINT)
 
     def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings are equal except for rounding by the device."""
-        return all(map(is_close, self._watts_of(setting), self._watts_of(other)))
+        return all(map(is_close, self._limits_of(setting), self._limits_of(other)))
 
     def choices(self) -> str:
         """The range of limits; RuntimeError if a limit is switched off, since setting it would have no effect."""
         for switch in filter(None, (limit.switch for limit in self._device_limits)):
             if switch.exists() and privilege.read_file(switch) == "0":
-                raise RuntimeError(
-                    f"the CPU's power limit is switched off: {switch} is 0\nhint: echo 1 | sudo tee {switch}"
-                )
+                command = f"echo 1 | sudo tee {shlex.quote(str(switch))}"
+                raise machine_error(f"the CPU's power limit is switched off: {switch} is 0", command)
         low_w, high_w = self._low_w, self._high_w
         if low_w is None:
             return f"{f'up to {high_w:g} W' if high_w else 'watts'} (lowest limit unknown)"
@@ -94,12 +95,12 @@ class WattLimit(Knob):
     def target_for(self, value: str | float) -> SettingTarget:
         choices = self.choices()
         if isinstance(value, str):
-            raise ValueError(
-                f"power_limit={value} is a power mode, which only a Jetson has\n"
-                f"hint: {self.name} has a limit in watts: {choices}"
+            raise input_error(
+                f"power_limit={value} is a power mode, which only a Jetson has",
+                f"{self.name} has a limit in watts: {choices}",
             )
         if (self._low_w and value < self._low_w) or (self._high_w and value > self._high_w):
-            raise ValueError(f"power_limit={value} is out of the range of {self.name}\nhint: give {choices}")
+            raise input_error(f"power_limit={value} is out of the range of {self.name}", f"give {choices}")
         return SettingTarget(format_watts(value), value, max_w=self._high_w)
 
     def limits(self) -> list[SettingTarget]:
@@ -115,10 +116,15 @@ class WattLimit(Knob):
         return [SettingTarget(format_watts(limit_w), limit_w, max_w=high_w) for limit_w in sorted([now_w, *others])]
 
     def by_hand(self, setting: str) -> str:
-        limits = zip(self._device_limits, self._watts_of(setting), strict=True)
+        limits = zip(self._device_limits, self._limits_of(setting), strict=True)
         return " && ".join(limit.by_hand(watts) for limit, watts in limits)
 
-    def _watts_of(self, setting: str) -> list[float]:
+    def watts_of(self, setting: str) -> float | None:
+        limits = {*self._limits_of(setting)}
+        return limits.pop() if len(limits) == 1 else None
+
+    def _limits_of(self, setting: str) -> list[float]:
+        """Return the watts of each device in a setting, as `format_watts` and `get` write it."""
         limits = [float(text.removesuffix(" W")) for text in setting.split(", ")]
         return limits * len(self._device_limits) if len(limits) == 1 else limits
 
@@ -211,10 +217,12 @@ def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
                 ask_zeusd(gpu.index, watts)
             else:
                 gpu.set_power_limit_w(watts)
-        except OSError as error:
-            hint = f"\nhint: run as root (in a container also with --cap-add SYS_ADMIN), or {ZEUSD_HINT}"
-            failure = f"cannot set the power limit of GPU {uuid} to {watts:g} W: {error}"
-            raise RuntimeError(f"{failure}{hint if isinstance(error, PermissionError) else ''}") from error
+        except (OSError, MachineError) as error:
+            problem = problem_of(error).within(f"cannot set the power limit of GPU {uuid} to {watts:g} W")
+            if isinstance(error, PermissionError):
+                hint = f"run as root (in a container also with --cap-add SYS_ADMIN), or {ZEUSD_HINT}"
+                problem = problem._replace(hint=hint)
+            raise MachineError(problem) from error
 
     low_w, high_w = gpu.power_limit_range_w()
     return DeviceLimit(
@@ -225,7 +233,7 @@ def _gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
 def ask_zeusd(index: int = 0, watts: float | None = None) -> None:
     """Set the limit of a GPU, by its index in PCI order, through zeusd. Without `watts`, only check the permission.
 
-    Raises OSError with a hint if zeusd does not answer, refuses, or has other GPUs: an index would then select another
+    Raises MachineError if zeusd does not answer, refuses, or has other GPUs: an index would then select another
     GPU.
     """
     try:
@@ -233,19 +241,19 @@ def ask_zeusd(index: int = 0, watts: float | None = None) -> None:
         from zeus.exception import ZeusBaseError
         from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
     except ImportError as error:
-        raise OSError(f"cannot import zeus ({error})\nhint: pip install 'zeus>=0.16'") from error
+        raise machine_error(f"cannot import zeus ({error})", "pip install 'zeus>=0.16'") from error
     try:
         # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
         client = ZeusdClient(ZeusdConfig.from_env())
         if not client.can_control_gpu:
-            raise OSError(f"zeusd: {client.auth_error or 'it was started without gpu-control'}{START_ZEUSD}")
+            raise machine_error(f"zeusd: {client.auth_error or 'it was started without gpu-control'}", START_ZEUSD)
         names = [gpu.get("model") for gpu in nvml.list_gpus()]
         if {gpu.id: gpu.name for gpu in client.gpus} != dict(enumerate(names)):
-            raise OSError(
-                f"zeusd has {len(client.gpus)} GPUs, but this process has access to {len(names)} or to others\n"
-                "hint: give the process access to all GPUs of the host, and select GPUs with CUDA_VISIBLE_DEVICES"
+            raise machine_error(
+                f"zeusd has {len(client.gpus)} GPUs, but this process has access to {len(names)} or to others",
+                "give the process access to all GPUs of the host, and select GPUs with CUDA_VISIBLE_DEVICES",
             )
         if watts is not None:
             client.set_power_limit([index], round(watts * 1000))
     except (ZeusBaseError, HTTPError, ValueError, LookupError, TypeError) as error:  # of another version of zeusd
-        raise OSError(f"zeusd: {error}{START_ZEUSD}") from error
+        raise machine_error(f"zeusd: {error}", START_ZEUSD) from error

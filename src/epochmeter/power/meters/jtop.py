@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from multiprocessing.managers import BaseProxy
 from typing import Any
 
+from epochmeter.shared.problem import MachineError, Problem, machine_error
+
 LIMIT_S = 5.0  # time limit of a connection in seconds; the client itself would wait forever for a service that hangs
 
 
@@ -25,15 +27,15 @@ def connect_client(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]
 
         client = jtop.jtop(interval=interval_s)
     except ImportError as error:
-        remedy = "`make jtop` adds it here, `sudo pip3 install jetson-stats` installs the service."
-        raise RuntimeError(f"jtop's client is not installed: {remedy}") from error
+        hint = "`make jtop` adds it here, `sudo pip3 install jetson-stats` installs the service"
+        raise machine_error("jtop's client is not installed", hint) from error
     finally:
         multiprocessing.set_start_method(method, force=True)  # importing jtop sets it to fork
     start_client(client, limit_s)
     try:
         yield client
     except (jtop.JtopException, EOFError, ConnectionError) as error:
-        raise RuntimeError(service_error(error)) from error
+        raise MachineError(service_problem(error)) from error
     finally:
         # `close` waits for a thread that detects libraries, which may take seconds.
         threading.Thread(target=client.close, name="jtop closing", daemon=True).start()
@@ -54,18 +56,18 @@ def start_client(client: Any, limit_s: float) -> None:
     beginning.join(limit_s)
     # At exit, multiprocessing would close its proxies, and wait for a service that hangs.
     for proxy in [value for value in vars(client).values() if isinstance(value, BaseProxy)]:
-        proxy._close.cancel()  # type: ignore[attr-defined]
+        proxy._close.cancel()  # type: ignore[attr-defined]  # private
     if beginning.is_alive():
-        raise RuntimeError(
-            f"No answer from jtop's service within {limit_s:g} s. Restart it: sudo systemctl restart jtop"
+        raise machine_error(
+            f"No answer from jtop's service within {limit_s:g} s", "restart it: sudo systemctl restart jtop"
         )
     if failures:
-        raise RuntimeError(service_error(failures[0])) from failures[0]
+        raise MachineError(service_problem(failures[0])) from failures[0]
 
 
-def service_error(error: Exception) -> str:
-    """Describe an error of the service in one line, with a remedy."""
+def service_problem(error: Exception) -> Problem:
+    """Describe an error of the service in one line."""
     if isinstance(error.__context__, PermissionError):
-        return "jtop's service refuses this user: sudo usermod -aG jtop $USER, then log in again."
+        return Problem("jtop's service refuses this user", "sudo usermod -aG jtop $USER, then log in again")
     message = " ".join(str(error).split()) or type(error).__name__
-    return f"jtop's service failed: {message}"
+    return Problem(f"jtop's service failed: {message}")

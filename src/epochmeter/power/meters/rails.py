@@ -6,6 +6,7 @@ input of its carrier board), not wall power: carrier board, drives and USB are n
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -14,12 +15,16 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from epochmeter.machine.jetson import runs_on_jetson
-from epochmeter.machine.slurm import sharing_reason
+from epochmeter.machine.slurm import sharing_problem
 from epochmeter.machine.sysfs import read_text
-from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
-from epochmeter.power.meters.jtop import connect_client, service_error
+from epochmeter.power.cross_checks import CrossCheck
+from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.meter import EnergyMeter, NullMeter, unmetered
+from epochmeter.power.meters.jtop import connect_client, service_problem
+from epochmeter.power.meters.rapl import other_meter_hint
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, Sensors, response_of
+from epochmeter.shared.problem import input_error, problem_of
 
 SHUNT_STEP_V = 40e-6  # resolution of the INA3221's shunt voltage, and thus of the current: 40 uV
 INA3221_SAMPLES = (1, 4, 16, 64, 128, 256, 512, 1024)
@@ -46,32 +51,32 @@ class RailTable(TypedDict, total=False):
 
 def open_rails(
     *, gpus: Sequence[str], root: Path, period_s: float, rails: RailTable | None = None, sensors: Sensors | None = None
-) -> Meter:
+) -> EnergyMeter:
     """Open the meter of a board's rails, one domain per rail; on a Jetson without sensor files through jtop's service.
 
     `sensors` is the device's table of sensor responses by chip name, for drivers that do not report them.
     """
-    if others := sharing_reason():
-        return NullMeter(others)
+    if others := sharing_problem():
+        return unmetered(others)
     try:
         if board := dict(find_rails(root, sensors, period_s)):
             return rails_meter(board, rails, period_s)
     except ValueError as error:  # from the table of rails
-        return NullMeter(str(error))
+        return unmetered(problem_of(error))
     by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
     reasons = f"No INA3221 or INA238 power sensor below {root}", by_jtop.energy["reason"]
     by_jtop.energy["reason"] = "; ".join(filter(None, reasons))
     return by_jtop
 
 
-def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: RailTable | None = None) -> Meter:
+def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: RailTable | None = None) -> EnergyMeter:
     """Open the meter of a board's rails, sampled by jtop's service about every `period_s` seconds."""
-    if others := sharing_reason():
-        return NullMeter(others)
+    if others := sharing_problem():
+        return unmetered(others)
     if root != Path("/"):
         return NullMeter(f"jtop's service measures this machine, not the one below {root}.")
     if not runs_on_jetson():
-        return NullMeter("this machine is not a Jetson. Select another meter, such as meter=rapl.")
+        return NullMeter("this machine is not a Jetson", other_meter_hint(root))
     opened = ExitStack()
     try:
         client = opened.enter_context(connect_client(period_s))
@@ -83,7 +88,8 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
         return rails_meter(powers, rails, client.interval / READS_PER_SAMPLE, close=opened.close)
     except Exception as error:  # a service of another version may send anything
         opened.close()
-        return NullMeter(str(error) if isinstance(error, (RuntimeError, ValueError)) else service_error(error))
+        is_known = isinstance(error, (RuntimeError, ValueError))
+        return unmetered(problem_of(error) if is_known else service_problem(error))
 
 
 def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
@@ -103,7 +109,7 @@ def service_reader(client: Any) -> Callable[[str], float]:
             client.ok(spin=True)  # without `spin` it would wait, and disconnect after a timeout
             power_w, last_uptime = rail_watts(client.power)[rail], client.uptime
         except Exception as error:  # the service may end or send anything; the run continues without it
-            raise OSError(service_error(error)) from error
+            raise OSError(service_problem(error).message) from error
         if last_uptime != uptime:
             uptime, renewed_s = last_uptime, time.monotonic()
         elif time.monotonic() - renewed_s > MAX_AGE_PERIODS * client.interval:
@@ -115,17 +121,19 @@ def service_reader(client: Any) -> Callable[[str], float]:
 
 def rails_meter(
     powers: Mapping[str, Instrument], table: RailTable | None, period_s: float, close: Callable[[], None] = lambda: None
-) -> Meter:
+) -> EnergyMeter:
     """Build the meter of a board's rails; ValueError if the board's table names a missing one."""
     table = table or RailTable()
     total, covers, reason = total_of(list(powers), table)
     scoped = {}
     for name, power in powers.items():
-        listed = ", ".join(part for part, rail in table.items() if rail == name)
+        listed = ", ".join(domain for domain, rail in table.items() if rail == name)
         scope = listed or ("part of the module" if name in total else "within the module")
         scoped[name] = power._replace(domain=power.domain._replace(covers=covers if [name] == total else scope))
     sampler = Sampler(scoped, total=total, period_s=period_s)
-    return Meter(powers=sampler, total=total, covers=covers, reason=reason, close=close)
+    parts = tuple(name for name in powers if name in table.values() and name not in total)
+    checks = [CrossCheck(parts, "at most", tuple(total))] if parts else []
+    return EnergyMeter(powers=sampler, total=total, covers=covers, cross_checks=checks, reason=reason, close=close)
 
 
 def total_of(available: Sequence[str], table: RailTable) -> tuple[list[str], str, str | None]:
@@ -135,9 +143,9 @@ def total_of(available: Sequence[str], table: RailTable) -> tuple[list[str], str
     """
     if rails := list(table.get("total", ())):
         if missing := sorted(set(rails) - set(available)):
-            raise ValueError(
-                f"The rail table names {', '.join(missing)} for the total, but there is only {', '.join(available)}. "
-                "Name the rails of the total: device.rails.total=[...]"
+            raise input_error(
+                f"The rail table names {', '.join(missing)} for the total, but there is only {', '.join(available)}",
+                "name the rails of the total: device.rails.total=[...]",
             )
         return rails, table.get("covers", MODULE), None
     no_table = "No rail table for this board"
@@ -149,19 +157,33 @@ def total_of(available: Sequence[str], table: RailTable) -> tuple[list[str], str
 
 
 def find_rails(root: Path, sensors: Sensors | None = None, period_s: float = 0.01) -> Rails:
-    """Find every rail that a sensor below `root` measures."""
-    for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
-        kind = read_text(sensor / "name")
-        domain = Domain("sampled", period_s, "", response=response_of(sensors, kind))
+    """Find every rail that a sensor below `root` measures.
+
+    A name that several rails have is followed by the address of their sensor and their number in it.
+    """
+    places = {
+        (sensor.name, number): rail
+        for sensor in sorted((root / "sys/bus/i2c/devices").glob("*"))
+        for number, rail in enumerate(_sensor_rails(sensor, sensors, period_s), 1)
+    }
+    counts = Counter(name for name, _ in places.values())
+    for (address, number), (name, instrument) in places.items():
+        yield name if counts[name] == 1 else f"{name}_{address}_{number}", instrument
+
+
+def _sensor_rails(sensor: Path, sensors: Sensors | None, period_s: float) -> Rails:
+    """The rails of a device on the I2C bus; none unless it is a power sensor."""
+    kind = read_text(sensor / "name")
+    domain = Domain("sampled", period_s, "", response=response_of(sensors, kind))
+    if kind.startswith("ina3221"):
+        for folder in sorted(sensor.glob("iio:device*")):
+            yield from _iio_rails(folder, sensor / "of_node", domain)
+    for folder in sorted(sensor.glob("hwmon/hwmon*")):
         if kind.startswith("ina3221"):
-            for folder in sorted(sensor.glob("iio:device*")):
-                yield from _iio_rails(folder, sensor / "of_node", domain)
-        for folder in sorted(sensor.glob("hwmon/hwmon*")):
-            if kind.startswith("ina3221"):
-                yield from _hwmon_rails(folder, domain)
-            elif kind.startswith("ina238"):  # the input rail of Thor's carrier board
-                name = read_text(folder / "in1_label") or "VIN"
-                yield from _rail(name, [folder / "power1_input"], 1e-6, domain)
+            yield from _hwmon_rails(folder, domain)
+        elif kind.startswith("ina238"):  # the input rail of Thor's carrier board
+            name = read_text(folder / "in1_label") or "VIN"
+            yield from _rail(name, [folder / "power1_input"], 1e-6, domain)
 
 
 def _iio_rails(folder: Path, tree: Path, domain: Domain) -> Rails:
@@ -226,7 +248,7 @@ def filter_response(round_s: float, samples: int) -> Response:
         return Response(0.0, renewal_s=round_s)
     constant_s = samples * round_s
     memory_s = FILTER_WIDTH * constant_s
-    return Response(memory_s - round_s, lag_s=constant_s - memory_s / 2, renewal_s=round_s)
+    return Response(memory_s - round_s, lag_s=constant_s - memory_s / 2, renewal_s=round_s, is_filter=True)
 
 
 def _cell(tree: Path, pattern: str) -> int:

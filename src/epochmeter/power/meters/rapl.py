@@ -5,17 +5,24 @@ zeus is not used: it counts psys (the whole platform) as another CPU, and starts
 
 import os
 import re
+import shlex
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine.gauges import core_ticks
-from epochmeter.machine.slurm import sharing_reason
+from epochmeter.machine.slurm import sharing_problem
 from epochmeter.machine.sysfs import read_text
-from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
+from epochmeter.power.cross_checks import CrossCheck
+from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.meter import EnergyMeter, NullMeter, unmetered
+from epochmeter.power.meters.mirrors import group_mirrors, read_as_one
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response
+from epochmeter.shared.problem import input_error, machine_error, problem_of
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.001  # update period of a counter
@@ -28,41 +35,72 @@ MAX_W = 2000.0  # highest plausible power of a counter, in watts
 RESET_UJ = 10**15  # subtracted after a reset of a counter, so that it runs backwards: more than any run uses
 MAX_READ_S = 0.001  # longest duration of a reading; a longer one means that the thread was interrupted
 MAX_TRIES = 3
+IN_TOTAL = ("cpu", "dram")  # beginnings of the domains of the total
+PACKAGE_SCOPE, DRAM_SCOPE = "CPU package", "DRAM of a CPU package"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-ESTIMATE_HINT = "For an estimate, add the CPU's rated power in watts: `meter=estimate meter.tdp_w=65`"
+ESTIMATE_HINT = "for an estimate, add the CPU's rated power in watts: `meter=estimate meter.tdp_w=65`"
 
 
-def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02) -> Meter:
-    """Open the counters of all CPU packages and their DRAM, read every `period_s` seconds."""
+def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, cross_check: bool = True) -> EnergyMeter:
+    """Open the counters of all CPU packages and their DRAM, read every `period_s` seconds.
+
+    `cross_check` also reads the zones core, uncore and psys, outside of the total.
+    """
     period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)  # the intervals have jitter
-    if others := sharing_reason():
-        return NullMeter(others)
+    if other_jobs := sharing_problem():
+        return unmetered(other_jobs)
     try:
         zones = find_zones(root)
-    except RuntimeError as reason:
-        return NullMeter(f"{reason} {ESTIMATE_HINT}")
+    except RuntimeError as error:
+        problem = problem_of(error)
+        return unmetered(problem._replace(hint="; or, ".join(filter(None, (problem.hint, ESTIMATE_HINT)))))
+    readers = {name: zone.read for name, zone in zones.items()}
+    groups = group_mirrors(readers, PERIOD_S)
+    counted = {group[0]: read_as_one([readers[name] for name in group]) for group in groups}
+    total = list(counted)
+    checking = find_check_zones(root) if cross_check else {}
+    cross_checks = checks_of(total, checking)
+    compared = {name for check in cross_checks for name in check.domains}
+    counted |= {name: zone.read for name, zone in checking.items() if name in compared}
     counters, powers = {}, {}
-    for name, zone in zones.items():
-        covers = "DRAM of a CPU package" if is_dram(name) else "CPU package"
-        counters[name] = Instrument(Domain("counter", PERIOD_S, covers), zone.read)
-        sampled = Domain("sampled", period_s, covers, response=Response(period_s))
-        powers[name] = Instrument(sampled, power_from_energy(zone.read))
-    sampler = Sampler(powers, total=list(zones), period_s=period_s, checks=True)
-    covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
-    return Meter(counters=counters, powers=sampler, total=list(zones), covers=covers)
+    for name, read in counted.items():
+        counters[name] = Instrument(Domain("counter", PERIOD_S, scope_of(name)), read)
+        sampled = Domain("sampled", period_s, scope_of(name), response=Response(period_s))
+        powers[name] = Instrument(sampled, power_from_energy(read))  # which also reads each overflow
+    repeated = [
+        f"{name} shows the counter of {first}, which is counted once." for first, *others in groups for name in others
+    ]
+    return EnergyMeter(
+        counters=counters,
+        powers=Sampler(powers, total=total, period_s=period_s, checks=True),
+        total=total,
+        covers="CPU packages and DRAM" if any(map(is_dram, total)) else "CPU packages",
+        cross_checks=cross_checks,
+        reason=" ".join(repeated) or None,
+    )
 
 
-def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None) -> Meter:
+def checks_of(total: Sequence[str], checking: Container[str]) -> list[CrossCheck]:
+    """The cross-checks of packages: they include their core and uncore, and are part of the platform (psys)."""
+    packages = tuple(name for name in total if not is_dram(name))
+    checks = []
+    for package in packages:
+        parts = tuple(name for domain in ("core", "uncore") if (name := package.replace("cpu", domain)) in checking)
+        checks += [CrossCheck(parts, "at most", (package,))] if parts else []
+    return checks + ([CrossCheck(packages, "at most", ("psys",))] if "psys" in checking else [])
+
+
+def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None) -> EnergyMeter:
     """Open the estimate: busy time of all cores / number of cores x `tdp_w`, the CPU's rated power.
 
     The user gives the rated power, since no default would be right.
     """
-    if others := sharing_reason():
-        return NullMeter(others)
+    if others := sharing_problem():
+        return unmetered(others)
     if tdp_w is None:
-        return NullMeter(f"meter.tdp_w is not set. {ESTIMATE_HINT}")
+        return NullMeter("meter.tdp_w is not set", ESTIMATE_HINT)
     if not tdp_w > 0:
-        raise ValueError(f"meter.tdp_w={tdp_w} is not a rated power\nhint: give it in watts: meter.tdp_w=65")
+        raise input_error(f"meter.tdp_w={tdp_w} is not a rated power", "give it in watts: meter.tdp_w=65")
     stat = root / "proc/stat"
     try:
         cores = len(core_ticks(stat)) - 1  # without `cpu`, which has all of them
@@ -72,7 +110,7 @@ def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None
     domain = Domain("estimated", 1 / TICKS_PER_S, covers)
     counter = Instrument(domain, lambda: core_ticks(stat)["cpu"][0] / TICKS_PER_S * tdp_w / cores)
     reason = "meter=estimate: an estimate, not a measurement."
-    return Meter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=reason)
+    return EnergyMeter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=reason)
 
 
 def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:
@@ -132,44 +170,86 @@ class Zone:
 def find_zones(root: Path) -> dict[str, Zone]:
     """Find the zones of the total by domain; RuntimeError, with a remedy, if no package can be read.
 
+    A name that several zones have is followed by their numbers.
+
     Core and uncore (in their package), psys (all packages), `intel-rapl-mmio` (the same package) and counters of 0
     (some virtual machines) are left out.
     """
     powercap = root / "sys/class/powercap"
     try:
         names = {folder: domain_name(folder) for folder in sorted(powercap.glob("intel-rapl:*"))}
-        zones = {name: Zone(folder) for folder, name in names.items() if name}
+        counts = Counter(names.values())
+        zones = {
+            name if counts[name] == 1 else f"{name}_{zone_number(folder)}": Zone(folder)
+            for folder, name in names.items()
+            if name and name.startswith(IN_TOTAL)
+        }
     except PermissionError as error:
-        raise RuntimeError(
-            f"Only root may read the RAPL counter {error.filename}. Allow it until the next boot: "
-            "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
+        file = Path(error.filename)
+        folder = shlex.quote(str(powercap))  # of all zones, as the next one has the same permissions
+        files = f"{folder}/intel-rapl:*/{file.name}" if file.parent.parent == powercap else shlex.quote(str(file))
+        raise machine_error(
+            f"Only root may read the RAPL counter {file}", f"allow it until the next boot: sudo chmod a+r {files}"
         ) from error
     except FileNotFoundError as error:
-        raise RuntimeError(
-            f"Cannot read {error.filename}, which containers hide by default. Start this one with "
-            "--security-opt systempaths=unconfined (Docker) or unmask=/sys/devices/virtual/powercap (Podman)."
+        raise machine_error(
+            f"Cannot read {error.filename}, which containers hide by default",
+            "start this one with --security-opt systempaths=unconfined (Docker) or "
+            "unmask=/sys/devices/virtual/powercap (Podman)",
         ) from error
     except (OSError, ValueError) as error:
         raise RuntimeError(f"Cannot read the RAPL counters: {error}") from error
     zones = {name: zone for name, zone in zones.items() if zone.read() > 0}
     if all(map(is_dram, zones)):
         is_virtual = re.search(r"^flags\s*:.*\bhypervisor\b", read_text(root / "proc/cpuinfo"), re.MULTILINE)
-        cause = "virtual machines and ARM boards have none. On a physical x86 machine: `sudo modprobe intel_rapl_msr`."
-        cause = "this is a virtual machine." if is_virtual else cause
-        raise RuntimeError(f"No RAPL energy counter below {powercap}: {cause}")
+        cause = "this is a virtual machine" if is_virtual else "virtual machines and ARM boards have none"
+        hint = "" if is_virtual else "on a physical x86 machine: `sudo modprobe intel_rapl_msr`"
+        raise machine_error(f"No RAPL energy counter below {powercap}: {cause}", hint)
+    return zones
+
+
+def other_meter_hint(root: Path) -> str:
+    """Return the remedy for a meter that this machine does not have: RAPL if it can be read, else an estimate."""
+    try:
+        find_zones(root)
+    except RuntimeError:
+        return ESTIMATE_HINT
+    return "select another meter, such as `meter=rapl`"
+
+
+def find_check_zones(root: Path) -> dict[str, Zone]:
+    """Find the zones outside of the total that can be read, by domain."""
+    zones = {}
+    for folder in sorted((root / "sys/class/powercap").glob("intel-rapl:*")):
+        with suppress(OSError, ValueError):
+            name, zone = domain_name(folder), Zone(folder)
+            if name and not name.startswith(IN_TOTAL) and zone.read() > 0:
+                zones[name] = zone
     return zones
 
 
 def domain_name(folder: Path) -> str | None:
-    """The domain of a zone, such as cpu0, cpu1_die0 or dram0; None for zones outside of the total."""
+    """The domain of a zone, such as cpu0, cpu1_die0, dram0, core0, uncore0 or psys; None for other zones."""
     name = (folder / "name").read_text().strip()
     if package := re.fullmatch(r"package-(\d+)(?:-die-(\d+))?", name):
         number, die = package.groups()
         return f"cpu{number}" + (f"_die{die}" if die else "")
-    if name == "dram":
+    if name in ("dram", "core", "uncore"):
         package_domain = domain_name(folder.with_name(folder.name.rpartition(":")[0]))
-        return package_domain and package_domain.replace("cpu", "dram")
-    return None
+        return package_domain and package_domain.replace("cpu", name)
+    return name if name == "psys" else None
+
+
+def zone_number(folder: Path) -> str:
+    """The number of a zone: 0-1 of intel-rapl:0:1."""
+    return folder.name.partition(":")[2].replace(":", "-")
+
+
+def scope_of(name: str) -> str:
+    """What a domain covers."""
+    if is_dram(name):
+        return DRAM_SCOPE
+    return PACKAGE_SCOPE if name.startswith("cpu") else f"RAPL zone {name}"
 
 
 def is_dram(name: str) -> bool:

@@ -1,52 +1,76 @@
 """Several meters as one: the first measures the run's energy, such as the GPUs', and all together the machine's."""
 
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from epochmeter.machine.amd import find_card, find_cards
-from epochmeter.power.meter import Joules, Meter, NullMeter, open_meter
+from epochmeter.power.cross_checks import CrossCheck
+from epochmeter.power.meter import EnergyMeter, Joules, NullMeter, open_meter
 from epochmeter.power.meters.amd import open_amd
+from epochmeter.power.meters.gpu import WITH_CPU
 from epochmeter.power.meters.nvml import open_nvml
+from epochmeter.power.meters.rapl import PACKAGE_SCOPE
 from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.uncertainty import Sensors
+from epochmeter.shared.types import FloatArray
 
 
-def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, object]]) -> Meter:
-    """Open several meters as one; the first part only, with the reason, if a part does not measure.
+def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, object]]) -> EnergyMeter:
+    """Open several meters as one; the first part only, with the reason, if the parts cannot be added.
 
-    An estimate is never added to a measurement.
+    An estimate is never added to a measurement, and no energy is added twice.
     """
-    meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
+    meters = [open_meter(spec, gpus=gpus, root=root) for spec in parts]
     if not meters:
         return NullMeter("meter=sum: meter.parts is empty.")
     unmeasured = [meter.energy for meter in meters if meter.energy["source"] in ("none", "estimated")]
-    if not unmeasured:
+    overlap = overlap_of(meters)
+    if not unmeasured and not overlap:
         return SumMeter(meters)
     first, *rest = meters
     for meter in rest:
         meter.close()
     if first.energy not in unmeasured:
-        own = (first.energy["reason"] or "").removesuffix(".")
-        lacking = [f"no machine_energy_j: {energy['reason']}" for energy in unmeasured]
-        first.energy["reason"] = "; ".join(filter(None, [own, *lacking]))
+        unmeasured_because = (first.energy["reason"] or "").removesuffix(".")
+        reasons = [*(energy["reason"] for energy in unmeasured), overlap]
+        lacking = [f"no machine_energy_j: {reason}" for reason in reasons if reason]
+        first.energy["reason"] = "; ".join(filter(None, [unmeasured_because, *lacking]))
+        if hint := next((energy["hint"] for energy in unmeasured if "hint" in energy), ""):
+            first.energy["hint"] = hint
     return first
 
 
-def open_gpus(*, gpus: Sequence[str], root: Path, sensors: Sensors | None = None) -> Meter:
+def overlap_of(meters: Sequence[EnergyMeter]) -> str | None:
+    """Why the sum of meters would count some energy twice; None if it would not."""
+    counts = Counter(name for meter in meters for name in meter.domains)
+    if repeated := sorted(name for name, count in counts.items() if count > 1):
+        return f"several of meter.parts measure {', '.join(repeated)}."
+    scopes = {domain.covers for meter in meters for domain in meter.domains.values()}
+    if PACKAGE_SCOPE in scopes and (with_cpu := sorted(scopes & WITH_CPU)):
+        return f"the energy of the {with_cpu[0]} includes the CPU package."
+    return None
+
+
+def open_gpus(*, gpus: Sequence[str], root: Path, sensors: Sensors | None = None) -> EnergyMeter:
     """Open the meter of the GPUs used, which are of one vendor."""
     is_amd = bool(gpus) and find_card(gpus[0], find_cards(root)) is not None
     return (open_amd if is_amd else open_nvml)(gpus=gpus, root=root, sensors=sensors)
 
 
-class SumMeter(Meter):
+class SumMeter(EnergyMeter):
     """Meters with different domain names."""
 
-    def __init__(self, meters: Sequence[Meter]) -> None:
+    def __init__(self, meters: Sequence[EnergyMeter]) -> None:
         self._meters = meters
         self.domains = {name: domain for meter in meters for name, domain in meter.domains.items()}
+        first, *others = meters
+        # The half-width of sampled power is known of the first part only.
+        counted = [check for meter in others for check in meter.cross_checks if self._is_counted(check)]
+        self.cross_checks = (*first.cross_checks, *counted)
         reasons = [meter.energy["reason"] for meter in meters]
         self.energy = {
             **meters[0].energy,
@@ -57,44 +81,66 @@ class SumMeter(Meter):
             },
         }
 
-    def read(self) -> dict[str, float]:
-        return {name: joules for meter in self._meters for name, joules in meter.read().items()}
+    def _is_counted(self, check: CrossCheck) -> bool:
+        return all(self.domains[name].source == "counter" for name in check.domains)
+
+    def read(self, *, fresh: bool = True) -> dict[str, float]:
+        return {name: joules for meter in self._meters for name, joules in meter.read(fresh=fresh).items()}
+
+    @property
+    def settled_s(self) -> float:
+        return max(meter.settled_s for meter in self._meters)
 
     def total(self, values: Mapping[str, float]) -> float | None:
         return self._meters[0].total(values)
 
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
+    def sampling(self, opened_ns: int, closed_ns: int, borders_s: np.ndarray | None = None) -> Sampling | None:
         """The sampling of the first part, with the domains of all; 0 samples if the first is not sampled."""
-        parts = [meter.sampling(opened_ns, closed_ns) for meter in self._meters]
-        sampled = [part for part in parts if part]
+        parts = [meter.sampling(opened_ns, closed_ns, borders_s) for meter in self._meters]
+        sampled = [sampling for sampling in parts if sampling]
         if not sampled:
             return None
         first = parts[0] or Sampling(samples=0, gap_max_s=0.0, failed=0, unavailable={}, peak_w=None, half_width_j=0.0)
         return first._replace(
-            failed=sum(part.failed for part in sampled),
-            unavailable={name: why for part in sampled for name, why in part.unavailable.items()},
-            correction_j={name: joules for part in sampled for name, joules in part.correction_j.items()},
-            samples_per_domain={name: count for part in sampled for name, count in part.samples_per_domain.items()},
+            failed=sum(sampling.failed for sampling in sampled),
+            unavailable={name: why for sampling in sampled for name, why in sampling.unavailable.items()},
+            correction_j={name: joules for sampling in sampled for name, joules in sampling.correction_j.items()},
+            samples_per_domain={
+                name: count for sampling in sampled for name, count in sampling.samples_per_domain.items()
+            },
         )
 
-    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        return self._meters[0].half_width_j(joules, seconds, sampling)
+    def half_width_j(
+        self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None
+    ) -> float:
+        return self._owner(names).half_width_j(joules, seconds, sampling, names)
 
-    def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        return self._meters[0].unsampled_j(joules, seconds, sampling)
+    def unsampled_j(
+        self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None
+    ) -> float:
+        return self._owner(names).unsampled_j(joules, seconds, sampling, names)
+
+    def _owner(self, names: Sequence[str] | None) -> EnergyMeter:
+        """The meter of some domains; of the total (None) the first one."""
+        return next(meter for meter in self._meters if meter.domains.keys() >= set(names or ()))
+
+    def in_step_j(self, sampling: Sampling | None) -> float | None:
+        return self._meters[0].in_step_j(sampling)
 
     def drain(self, before_ns: int) -> PowerSamples:
         """The samples of all parts in the order of time; the total is read when the first part is."""
         parts = [meter.drain(before_ns) for meter in self._meters]
-        times_ns = np.concatenate([np.array(part.times_ns) for part in parts])
+        times_ns = np.concatenate([np.array(samples.times_ns) for samples in parts])
         order = np.argsort(times_ns, kind="stable")
 
-        def merged(number: int, values: array) -> array:
+        def merged(number: int, values: FloatArray) -> FloatArray:
             """The values of a part in the order of all samples; NaN for the samples of other parts."""
-            columns = [values if part is parts[number] else np.full(len(part.times_ns), np.nan) for part in parts]
+            columns = [
+                values if samples is parts[number] else np.full(len(samples.times_ns), np.nan) for samples in parts
+            ]
             return array("d", np.concatenate(columns)[order])
 
-        watts = {name: merged(i, values) for i, part in enumerate(parts) for name, values in part.watts.items()}
+        watts = {name: merged(i, values) for i, samples in enumerate(parts) for name, values in samples.watts.items()}
         total_w = merged(0, parts[0].total_w)
         return PowerSamples(array("q", times_ns[order].tolist()), watts, total_w, parts[0].response)
 

@@ -1,6 +1,5 @@
 """Energy that all metered parts used during each phase of a window: docs/phase-energy.md describes the method."""
 
-from array import array
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -10,8 +9,10 @@ import numpy as np
 from epochmeter.power.phases.sensor_model import Sensor, SensorFit
 from epochmeter.power.phases.step_timeline import StepTimeline, Timeline
 from epochmeter.power.power_series import PowerSamples
-from epochmeter.power.uncertainty import NORMAL_95, Response
-from epochmeter.shared.units import NANOSECOND
+from epochmeter.power.renewals import find_renewals, one_per_renewal
+from epochmeter.power.uncertainty import NORMAL_95, Response, renewal_s, repeats_readings
+from epochmeter.shared.types import FloatArray
+from epochmeter.shared.units import NANOSECOND, percent
 
 MIN_SAMPLES = 50  # fewest samples in either half of the window
 THIRDS, MIN_SAMPLES_PER_THIRD = (0, 1 / 3, 2 / 3, 1), 5
@@ -19,8 +20,9 @@ THIRDS, MIN_SAMPLES_PER_THIRD = (0, 1 / 3, 2 / 3, 1), 5
 MAX_MISFIT = 0.01  # fraction of a window by which its steps may be longer than the window
 MAX_SAMPLES, STRETCHES = 20_000, 20
 """Limits CPU time to less than a second: of more samples, this many evenly distributed stretches are used."""
+RENEWAL_ERROR = 0.07  # width of the distribution of the errors of renewals, as a fraction of their period
 RESOLVED = 0.5  # a phase is resolved if this fraction of the power in the readings assigned to it is its own
-CONTRADICTED = 2.0  # a stated sensor is not used if it leaves more than this many times the residual of the best fit
+CONTRADICTED = 2.5  # a stated sensor is wrong if it leaves more than this many times the residual of the best fit
 MIN_EXPLAINED = 0.7  # fraction of the variance that an estimated sensor must explain: a poor fit may be a wrong sensor
 EDGE = 2.5  # how far a phase's power near its borders may be from its mean, in standard deviations of the residuals
 MAX_SENSORS = 16  # number of plausible sensors for which the energies are computed again
@@ -51,7 +53,12 @@ class UnresolvedError(Exception):
 
 
 def phase_energy(
-    rows: array, opened_ns: int, closed_ns: int, powers: PowerSamples, gross_j: float, gross_half_width_j: float = 0.0
+    rows: FloatArray,
+    opened_ns: int,
+    closed_ns: int,
+    powers: PowerSamples,
+    gross_j: float,
+    gross_half_width_j: float = 0.0,
 ) -> PhaseEnergy:
     """Estimate the energy used during each phase of a window, whose steps are `rows` of `INTERVALS` in seconds.
 
@@ -75,18 +82,43 @@ def timeline_energy(
 ) -> PhaseEnergy:
     """Estimate the energy used during each phase of a timeline; arguments as those of `phase_energy`."""
     watts = np.frombuffer(powers.total_w)
-    read = np.flatnonzero(np.isfinite(watts))
-    if len(read) > MAX_SAMPLES:  # evenly distributed stretches of a long window
-        stretch = MAX_SAMPLES // STRETCHES
-        begins = np.linspace(0, len(read) - stretch, STRETCHES).astype(int)
-        read = read[(begins[:, None] + np.arange(stretch)).ravel()]
+    read = np.isfinite(watts)
     times_s = (np.frombuffer(powers.times_ns, np.int64)[read] - opened_ns) * NANOSECOND
     try:
-        return _solve(timeline, times_s, watts[read], gross_j, gross_half_width_j, powers.response)
+        times_s, watts, response = _renewed(times_s, watts[read], powers.response)
+        if len(times_s) > MAX_SAMPLES:  # evenly distributed stretches of a long window
+            stretch = MAX_SAMPLES // STRETCHES
+            begins = np.linspace(0, len(times_s) - stretch, STRETCHES).astype(int)
+            used = (begins[:, None] + np.arange(stretch)).ravel()
+            times_s, watts = times_s[used], watts[used]
+        return _solve(timeline, times_s, watts, gross_j, gross_half_width_j, response)
     except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
         return PhaseEnergy(reason="the sensor mixes the phases equally.")
+
+
+def _renewed(
+    times_s: np.ndarray, watts: np.ndarray, response: Response | None
+) -> tuple[np.ndarray, np.ndarray, Response | None]:
+    """Replace the samples of a sensor that holds its readings by one sample per reading, at the time of its renewal.
+
+    If training is in step with the sensor, all readings are then of the same parts of the phases.
+    """
+    if len(times_s) < MIN_SAMPLES:
+        return times_s, watts, response
+    if response and (response.is_filter or not repeats_readings(float(np.median(np.diff(times_s))), response)):
+        return times_s, watts, response
+    period_s = response.held_s if response else renewal_s(times_s, watts)
+    renewed_s = find_renewals(times_s, watts, period_s, is_estimated=not response) if period_s else None
+    if renewed_s is None:
+        _require(not response, "the samples do not show when the sensor renews its reading.")
+        return times_s, watts, response
+    samples, times_s = one_per_renewal(times_s, renewed_s)
+    if response:  # the errors of the times have the effect of a short averaging time around them
+        error_s = RENEWAL_ERROR * response.held_s
+        response = response._replace(renewal_s=error_s, lag_s=response.lag_s - error_s / 2)
+    return times_s, watts[samples], response
 
 
 def _solve(
@@ -114,10 +146,13 @@ def _solve(
 
 def _sensors(search: SensorFit, stated: Sensor | None) -> list[Sensor]:
     """List the sensor for the solution, then other plausible sensors."""
-    if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.best_sensor):
+    if stated:
+        least = search.residual(search.best_sensor)
+        contradicted = "the readings contradict the stated averaging time and lag of the power sensor."
+        _require(search.residual(stated) <= CONTRADICTED * least, contradicted)
         return [stated, *stated.similar()]
-    fit = f"unknown power sensor: the best fit explains {search.explained:.0%} of the variance of the power"
-    _require(search.explained >= MIN_EXPLAINED, f"{fit}, at least {MIN_EXPLAINED:.0%} needed.")
+    fit = f"unknown power sensor: the best fit explains {percent(search.explained)} of the variance of the power"
+    _require(search.explained >= MIN_EXPLAINED, f"{fit}, at least {percent(MIN_EXPLAINED)} needed.")
     return [search.best_sensor, *search.best_sensor.similar(), *_spread(search.plausible)]
 
 
@@ -167,8 +202,9 @@ def _resolved_phases(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarr
     """Whether each phase has readings in every third of its time that consist mostly of its own power."""
     phases = np.arange(shares.shape[1])
     counts = np.array([np.histogram(elapsed[assigned == phase], THIRDS)[0] for phase in phases])
-    own = (shares * (assigned[:, None] == phases)).sum(axis=0)
-    return (own > RESOLVED * counts.sum(axis=1)) & (counts.min(axis=1) >= MIN_SAMPLES_PER_THIRD)
+    own_shares = (shares * (assigned[:, None] == phases)).sum(axis=0)
+    resolved: np.ndarray = (own_shares > RESOLVED * counts.sum(axis=1)) & (counts.min(axis=1) >= MIN_SAMPLES_PER_THIRD)
+    return resolved
 
 
 def _precise_phases(

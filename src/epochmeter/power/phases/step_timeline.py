@@ -1,11 +1,12 @@
 """The phase of a window at each moment, reconstructed from the intervals of its steps."""
 
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
 
 from epochmeter.shared.record import INTERVALS
+from epochmeter.shared.types import FloatArray
+from epochmeter.shared.units import NANOSECOND
 
 PHASES = ("overhead", "stall", "copy", "compute")
 """In the order of a step: the wait for a batch ends when the batch is ready, so the rest of the gap is before it."""
@@ -38,7 +39,7 @@ class Timeline:
 class StepTimeline(Timeline):
     """The phases of a window of training, `PHASES`; the time after the last step is overhead."""
 
-    def __init__(self, rows: array, window_s: float) -> None:
+    def __init__(self, rows: FloatArray, window_s: float) -> None:
         lasts = phase_durations_s(rows)
         self.steps_s = float(lasts.sum())  # before they are fitted to the window
         lasts *= min(1.0, window_s / self.steps_s)  # rows are rounded and from another clock
@@ -46,8 +47,19 @@ class StepTimeline(Timeline):
         super().__init__(np.arange(len(durations)) % len(PHASES), durations, PHASES)
 
 
-def phase_durations_s(rows: array) -> np.ndarray:
+def phase_durations_s(rows: FloatArray) -> np.ndarray:
     """Return the duration of each phase, in columns, for the steps with these rows of `INTERVALS`."""
     gap, wait, copy, compute = np.frombuffer(rows, np.float32).astype(float).reshape(-1, len(INTERVALS)).T
     stall = np.minimum(gap, wait)
     return np.stack([gap - stall, stall, copy, compute], axis=1)
+
+
+def step_borders_s(rows: FloatArray, opened_ns: int) -> np.ndarray | None:
+    """Return the beginnings of consecutive steps with these rows of `INTERVALS`, and the end of the last one.
+
+    They are in seconds of the clock of `opened_ns`, at which the first step began. Steps that took no time are left
+    out; None if there is no other.
+    """
+    durations_s = phase_durations_s(rows).sum(axis=1)
+    durations_s = durations_s[durations_s > 0]
+    return opened_ns * NANOSECOND + np.cumsum([0.0, *durations_s]) if len(durations_s) else None

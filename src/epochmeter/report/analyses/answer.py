@@ -10,13 +10,22 @@ from types import MappingProxyType
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
-from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, find_best, reused_runs
+from epochmeter.report.analyses.best import (
+    ANY,
+    LEAST_WIDENED,
+    Best,
+    Criteria,
+    Doubt,
+    find_best,
+    find_doubts,
+    reused_runs,
+)
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
 from epochmeter.report.analyses.prior import Prior
-from epochmeter.report.analyses.ratios import Ratios
+from epochmeter.report.analyses.ratios import Ratios, is_adjusted
 from epochmeter.report.formatting import join_or_more
 from epochmeter.report.runs.configuration import (
     Configuration,
@@ -40,8 +49,9 @@ from epochmeter.report.runs.costs import (
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run, grouped
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, tukey_critical_value
-from epochmeter.results.bottleneck import Bottleneck
+from epochmeter.results.bottleneck import STALL_TIMES, Bottleneck
 from epochmeter.results.summary import excessive_variation
+from epochmeter.shared.problem import input_error
 
 LARGE = 0.1
 """Relative difference, as a fraction, from which on too few repeats and outliers are reported."""
@@ -86,18 +96,23 @@ class Answer:
         """Configurations that are not ranked, and how many of their runs reached the target."""
         ranked = {cost.configuration for cost in self.costs}
         unranked = [configuration for configuration in self.configurations if configuration not in ranked]
-        return [(entry, sum(TIME_TO_TARGET in run.metrics for run in entry.runs)) for entry in unranked]
+        return [
+            (configuration, sum(TIME_TO_TARGET in run.metrics for run in configuration.runs))
+            for configuration in unranked
+        ]
 
     @cached_property
     def samples(self) -> tuple[float, float] | None:
         """The smallest and the largest number of samples per epoch, if they differ."""
-        counts = [count for entry in self.configurations for count in positive_values(entry, "steady/samples")]
+        counts = [
+            count for configuration in self.configurations for count in positive_values(configuration, "steady/samples")
+        ]
         return (min(counts), max(counts)) if counts and max(counts) > (1 + MIN_EFFECT) * min(counts) else None
 
     @cached_property
     def convergence_keys(self) -> list[str]:
         """Varying keys that may change the number of epochs to an accuracy, without a target."""
-        if any(quality_target(entry.job) for entry in self.configurations):
+        if any(quality_target(configuration.job) for configuration in self.configurations):
             return []
         return [key for key in varied(self.configurations) if key.partition(".")[0] in CONVERGENCE_KEYS]
 
@@ -113,14 +128,23 @@ class Answer:
             return {}
         # Grouped again, so that their titles have only the keys that differ within a model and dataset.
         every = {
-            title: group_repeats([run for entry in group for run in entry.runs]) for title, group in groups.items()
+            title: group_repeats([run for configuration in group for run in configuration.runs])
+            for title, group in groups.items()
         }
         return {title: find_best(ranked_costs(group))[:2] for title, group in every.items()}
 
     @cached_property
     def single_runs(self) -> int:
         """Number of configurations that ran once; 0 if there is nothing to compare."""
-        return sum(len(entry.runs) == 1 for entry in self.configurations) if len(self.configurations) > 1 else 0
+        return (
+            sum(len(configuration.runs) == 1 for configuration in self.configurations)
+            if len(self.configurations) > 1
+            else 0
+        )
+
+    @cached_property
+    def doubts(self) -> list[Doubt]:
+        return find_doubts(self.costs)
 
     @cached_property
     def time_ratios(self) -> Ratios:
@@ -133,7 +157,7 @@ class Answer:
         large = [(excess, tie) for tie, excess in self.choices[0].ties if len(tie.times_s) > 1 and excess >= LARGE]
         if not large:
             return None
-        excess, tie = max(large, key=lambda entry: entry[0])
+        excess, tie = max(large, key=lambda pair: pair[0])
         ratios, ends = self.time_ratios, (tie.configuration, self.choices[0].configuration)
         return excess, ratios.repeats(*ends, lambda dof: tukey_critical_value(len(self.costs), dof))
 
@@ -142,20 +166,20 @@ class Answer:
         """Runs whose epoch times vary more than on an idle machine, by relative standard deviation."""
         runs = chain.from_iterable(configuration.runs for configuration in self.configurations)
         noisy = [(run, variation) for run in runs if (variation := excessive_variation(run.metrics))]
-        return sorted(noisy, key=lambda entry: -entry[1])
+        return sorted(noisy, key=lambda pair: -pair[1])
 
     @cached_property
     def outliers(self) -> list[tuple[Run, float]]:
         """Runs whose time per epoch is far from the median of their repeats, with the relative difference."""
         distances: list[tuple[Run, float]] = []
-        for entry in self.configurations:
-            if len(times_s := positive_values(entry, TIME)) >= MIN_REPEATS:
+        for configuration in self.configurations:
+            if len(times_s := positive_values(configuration, TIME)) >= MIN_REPEATS:
                 median_s = statistics.median(times_s)
-                distances += zip(entry.runs, (time_s / median_s - 1 for time_s in times_s), strict=True)
+                distances += zip(configuration.runs, (time_s / median_s - 1 for time_s in times_s), strict=True)
         sizes = sorted(abs(distance) for _, distance in distances if distance) or [0.0]
         limit = FAR_OF_TWO * sizes[0] if len(sizes) == 2 else FAR * statistics.median(sizes)
         far = [(run, distance) for run, distance in distances if abs(distance) > max(LARGE, limit)]
-        return sorted(far, key=lambda entry: -abs(entry[1]))
+        return sorted(far, key=lambda pair: -abs(pair[1]))
 
     @cached_property
     def front(self) -> list[Cost]:
@@ -182,6 +206,16 @@ class Answer:
         return [*rows.values()]
 
     @property
+    def adjusts_ratios(self) -> bool:
+        """Whether a ratio to the baseline differs from the quotient of the two times or energies next to it."""
+        base, rows = self.baseline, self.rows
+        return base is not None and any(
+            is_adjusted(row.time, row.cost.time_s, base.time_s)
+            or is_adjusted(row.energy, row.cost.energy_j, base.energy_j)
+            for row in rows
+        )
+
+    @property
     def headlines(self) -> list[list[Best]]:
         """The first three choices in groups: those among all configurations that select the same one are one group."""
         return [*grouped(self.choices[:3], lambda best: (best.configuration, best.scope and best.name)).values()]
@@ -195,8 +229,7 @@ class Answer:
     @property
     def is_best_by_all(self) -> bool:
         """Whether one configuration is significantly the best of all by all criteria."""
-        has_repeats = self.single_runs < len(self.configurations)
-        is_certain = has_repeats and not self.unmet and not any(best.ties or best.scope for best in self.choices)
+        is_certain = not (self.doubts or self.unmet or any(best.ties or best.scope for best in self.choices))
         return is_certain and len(self.choices) > 1 and len({choice.cost.title for choice in self.choices}) == 1
 
     @property
@@ -208,7 +241,7 @@ class Answer:
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
         """One bottleneck of each kind, and the number of configurations with it; the most frequent first."""
         kinds = grouped(self.bottlenecks.values(), lambda one: (frozenset(one.parts), one.equal)).values()
-        return sorted([(group[0], len(group)) for group in kinds], key=lambda entry: -entry[1])
+        return sorted([(group[0], len(group)) for group in kinds], key=lambda pair: -pair[1])
 
     @property
     def no_energy(self) -> NoEnergy | None:
@@ -219,12 +252,13 @@ class Answer:
     def values(self) -> dict[str, object]:
         rows = {row.cost.configuration: row for row in self.rows}
         return {
+            "doubts": [doubt._asdict() for doubt in self.doubts],
             "choices": [_choice_values(choice, rows[choice.configuration]) for choice in self.choices],
             "front": [{"job": cost.title, "time_s": cost.time_s, "energy_j": cost.energy_j} for cost in self.front],
             "baseline": self.baseline.title if self.baseline else None,
             "by_workload": {title: {best.name: best.configuration.numbers for best in every}
                             for title, every in self.by_workload.items()},
-            "bottlenecks": Counter(" or ".join(bottleneck.parts) for bottleneck in self.bottlenecks.values()),
+            "bottlenecks": Counter(bottleneck.word for bottleneck in self.bottlenecks.values()),
             "explained_variance": [asdict(share) for share in self.shares],
             "unresolved": self.unresolved,
             "noisy_runs": {run.number: variation for run, variation in self.noisy},
@@ -249,7 +283,11 @@ def analyze(
     if not ranked:
         return None
     every, bottlenecks = find_best(ranked, criteria), epoch_bottlenecks(configurations)
-    bottlenecks |= {entry: verdicts[key] for entry in configurations if (key := tuple(entry.numbers)) in verdicts}
+    bottlenecks |= {
+        configuration: verdicts[key]
+        for configuration in configurations
+        if (key := tuple(configuration.numbers)) in verdicts
+    }
     choices = [choice for choice in every if choice.is_met]
     differs = any(len(best.ties) < best.count - 1 for best in choices[:2])  # else the variance may be noise
     return Answer(
@@ -275,9 +313,9 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
     if len(matching) != 1:
         titles = join_or_more([cost.title for cost in costs], 10, "; ")
         text = ", ".join(f"{key}: {value}" for key, value in values.items())
-        raise ValueError(
-            f"report.baseline: {len(matching)} configurations have the values {{{text}}}\n"
-            f"  hint: give values that one of these has: {titles}"
+        raise input_error(
+            f"report.baseline: {len(matching)} configurations have the values {{{text}}}",
+            f"give values that one of these has: {titles}",
         )
     return matching[0]
 
@@ -289,7 +327,9 @@ def _choice_values(choice: Best, row: Row) -> dict[str, object]:
         "time_s": cost.time_s, "energy_j": cost.energy_j, "power_w": cost.power_w, "energy_covers": cost.covers,
         "time_ratio": asdict(row.time) if row.time else None,
         "energy_ratio": asdict(row.energy) if row.energy else None,
-        "bottleneck": bottleneck.parts if bottleneck else None,
+        "bottleneck": bottleneck.word or None if bottleneck else None,
         "fractions": dict(bottleneck.fractions) if bottleneck else None,
+        **{name: choice.configuration.mean(f"steady/{name}") for name in STALL_TIMES},
+        "absent": {name: why for run in choice.configuration.runs for name, why in run.absent.items()},
         "not_significantly_different": [tie.configuration.numbers for tie, _ in choice.ties],
     }  # fmt: skip

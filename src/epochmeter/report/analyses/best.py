@@ -6,16 +6,15 @@ limit that the device accepts; if no run recorded it, the result states the powe
 """
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, max_power
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import indistinguishable_from_best, positive_means
+from epochmeter.report.statistics import geometric_mean, indistinguishable_from_best, positive_means
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
@@ -48,8 +47,7 @@ class Best:
     Attributes:
         cost: Its time and energy. Their intervals allow for the choice of the best among its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
-        ties: Configurations that are not significantly different, and the relative increase of their value: the ratio
-            of geometric means less 1, which is negative if only the arithmetic mean is larger.
+        ties: Configurations that are not significantly different, and the relative increase of their value.
         count: Number of configurations with comparable values, including those that the constraint excludes.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
@@ -71,6 +69,14 @@ class Best:
     @property
     def configuration(self) -> Configuration:
         return self.cost.configuration
+
+
+class Doubt(NamedTuple):
+    """Why no best configuration is established: the number of affected runs, of a total."""
+
+    kind: Literal["rehearsal", "single", "disturbed", "reused"]
+    affected: int
+    total: int
 
 
 def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
@@ -100,22 +106,41 @@ def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
     return [*_widened(result, ranked), *unmet]
 
 
+def find_doubts(ranked: Sequence[Cost]) -> list[Doubt]:
+    """Return why no best is established; none if it follows from repeated, undisturbed runs of what was requested."""
+    if len(ranked) < 2:
+        return []
+    runs = [run for cost in ranked for run in cost.configuration.runs]
+    has_repeats = len(runs) > len(ranked)  # of any configuration: they show how much the others vary
+    doubts = [
+        Doubt("rehearsal", sum(bool(run.rehearsal) for run in runs), len(runs)),
+        Doubt("single", 0 if has_repeats else len(runs), len(runs)),
+        Doubt("disturbed", sum(bool(run.disturbed) for run in runs), len(runs)),
+        Doubt("reused", sum(bool(run.reused) for run in runs) if len(_sweeps(ranked)) > 1 else 0, len(runs)),
+    ]
+    return [doubt for doubt in doubts if doubt.affected]
+
+
 def reused_runs(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Run]:
     """Return the reused runs of the best configurations; none if one sweep measured all ranked runs."""
-    sweeps = {run.name.partition("/")[0] for cost in ranked for run in cost.configuration.runs}
     runs = dict.fromkeys(run for choice in choices for run in choice.configuration.runs if run.reused)
-    return list(runs) if len(sweeps) > 1 else []
+    return list(runs) if len(_sweeps(ranked)) > 1 else []
+
+
+def _sweeps(ranked: Sequence[Cost]) -> set[str]:
+    """Return the names of the sweeps that measured some configurations."""
+    return {run.name.partition("/")[0] for cost in ranked for run in cost.configuration.runs}
 
 
 def _best(
     name: Name, group: Sequence[Cost], values: Values, scope: str | None = None, allowed: Sequence[Cost] = (),
     **more: Any,
 ) -> Best:  # fmt: skip
-    """Return the configuration with the least mean, of those `allowed` (default: all), and its ties."""
+    """Return the configuration with the least geometric mean, of those `allowed` (default: all), and its ties."""
     candidates = allowed or group
 
     def order(cost: Cost) -> tuple[float, ...]:
-        return statistics.fmean(values(cost)), cost.time_s, math.inf if cost.energy_j is None else cost.energy_j
+        return geometric_mean(values(cost)), cost.time_s, math.inf if cost.energy_j is None else cost.energy_j
 
     best = min(candidates, key=order)
     value = order(best)[0]

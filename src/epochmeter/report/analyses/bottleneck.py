@@ -5,11 +5,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from epochmeter.config.schema import SCRIPT
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME, positive_values
 from epochmeter.report.statistics import Rounds, Samples, contrast, deviation, repeats_to_decide, student
-from epochmeter.results.bottleneck import PARTS, STALLS, Bottleneck, find_bottleneck, part_seconds
+from epochmeter.results.bottleneck import PARTS, STALLS, Bottleneck, find_bottleneck, of_section, part_seconds
 
 Part = Samples
 """A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
@@ -19,8 +18,7 @@ def epoch_bottlenecks(configurations: Sequence[Configuration]) -> dict[Configura
     """Return the bottleneck of each configuration for which it is known, from the parts of its runs' mean epochs."""
     results = {}
     for configuration in configurations:
-        in_memory = (configuration.job.get("dataset") or {}).get("layout", "files") not in ("files", SCRIPT)
-        runs = [part_seconds(row.metrics, in_memory) for row in configuration.runs]
+        runs = [part_seconds(of_section(row.metrics, "steady")) for row in configuration.runs]
         parts = {part: {"runs": [run[part] for run in runs]} for part in PARTS if all(part in run for run in runs)}
         e2e_s = positive_values(configuration, TIME)
         if e2e_s and (bottleneck := decide(parts, statistics.fmean(e2e_s))):
@@ -43,15 +41,15 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
     return replace(bottleneck, repeats=repeats_needed(_difference(parts, largest, rival)))
 
 
-def repeats_needed(part: Part) -> int | None:
+def repeats_needed(difference: Part) -> int | None:
     """Return the repeats per condition that would probably make a difference significant; None if not known.
 
     The number is larger than that of the existing repeats, which do not show the difference.
     """
-    if (count := min(map(len, part.values()))) < 2:
+    if (count := min(map(len, difference.values()))) < 2:
         return None
-    variance = math.fsum(deviation(seconds) ** 2 for seconds in part.values())
-    repeats = repeats_to_decide(abs(math.fsum(map(statistics.fmean, part.values()))), variance, student)
+    variance = math.fsum(deviation(seconds) ** 2 for seconds in difference.values())
+    repeats = repeats_to_decide(abs(math.fsum(map(statistics.fmean, difference.values()))), variance, student)
     return repeats and max(repeats, count + 1)
 
 

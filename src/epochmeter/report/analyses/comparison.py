@@ -6,7 +6,6 @@ false discovery rate per metric; intervals are not corrected.
 
 import json
 import math
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from epochmeter.report.analyses.ratios import Pairs
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
 from epochmeter.report.runs.run import NON_CONFIG_KEYS
-from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, mean, pairwise_ratios
+from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, geometric_mean, mean, pairwise_ratios
 
 METRICS, EQUIVALENCE = (TIME, ENERGY, POWER), 0.05
 """Two values are equivalent if the interval of their ratio contains 1 and is within this relative difference."""
@@ -36,7 +35,8 @@ class Difference:
 
     Attributes:
         basis: Source of the interval: `runs`, or `configurations`; `one each`: no interval, as both ran once.
-        before: Mean before, in the metric's unit; None over all configurations.
+        before: Geometric mean before, in the metric's unit; None over all configurations. `ratio` is that of `after`
+            to it.
         counts: Runs before and after; over all configurations, their number.
         p_value: Of no difference; None without repeats. `q_value` is the false discovery rate at which it differs.
     """
@@ -79,20 +79,27 @@ class Comparison:
 
     @property
     def significant_times(self) -> list[Difference]:
-        return [entry for entry in self.by_size if entry.metric == TIME and entry.verdict == DIFFERS]
+        return [
+            difference for difference in self.by_size if difference.metric == TIME and difference.verdict == DIFFERS
+        ]
 
     @property
     def tested(self) -> int:
         """Number of configurations among which the false discovery rate is controlled."""
-        return max(Counter(entry.metric for entry in self.differences if entry.p_value is not None).values(), default=0)
+        return max(
+            Counter(difference.metric for difference in self.differences if difference.p_value is not None).values(),
+            default=0,
+        )
 
     @property
     def by_size(self) -> list[Difference]:
-        return sorted(self.differences, key=lambda entry: -round(abs(math.log(entry.ratio.value)), 9))
+        return sorted(self.differences, key=lambda difference: -round(abs(math.log(difference.ratio.value)), 9))
 
     @property
     def values(self) -> dict[str, object]:
-        differences = [{**asdict(entry), "verdict": entry.verdict} for entry in (*self.overall, *self.differences)]
+        differences = [
+            {**asdict(difference), "verdict": difference.verdict} for difference in (*self.overall, *self.differences)
+        ]
         return {"before": self.names[0], "after": self.names[1], "changed": self.changed,
                 "unmatched": self.unmatched, "differences": differences}  # fmt: skip
 
@@ -106,12 +113,12 @@ def analyze(
     """
     pairs, changed = _matching(before, after)
     by_metric, overall = [_differences(metric, pairs) for metric in METRICS], list[Difference]()
-    for metric, own in zip(METRICS, by_metric, strict=True):
-        if len(own) >= MIN_OVERALL:
+    for metric, by_title in zip(METRICS, by_metric, strict=True):
+        if len(by_title) >= MIN_OVERALL:
             # The configuration is the unit.
-            ratio = mean([math.log(difference.ratio.value) for difference in own.values()]).map(math.exp)
-            overall.append(Difference("", metric, ratio, "configurations", counts=(len(own), len(own))))
-    differences = [own[old.title] for old, _ in pairs for own in by_metric if old.title in own]
+            ratio = mean([math.log(difference.ratio.value) for difference in by_title.values()]).map(math.exp)
+            overall.append(Difference("", metric, ratio, "configurations", counts=(len(by_title), len(by_title))))
+    differences = [by_title[old.title] for old, _ in pairs for by_title in by_metric if old.title in by_title]
     unmatched = len(before) - len(pairs), len(after) - len(pairs)
     gap = no_energy(chain.from_iterable(pairs), ENERGY) if any(no_energy(pair, ENERGY) for pair in pairs) else None
     return Comparison(names, pairs, changed, unmatched, overall, differences, gap)
@@ -145,7 +152,7 @@ def _differences(metric: str, pairs: Pairs) -> dict[str, Difference]:
     differences = {}
     for (title, (old, new)), (ratio, p_value) in zip(measured.items(), ratios, strict=True):
         basis, q_value = ("one each", None) if p_value is None else ("runs", next(rates))
-        means, counts = (statistics.fmean(old), statistics.fmean(new)), (len(old), len(new))
+        means, counts = (geometric_mean(old), geometric_mean(new)), (len(old), len(new))
         differences[title] = Difference(title, metric, ratio, basis, *means, counts, p_value, q_value)
     return differences
 

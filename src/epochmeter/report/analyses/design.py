@@ -32,8 +32,8 @@ def choose_runs(posterior: Posterior, measured: Array, count: int) -> list[int]:
     covariance = posterior.covariance.reshape(quantities, size, quantities, size)
     chosen: list[int] = []
     while len(chosen) < min(count, size):
-        own = np.einsum("ajbj->jab", covariance) + MIN_VARIANCE * np.eye(quantities)
-        gains = np.einsum("aibj,jbc->aijc", covariance, np.linalg.inv(own))
+        candidate_covariances = np.einsum("ajbj->jab", covariance) + MIN_VARIANCE * np.eye(quantities)
+        gains = np.einsum("aibj,jbc->aijc", covariance, np.linalg.inv(candidate_covariances))
         decreases = np.einsum("aijc,bicj->abij", gains, covariance)  # of the covariance at i, by a run of j
         scores = weights @ (decreases[0, 0] + decreases.sum(axis=(0, 1)))
         scores[chosen] = -1.0

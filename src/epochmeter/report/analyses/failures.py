@@ -1,13 +1,15 @@
 """Runs that failed or cannot be read: the configuration, the reason and what to do."""
 
+import platform
 from dataclasses import dataclass
+from textwrap import shorten
 
-from epochmeter.config.errors import with_hint
 from epochmeter.report.runs.filter import Selection, reasons_of
-from epochmeter.report.runs.run import FAILURES, RUNNING
-from epochmeter.shared.record import Record
+from epochmeter.report.runs.run import FAILURES, Run
+from epochmeter.results.run_status import RUNNING, UNKNOWN_END
+from epochmeter.shared.problem import Problem
 
-HINT = "hint:"
+MAX_REASON = 500  # longest reason, in characters: a message may have a traceback
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,17 @@ def analyze(selection: Selection) -> list[Failure]:
     failures, every = [], [set(run.keys.items()) for run in (*selection.ended, *selection.excluded)]
     shared = set.intersection(*every) if len(every) > 1 else set()
     for run in selection.excluded:
-        if FAILURES in reasons_of(run) and run.state != RUNNING:
-            summary = (Record(run.folder).summary() if run.folder else None) or {}
-            message = with_hint((summary.get("failure") or {}).get("message", ""))
-            lines = [line.strip() for line in message.splitlines()]
-            hints = [line.removeprefix(HINT).strip() for line in lines[1:] if line.startswith(HINT)]
+        runs_here = run.state == RUNNING and run.host in (None, platform.node())
+        if FAILURES in reasons_of(run) and not runs_here:
+            problem = _problem_of(run)
             overrides = " ".join(f"{key}={value}" for key, value in run.keys.items() if (key, value) not in shared)
-            failures.append(Failure(str(run.number), overrides, lines[0] if lines else run.state, " ".join(hints)))
+            reason = shorten(problem.message, MAX_REASON, placeholder="...")
+            failures.append(Failure(str(run.number), overrides, reason, problem.hint))
     return [*failures, *(Failure(name, None, why) for name, why in selection.unreadable.items())]
+
+
+def _problem_of(run: Run) -> Problem:
+    """Return the error of a run; without one, its state."""
+    if run.state == RUNNING:
+        return Problem(UNKNOWN_END.format(run.host))
+    return run.failure if run.failure and run.failure.message else Problem(run.state)

@@ -6,13 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from epochmeter.config.job import defaults, recorded_job
-from epochmeter.config.schema import Footprint
-from epochmeter.report.runs.run import RUNNING, UNFINISHED, Run, grouped
+from epochmeter.config.schema import Footprint, Job
+from epochmeter.report.runs.run import Run, grouped
 from epochmeter.report.statistics import Estimate
 from epochmeter.results.footprint import check_footprint, describe_intensity, evaluate, without_footprint
-from epochmeter.results.reuse import READ_ERRORS
-from epochmeter.shared.record import Record
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder
+from epochmeter.results.run_status import KILLED, RUNNING
+from epochmeter.shared.problem import InputError
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class SweepFootprint:
 def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
     """Add the footprints of all runs of a sweep; None if no run was configured with an intensity or a price."""
     keys = [run.job.get("footprint") or {} for run in runs]
-    intensities = {own["intensity"] for own in keys if own.get("intensity") is not None}
-    currencies = sorted({own["currency"] for own in keys if own.get("price") is not None})
+    intensities = {of_run["intensity"] for of_run in keys if of_run.get("intensity") is not None}
+    currencies = sorted({of_run["currency"] for of_run in keys if of_run.get("price") is not None})
     quantities = [*(["co2e_g"] if intensities else []), *(["cost"] if currencies else [])]
     if not quantities:
         return None
@@ -66,13 +66,17 @@ def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
 
 def with_footprint(run: Run, given: Mapping[str, Any]) -> Run:
     """Return a run with the carbon and cost of the given `footprint` keys; InputError if a value is not valid."""
-    default: Any = defaults()["footprint"]
-    check_footprint(footprint := Footprint.from_dict({**default, **run.job.get("footprint", {}), **given}))
+    footprint = Footprint.from_dict({**run.job.get("footprint", {}), **given})
     metrics = without_footprint(run.metrics)
+    try:
+        check_footprint(footprint)
+    except InputError:
+        check_footprint(Footprint.from_dict(given))
+        return replace(run, metrics=metrics)  # only a value of the record is not valid
     with suppress(*READ_ERRORS):  # of a damaged record: the run has no footprint
-        record = Record(run.folder)
-        job = replace(recorded_job(record.job()), footprint=footprint)
-        metrics |= evaluate(record.windows(), record.run(), job)[0]
+        run_folder = RunFolder(run.record.folder)
+        job = replace(Job.from_dict(run_folder.job), footprint=footprint)
+        metrics |= evaluate(run_folder.all_windows, run_folder.run, job)[0]
     return replace(run, metrics=metrics, job={**run.job, "footprint": footprint.to_dict()})
 
 
@@ -80,8 +84,8 @@ def _missing_reason(run: Run, quantities: Sequence[str]) -> str:
     """Return why a run is not in the sums; empty if it is."""
     if run.reused:
         return "reused"
-    if run.state in (RUNNING, UNFINISHED):
-        return UNFINISHED
+    if run.state == RUNNING or (run.state == KILLED and not run.metrics):
+        return "no_end"
     if "total/energy_j" not in run.metrics:
         return (run.no_energy or "no_energy").rstrip(".")
     return next((name for name in quantities if f"total/{name}" not in run.metrics), "")
@@ -89,7 +93,7 @@ def _missing_reason(run: Run, quantities: Sequence[str]) -> str:
 
 def _sum(runs: Sequence[Run], name: str, uncertainty: str) -> Estimate | None:
     """Return a sum over runs; uncertainties are added too, as a meter may always err in the same direction."""
-    values, bounds = ([run.metrics.get(f"total/{part}", math.nan) for run in runs] for part in (name, uncertainty))
+    values, bounds = ([run.metrics.get(f"total/{metric}", math.nan) for run in runs] for metric in (name, uncertainty))
     value, bound = math.fsum(values), math.fsum(bounds)
     if not values or math.isnan(value):
         return None
@@ -99,4 +103,6 @@ def _sum(runs: Sequence[Run], name: str, uncertainty: str) -> Estimate | None:
 def _carbon_at(runs: Sequence[Run], intensity: str) -> float:
     """Return the CO2e of the energy of all runs at one of their intensities, in grams."""
     metrics = [run.metrics for run in runs if run.metrics.get("total/intensity_g_per_kwh")]
-    return math.fsum(own["total/co2e_g"] * own[intensity] / own["total/intensity_g_per_kwh"] for own in metrics)
+    return math.fsum(
+        of_run["total/co2e_g"] * of_run[intensity] / of_run["total/intensity_g_per_kwh"] for of_run in metrics
+    )

@@ -17,6 +17,7 @@ from epochmeter.report.analyses.ratios import Pairs, Ratios
 from epochmeter.report.runs.configuration import NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, ratio_in_fits, student
+from epochmeter.shared.problem import input_error
 
 METRICS = {"time": TIME, "energy": ENERGY}
 
@@ -49,7 +50,7 @@ def check_bounds(pairs: Pairs, bounds: Mapping[str, float], *, interleaved: bool
         ValueError: Nothing can be compared, so that a gate must not pass.
     """
     if not pairs:
-        raise ValueError("gate: no configuration to compare\n  hint: give two sweeps with common configurations")
+        raise input_error("gate: no configuration to compare", "give two sweeps with common configurations")
     tests = [test for metric, bound in bounds.items() for test in _tests(metric, bound, pairs, interleaved)]
     above = np.array([above for _, above, _ in tests])
     order = np.argsort(above)

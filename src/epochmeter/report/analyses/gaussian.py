@@ -22,6 +22,7 @@ MAX_LEAVE_ONE_OUT = 30
 FOLDS = 10
 MAX_UNEXPLAINED = 0.5  # fraction of the variance; a model that leaves more unexplained is not used
 SMOOTH = "smooth"  # name of the model without physics, whose standard deviations are too small with few runs
+LEAST_OF_SMOOTH = 0.5  # its smallest interval, as a fraction of that of the errors whatever their standard deviations
 PSEUDO_ERRORS = 8.0  # number of errors that the standard deviations of the other models count as
 MIN_DEVIATION = 1e-3  # smallest standard deviation of a logarithm by which models are weighted
 LENGTH_SCALES = (0.05, 20.0)  # bounds, for keys that are scaled from 0 to 1
@@ -86,10 +87,10 @@ class Posterior(NamedTuple):
     def marginals(self) -> tuple[Array, Array]:
         """Means and standard deviations of logarithms: one row per quantity, and the energy after time and power."""
         quantities, size = self.means.shape
-        own = np.einsum("anbn->abn", self.covariance.reshape(quantities, size, quantities, size))
-        variances = np.einsum("aan->an", own)
+        covariances = np.einsum("anbn->abn", self.covariance.reshape(quantities, size, quantities, size))
+        variances = np.einsum("aan->an", covariances)
         if quantities > 1:
-            variances = np.vstack([variances, own.sum(axis=(0, 1))])
+            variances = np.vstack([variances, covariances.sum(axis=(0, 1))])
         return with_energy(self.means), np.sqrt(np.maximum(variances, 0.0))
 
     def first(self, quantities: int) -> "Posterior":
@@ -114,6 +115,8 @@ class Error:
     Attributes:
         guess: Median error of the mean of the other configurations.
         width: Half-width of a 95 % interval, in standard deviations of the process.
+        least_width: Smallest half-width of a logarithm. The model without physics takes some configurations for too
+            certain, and so few errors do not show which.
         is_useful: Whether the error is negligible, or much smaller than that of the guess.
     """
 
@@ -123,7 +126,12 @@ class Error:
     within: int
     configurations: int
     width: float
+    least_width: float
     is_useful: bool
+
+    def half_widths(self, deviations: Array) -> Array:
+        """Return half-widths of 95 % intervals of logarithms, from their standard deviations."""
+        return np.maximum(self.width * deviations, self.least_width)
 
 
 def encode(settings: Sequence[Sequence[str]]) -> Array:
@@ -164,7 +172,7 @@ def smooth(grid: Grid, starts: int = 3) -> Predictor:
 
     def predict(target: Grid) -> Posterior:
         pairs = [process.predict(target.places, return_cov=True) for process in processes]
-        return Posterior(np.stack([means for means, _ in pairs]), block_diag(*(part for _, part in pairs)))
+        return Posterior(np.stack([means for means, _ in pairs]), block_diag(*(covariance for _, covariance in pairs)))
 
     return predict
 
@@ -175,11 +183,11 @@ def fit_weighted(models: Mapping[str, Model], weights: Mapping[str, float], grid
 
     def predict(target: Grid) -> Posterior:
         parts = [(predictor(target), weight) for predictor, weight in pairs]
-        means = np.sum([weight * part.means for part, weight in parts], axis=0)
+        means = np.sum([weight * posterior.means for posterior, weight in parts], axis=0)
         covariance = np.zeros((means.size, means.size))
-        for part, weight in parts:
-            shift = (part.means - means).ravel()
-            covariance += weight * (part.covariance + np.outer(shift, shift))
+        for posterior, weight in parts:
+            shift = (posterior.means - means).ravel()
+            covariance += weight * (posterior.covariance + np.outer(shift, shift))
         return Posterior(means, covariance)
 
     return predict
@@ -209,17 +217,19 @@ def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, f
     mean = np.tensordot(weights, means, 1)
     deviation = np.sqrt(np.tensordot(weights, deviations**2 + (means - mean) ** 2, 1))
     by_model = dict(zip(models, weights.tolist(), strict=True))
-    pseudo_errors = PSEUDO_ERRORS * (1 - by_model.get(SMOOTH, 0.0))
-    return by_model, [_error(*row, pseudo_errors) for row in zip(mean - logs, guesses, deviation, strict=True)]
+    of_smooth = by_model.get(SMOOTH, 0.0)
+    return by_model, [_error(*row, of_smooth) for row in zip(mean - logs, guesses, deviation, strict=True)]
 
 
-def _error(errors: Array, guesses: Array, deviations: Array, pseudo_errors: float) -> Error:
-    width = calibrated_width(errors, deviations, pseudo_errors)
+def _error(errors: Array, guesses: Array, deviations: Array, of_smooth: float) -> Error:
+    """Return the error of a quantity; `of_smooth` is the weight of the model without physics."""
+    width = calibrated_width(errors, deviations, PSEUDO_ERRORS * (1 - of_smooth))
+    least_width = of_smooth * LEAST_OF_SMOOTH * calibrated_width(errors, np.ones_like(errors))
     relative, guessed = np.abs(np.expm1(errors)), np.abs(np.expm1(guesses))
     median, guess = float(np.median(relative)), float(np.median(guessed))
-    within = int(np.sum(np.abs(errors) <= width * deviations))
+    within = int(np.sum(np.abs(errors) <= np.maximum(width * deviations, least_width)))
     is_useful = median <= MIN_EFFECT or bool(np.sum(errors**2) < MAX_UNEXPLAINED * np.sum(guesses**2))
-    return Error(median, float(relative.max()), guess, within, len(errors), width, is_useful)
+    return Error(median, float(relative.max()), guess, within, len(errors), width, least_width, is_useful)
 
 
 def calibrated_width(errors: Array, deviations: Array, pseudo_errors: float = 0.0) -> float:

@@ -62,8 +62,8 @@ def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
             if index not in others
         ]
         count = len({*column})
-        own = np.maximum(0.0, sum(gains) / len(columns) - by_chance * (count - 1))
-        shares.append(KeyShare(key, count, *(own[varies] / totals[varies]).tolist()))
+        gain = np.maximum(0.0, sum(gains) / len(columns) - by_chance * (count - 1))
+        shares.append(KeyShare(key, count, *(gain[varies] / totals[varies]).tolist()))
     return sorted(shares, key=lambda share: -share.time)
 
 

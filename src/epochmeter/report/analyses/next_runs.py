@@ -86,8 +86,8 @@ def _faster(configuration: Configuration, largest: str, tried: Sequence[Configur
     may_autocast = job.get("precision") == "fp32" and configuration.strategy != DATA_PARALLEL
     if largest == COMPUTE and accelerated and may_autocast:
         yield "precision", "bf16" if AMPERE.search(f"{ran_on.get('GPU', '')} {ran_on.get('board', '')}") else "fp16"
-    batch = int(job["batch"])
-    if batch == max(int(other.job["batch"]) for other in tried):  # else larger batches were slower
+    batch = job.get("batch")  # unknown for a measured script
+    if batch and batch == max(other.job.get("batch") or 0 for other in tried):  # else larger batches were slower
         yield "batch", str(2 * batch)
     if largest == COMPUTE and not job.get("compile", True) and ran_on.get("torch", "") >= "2":
         yield "compile", "true"

@@ -105,13 +105,15 @@ def _clock_effects(parameters: Sequence[Array], clocks: Array, rest: Array, comp
 
 def _norm(first: Any, second: Any, order: Any = 1.0) -> Array:
     """Return the logarithm of the norm of two values, from their logarithms: of order 1, that of their sum."""
-    return np.logaddexp(order * first, order * second) / order
+    norm: Array = np.logaddexp(order * first, order * second) / order
+    return norm
 
 
 def _switching(clock: Array, voltage: Array) -> Array:
     """Return the logarithm of the clock times the voltage squared, relative to those at the highest clock."""
     lowest = np.exp(-_softplus(-voltage))
-    return clock + 2 * np.log(lowest + (1 - lowest) * np.exp(clock))
+    switching: Array = clock + 2 * np.log(lowest + (1 - lowest) * np.exp(clock))
+    return switching
 
 
 def learn(grids: Sequence[Grid]) -> Population:
@@ -163,18 +165,18 @@ def _with_level(population: Population, grid: Grid) -> tuple[Array, Array]:
 
 def _deviations(population: Population, grid: Grid) -> tuple[Array, Array]:
     """Return mean and covariance of the deviations with noise, given those of the same workload in other sweeps."""
-    shape, own = (len(grid.logs), grid.others.shape[1]), _kernel(grid, grid) + _noise(grid)
+    shape, covariance = (len(grid.logs), grid.others.shape[1]), _kernel(grid, grid) + _noise(grid)
     pairs = zip(population.grids, population.parameters, strict=True)
     same = [(other, best) for other, best in pairs if other.workload == grid.workload and shape == (len(other.logs), 0)]
     if not same:
-        return np.zeros(grid.logs.size), own
+        return np.zeros(grid.logs.size), covariance
     grids = [other for other, _ in same[-MAX_SAME:]]
     residuals = np.concatenate([(other.logs - mean_logs(best, other)).ravel() for other, best in same[-MAX_SAME:]])
     rows = [[_kernel(one, other) * (1.0 if one is other else SAME_WORKLOAD) for other in grids] for one in grids]
     noise = np.concatenate([np.diag(_noise(other)) for other in grids])
     cross = SAME_WORKLOAD * np.hstack([_kernel(grid, other) for other in grids])
     gain = np.linalg.solve(np.block(rows) + np.diag(noise), cross.T).T
-    return gain @ residuals, own - gain @ cross.T
+    return gain @ residuals, covariance - gain @ cross.T
 
 
 def _kernel(one: Grid, other: Grid) -> Array:
@@ -185,10 +187,11 @@ def _kernel(one: Grid, other: Grid) -> Array:
     batch, limit, more = (_matern(first, second) for first, second in pairs)
     has_more = one.others.shape[1] > 0
     limit = limit * (ON_CLOCKS if one.board else 1.0) * (ON_CLOCKS if other.board else 1.0)
-    return block_diag(*(
+    covariance: Array = block_diag(*(
         more * (by_batch**2 * batch + by_limit**2 * limit + by_both**2 * batch * limit + has_more * by_more**2)
         for by_batch, by_limit, by_both, by_more, _ in DEVIATIONS[: len(one.logs)]
     ))  # fmt: skip
+    return covariance
 
 
 def _coordinates(grid: Grid) -> list[Array]:
@@ -200,7 +203,8 @@ def _coordinates(grid: Grid) -> list[Array]:
 
 def _matern(first: Array, second: Array) -> Array:
     distance = np.sqrt(5 * ((first[:, None] - second[None]) ** 2).sum(-1))
-    return (1 + distance + distance**2 / 3) * np.exp(-distance)
+    covariance: Array = (1 + distance + distance**2 / 3) * np.exp(-distance)
+    return covariance
 
 
 def _noise(grid: Grid) -> Array:
@@ -228,9 +232,11 @@ def _most_probable(population: Population, grid: Grid) -> tuple[Array, Array]:
 def _jacobian(parameters: Array, grid: Grid) -> Array:
     """Return the derivatives of all logarithms, one column per parameter."""
     shifted = mean_logs((parameters + STEP * np.eye(len(parameters))).T[:, :, None], grid)
-    return (shifted - mean_logs(parameters, grid)[:, None]).transpose(0, 2, 1).reshape(-1, len(parameters)) / STEP
+    differences: Array = (shifted - mean_logs(parameters, grid)[:, None]).transpose(0, 2, 1)
+    return differences.reshape(-1, len(parameters)) / STEP
 
 
 def _softplus(values: Array, scale: Any = 1.0) -> Array:
     """Return a smooth maximum of the values and zero."""
-    return scale * np.logaddexp(0.0, values / scale)
+    maximum: Array = scale * np.logaddexp(0.0, values / scale)
+    return maximum

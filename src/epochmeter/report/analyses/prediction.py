@@ -197,8 +197,8 @@ def _not_run(
         choices[POWER_LIMIT] += random.Random(0).sample(others, min(room, len(others)))
     groups = [key.partition(".")[0] for key in (*columns, *followers)]
     fixed = {fingerprint(cost.configuration.job, groups) for cost in measured}
-    same = [entry for entry in excluded if fingerprint(entry.job, groups) in fixed]
-    run |= {tuple(setting(entry, key) for key in keys) for entry in same}
+    same = [configuration for configuration in excluded if fingerprint(configuration.job, groups) in fixed]
+    run |= {tuple(setting(configuration, key) for key in keys) for configuration in same}
     missing = [point for point in itertools.product(*choices.values()) if point not in run]
     return missing or NoPrediction("complete", keys)
 
@@ -242,7 +242,7 @@ def _estimates(
     """Return predicted logarithms, and time, power and energy with calibrated intervals; one row per quantity."""
     chunks = [predict_logs(not_run[start : start + CHUNK]).marginals for start in range(0, len(not_run), CHUNK)]
     means, deviations = np.concatenate([np.stack(chunk) for chunk in chunks], axis=2)[:, : len(errors)]
-    halves = deviations * np.array([[error.width] for error in errors.values()])
+    halves = np.stack([error.half_widths(row) for error, row in zip(errors.values(), deviations, strict=True)])
     units = np.array([1.0, not_run.full_w, not_run.full_w][: len(errors)])[:, None]
     values = units * np.exp([means, means - halves, means + halves])
     return means, [[Estimate(*bounds) for bounds in zip(*rows, strict=True)] for rows in values.swapaxes(0, 1).tolist()]

@@ -46,10 +46,10 @@ class Prior:
         }
 
 
-def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
-    """Group the results of sweeps by host and workload, without the runs named in `own`."""
+def read_prior(sweep: Sweep, own_runs: Container[str] = ()) -> Prior:
+    """Group the results of sweeps by host and workload, without the runs named in `own_runs`."""
     selection = select(sweep)
-    runs = [run for run in selection.runs if run.name not in own]
+    runs = [run for run in selection.runs if run.name not in own_runs]
     left_out = selection.exclusions
     left_out.update((UNREADABLE, why) for why in sweep.unreadable.values())
     grids = []

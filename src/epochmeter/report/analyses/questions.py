@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from epochmeter.config.schema import SCRIPT
-from epochmeter.report.analyses import scaling
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.analyses.scaling import MEMORY, SPEED, WEAK, Scaling
 from epochmeter.report.runs.configuration import (
@@ -18,12 +17,10 @@ from epochmeter.report.runs.configuration import (
     DISTRIBUTED,
     SINGLE,
     Configuration,
-    group_repeats,
     groups,
     on_several_hosts,
     varied,
 )
-from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, mean
 
 METRICS = {"memory_bytes": MEMORY, "gpu_utilization": "steady/gpu_utilization", "steps": "steady/steps",
@@ -103,13 +100,18 @@ class Questions:
     has_single_runs: bool
 
 
-def analyze(rows: Sequence[Run]) -> Questions | None:
-    """Answer the questions; None without a training on several devices or a run of the lumi study."""
-    every = group_repeats(rows)
-    is_study = any(row.keys.get("experiment", "").startswith("lumi/") for row in rows)
+def analyze(every: Sequence[Configuration], scaled: Sequence[Scaling]) -> Questions | None:
+    """Answer the questions; None without a training on several devices or a run of the lumi study.
+
+    Args:
+        every: All configurations.
+        scaled: The results of `scaling.analyze` for them.
+    """
+    runs = (run for configuration in every for run in configuration.runs)
+    is_study = any(run.keys.get("experiment", "").startswith("lumi/") for run in runs)
     if not is_study and all(configuration.strategy in (SINGLE, SCRIPT) for configuration in every):
         return None
-    ranks = [result for result in scaling.analyze(rows) if result.strategy == DISTRIBUTED]
+    ranks = [result for result in scaled if result.strategy == DISTRIBUTED]
     names, several_hosts = dict.fromkeys(["model", *varied(every)]), on_several_hosts(every)
     speeds = Ratios({configuration: configuration.values(SPEED) for configuration in every})
     singles = [configuration for configuration in every if configuration.strategy == SINGLE]
@@ -127,7 +129,9 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
     return Questions(
         devices=[use for configuration in every if (use := _device_use(configuration, title(configuration)))],
         memory=[effect for key, pair in _memory_growths(every) for effect in effects([key], [pair])],
-        first_epochs=[entry for configuration in every if (entry := _first_epoch(configuration, title(configuration)))],
+        first_epochs=[
+            first_epoch for configuration in every if (first_epoch := _first_epoch(configuration, title(configuration)))
+        ],
         steps=[effect for effect in effects(["strategy"], _one_and_several(every)) if "steps" in effect.means],
         overhead=[result for result in ranks if result.kind == WEAK] or ranks,
         dp=[effect for effect in effects(["strategy", "batch"], _dp_and_ddp(every)) if effect.speed],
@@ -149,7 +153,7 @@ def _device_use(configuration: Configuration, title: str) -> DeviceUse | None:
 
 def _memory_growths(configurations: Sequence[Configuration]) -> Iterator[tuple[str, Pair]]:
     """Yield each key that increases the memory, with the pair of the largest growth."""
-    sizes = {entry: size for entry in configurations if (size := entry.mean(MEMORY))}
+    sizes = {configuration: size for configuration in configurations if (size := configuration.mean(MEMORY))}
     for key in (key for key in varied([*sizes]) if "." not in key):
         ordered = [sorted(group, key=sizes.__getitem__) for group in groups([*sizes], [key])]
         pairs = [(group[0], group[-1]) for group in ordered]
@@ -169,10 +173,13 @@ def _dp_and_ddp(configurations: Sequence[Configuration]) -> Iterator[Pair]:
     """Yield DataParallel and DistributedDataParallel at the same global batch size, else at the same batch size."""
     for group in groups(configurations, ["strategy", "batch"]):
         several = [configuration for configuration in group if (configuration.devices or 1) > 1]
-        dps, ddps = ([entry for entry in several if entry.strategy == name] for name in (DATA_PARALLEL, DISTRIBUTED))
+        dps, ddps = (
+            [configuration for configuration in several if configuration.strategy == name]
+            for name in (DATA_PARALLEL, DISTRIBUTED)
+        )
         pairs = [(dp, ddp) for dp in dps for ddp in ddps if dp.devices == ddp.devices]
         same_work = [(dp, ddp) for dp, ddp in pairs if dp.global_batch == ddp.global_batch]
-        yield from same_work or [(dp, ddp) for dp, ddp in pairs if dp.job["batch"] == ddp.job["batch"]]
+        yield from same_work or [(dp, ddp) for dp, ddp in pairs if dp.job.get("batch") == ddp.job.get("batch")]
 
 
 def _neighbors(together: Iterable[Sequence[Configuration]], order: Callable[[Configuration], float]) -> Iterator[Pair]:
@@ -200,7 +207,7 @@ def _first_epoch(configuration: Configuration, title: str) -> FirstEpoch | None:
         return [first[f"epoch/{name}"] - steady[f"steady/{name}"] for first, steady in pairs]
 
     e2e_s = longer("e2e_s")
-    if not (e2e_s and configuration.job["warmup_epochs"]):
+    if not (e2e_s and configuration.job.get("warmup_epochs")):
         return None
     parts_s = {part: statistics.fmean(values) for part, name in PARTS.items() if (values := longer(name))}
     if "data_stall" in parts_s:

@@ -8,6 +8,8 @@ from epochmeter.report.statistics import Estimate, fits, ratio_in_fits
 
 Pairs = Sequence[tuple[Configuration, Configuration]]
 """Each configuration before, with its counterpart after."""
+VISIBLE = 0.005
+"""Relative difference that shows in numbers of three digits."""
 
 
 class Ratios:
@@ -44,3 +46,10 @@ class Ratios:
         counts = [fit.repeats(*ends, critical_value, math.log(bound)) for fit in self.fits]
         more = 1 + min(len(above.runs), len(below.runs))
         return None if None in counts else max(more, *filter(None, counts))
+
+
+def is_adjusted(ratio: Estimate | None, above: float | None, below: float | None) -> bool:
+    """Return whether a ratio visibly differs from the quotient of its means, as it excludes effects of rounds."""
+    if ratio is None or above is None or below is None:
+        return False
+    return abs(ratio.value * below / above - 1) > VISIBLE

@@ -15,14 +15,12 @@ from epochmeter.report.runs.configuration import (
     SINGLE,
     Configuration,
     NoEnergy,
-    group_repeats,
     groups,
     no_energy,
     on_several_hosts,
     varied,
 )
 from epochmeter.report.runs.costs import positive_values
-from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate, contrast, mean, positive_means
 
 WEAK, STRONG = "weak", "strong"
@@ -65,61 +63,78 @@ class Scaling:
         return "devices" if self.strategy == DATA_PARALLEL else "ranks"
 
 
-def analyze(runs: Sequence[Run]) -> list[Scaling]:
+def analyze(configurations: Sequence[Configuration]) -> list[Scaling]:
     """Compare configurations on several devices with one device; those compared in two ways come twice, weak first.
 
     Measured scripts, whose batch size is not known, are not compared.
     """
-    configurations = [entry for entry in group_repeats(runs) if entry.strategy != SCRIPT]
-    if all(entry.strategy == SINGLE for entry in configurations):
+    configurations = [configuration for configuration in configurations if configuration.strategy != SCRIPT]
+    if all(configuration.strategy == SINGLE for configuration in configurations):
         return []
-    measured = [entry for entry in configurations if positive_values(entry, SPEED)]
-    together = [group for group in groups(measured, VARIED) if any(entry.strategy != SINGLE for entry in group)]
-    shown = [entry for group in together for entry in group]
+    measured = [configuration for configuration in configurations if positive_values(configuration, SPEED)]
+    together = [
+        group for group in groups(measured, VARIED) if any(configuration.strategy != SINGLE for configuration in group)
+    ]
+    shown = [configuration for group in together for configuration in group]
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(shown)]) if name not in VARIED]
     several_hosts = on_several_hosts(shown)
-    means = positive_means({entry: entry.values(SPEED) for entry in measured})
-    speedups, energies = (Ratios({entry: entry.values(name) for entry in measured}) for name in (SPEED, ENERGY))
+    means = positive_means({configuration: configuration.values(SPEED) for configuration in measured})
+    speedups, energies = (
+        Ratios({configuration: configuration.values(name) for configuration in measured}) for name in (SPEED, ENERGY)
+    )
     compared = list[Scaling]()
     for group in together:
-        ones = sorted((entry for entry in group if entry.devices == 1), key=lambda one: one.strategy == SINGLE)
-        for entry in (entry for entry in group if entry.devices != 1):
-            title = entry.named(names, several_hosts)
-            batches = {WEAK: entry.device_batch, STRONG: entry.global_batch} if entry.devices else {}
+        ones = sorted(
+            (configuration for configuration in group if configuration.devices == 1),
+            key=lambda one: one.strategy == SINGLE,
+        )
+        for configuration in (configuration for configuration in group if configuration.devices != 1):
+            title = configuration.named(names, several_hosts)
+            batches = (
+                {WEAK: configuration.device_batch, STRONG: configuration.global_batch} if configuration.devices else {}
+            )
             # Of several on one device, the last is compared with.
             pairs = {kind: one for kind, batch in batches.items() for one in ones if one.device_batch == batch}
             for kind, one in pairs.items():
-                if speedup := speedups.between(entry, one):
-                    gap = no_energy([entry, one], ENERGY)
-                    energy = None if gap else energies.between(entry, one)
-                    more = {"title": title, "samples_per_s": means[entry], "energy": energy, "no_energy": gap}
-                    compared.append(_compare(kind, entry, one, speedup, **more))
+                if speedup := speedups.between(configuration, one):
+                    gap = no_energy([configuration, one], ENERGY)
+                    energy = None if gap else energies.between(configuration, one)
+                    more = {"title": title, "samples_per_s": means[configuration], "energy": energy, "no_energy": gap}
+                    compared.append(_compare(kind, configuration, one, speedup, **more))
     return compared
 
 
-def without_partner(runs: Sequence[Run]) -> list[str]:
+def without_partner(results: Sequence[Scaling], configurations: Sequence[Configuration]) -> list[str]:
     """Return the titles of configurations on several devices that are not compared; none if no configuration is."""
-    compared = {number for result in analyze(runs) for number in result.numbers}
-    several = (entry for entry in group_repeats(runs) if entry.devices != 1 and entry.strategy != SCRIPT)
-    return [entry.title for entry in several if entry.numbers[0] not in compared] if compared else []
+    compared = {number for result in results for number in result.numbers}
+    several = (
+        configuration
+        for configuration in configurations
+        if configuration.devices != 1 and configuration.strategy != SCRIPT
+    )
+    return (
+        [configuration.title for configuration in several if configuration.numbers[0] not in compared]
+        if compared
+        else []
+    )
 
 
-def _compare(kind: str, entry: Configuration, one: Configuration, speedup: Estimate, **more: Any) -> Scaling:
-    sides, devices = {"several": entry, "one": one}, entry.devices or 1
+def _compare(kind: str, configuration: Configuration, one: Configuration, speedup: Estimate, **more: Any) -> Scaling:
+    sides, devices = {"several": configuration, "one": one}, configuration.devices or 1
     steps = {name: side.per_step("compute_s") for name, side in sides.items()}
     rounds = {name: [run.round for run in side.runs] for name, side in sides.items()}
     is_weak = kind == WEAK and all(steps.values())
     return Scaling(
         kind=kind,
-        strategy=entry.strategy,
+        strategy=configuration.strategy,
         devices=devices,
-        device_batch=entry.device_batch or 0.0,
-        numbers=tuple(entry.numbers),
+        device_batch=configuration.device_batch or 0.0,
+        numbers=tuple(configuration.numbers),
         one_numbers=one.numbers,
         speedup=speedup,
         efficiency=speedup.map(lambda ratio: ratio / devices),
         overhead_s=contrast({"several": 1.0, "one": -1.0}, steps, rounds) if is_weak else None,
         step_s=mean(steps["one"]).value if steps["one"] else None,
-        memory_bytes=entry.mean(MEMORY),
+        memory_bytes=configuration.mean(MEMORY),
         **more,
     )

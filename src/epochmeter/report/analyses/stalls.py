@@ -16,8 +16,17 @@ from epochmeter.report.runs import data_source
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, on_several_hosts, varied
 from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, CacheViolation, mean
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, Rounds, Samples, contrast, positive_means
-from epochmeter.results.bottleneck import COMPUTE, COPY, FETCH_STALL, MIN_FRACTION, OVERHEAD, PREP_STALL, Bottleneck
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, Rounds, Samples, contrast
+from epochmeter.results.bottleneck import (
+    COMPUTE,
+    COPY,
+    FETCH_STALL,
+    IN_MEMORY,
+    MIN_FRACTION,
+    OVERHEAD,
+    PREP_STALL,
+    Bottleneck,
+)
 
 PREPROCESSED = {FROM_CACHE: 1.0, SYNTHETIC: -1.0}
 FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -1.0}
@@ -129,7 +138,7 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
     return StallAnalysis(
         title=title,
         numbers={name: [run.number for run in runs] for name, runs in rows.items()},
-        times_s=positive_means(times),
+        times_s={name: contrast({name: 1.0}, times) for name in times},
         preprocessing=contrast(PREPROCESSED, times, rounds),
         fetch=fetch,
         verdict=bottleneck,
@@ -181,7 +190,7 @@ def _verdict(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds], *
 
 
 def _reads_files(rows: RunsBySource) -> bool:
-    return bool(rows[FROM_STORAGE][0].job["dataset"]["layout"] == "files")
+    return rows[FROM_STORAGE][0].medium not in IN_MEMORY
 
 
 def _best_change(changes: Sequence[Change], epoch_s: float) -> Change | None:

@@ -7,10 +7,14 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from epochmeter.report.runs.load import run_folders, sweep_folders
+from epochmeter.config.arguments import quoted_override
+from epochmeter.report.runs.folders import run_folders, sweep_folders
 from epochmeter.results.memory import read_memory
 from epochmeter.results.reuse import record_of
+from epochmeter.results.run_folder import RunFolder
+from epochmeter.shared.problem import input_error
 from epochmeter.shared.record import TRACE, Record
+from epochmeter.shared.record_files import refusal
 
 MAX_GROUPS = 15
 BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
@@ -24,18 +28,21 @@ def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) 
     folders = [Path(name), multirun / name] if name else sweep_folders(multirun)[-1:]
     runs = [record_of(run) for folder in folders for run in run_folders(folder)]
     records = {record.folder.resolve(): record for record in runs}.values()
+    for record in records:
+        if reason := refusal(record.folder / TRACE):
+            raise input_error(f"{record.folder / TRACE} is not read: {reason}", "replace it by the file itself")
     traced = [record for record in records if (record.folder / TRACE).exists()]
     candidates = traced if traced or needs_trace else [*records]
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
         names = ", ".join(f"{record.folder.parent.name}/{record.folder.name}" for record in candidates[:5])
-        raise ValueError(f"`run={name or ''}` refers to {len(candidates)} runs\n  hint: give one of them: {names}")
+        raise input_error(f"`run={name or ''}` refers to {len(candidates)} runs", f"give one of them: {names}")
     newest = folders[0].name if folders else multirun
-    raise ValueError(
+    raise input_error(
         f"the run `{name or newest}` "
-        + ("has no trace: `profiler=none`, or recording failed" if records else "is not found")
-        + "\n  hint: give the folder of a run: `run=multirun/SWEEP/0`"
+        + ("has no trace: `profiler=none`, or recording failed" if records else "is not found"),
+        "give the folder of a run: `run=multirun/SWEEP/0`",
     )
 
 
@@ -50,18 +57,17 @@ def analyze(record: Record) -> TraceView:
         from epochmeter.trace.analysis import analyze_run
 
         result = analyze_run(record.folder)
-    run, attribution = record.run(), result["attribution"] or {}
-    training = run.get("training", {})
+    run, attribution = RunFolder(record.folder).run, result["attribution"] or {}
     return {
         "pipes": None,
         **result,
-        "command": f"python src/report.py {quote(f'run={record.folder}')} view=perfetto",
-        "device_name": training.get("gpu", {}).get("name"),
+        "command": f"python src/report.py {quote(quoted_override('run', str(record.folder)))} view=perfetto",
+        "device_name": run.training.get("gpu", {}).get("name"),
         "groups": group_modules(attribution.get("modules", ())),
-        "flop_per_s": flop_rates(attribution, training.get("operators", {}), result["metrics"].get("steps", 1)),
-        "peak_flop_per_s": training.get("peaks", {}).get("flop_per_s"),
+        "flop_per_s": flop_rates(attribution, run.training.get("operators", {}), result["metrics"].get("steps", 1)),
+        "peak_flop_per_s": (run.training.get("peaks") or {}).get("flop_per_s"),
         "memory": read_memory(record),
-        "model": run.get("model", {}),
+        "model": run.model,
     }
 
 
@@ -73,7 +79,7 @@ def flop_rates(
     times_s = Counter[str]()
     for row, counted_name in operators:
         times_s[counted_name] += row["total_s"]
-    rates = {name: steps * entry["flops"] / times_s[name] for name, entry in counted.items() if times_s[name]}
+    rates = {name: steps * counts["flops"] / times_s[name] for name, counts in counted.items() if times_s[name]}
     timed = [row for row in attribution.get("kernels", ()) if row.get("flops") and row["total_s"]]
     by_kernel = {row["name"]: row["flops"] / row["total_s"] for row in timed}
     return {row["name"]: rates[name] for row, name in operators if rates.get(name)} | by_kernel

@@ -15,6 +15,7 @@ from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT
+from epochmeter.results.bottleneck import IN_MEMORY
 
 ChangeKind = Literal["workers", "storage", "in memory"]
 FASTER, CACHED = (2.0, 10.0), (0.25, 0.5, 0.75, 1.0)
@@ -101,8 +102,7 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]]) -> Pipeline:
     warm_load = _load(t3 - start_s, t1, steps, workers, warm_timed_s)
     # More workers than cores wait for each other: their timers, too, are longer than the work.
     prep_s = warm_load.load_s * min(1.0, (cores or math.inf) / max(1, workers * ranks))
-    in_files = configuration.job["dataset"]["layout"] == "files"
-    fetches = in_files and cold_load.load_s - warm_load.load_s > MIN_EFFECT * cold_load.load_s
+    fetches = cold[0].medium not in IN_MEMORY and cold_load.load_s - warm_load.load_s > MIN_EFFECT * cold_load.load_s
     pipeline = Pipeline(
         steps=steps,
         device_s=next((load.device_s for load in (cold_load, warm_load) if load.device_s is not None), t1),

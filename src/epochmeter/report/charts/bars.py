@@ -8,9 +8,11 @@ from itertools import cycle
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, tooltip
 from epochmeter.report.charts.vega import Bar, Caption, Chart
+from epochmeter.report.formatting import metric_title
 from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration
-from epochmeter.report.runs.costs import ENERGY, TIME
+from epochmeter.report.runs.costs import ENERGY, TIME, TIME_TO_TARGET
+from epochmeter.results.metrics import find
 
 MAX_BARS, MAX_FOLDED_BARS = 15, 60
 PARTS = {"data_stall": vega.VERMILION, "copy": vega.ORANGE, "compute": vega.BLUE, "overhead": vega.GRAY}
@@ -18,7 +20,8 @@ PARTS = {"data_stall": vega.VERMILION, "copy": vega.ORANGE, "compute": vega.BLUE
 TIMES = {part: f"{part}_s" for part in PARTS}
 JOULES = {part: f"{part.removeprefix('data_')}_energy_j" for part in PARTS}
 DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega.VERMILION, vega.BROWN)
-DOMAIN = re.compile(r"steady/energy_(?!per_(?:sample|gflop)_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
+CHECKS = r"(?:psys|(?:un)?core\d.*|.*_sampled)_j$"  # domains that only check others
+DOMAIN = re.compile(rf"steady/energy_(?!per_(?:sample|gflop)_j$|uncertainty_j$|{CHECKS})(.+)_j")
 REST = "rest"  # the part of a total that its domains do not cover
 DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, which are read one after the other
 
@@ -26,7 +29,9 @@ DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, 
 def epoch_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw the parts of the time of a steady epoch."""
     caption = {"by_activity": True, "measured_separately": True}
-    return _stacked("epoch_parts", TIME, configurations, lambda entry, _: _activities(entry, TIMES), caption)
+    return _stacked(
+        "epoch_parts", TIME, configurations, lambda configuration, _: _activities(configuration, TIMES), caption
+    )
 
 
 def energy_parts(configurations: Sequence[Configuration]) -> list[Chart]:
@@ -37,7 +42,7 @@ def energy_parts(configurations: Sequence[Configuration]) -> list[Chart]:
         components = _stacked(f"energy_domains{suffix}", ENERGY, group, energy_domains, caption)
         caption = {"by_activity": True, "scope": scope}
         name = f"energy_phases{suffix}"
-        activities = _stacked(name, ENERGY, group, lambda entry, _: _activities(entry, JOULES), caption)
+        activities = _stacked(name, ENERGY, group, lambda configuration, _: _activities(configuration, JOULES), caption)
         shown = {row["part"] for chart in components for row in chart.spec["datasets"]["parts"]}
         charts += activities if activities and len(shown) < 2 else components + activities
     return charts
@@ -48,10 +53,15 @@ def time_bars(
 ) -> Chart:
     """Draw time to a target where energy is unknown, the fastest on top."""
     bars = [
-        Bar(entry.title, {palette.kind(entry): time_s.mean}, time_s.mean, tooltip(entry, total=time_s.text("s")))
-        for entry, time_s in sorted(times_s, key=lambda pair: pair[1].mean)
+        Bar(
+            configuration.title,
+            {palette.kind(configuration): time_s.mean},
+            time_s.mean,
+            tooltip(configuration, total=time_s.text("s")),
+        )
+        for configuration, time_s in sorted(times_s, key=lambda pair: pair[1].mean)
     ]
-    label, fields = phrase("time_to_target"), ("title", "total", "runs")
+    label, fields = metric_title(TIME_TO_TARGET), ("title", "total", "runs")
     spec = vega.stacked_bars(label, "s", bars[:MAX_BARS], palette.colors, *fields)
     return Chart(name, title, spec, {"energy_unknown": True, **caption, **_fewer("s", len(bars))})
 
@@ -76,8 +86,13 @@ def energy_domains(configuration: Configuration, total_j: float) -> dict[str, fl
     return {**within, REST: rest} if rest >= 0 else {}
 
 
+def part_title(part: str) -> str:
+    """Return the name of a part of an epoch: `data stall`."""
+    return find(f"epoch/{part}_s").short
+
+
 def _activities(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
-    return _known(configuration, {phrase(part): metric for part, metric in metrics.items()})
+    return _known(configuration, {part_title(part): metric for part, metric in metrics.items()})
 
 
 def _known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
@@ -92,14 +107,14 @@ def _stacked(
     parts_of: Callable[[Configuration, float], dict[str, float]], caption: Caption,
 ) -> list[Chart]:  # fmt: skip
     """Draw configurations with known parts as bars: the smallest, and further ones in a chart that the page folds."""
-    base, label = ("s", phrase("time_per_epoch")) if metric == TIME else ("J", phrase("energy_per_epoch"))
-    totals = [(entry, total) for entry in configurations if (total := mean_sd(entry, metric))]
+    base, label = find(metric).unit, metric_title(metric)
+    totals = [(configuration, total) for configuration in configurations if (total := mean_sd(configuration, metric))]
     bars = [
-        Bar(entry.title, parts, total.mean, tooltip(entry, total=total.text(base)))
-        for entry, total in sorted(totals, key=lambda pair: pair[1].mean)
-        if (parts := parts_of(entry, total.mean))
+        Bar(configuration.title, parts, total.mean, tooltip(configuration, total=total.text(base)))
+        for configuration, total in sorted(totals, key=lambda pair: pair[1].mean)
+        if (parts := parts_of(configuration, total.mean))
     ]
-    activities = {phrase(part): color for part, color in PARTS.items()}
+    activities = {part_title(part): color for part, color in PARTS.items()}
     domains = sorted({part for bar in bars for part in bar.parts} - {*activities, REST})
     colors = {**activities, **dict(zip(domains, cycle(DOMAIN_COLORS), strict=False)), REST: vega.GRAY}
     title = phrase("by_component" if "by_component" in caption else "by_part", label=label)

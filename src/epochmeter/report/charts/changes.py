@@ -17,25 +17,35 @@ def changes(comparison: Comparison) -> list[Chart]:
     """Draw the ratio of each configuration, the largest differences first, in one chart per metric."""
     charts = []
     for name, metric in {"change_time": TIME, "change_energy": ENERGY}.items():
-        own = [entry for entry in (*comparison.overall, *comparison.by_size) if entry.metric == metric]
-        caption = {"ratios": True, "largest_of": len(own) > MAX_ROWS and (MAX_ROWS, len(own))}
-        charts += [Chart(name, phrase(name), _spec(own[:MAX_ROWS]), caption)] if own else []
+        differences = [
+            difference for difference in (*comparison.overall, *comparison.by_size) if difference.metric == metric
+        ]
+        caption = {"ratios": True, "largest_of": len(differences) > MAX_ROWS and (MAX_ROWS, len(differences))}
+        charts += [Chart(name, phrase(name), _spec(differences[:MAX_ROWS]), caption)] if differences else []
     return charts
 
 
 def _spec(entries: Sequence[Difference]) -> vega.Spec:
-    values = [1.0, *(entry.ratio.value for entry in entries)]
+    values = [1.0, *(difference.ratio.value for difference in entries)]
     least, most = min(values) / MOST_BEYOND, MOST_BEYOND * max(values)
     rows: list[dict[str, object]] = []
-    for place, entry in enumerate(entries):
-        title = entry.title or phrase("all_configurations", count=entry.counts[0])
-        color = vega.GRAY if entry.verdict != DIFFERS else vega.VERMILION if entry.ratio.value > 1 else vega.GREEN
-        row = {"title": title, "ratio": ratio(entry.ratio), "verdict": entry.verdict, "row": place, "color": color}
-        if entry.ratio.low is not None and entry.ratio.high is not None:
-            bounds = max(entry.ratio.low, least), min(entry.ratio.high, most)
+    for place, difference in enumerate(entries):
+        title = difference.title or phrase("all_configurations", count=difference.counts[0])
+        color = (
+            vega.GRAY if difference.verdict != DIFFERS else vega.VERMILION if difference.ratio.value > 1 else vega.GREEN
+        )
+        row = {
+            "title": title,
+            "ratio": ratio(difference.ratio),
+            "verdict": difference.verdict,
+            "row": place,
+            "color": color,
+        }
+        if difference.ratio.low is not None and difference.ratio.high is not None:
+            bounds = max(difference.ratio.low, least), min(difference.ratio.high, most)
             row |= dict(zip(("x_low", "x_high"), bounds, strict=True))
             values += bounds
-        rows.append({**row, "x": entry.ratio.value})
+        rows.append({**row, "x": difference.ratio.value})
     axis = vega.make_axis(phrase("as_multiple"), values, "")
     place_of = {"x": axis.channel("x"), "y": channel("row:O", axis=None)}
     text = {**place_of, "x": {"datum": axis.domain[0]}, "text": channel("title:N")}

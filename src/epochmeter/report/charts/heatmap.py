@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from epochmeter.report.charts import points, vega
 from epochmeter.report.charts.points import MeanSd, mean_sd, natural_order
 from epochmeter.report.charts.vega import Chart, channel
-from epochmeter.report.formatting import number
+from epochmeter.report.formatting import metric_title
 from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration, on_several_hosts, varied
 from epochmeter.report.runs.costs import PER_EPOCH, TO_TARGET, costs_to_target
+from epochmeter.results.metrics import find
+from epochmeter.results.quantities import number
 
 PREFERRED_KEYS = ("batch", "power_limit", "workers")
 TARGETS = ("target_accuracy", "target_loss")
@@ -24,7 +26,7 @@ Cells = dict[tuple[str, ...], tuple[MeanSd, Configuration]]
 def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw time and energy, per epoch or up to their target; none if fewer than two keys have several values."""
     keys = varied(configurations)
-    counts = {key: len({entry.value(key) for entry in configurations}) for key in keys}
+    counts = {key: len({configuration.value(key) for configuration in configurations}) for key in keys}
     axes = [key for key in keys if counts[key] <= MAX_VALUES and _is_axis(key, configurations)]
     axes = sorted(axes, key=lambda key: (*PREFERRED_KEYS, key).index(key))[:2]
     others = [key for key in keys if key not in axes]
@@ -32,17 +34,17 @@ def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
         return []
     if len(others) == 1 and counts[others[0]] <= MAX_PANELS:
         axes, others = [*axes, *others], []
-    of, time, energy = TO_TARGET if costs_to_target(configurations) else PER_EPOCH
-    charts = _heatmap("grid_time", phrase(f"time_{of}"), time, configurations, axes, others)
+    time, energy = TO_TARGET if costs_to_target(configurations) else PER_EPOCH
+    charts = _heatmap("grid_time", metric_title(time), time, configurations, axes, others)
     for suffix, scope, group in points.by_energy_scope(configurations):
-        shown = [*group, *(entry for entry in configurations if entry.energy_scope is None)]
-        charts += _heatmap(f"grid_energy{suffix}", phrase(f"energy_{of}"), energy, shown, axes, others, scope)
+        shown = [*group, *(configuration for configuration in configurations if configuration.energy_scope is None)]
+        charts += _heatmap(f"grid_energy{suffix}", metric_title(energy), energy, shown, axes, others, scope)
     return charts
 
 
 def _is_axis(key: str, configurations: Sequence[Configuration]) -> bool:
     """Whether a key has several values, all of them but one numbers, or is a power limit."""
-    is_word = [natural_order(value)[0] for value in {entry.value(key) for entry in configurations}]
+    is_word = [natural_order(value)[0] for value in {configuration.value(key) for configuration in configurations}]
     return key not in TARGETS and len(is_word) > 1 and (key == "power_limit" or sum(is_word) <= 1)
 
 
@@ -51,11 +53,11 @@ def _heatmap(
     scope: str = "",
 ) -> list[Chart]:  # fmt: skip
     """Draw a metric by the keys: a time, or the energy of a scope; none if a key has no two values with it."""
-    candidates = [entry for entry in shown if entry.energy_scope or not scope]
-    measured = [(value, entry) for entry in candidates if (value := mean_sd(entry, metric))]
+    candidates = [configuration for configuration in shown if configuration.energy_scope or not scope]
+    measured = [(value, configuration) for configuration in candidates if (value := mean_sd(configuration, metric))]
     cells: Cells = {}
-    for value, entry in sorted(measured, key=lambda pair: -pair[0].mean):  # the best last
-        cells[tuple(entry.value(key) for key in keys)] = value, entry
+    for value, configuration in sorted(measured, key=lambda pair: -pair[0].mean):  # the best last
+        cells[tuple(configuration.value(key) for key in keys)] = value, configuration
     values = [sorted({place[side] for place in cells}, key=natural_order) for side in range(len(keys))]
     if min(map(len, values[:2])) < 2:
         return []
@@ -69,15 +71,15 @@ def _heatmap(
         "scope": scope,
     }
     title = phrase("by_keys", label=label, first=words[0], second=words[1])
-    return [Chart(name, title, _spec(label, "J" if scope else "s", cells, values, words), caption)]
+    return [Chart(name, title, _spec(label, find(metric).unit, cells, values, words), caption)]
 
 
 def _spec(label: str, base: str, cells: Cells, values: Sequence[Sequence[str]], words: Sequence[str]) -> vega.Spec:
     means = [value.mean for value, _ in cells.values()]
     axis = vega.make_axis(label, means, base)
     rows = []
-    for place, (value, entry) in sorted(cells.items(), key=lambda cell: natural_order(cell[0][-1])):
-        row = points.tooltip(entry, value=value.text(base)) | {"column": place[0], "row": place[1]}
+    for place, (value, configuration) in sorted(cells.items(), key=lambda cell: natural_order(cell[0][-1])):
+        row = points.tooltip(configuration, value=value.text(base)) | {"column": place[0], "row": place[1]}
         row |= {"cell": axis.value(value.mean), "text": number(axis.value(value.mean), axis.value(min(means)))}
         rows.append(row | ({"panel": f"{words[2]} {place[2]}"} if len(place) > 2 else {}))
     position = {

@@ -8,12 +8,15 @@ from epochmeter.report.analyses.scaling import Scaling
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.points import Palette, by_energy_scope, tooltip
 from epochmeter.report.charts.vega import Chart, channel
-from epochmeter.report.formatting import interval, percent, quantity
+from epochmeter.report.formatting import interval, percent
 from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME
 from epochmeter.report.runs.run import Run, grouped
+from epochmeter.results.metrics import find
 from epochmeter.results.power_trace import TracePoint, downsample
+from epochmeter.results.quantities import quantity
+from epochmeter.results.run_folder import READ_ERRORS
 from epochmeter.shared.record import POWER
 from epochmeter.shared.units import NANOSECOND
 
@@ -25,7 +28,10 @@ MAX_SAMPLES = 600  # power samples per run: more than a page can show
 
 def epochs(configurations: Sequence[Configuration], palette: Palette) -> list[Chart]:
     """Draw the time, and the energy per energy scope, of each epoch of the fastest configurations."""
-    fastest = sorted(filter(lambda entry: entry.mean(TIME), configurations), key=lambda entry: entry.mean(TIME) or 0.0)
+    fastest = sorted(
+        filter(lambda configuration: configuration.mean(TIME), configurations),
+        key=lambda configuration: configuration.mean(TIME) or 0.0,
+    )
     charts = _epochs("epochs_time", "epoch/e2e_s", fastest, palette)
     for suffix, scope, group in by_energy_scope(fastest):
         charts += _epochs(f"epochs_energy{suffix}", "epoch/energy_j", group, palette, scope)
@@ -34,7 +40,7 @@ def epochs(configurations: Sequence[Configuration], palette: Palette) -> list[Ch
 
 def power_over_time(best: Sequence[Configuration], palette: Palette) -> list[Chart]:
     """Draw the sampled power of the first run of each configuration, one panel each; none if there are no samples."""
-    curves = {entry: samples for entry in best if (samples := power_samples(entry.runs[0]))}
+    curves = {configuration: samples for configuration in best if (samples := power_samples(configuration.runs[0]))}
     if not curves:
         return []
     ends_s = [(samples[-1].at_ns - samples[0].at_ns) * NANOSECOND for samples in curves.values()]
@@ -42,8 +48,11 @@ def power_over_time(best: Sequence[Configuration], palette: Palette) -> list[Cha
     watts = [sample.means[TOTAL] for sample in chain(*curves.values())]
     y = vega.make_axis(phrase("power"), watts, "W", zero=True)
     rows = []
-    for entry, samples in curves.items():
-        place = {"panel": phrase("run_of", title=entry.title, number=entry.numbers[0]), "color": palette.color(entry)}
+    for configuration, samples in curves.items():
+        place = {
+            "panel": phrase("run_of", title=configuration.title, number=configuration.numbers[0]),
+            "color": palette.color(configuration),
+        }
         for sample in samples:
             at_s = (sample.at_ns - samples[0].at_ns) * NANOSECOND
             rows.append({**place, "x": x.value(at_s), "y": y.value(sample.means[TOTAL])})
@@ -51,7 +60,9 @@ def power_over_time(best: Sequence[Configuration], palette: Palette) -> list[Cha
     caption = {
         "all_phases": True,
         "mean_of": mean_of_ns and quantity(mean_of_ns * NANOSECOND, "s"),
-        "power_scope": "; ".join(sorted({entry.energy_scope for entry in curves if entry.energy_scope})),
+        "power_scope": "; ".join(
+            sorted({configuration.energy_scope for configuration in curves if configuration.energy_scope})
+        ),
     }
     return [Chart("power", phrase("power_over_time"), _panels(rows, x.title, y, has_points=False), caption)]
 
@@ -60,7 +71,7 @@ def power_samples(run: Run) -> list[TracePoint]:
     """Return a run's total power, as means of stretches if there are many samples; empty without two readable ones."""
     try:
         points = list(downsample(run.folder / POWER, MAX_SAMPLES)) if run.folder else []
-    except (OSError, ValueError, IndexError):
+    except READ_ERRORS:
         return []
     samples = [point for point in points if TOTAL in point.means]
     return samples if len(samples) > 1 else []
@@ -68,7 +79,12 @@ def power_samples(run: Run) -> list[TracePoint]:
 
 def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw scaling efficiency by the number of devices; none if no configuration ran on one and on several."""
-    links = {number: {"link": entry.link} for entry in configurations for number in entry.numbers if entry.link}
+    links = {
+        number: {"link": configuration.link}
+        for configuration in configurations
+        for number in configuration.numbers
+        if configuration.link
+    }
     by_devices = sorted(results, key=lambda result: result.devices)
     lines = grouped(by_devices, lambda result: phrase("scaling_line", result=result))
     rows = []
@@ -104,24 +120,27 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
 
 def _epochs(name: str, metric: str, fastest: Sequence[Configuration], palette: Palette, scope: str = "") -> list[Chart]:
     """Draw the first of these configurations that have several epochs, one panel each."""
-    kind, base = ("energy", "J") if metric.endswith("_j") else ("time", "s")
-    with_epochs = ((entry, values) for entry in fastest if len(values := _by_epoch(entry, metric)) > 1)
+    base = find(metric).unit
+    kind = "energy" if base == "J" else "time"
+    with_epochs = (
+        (configuration, values) for configuration in fastest if len(values := _by_epoch(configuration, metric)) > 1
+    )
     shown = dict(islice(with_epochs, MAX_PANELS))
     has_more = next(with_epochs, None) is not None
     if not shown:
         return []
     axis = vega.make_axis(phrase(kind), [*chain(*(values.values() for values in shown.values()))], base, zero=True)
     rows = []
-    for entry, values in shown.items():
-        place = {"panel": entry.title, "color": palette.color(entry)}
+    for configuration, values in shown.items():
+        place = {"panel": configuration.title, "color": palette.color(configuration)}
         for epoch, value in values.items():
-            lines = tooltip(entry, epoch=str(epoch + 1), value=quantity(value, base))
-            is_warm_up = epoch < entry.job.get("warmup_epochs", 0)
+            lines = tooltip(configuration, epoch=str(epoch + 1), value=quantity(value, base))
+            is_warm_up = epoch < configuration.job.get("warmup_epochs", 0)
             rows.append({**lines, **place, "x": epoch + 1, "y": axis.value(value), "is_warm_up": is_warm_up})
     caption = {
         "colors": palette.key.replace("_", " "),
         "warm_up": any(row["is_warm_up"] for row in rows),
-        "over_repeats": any(len(entry.runs) > 1 for entry in shown),
+        "over_repeats": any(len(configuration.runs) > 1 for configuration in shown),
         "fastest": has_more and MAX_PANELS,
         "scope": scope,
     }
@@ -147,7 +166,7 @@ def _panels(rows: vega.Rows, x: str, y: vega.Axis, *, has_points: bool) -> vega.
 
 def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:
     """Return the means over the runs of the epochs that all runs have."""
-    first, *others = [{epoch: own[metric] for epoch, own in run.epochs.items() if metric in own}
+    first, *others = [{epoch: metrics[metric] for epoch, metrics in run.epochs.items() if metric in metrics}
                       for run in configuration.runs]  # fmt: skip
     common = sorted(epoch for epoch in first if all(epoch in values for values in others))
     return {epoch: statistics.fmean(values[epoch] for values in (first, *others)) for epoch in common}

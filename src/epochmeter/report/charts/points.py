@@ -7,10 +7,10 @@ from functools import cache
 from typing import NamedTuple
 
 from epochmeter.report.charts.vega import COLORS
-from epochmeter.report.formatting import quantity
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.run import grouped
 from epochmeter.report.statistics import deviation
+from epochmeter.results.quantities import quantity
 
 SELF_EXPLAINING = ("model", "dataset", "strategy", "device")  # keys whose values need no key in a legend
 
@@ -43,7 +43,7 @@ class Palette:
     def of(cls, configurations: Sequence[Configuration]) -> "Palette":
         """Choose the first key that takes two values or more, up to one for each color but the last."""
         for key in varied(configurations):
-            values = {entry.value(key) for entry in configurations}
+            values = {configuration.value(key) for configuration in configurations}
             if 1 < len(values) < len(COLORS):
                 return cls(key, [_kind(key, value) for value in sorted(values, key=natural_order)])
         return cls("", ["configurations"])

@@ -9,10 +9,12 @@ from epochmeter.report.charts import vega
 from epochmeter.report.charts.bars import time_bars
 from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, tooltip, without_energy
 from epochmeter.report.charts.vega import HEIGHT_PX, Axis, Caption, Chart, Rows, channel, layer
+from epochmeter.report.formatting import metric_title
 from epochmeter.report.render import phrase, render_macro
 from epochmeter.report.runs.configuration import Configuration, quality_target
 from epochmeter.report.runs.costs import PER_EPOCH, TIME_TO_TARGET, TO_TARGET, costs, costs_to_target, pareto_front
 from epochmeter.report.runs.run import grouped
+from epochmeter.results.metrics import find
 
 MAX_SVG_MARKS = 1000  # marks up to which the page draws them as SVG, with error bars; more are drawn on a canvas
 MAX_FULL_MARKS = 150  # marks up to which they have their full size
@@ -48,13 +50,15 @@ def to_target(configurations: Sequence[Configuration], palette: Palette, best: S
 
     The mean of a configuration that reached the target only in some runs is shown, but is not on the front.
     """
-    with_target = [entry for entry in configurations if quality_target(entry.job)]
-    groups = grouped(with_target, lambda entry: (quality_target(entry.job), entry.value("dataset")))
+    with_target = [configuration for configuration in configurations if quality_target(configuration.job)]
+    groups = grouped(
+        with_target, lambda configuration: (quality_target(configuration.job), configuration.value("dataset"))
+    )
     charts: list[Chart] = []
     for index, (key, group) in enumerate(groups.items()):
         name = f"target_{index}" if len(groups) > 1 else "target"
         title = render_macro("phrases.j2", "target_title", *key, is_plain=True).strip()
-        reached = [result for entry in group if (result := _reached(entry))]
+        reached = [result for configuration in group if (result := _reached(configuration))]
         missed = len(group) - len(reached)
         caption = {
             "never_reached": missed and (missed, len(group)),
@@ -62,7 +66,9 @@ def to_target(configurations: Sequence[Configuration], palette: Palette, best: S
         }
         front = pareto_front(costs_to_target([result for result in reached if result in group]))
         with_energy = _scatters(name, title, TO_TARGET, reached, front, palette, best, caption)
-        times_s = [(entry, time) for entry in reached if (time := mean_sd(entry, TIME_TO_TARGET))]
+        times_s = [
+            (configuration, time) for configuration in reached if (time := mean_sd(configuration, TIME_TO_TARGET))
+        ]
         charts += with_energy or ([time_bars(name, title, times_s, palette, caption)] if times_s else [])
     return charts
 
@@ -76,54 +82,65 @@ def _reached(configuration: Configuration) -> Configuration | None:
 
 
 def _scatters(
-    name: str, title: str, costs_of: tuple[str, str, str], shown: Sequence[Configuration],
+    name: str, title: str, metrics: tuple[str, str], shown: Sequence[Configuration],
     on_front: Set[Configuration], palette: Palette, best: Sequence[Best], more: Caption | None = None,
 ) -> list[Chart]:  # fmt: skip
     """Draw one chart per energy scope, of the configurations that have both metrics."""
-    of, *metrics = costs_of
     charts = []
     for suffix, scope, group in by_energy_scope(shown):
-        values = {entry: [mean_sd(entry, metric) for metric in metrics] for entry in group}
-        measured = {entry: (time, energy) for entry, (time, energy) in values.items() if time and energy}
+        values = {configuration: [mean_sd(configuration, metric) for metric in metrics] for configuration in group}
+        measured = {
+            configuration: (time, energy) for configuration, (time, energy) in values.items() if time and energy
+        }
         if not measured:
             continue
-        front = [entry for entry in measured if entry in on_front]
+        front = [configuration for configuration in measured if configuration in on_front]
         caption = {
             "each_mark": True,
-            "colors": len({palette.kind(entry) for entry in measured}) > 1 and palette.key.replace("_", " "),
+            "colors": len({palette.kind(configuration) for configuration in measured}) > 1
+            and palette.key.replace("_", " "),
             "front": len(front) > 1,
             "over_runs": any(value.sd is not None for pair in measured.values() for value in pair),
             "scope": scope,
             **(more or {}),
             "without_energy": None if suffix else without_energy(shown, len(measured)),
         }
-        spec = _scatter(of, measured, front, palette, _texts(front, best))
+        spec = _scatter(metrics, measured, front, palette, _texts(front, best))
         charts.append(Chart(f"{name}{suffix}", title, spec, caption))
     return charts
 
 
 def _scatter(
-    of: str, measured: Mapping[Configuration, tuple[MeanSd, MeanSd]], on_front: Sequence[Configuration],
-    palette: Palette, texts: Mapping[Configuration, Mapping[str, object]],
+    metrics: tuple[str, str], measured: Mapping[Configuration, tuple[MeanSd, MeanSd]],
+    on_front: Sequence[Configuration], palette: Palette, texts: Mapping[Configuration, Mapping[str, object]],
 ) -> vega.Spec:  # fmt: skip
     """Return the specification of the points, the front, and the labels that have a place."""
     # A bar that ends near zero or below it would stretch the axis: it is cut.
     times, energies = ([max(end, value.mean / 2) for value in values for end in value.ends]
                        for values in zip(*measured.values(), strict=True))  # fmt: skip
-    x = vega.make_axis(phrase(f"time_{of}"), times, "s")
-    y = vega.make_axis(phrase(f"energy_{of}"), energies, "J", margin=0.16)
+    time_unit, energy_unit = (find(metric).unit for metric in metrics)
+    x = vega.make_axis(metric_title(metrics[0]), times, time_unit)
+    y = vega.make_axis(metric_title(metrics[1]), energies, energy_unit, margin=0.16)
     rows: dict[Configuration, dict[str, object]] = {}
-    for entry, (time, energy) in measured.items():
-        row = {**tooltip(entry, time=time.text("s"), energy=energy.text("J")), "kind": palette.kind(entry)}
+    for configuration, (time, energy) in measured.items():
+        row = {
+            **tooltip(configuration, time=time.text(time_unit), energy=energy.text(energy_unit)),
+            "kind": palette.kind(configuration),
+        }
         for field, value, axis in (("x", time, x), ("y", energy, y)):
             row[field] = axis.value(value.mean)
             if value.sd:
                 low, high = map(axis.value, value.ends)
                 row |= {f"{field}_low": max(low, axis.domain[0]), f"{field}_high": high}
-        rows[entry] = row
-    places = {entry: {"x": row["x"], "y": row["y"]} for entry, row in rows.items()}
-    points, front = [*rows.values()], [places[entry] for entry in on_front]
-    labels = _placed([{**places[entry], **text} for entry, text in texts.items() if entry in places], points, x, y)
+        rows[configuration] = row
+    places = {configuration: {"x": row["x"], "y": row["y"]} for configuration, row in rows.items()}
+    points, front = [*rows.values()], [places[configuration] for configuration in on_front]
+    labels = _placed(
+        [{**places[configuration], **text} for configuration, text in texts.items() if configuration in places],
+        points,
+        x,
+        y,
+    )
     return _spec(x, y, points, front, labels, palette)
 
 
@@ -133,11 +150,15 @@ def _texts(front: Sequence[Configuration], best: Sequence[Best]) -> dict[Configu
     for choice in best:
         if choice.name != "within_slowdown" or choice.configuration not in words:  # other criteria say more
             words.setdefault(choice.configuration, []).append(phrase(choice.name))
-    texts = {entry: "\n".join(dict.fromkeys(criteria)) for entry, criteria in words.items()}
+    texts = {configuration: "\n".join(dict.fromkeys(criteria)) for configuration, criteria in words.items()}
     if len(texts) == 1 and len({choice.name for choice in best}) > 2:
         texts = dict.fromkeys(texts, phrase("best_in_all"))
-    titles = {entry: {"text": entry.title, "is_best": False} for entry in front if len(front) <= MAX_LABELS}
-    return {**titles, **{entry: {"text": text, "is_best": True} for entry, text in texts.items()}}
+    titles = {
+        configuration: {"text": configuration.title, "is_best": False}
+        for configuration in front
+        if len(front) <= MAX_LABELS
+    }
+    return {**titles, **{configuration: {"text": text, "is_best": True} for configuration, text in texts.items()}}
 
 
 def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Palette) -> vega.Spec:

@@ -1,20 +1,22 @@
 """Charts of a traced run: its time by group of modules and phase, and the roofline of its device."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from epochmeter.report.analyses.trace import TraceView
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.vega import channel, layer
+from epochmeter.report.formatting import percent
 from epochmeter.report.render import phrase
+from epochmeter.results.run_folder import RunFolder
 from epochmeter.shared.record import Record
+from epochmeter.shared.types import Document
 from epochmeter.trace.owners import PHASES
 
 COLORS = dict(zip(PHASES, (vega.BLUE, vega.ORANGE, vega.PURPLE, vega.VERMILION, vega.GRAY), strict=True))
 GIGA = 1e9
 ROOM = 3.0  # factor between the outermost points and the ends of an axis
 DASHES = {"roof": [1, 0], "datasheet": [4, 4]}
-Points = list[dict[str, Any]]
+Points = Sequence[Document]  # rows of data
 
 
 def module_bars(view: TraceView) -> list[vega.Chart]:
@@ -23,7 +25,9 @@ def module_bars(view: TraceView) -> list[vega.Chart]:
         return []
     steps = view["metrics"]["steps"]
     total_s = view["attribution"]["total_s"] / steps
-    times_s = {name: {phase: time_s / steps for phase, time_s in own.items()} for name, own in view["groups"].items()}
+    times_s = {
+        name: {phase: time_s / steps for phase, time_s in phases.items()} for name, phases in view["groups"].items()
+    }
     bars = [vega.Bar(name, own_s, total_s, {"module": name}) for name, own_s in times_s.items()]
     spec = vega.stacked_bars(phrase("time_per_step"), "s", bars, COLORS, "module", "part", "value")
     on_device = view["attribution"]["basis"] == "device"
@@ -33,7 +37,8 @@ def module_bars(view: TraceView) -> list[vega.Chart]:
 
 def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
     """Draw FLOP/s over arithmetic intensity, for the mean epoch and its operators; nothing if peaks are unknown."""
-    metrics = (record.summary() or {}).get("metrics", {})
+    recorded = (RunFolder(record.folder).summary or {}).get("metrics", {})
+    metrics = {name: value for name, value in recorded.items() if value is not None}
     names = ("roofline/peak_flop_per_s", "roofline/peak_bytes_per_s", "roofline/flop_per_byte", "steady/hfu")
     if any(name not in metrics for name in names):
         return []
@@ -46,7 +51,7 @@ def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
             "y": flop_per_s / GIGA,
             "color": vega.VERMILION if place == 0 else vega.BLUE,
             "rate": f"{flop_per_s / GIGA:.3g} {phrase('gflop_per_s')}",
-            "of_roof": phrase("of_line", fraction=flop_per_s / min(flop_per_byte * bandwidth, peak)),
+            "of_roof": phrase("of_line", fraction=percent(flop_per_s / min(flop_per_byte * bandwidth, peak))),
         }
         for place, (name, (flop_per_byte, flop_per_s)) in enumerate(rates.items())
     ]
@@ -80,10 +85,10 @@ def _roofline_spec(points: Points, lines: Mapping[str, Points]) -> vega.Spec:
 
 def _operators(record: Record, view: TraceView, peak: float) -> dict[str, tuple[float, float]]:
     """Return intensity and FLOP/s of the operators whose FLOPs were counted and whose time is in the trace."""
-    training = record.run()["training"]
-    devices = peak / training["peaks"]["flop_per_s"]  # the trace is of one
+    training = RunFolder(record.folder).run.training
+    devices = peak / (training["peaks"] or {})["flop_per_s"]  # the trace is of one
     return {
-        name.removeprefix("aten::"): (entry["flops"] / entry["bytes"], devices * view["flop_per_s"][name])
-        for name, entry in training.get("operators", {}).items()
+        name.removeprefix("aten::"): (counts["flops"] / counts["bytes"], devices * view["flop_per_s"][name])
+        for name, counts in training.get("operators", {}).items()
         if name in view["flop_per_s"]
     }

@@ -12,8 +12,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from epochmeter.config.installation import cache_folder
-from epochmeter.report.formatting import Unit, percent, quantity, readable_unit
+from epochmeter.config.installation import code_cache
+from epochmeter.report.formatting import percent
+from epochmeter.results.quantities import Unit, quantity, readable_unit
 from epochmeter.shared.atomic_files import write_atomically
 
 Spec = dict[str, Any]  # a Vega-Lite specification, or a part of one
@@ -182,15 +183,17 @@ def theme(*, is_dark: bool = False) -> Spec:
 
 def javascript() -> str:
     """Return the source of Vega, Vega-Lite and Vega-Embed, from a cache, as bundling it takes a second."""
-    cached = cache_folder() / f"vega-{version('vl-convert-python')}.js"
+    folder = code_cache()
+    cached = folder / f"vega-{version('vl-convert-python')}.js" if folder else None
     with suppress(OSError):
-        return cached.read_text(encoding="utf-8")
+        if cached:
+            return cached.read_text(encoding="utf-8")
     import vl_convert
 
     source = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     with suppress(OSError):
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(cached, lambda file: file.write(source))
+        if cached:
+            write_atomically(cached, lambda file: file.write(source))
     return source
 
 
@@ -233,7 +236,9 @@ class Artist:
             raise OSError("the charts could not be drawn") from error
         for name, content in images.items():
             folder.mkdir(exist_ok=True)
-            (folder / name).write_bytes(content)
+            (folder / name).unlink(missing_ok=True)
+            with open(folder / name, "xb") as file:  # not through a link
+                file.write(content)
         return [folder / name for name in images]
 
 

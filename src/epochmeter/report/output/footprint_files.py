@@ -14,12 +14,10 @@ from typing import Any
 
 from epochmeter.config.schema import SCRIPT
 from epochmeter.report.render import phrase
-from epochmeter.report.runs.filter import AN_ESTIMATE
 from epochmeter.report.runs.run import Run
 from epochmeter.results.footprint import JOULES_PER_KWH, country_means
-from epochmeter.results.reuse import READ_ERRORS
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import Record
 
 DATA_TYPES = {"steady/images": "image", "steady/tokens": "token"}  # metric of runs with such data -> `dataType`
 QUALITIES = {0.10: "high", 0.25: "medium", 0.50: "low"}  # largest relative uncertainty of the energy -> `quality`
@@ -30,7 +28,7 @@ def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[..., 
     """Write the SCI of all runs with a carbon footprint, and a BoAmps report per run; return the files."""
     scores, written = [], []
     for run in runs:
-        if not run.folder or "total/energy_j" not in run.metrics or run.energy_covers == AN_ESTIMATE:
+        if not run.folder or "total/energy_j" not in run.metrics:
             continue
         try:
             report = boamps_report(run)
@@ -51,7 +49,8 @@ def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[..., 
 def software_carbon_intensity(run: Run) -> dict[str, object]:
     """Return the SCI of a run, per run and per training sample; M is absent without `footprint.embodied_g`."""
     pue, embodied_g = (run.job["footprint"][key] for key in ("pue", "embodied_g"))
-    samples = sum(window["metrics"].get("epoch/samples", 0) for window in Record(run.folder).windows())
+    windows = RunFolder(run.record.folder).all_windows
+    samples = sum(window["metrics"].get("epoch/samples") or 0 for window in windows)
     sci_g = run.metrics["total/co2e_g"] + (embodied_g or 0.0)
     return _without_none(
         run=run.name,
@@ -68,10 +67,10 @@ def software_carbon_intensity(run: Run) -> dict[str, object]:
 
 def boamps_report(run: Run) -> dict[str, object]:
     """Return the BoAmps report of a run with energy: a draft without publisher and kind of infrastructure."""
-    record, metrics = Record(run.folder), run.metrics
+    folder, metrics = RunFolder(run.record.folder), run.metrics
     country = country_means().get(str(run.job.get("footprint", {}).get("intensity")).upper())
-    job, own, host = record.job(), record.run(), record.host()
-    training, began = own.get("training") or {}, datetime.fromisoformat(own["started"]).astimezone(timezone.utc)
+    job, recorded, host = folder.job, folder.run, folder.record.host()  # as recorded; an error without it
+    training, began = recorded.training, datetime.fromisoformat(recorded.started).astimezone(timezone.utc)
     names = {group: job[group]["name"] for group in ("task", "model", "optimizer") if job[group]["name"] != SCRIPT}
     energy_j, bound_j = metrics["total/energy_j"], metrics.get("total/energy_uncertainty_j", math.inf)
     algorithm = _without_none(
@@ -100,7 +99,7 @@ def boamps_report(run: Run) -> dict[str, object]:
     components.append(_without_none(componentType="cpu", componentName=host.get("cpu", {}).get("model")))
     now, family = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S}", names.get("task", "other")
     return _without_none(
-        header={"reportId": str(uuid.UUID(own["record_id"])), "reportDatetime": now, "reportStatus": "draft"},
+        header={"reportId": str(uuid.UUID(recorded.record_id)), "reportDatetime": now, "reportStatus": "draft"},
         task={"taskStage": "training", "taskFamily": family, "algorithms": [algorithm], "dataset": [dataset]},
         measures=[measure],
         system=_without_none(os="linux", distribution=host.get("os")),

@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from epochmeter.report.render import phrase
+from epochmeter.shared.problem import input_error
 
 ORIGIN = "https://ui.perfetto.dev"
 PORT = 9001  # the only port of this machine that Perfetto reads from
@@ -39,13 +40,13 @@ def open_in_perfetto(path: Path, show: Callable[[str], None], port: int = PORT, 
     try:
         server = HTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
-        raise ValueError(f"port {port} cannot be used: {error.strerror}\n  hint: open {path} at {ORIGIN}") from error
+        raise input_error(f"port {port} cannot be used: {error.strerror}", f"open {path} at {ORIGIN}") from error
     with server:
         link = f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}/{path.name}"
         show(phrase("timeline", link=link, path=path, origin=ORIGIN))
         show(phrase("timeline_end", wait_s=wait_s))
         webbrowser.open(link)
         server.timeout = wait_s
-        server.handle_timeout = lambda: has_ended.append(True)  # type: ignore[method-assign]
+        server.handle_timeout = lambda: has_ended.append(True)  # type: ignore[method-assign]  # to be replaced
         while not has_ended:
             server.handle_request()

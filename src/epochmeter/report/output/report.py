@@ -3,22 +3,26 @@
 import base64
 import gzip
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from errno import ELOOP
 from functools import partial
+from glob import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
-from epochmeter.config.installation import display_path, with_own_commands
+from epochmeter.config.arguments import quoted_override
+from epochmeter.config.installation import ROOT, display_path, with_own_commands
 from epochmeter.report.analyses import stalls
-from epochmeter.report.analyses.best import find_best, reused_runs
-from epochmeter.report.build import Report, ranked_configurations
+from epochmeter.report.analyses.best import find_best, find_doubts
+from epochmeter.report.build import Report
 from epochmeter.report.charts.trace import module_bars, roofline
 from epochmeter.report.charts.vega import Artist, javascript, missing_packages, theme
 from epochmeter.report.output import table
 from epochmeter.report.render import (
-    SWEEP_PAGES,
     Page,
     escape_markdown,
     page_file,
@@ -29,13 +33,17 @@ from epochmeter.report.render import (
     render_html,
     render_macro,
     render_notes,
+    sweep_pages,
 )
 from epochmeter.report.runs.costs import ranked_costs
 from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.load import read_sweep
 from epochmeter.report.runs.run import grouped
+from epochmeter.report.subject import subject_of
 from epochmeter.shared.atomic_files import write_atomically, write_json
+from epochmeter.shared.problem import input_error
 from epochmeter.shared.record import Record
+from epochmeter.shared.record_files import refusal
 
 CHARTS, TABLE = "report", "report.csv"
 FIRST_PAGES = ("answer", "comparison", "targets")  # pages directly below the first chart, as those with an opening
@@ -45,14 +53,21 @@ REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
 MAX_PRINTED = 40  # runs up to which the terminal lists them
 
 
+class Section(NamedTuple):
+    """A part of the HTML page that is neither an analysis nor a chart."""
+
+    name: str
+    title: str
+
+
 def answer_lines(folder: Path) -> list[str]:
     """Return the answer of a sweep in one line, a warning if runs were disturbed, and the command of its report.
 
     The answer is the bottleneck if the runs are a stall experiment, else the configurations with the least time and
     the least energy.
     """
-    selection = select_any(read_sweep(folder))
-    configurations = ranked_configurations(selection.ended)
+    subject = subject_of(select_any(read_sweep(folder)))
+    selection, configurations = subject.selection, subject.ranked
     if not configurations:
         return []
     bottlenecks = stalls.analyze([run for run in selection.runs if not run.rehearsal])
@@ -60,14 +75,19 @@ def answer_lines(folder: Path) -> list[str]:
     if not answer and len(configurations) > 1:
         ranked = ranked_costs(configurations)
         best = find_best(ranked)[:2]
-        groups = grouped(best, lambda choice: (choice.configuration, choice.scope)).values()
-        answer = " ".join(render_macro("answer.md.j2", "headlines", group, is_plain=True) for group in groups)
-        answer += render_macro("answer.md.j2", "reused", reused_runs(best, ranked), is_plain=True)
+        groups = [*grouped(best, lambda choice: (choice.configuration, choice.scope)).values()]
+        answer = render_macro("answer.md.j2", "overview", groups, find_doubts(ranked), is_plain=True)
     return [
         *([f"Answer:  {' '.join(answer.split())}"] if answer else []),
         *[f"warning: {text}" for text in render_notes("disturbed", selection.ended)],
-        f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
+        f"Report:  python src/report.py {_sweep_override(folder)}  ->  {display_path(folder / 'report.html')}",
     ]
+
+
+def _sweep_override(folder: Path) -> str:
+    """Return the argument that names a sweep: by its name if it is in `multirun/`, else by its path."""
+    is_named = folder.absolute().parent == ROOT / "multirun"
+    return shlex.quote(quoted_override("sweep", escape(folder.name if is_named else str(folder.absolute()))))
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -94,7 +114,7 @@ def print_text(console: Console, *texts: str, style: str = "") -> None:
 
 def print_page(page: Page, console: Console) -> None:
     """Print the text of an analysis under its title."""
-    print_markdown(f"## {phrase(page.name)}\n\n{page_markdown(page, is_plain=not console.is_terminal)}", console)
+    print_markdown(f"## {page.title}\n\n{page_markdown(page, is_plain=not console.is_terminal)}", console)
 
 
 @contextmanager
@@ -105,14 +125,14 @@ def write_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error
-        raise ValueError(
-            f"cannot write the report to {folder}: {what}\n  hint: name another folder: `out=...`"
-        ) from error
+        raise input_error(f"cannot write the report to {folder}: {what}", "name another folder: `out=...`") from error
 
 
 def write_report(report: Report, folder: Path, say: Callable[..., None], artist: Artist | None) -> list[Path]:
     """Write the files of a report, remove outdated ones, and return their paths, the page first."""
-    names = ["report.html", *(f"{name}.{suffix}" for name in SWEEP_PAGES for suffix in ("json", "md", "xml"))]
+    if (folder / CHARTS).is_symlink():  # pictures in it are replaced and removed
+        raise OSError(ELOOP, refusal(folder / CHARTS), str(folder / CHARTS))
+    names = ["report.html", *(f"{name}.{suffix}" for name in sweep_pages() for suffix in ("json", "md", "xml"))]
     pictures = [*folder.glob(f"{CHARTS}/*.png"), *folder.glob(f"{CHARTS}/*.svg")]
     # Without an earlier report, such files are of a sweep or of a person.
     earlier = {*pictures, *(folder / name for name in names)} if (folder / TABLE).exists() else set[Path]()
@@ -157,7 +177,7 @@ def report_html(report: Report, table_html: str = "") -> str:
     first_pages = [page for page in pages if openings[page.name] or page.name in FIRST_PAGES]
     failures = [page for page in pages if page.name == "failures"]
     others = [page for page in pages if page not in (*first_pages, *failures)]
-    runs = [Page("all-runs", None)] if table_html else []
+    runs = [Section("all-runs", phrase("all_runs"))] if table_html else []
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
         "themes": {"light": theme(), "dark": theme(is_dark=True)},

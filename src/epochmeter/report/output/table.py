@@ -13,21 +13,17 @@ from typing import Any, NamedTuple, TextIO
 
 from markupsafe import Markup
 
-from epochmeter.report.formatting import ABSENT, number
+from epochmeter.report.formatting import metric_column
 from epochmeter.report.render import escape_markdown, one_line, phrase, render_html
-from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, POWER, TIME, TIME_TO_TARGET
+from epochmeter.report.runs.costs import TIME
 from epochmeter.report.runs.frames import column_order, run_columns
 from epochmeter.report.runs.run import Run
+from epochmeter.results.metrics import find, is_unlisted, shown_in
+from epochmeter.results.quantities import ABSENT, number
 
 PARTS = ("steady/data_stall_s", "steady/copy_s", "steady/compute_s", "steady/overhead_s")
 """Parts of the time per epoch, shown with as many decimals as the time."""
-COSTS = ("steady/cost", "total/cost", "total/cost_to_target")  # left out if the runs have several currencies
-METRICS = (
-    TIME, *PARTS, "steady/samples_per_s", "steady/tokens_per_s", "steady/mfu", "trace/gpu_busy_fraction", ENERGY, POWER,
-    TIME_TO_TARGET, ENERGY_TO_TARGET, "steady/co2e_g", "total/co2e_g", "total/co2e_to_target_g", *COSTS,
-    "steady/train_loss", "steady/train_accuracy", "val/loss", "val/accuracy",
-)  # fmt: skip
-"""Metrics of Markdown and HTML; `phrases.j2` has their titles."""
+PERCENT = 100.0
 OF_EVALUATION = {"steady/train_loss": "val/loss", "steady/train_accuracy": "val/accuracy"}
 """Training metric -> metric of the last evaluation, which replaces it if all runs with the former have it."""
 MIN_FILTERED = 11  # rows from which the HTML table has a filter per column, a search field and several pages
@@ -44,34 +40,43 @@ class Cells(NamedTuple):
 
 def write_csv(runs: Sequence[Run], file: TextIO) -> None:
     """Write everything known of runs, except their epochs, as CSV; absent values are empty."""
-    # The columns of all runs at a time would need 100 MB for 10,000 runs.
-    names = sorted(dict.fromkeys(chain.from_iterable(map(run_columns, runs))), key=column_order)
-    writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
-    writer.writerow({name: _cell(name) for name in names})
-    for run in runs:
-        cells = run_columns(run).items()
-        writer.writerow({name: value if type(value) in (float, int) else _cell(value) for name, value in cells})
+    rows = [run_columns(run) for run in runs]
+    names = sorted(dict.fromkeys(chain.from_iterable(rows)), key=column_order)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(map(_cell, names))
+    for row in rows:
+        values = (row.get(name, "") for name in names)
+        writer.writerow([value if type(value) in (float, int) else _cell(value) for value in values])
 
 
 def columns_and_rows(runs: Sequence[Run]) -> Cells:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
     keys = varied(runs)
-    currencies = {str(own["currency"]) for run in runs if (own := run.job.get("footprint") or {}).get("currency")}
-    shown = [name for name in METRICS if len(currencies) == 1 or name not in COSTS]
+    currencies = {
+        str(footprint["currency"]) for run in runs if (footprint := run.job.get("footprint") or {}).get("currency")
+    }
+    unlisted = sorted(filter(is_unlisted, set().union(*(run.metrics for run in runs))))
+    listed = [name for name in shown_in("report", "steady") if len(currencies) == 1 or find(name).unit != "currency"]
+    shown = [*listed, *unlisted]
     with_metric = {name: {run for run in runs if name in run.metrics} for name in shown}
     metrics = [name for name in shown if with_metric[name] - with_metric.get(OF_EVALUATION.get(name, ""), set())]
-    titles = [phrase(name, currency="".join(currencies)) for name in metrics]
+    titles = [metric_column(name, "".join(currencies)) for name in metrics]
+    columns = {name: [_in_its_unit(name, run) for run in runs] for name in metrics}
     # The third digit of the smallest number is the last one in its column.
-    smallest = {
-        name: min((abs(value) for run in runs if (value := run.metrics.get(name))), default=0.0) for name in metrics
-    }
+    smallest = {name: min((abs(value) for value in column if value), default=0.0) for name, column in columns.items()}
     references = {name: (name in PARTS and smallest.get(TIME)) or smallest[name] for name in metrics}
+    numbers = [[Markup(number(value, references[name])) for value in column] for name, column in columns.items()]
     rows = [
-        [str(run.number), *(value_of(run, key) for key in keys),
-         *(Markup(number(run.metrics.get(name), reference)) for name, reference in references.items())]
-        for run in runs
-    ]  # fmt: skip
+        [str(run.number), *(value_of(run, key) for key in keys), *(column[place] for column in numbers)]
+        for place, run in enumerate(runs)
+    ]
     return Cells(["run", *keys, *titles], rows, ["run", *titles])
+
+
+def _in_its_unit(name: str, run: Run) -> float | None:
+    """Return the value of a metric in the unit of its column: a fraction in percent."""
+    value = run.metrics.get(name)
+    return value if value is None or find(name).unit != "0..1" else PERCENT * value
 
 
 def markdown(cells: Cells, *, is_plain: bool = False) -> str:

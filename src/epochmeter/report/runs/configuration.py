@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from epochmeter.config.schema import SCRIPT
-from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint, grouped
+from epochmeter.report.runs.run import NON_CONFIG_KEYS, NOT_APPLIED, Run, fingerprint, grouped
 
 FIRST_KEYS = ("model", "dataset", "strategy", "batch")  # keys that come first in a title
 PLACEHOLDER = {"name": SCRIPT}  # group of keys of a measured script, whose optimizer is not known
@@ -51,7 +51,7 @@ class Configuration:
 
     @property
     def strategy(self) -> str:
-        return self.job.get("strategy", {}).get("name", SINGLE)
+        return str(self.job.get("strategy", {}).get("name", SINGLE))
 
     @property
     def devices(self) -> int | None:
@@ -61,7 +61,7 @@ class Configuration:
     @property
     def ranks(self) -> int:
         """Number of training processes per host, each with its own DataLoader workers."""
-        return 1 if self.strategy in (SINGLE, DATA_PARALLEL) else self.job["strategy"]["ranks"]
+        return 1 if self.strategy in (SINGLE, DATA_PARALLEL) else self.job["strategy"].get("ranks") or 1
 
     @property
     def processes(self) -> int:
@@ -73,7 +73,7 @@ class Configuration:
         """Samples per step on one device: DataParallel splits the batch, otherwise each rank has its own."""
         if self.strategy != DATA_PARALLEL:
             return self.job.get("batch")  # unknown for a measured script
-        return self.job["batch"] / self.devices if self.devices else None
+        return self.job["batch"] / self.devices if self.devices and "batch" in self.job else None
 
     @property
     def global_batch(self) -> float | None:
@@ -172,7 +172,11 @@ def on_several_hosts(configurations: Sequence[Configuration]) -> bool:
 
 def groups(configurations: Sequence[Configuration], excluded: Sequence[str]) -> list[list[Configuration]]:
     """Group the configurations on one host that differ in these keys only."""
-    return [*grouped(configurations, lambda entry: (entry.host, fingerprint(entry.job, excluded))).values()]
+    return [
+        *grouped(
+            configurations, lambda configuration: (configuration.host, fingerprint(configuration.job, excluded))
+        ).values()
+    ]
 
 
 def varied(configurations: Sequence[Configuration]) -> list[str]:
@@ -183,7 +187,9 @@ def varied(configurations: Sequence[Configuration]) -> list[str]:
 @lru_cache(maxsize=16)
 def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
     jobs = [configuration.job for configuration in configurations]
-    keys = dict.fromkeys(key for job in jobs for key in job if key not in NON_CONFIG_KEYS)
+    is_applied = not all(run.rehearsal for configuration in configurations for run in configuration.runs)
+    without_effect = NON_CONFIG_KEYS if is_applied else (*NON_CONFIG_KEYS, *NOT_APPLIED)
+    keys = dict.fromkeys(key for job in jobs for key in job if key not in without_effect)
     marked = [(job, (job.get("model") or {}).get("name") == SCRIPT) for job in jobs]
     # A measured script lacks the keys of a training, or has placeholders for them, which therefore do not differ.
     columns = {

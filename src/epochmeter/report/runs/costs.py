@@ -1,9 +1,8 @@
 """Time and energy of each configuration: per epoch, or up to its quality target."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from epochmeter.report.runs.configuration import Configuration, QualityTarget, quality_target
 from epochmeter.report.runs.run import grouped
@@ -12,8 +11,8 @@ from epochmeter.results.pareto import is_pareto_front
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
 TIME_TO_TARGET, ENERGY_TO_TARGET = "total/time_to_target_s", "total/energy_to_target_j"
-PER_EPOCH, TO_TARGET = ("per_epoch", TIME, ENERGY), ("to_target", TIME_TO_TARGET, ENERGY_TO_TARGET)
-"""Costs by which charts compare: ending of the names of titles, metric of the time, metric of the energy."""
+PER_EPOCH, TO_TARGET = (TIME, ENERGY), (TIME_TO_TARGET, ENERGY_TO_TARGET)
+"""Metrics of time and energy by which charts compare."""
 LIMIT, HIGHEST = "total/power_limit_w", "total/power_limit_max_w"
 
 
@@ -24,7 +23,7 @@ class Cost:
     Attributes:
         times_s: One value per run.
         joules: One value per run; empty unless all runs measured the energy of the same parts of the machine.
-        time: Mean time, with an interval from the variances of all configurations.
+        time: Geometric mean of the times, with an interval from the variances of all configurations.
     """
 
     configuration: Configuration
@@ -47,13 +46,10 @@ class Cost:
     def energy_j(self) -> float | None:
         return self.energy.value if self.energy else None
 
-    @cached_property
+    @property
     def power_w(self) -> float | None:
         """Mean power; None without energy."""
-        if self.energy_j is None:
-            return None
-        watts = positive_values(self.configuration, POWER) if self.target is None else []
-        return math.fsum(watts) / len(watts) if watts else self.energy_j / self.time_s
+        return None if self.energy_j is None else self.energy_j / self.time_s
 
 
 def costs(configurations: Sequence[Configuration]) -> list[Cost]:
@@ -109,26 +105,35 @@ def max_power(ranked: Sequence[Cost]) -> tuple[float, bool]:
         raise ValueError("no energy, and so no power, was measured for any of these configurations")
     mean_w, entries = max(cost.power_w or 0.0 for cost in metered), [cost.configuration for cost in metered]
     limits_w = [
-        (entry.runs[0].power_limited_devices or 0) * limit_w
-        for entry in entries
-        for limit_w in (*positive_values(entry, HIGHEST), *positive_values(entry, LIMIT))
+        (configuration.runs[0].power_limited_devices or 0) * limit_w
+        for configuration in entries
+        for limit_w in (*positive_values(configuration, HIGHEST), *positive_values(configuration, LIMIT))
     ]
     if (highest_w := max(limits_w, default=0.0)) >= mean_w:
         return highest_w, True
-    return max([mean_w, *(peak_w for entry in entries for peak_w in positive_values(entry, PEAK))]), False
+    return max(
+        [mean_w, *(peak_w for configuration in entries for peak_w in positive_values(configuration, PEAK))]
+    ), False
 
 
 @lru_cache(maxsize=8)  # several parts of a report need those of the same configurations
 def _costs(
     configurations: tuple[Configuration, ...], time: str, energy: str, target: QualityTarget | None
 ) -> list[Cost]:
-    times_s = {entry: values for entry in configurations if (values := positive_values(entry, time))}
+    times_s = {
+        configuration: values for configuration in configurations if (values := positive_values(configuration, time))
+    }
     energies_j = {
-        entry: values for entry in times_s if entry.energy_scope and (values := positive_values(entry, energy))
+        configuration: values
+        for configuration in times_s
+        if configuration.energy_scope and (values := positive_values(configuration, energy))
     }
     means_s, means_j = positive_means(times_s), positive_means(energies_j)
     results = []
-    for entry, seconds in times_s.items():
-        joules, covers = energies_j.get(entry, []), entry.energy_scope if entry in energies_j else None
-        results.append(Cost(entry, seconds, joules, covers, target, means_s[entry], means_j.get(entry)))
+    for configuration, seconds in times_s.items():
+        joules = energies_j.get(configuration, [])
+        covers = configuration.energy_scope if configuration in energies_j else None
+        results.append(
+            Cost(configuration, seconds, joules, covers, target, means_s[configuration], means_j.get(configuration))
+        )
     return results

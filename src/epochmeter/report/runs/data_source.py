@@ -23,7 +23,9 @@ class CacheViolation(NamedTuple):
 
 
 def condition(job: Mapping[str, Any]) -> str | None:
-    """Return the condition of a configuration, if it is one of the three."""
+    """Return the condition of a configuration, if it is one of the three and has what an analysis needs."""
+    if not (isinstance(job.get("workers"), int) and job.get("batch") and "layout" in job.get("dataset", {})):
+        return None
     if job.get("synthetic_batches"):
         return SYNTHETIC
     return {"warm": FROM_CACHE, "cold_each_epoch": FROM_STORAGE}.get(str(job.get("cache")))

@@ -1,18 +1,19 @@
-"""Select the runs of a report: results, and failed runs, rehearsals and estimates of energy if they are included."""
+"""Select the runs of a report: results, and failed runs and rehearsals if they are included."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import product, starmap
 from typing import Any
 
 from epochmeter.config.validation import flatten, format_value
-from epochmeter.report.runs.run import COMPLETED, ESTIMATED, ESTIMATES, FAILURES, REHEARSALS, Run, Sweep
+from epochmeter.report.runs.run import FAILURES, REHEARSALS, Run, Sweep
+from epochmeter.results.run_status import COMPLETED
+from epochmeter.shared.problem import input_error
 
-KINDS = (REHEARSALS, ESTIMATES, FAILURES)  # values of `include=`
-AN_ESTIMATE = "an estimate"  # value of `energy_covers` of an estimate
+KINDS = (REHEARSALS, FAILURES)  # values of `include=`
 RUN_KEYS = {"run": "number", "sweep": "sweep", "host": "host", "state": "state", "experiment": "experiment"}
 """Keys to select by, in addition to those of the configuration -> attribute of a run."""
 
@@ -68,7 +69,9 @@ class Selection:
     def doubtful(self) -> list[tuple[str, dict[int, str]]]:
         """The kinds of selected runs that are not results, with the reason of each of these runs."""
         reasons = {run.number: reasons_of(run) for run in self.ended}
-        by_kind = {kind: {number: own[kind] for number, own in reasons.items() if kind in own} for kind in KINDS}
+        by_kind = {
+            kind: {number: of_run[kind] for number, of_run in reasons.items() if kind in of_run} for kind in KINDS
+        }
         return [(kind, runs) for kind, runs in by_kind.items() if runs]
 
 
@@ -82,7 +85,7 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
     """
     for kind in include:
         if kind not in KINDS:
-            raise ValueError(f"`include={kind}` is not valid\n  hint: give one of {', '.join(KINDS)}")
+            raise input_error(f"`include={kind}` is not valid", f"give one of {', '.join(KINDS)}")
     where = {str(key): values for key, values in (where or {}).items()}
     for key, values in where.items():
         _check_key(sweep.runs, key, values)
@@ -95,25 +98,24 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
             if reasons.keys() - set(include) or is_failed_early:
                 excluded.append(run)
             else:
-                ended.append(_with_estimate(run) if ESTIMATES in reasons else run)
+                ended.append(run)
     return Selection(ended, excluded, sweep.unreadable)
 
 
 def select_any(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequence[str] = ()) -> Selection:
-    """Select results, or, if there are none, also rehearsals and estimates."""
+    """Select results, or, if there are none, also rehearsals."""
     selection = select(sweep, where, include)
-    return selection if selection.ended else select(sweep, where, (*include, REHEARSALS, ESTIMATES))
+    return selection if selection.ended else select(sweep, where, (*include, REHEARSALS))
 
 
 def reasons_of(run: Run) -> dict[str, str]:
     """Return why the measurements of a run are not a result: kind -> reason, which may be empty."""
     reasons = {}
     if run.state != COMPLETED:
-        reasons[FAILURES] = ": ".join(filter(None, (run.state, run.failure)))
+        message = run.failure.message.partition("\n")[0] if run.failure else ""
+        reasons[FAILURES] = ": ".join(filter(None, (run.state, message)))
     if run.rehearsal:
         reasons[REHEARSALS] = "; ".join(run.rehearsal)
-    if run.energy_source == ESTIMATED and run.energy_covers in (None, AN_ESTIMATE):
-        reasons[ESTIMATES] = (run.no_energy or "").rstrip(".")
     return reasons
 
 
@@ -127,14 +129,6 @@ def has_values(run: Run, where: Mapping[str, Any]) -> bool:
     """Whether a run has the value, or one of the values, of each key."""
     pairs = (product(_values(run, key) or ["null"], texts_of(values)) for key, values in where.items())
     return all(any(starmap(_is_equal, of_key)) for of_key in pairs)
-
-
-def _with_estimate(run: Run) -> Run:
-    """Return a run with its estimated energy in place of measured energy; its scope is `AN_ESTIMATE`."""
-    estimates = {
-        name.replace("/estimated_", "/"): value for name, value in run.metrics.items() if "/estimated_" in name
-    }
-    return replace(run, metrics={**run.metrics, **estimates}, energy_covers=AN_ESTIMATE) if estimates else run
 
 
 def _values(run: Run, key: str) -> list[str]:
@@ -156,7 +150,7 @@ def _check_key(runs: Sequence[Run], key: str, wanted: Any) -> None:
     if not values and not any(key in run.job for run in runs):
         names = dict.fromkeys(name for run in runs for name in (*run.job, *dict(flatten(run.job)), *run.keys))
         similar = " or ".join(get_close_matches(key, [*names, *RUN_KEYS]))
-        raise ValueError(f"where={key}: no run has such a key.{f' Do you mean {similar}?' if similar else ''}")
+        raise input_error(f"where={key}: no run has such a key", f"do you mean {similar}?" if similar else "")
     if not any(has_values(run, {key: wanted}) for run in runs):
         some = ", ".join([*values][:20]) or "null"
-        raise ValueError(f"where={key}: {', '.join(texts_of(wanted))}: none of {len(runs)} runs. There are: {some}.")
+        raise input_error(f"where={key}: {', '.join(texts_of(wanted))}: none of {len(runs)} runs", f"there are: {some}")

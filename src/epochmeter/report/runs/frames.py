@@ -2,15 +2,20 @@
 
 import io
 import json
+import warnings
 from collections import UserList
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.config.validation import flatten
-from epochmeter.report.runs.load import load_published, load_sweep
-from epochmeter.report.runs.run import Run, cached_by_identity
-from epochmeter.shared.record import INTERVALS, POWER, Record
+from epochmeter.report.runs.load import load_sweep
+from epochmeter.report.runs.published import load_published
+from epochmeter.report.runs.run import Run
+from epochmeter.results.bottleneck import recorded_verdict
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder, error_text
+from epochmeter.shared.record import INTERVALS, POWER, training_of
+from epochmeter.shared.record_files import read_bytes
 from epochmeter.shared.units import NANOSECOND
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ class Frame:
         """Return the table as a pandas frame; absent values are NaN or None."""
         import pandas as pd
 
-        frames = [pd.DataFrame(part) for part in self._parts()]
+        frames = [pd.DataFrame(of_run) for of_run in self._parts()]
         filled = [frame for frame in frames if len(frame)]
         return pd.concat(filled or frames[:1] or [pd.DataFrame()], ignore_index=True)
 
@@ -69,18 +74,21 @@ class Runs(UserList[Run], Frame):
 
     @property
     def epochs(self) -> Frame:
-        """One row per window: `run`, `window` (`epoch` or `val`), `epoch` from 0, `warmup`, and its metrics."""
-        return Frame(lambda: map(_windows, self))
+        """One row per window.
+
+        Columns: `run`, `window` (`epoch`, `val`), `epoch` and `training` from 0, `warmup`, metrics and `bottleneck`.
+        """
+        return Frame(lambda: _parts_of(self, _windows))
 
     @property
     def steps(self) -> Frame:
         """One row per step: `run`, `epoch`, `step` from 0 through all epochs, intervals in seconds, and `loss`."""
-        return Frame(lambda: map(_steps, self))
+        return Frame(lambda: _parts_of(self, _steps))
 
     @property
     def power(self) -> Frame:
         """One row per power sample: `run`, `time_s` from the first sample on, and watts by domain (`total_w`)."""
-        return Frame(lambda: map(_power, self))
+        return Frame(lambda: _parts_of(self, _power))
 
 
 def load_runs(
@@ -89,8 +97,8 @@ def load_runs(
     """Load runs from their folders, also while a sweep is running, or the published runs of an MLflow experiment.
 
     Args:
-        source: The folder of a sweep or of a run, a pattern of such folders, or several of them; by default all sweeps
-            in `multirun`. Of an experiment, the names of sweeps or patterns of them; by default all.
+        source: The folder of a sweep, of sweeps or of a run, a pattern of such folders, or several of them; by default
+            all sweeps in `multirun`. Of an experiment, the names of sweeps or patterns of them; by default all.
         experiment: Name of an MLflow experiment. Its records are downloaded without steps and power samples.
         uri: MLflow's server or database; None: MLFLOW_TRACKING_URI or the project's database.
 
@@ -114,15 +122,17 @@ def run_columns(run: Run) -> dict[str, object]:
             columns[f"run.{name}"] = value if isinstance(value, str | int) else json.dumps(value)
     columns["run.overrides"] = json.dumps(run.keys)
     for key, value in {**({"run.storage": run.storage} if run.storage else {}), **run.job}.items():
-        columns |= _leaves(value, key) if isinstance(value, dict | list) else {key: value}
+        _add_leaves(columns, key, value)
     return {**columns, **run.metrics, **{f"host.{name}": value for name, value in run.platform.items()}}
 
 
-@cached_by_identity
-def _leaves(value: Any, key: str) -> dict[str, object]:
-    """Return the columns of a group of keys, or of a list."""
-    leaves = flatten({key: value})
-    return {name: json.dumps(leaf) if isinstance(leaf, dict | list) else leaf for name, leaf in leaves}
+def _add_leaves(columns: dict[str, object], key: str, value: Any) -> None:
+    """Add the column of a key, or those of a group of keys; lists are JSON."""
+    if isinstance(value, dict) and value:
+        for name, nested in value.items():
+            _add_leaves(columns, f"{key}.{name}", nested)
+    else:
+        columns[key] = json.dumps(value) if isinstance(value, dict | list) else value
 
 
 def column_order(column: str) -> int:
@@ -134,35 +144,62 @@ def column_order(column: str) -> int:
     return 2 if "/" in column.partition(".")[0] else 1
 
 
+def _parts_of(runs: Iterable[Run], read: Callable[[Run], Any]) -> Iterator[Any]:
+    """Yield a table of each run; a warning names the runs with a file that cannot be read."""
+    for run in runs:
+        try:
+            yield read(run)
+        except READ_ERRORS as error:
+            _warn(run, error_text(error))
+
+
+def _warn(run: Run, text: str) -> None:
+    warnings.warn(f"{run.name}: {text}", stacklevel=4)
+
+
 def _windows(run: Run) -> list[dict[str, object]]:
-    return [
-        {"run": run.name, "window": window["window"], "epoch": window["epoch"],
-         "warmup": bool(window.get("warmup")) or window["epoch"] < run.job["warmup_epochs"],  # also after a resume
-         **window["metrics"]}
-        for window in Record(run.folder).windows()
+    warmup_epochs, folder = run.job.get("warmup_epochs", 0), RunFolder(run.record.folder)
+    rows: list[dict[str, object]] = [
+        {"run": run.name, "window": window["window"], "epoch": window["epoch"], "training": training_of(window),
+         "warmup": bool(window.get("warmup")) or window["epoch"] < warmup_epochs,  # also after a resume
+         **window["metrics"], **_verdict(window, run.medium)}
+        for window in folder.windows
     ]  # fmt: skip
+    for error in folder.errors:
+        _warn(run, error)
+    return rows
+
+
+def _verdict(window: Mapping[str, Any], medium: str | None) -> dict[str, object]:
+    """Return the bottleneck of an epoch, and the metrics of its stalls that an earlier version did not record."""
+    if window["window"] != "epoch":
+        return {}
+    verdict = recorded_verdict(window, medium, "epoch")
+    return {"bottleneck": verdict.bottleneck or None, **verdict.metrics}
 
 
 def _steps(run: Run) -> dict[str, object]:
-    record = Record(run.folder)
+    record = run.record
     values, losses = record.steps(), record.losses()
-    windows = [window for window in record.windows() if window["window"] == "epoch"]
-    epochs = [window["epoch"] for window in windows for _ in range(int(window["metrics"].get("epoch/steps", 0)))]
-    count = min(len(epochs), len(values) // len(INTERVALS))
-    intervals = {name: values[place :: len(INTERVALS)][:count] for place, name in enumerate(INTERVALS)}
-    loss = {"loss": losses[:count]} if len(losses) >= count else {}
-    return {"run": [run.name] * count, "epoch": epochs[:count], "step": range(count), **intervals, **loss}
+    rows = len(values) // len(INTERVALS)
+    windows = [window for window in RunFolder(record.folder).all_windows if window["window"] == "epoch"]
+    steps = [(window["epoch"], int(window["metrics"].get("epoch/steps") or 0)) for window in windows]
+    of_steps = chain.from_iterable(repeat(epoch, min(count, rows)) for epoch, count in steps)
+    epochs = [*islice(of_steps, rows)]
+    intervals = {name: values[place :: len(INTERVALS)][: len(epochs)] for place, name in enumerate(INTERVALS)}
+    loss = {"loss": losses[: len(epochs)]} if len(losses) >= len(epochs) else {}
+    return {"run": [run.name] * len(epochs), "epoch": epochs, "step": range(len(epochs)), **intervals, **loss}
 
 
 def _power(run: Run) -> "pd.DataFrame":
     import pandas as pd
 
     try:
-        text = (Record(run.folder).folder / POWER).read_text(encoding="utf-8")
+        text = read_bytes(run.record.folder / POWER).decode("utf-8")
         complete = text[: text.rfind("\n") + 1]  # the last line of a running run may be truncated
         samples = pd.read_csv(io.StringIO(complete), on_bad_lines="skip")
         times_ns = samples.pop("monotonic_ns")
-    except (OSError, ValueError, KeyError):
+    except (FileNotFoundError, ValueError, KeyError):
         return pd.DataFrame(columns=["run", "time_s", "total_w"])
     samples.insert(0, "run", run.name)
     samples.insert(1, "time_s", (times_ns - times_ns.min()) * NANOSECOND)

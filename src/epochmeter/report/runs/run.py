@@ -4,24 +4,28 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial, wraps
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from epochmeter.config.identity import NON_MEASUREMENT_KEYS
+from epochmeter.config.printable import printable
+from epochmeter.config.schema import DEVICE_SETTINGS
 from epochmeter.config.validation import format_value
 from epochmeter.report.formatting import join_or_more
+from epochmeter.results.run_status import COMPLETED
+from epochmeter.shared.problem import Problem
+from epochmeter.shared.record import Record
 
-Value = TypeVar("Value")
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-COMPLETED = "completed"
-FAILURES, REHEARSALS, ESTIMATES, TOO_SHORT = "failures", "rehearsals", "estimates", "too_short"
+FAILURES, REHEARSALS, TOO_SHORT = "failures", "rehearsals", "too_short"
 """Kinds of runs that are not results. `TOO_SHORT` are runs without an epoch after the warm-up."""
 MAX_TITLE_SWEEPS = 3  # sweeps that are named in a title
-ESTIMATED, UNFINISHED, RUNNING = "estimated", "unfinished", "running"
 REPEATED = ("repeat", "seed")  # keys in which the repeats of a configuration differ
-NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler", "footprint")
+NON_CONFIG_KEYS = (*REPEATED, *NON_MEASUREMENT_KEYS, "machine", "save_model", "profiler")
 """Keys that do not distinguish configurations."""
+NOT_APPLIED = (*DEVICE_SETTINGS, "auto")  # keys without effect in a rehearsal
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +37,8 @@ class Run:
         keys: Overrides as typed: `batch` -> `64`.
         metrics: `steady/`, `std/`, `total/` and `model/` values of its summary, empty without one; and `val/loss` and
             `val/accuracy` of its last evaluation.
-        state: `completed`, `failed`, `killed`, `running` on this host, or `unfinished`.
-        failure: First line of the error that ended it, if any.
+        state: One of `results.run_status.STATES`; `running` also if its process was one of another host.
+        failure: The error that ended it, if any.
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
@@ -47,6 +51,8 @@ class Run:
         platform: Host and software: `CPU`, `kernel`, `torch`, `git commit` -> value.
         added: Keys without a default, as typed: `+note`.
         disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
+        bottleneck: The largest part of its mean epoch; empty if it is not known.
+        absent: Why the bottleneck, or a stall by its full name, is not known.
         reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
         board: Name of the Jetson; empty on other machines. `mode` is its power mode.
         mode_clocks: Power modes that need no reboot of the board -> number of CPU cores, and highest clocks of CPU, GPU
@@ -58,7 +64,7 @@ class Run:
     keys: Mapping[str, str]
     metrics: Mapping[str, float]
     state: str
-    failure: str = ""
+    failure: Problem | None = None
     energy_covers: str | None = None
     energy_domains: Sequence[str] = ()
     no_energy: str | None = None
@@ -80,6 +86,8 @@ class Run:
     added: Sequence[str] = ()
     disturbed: Mapping[str, str] = field(default_factory=dict)
     read_errors: Sequence[str] = ()
+    bottleneck: str = ""
+    absent: Mapping[str, str] = field(default_factory=dict)
     reused: str = ""
     board: str = ""
     mode: str = ""
@@ -92,6 +100,18 @@ class Run:
     def name(self) -> str:
         """Unique name of the record: `2026-11-20_12-00-00-1a2b3c4d/3`."""
         return self.reused or f"{self.sweep}/{self.folder.name if self.folder else self.number}"
+
+    @property
+    def record(self) -> Record:
+        """Its record; ValueError if it has none."""
+        if self.folder is None:
+            raise ValueError(f"run {self.name} has no folder")
+        return Record(self.folder)
+
+    @property
+    def medium(self) -> str | None:
+        """What its samples are on, as recorded: `nvme`, `ram`, `memory`, `synthetic`; None if it is not known."""
+        return self.storage.get("medium")
 
     @property
     def address(self) -> str | None:
@@ -117,8 +137,8 @@ class Run:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A text that is equal for the runs of one configuration."""
-        return fingerprint(self.job)
+        """A text that is equal for the runs of one configuration. A rehearsal applies no device settings."""
+        return fingerprint(self.job, NOT_APPLIED if self.rehearsal else ())
 
     def steady(self, name: str) -> float | None:
         """Return the mean of a metric over the steady epochs, if known."""
@@ -127,8 +147,8 @@ class Run:
     def value(self, key: str) -> str | None:
         """Return a configuration value as one types it, of a group its name; None if it is null or absent."""
         value: Any = self.job
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
+        for name in key.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
         if isinstance(value, Mapping):
             value = value.get("name")
         return None if value is None else format_value(value) if isinstance(value, list) else _format_scalar(value)
@@ -136,9 +156,8 @@ class Run:
 
 def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
     """Return a text that is equal for the same configuration, apart from some keys."""
-    keys = sorted(job.keys() - {*NON_CONFIG_KEYS, *excluded})
-    values = [_sorted_json(job[key]) if isinstance(job[key], dict | list) else repr(job[key]) for key in keys]
-    return sys.intern("\n".join([f"{key}={value}" for key, value in zip(keys, values, strict=True)]))
+    left_out = {*NON_CONFIG_KEYS, *excluded}
+    return sys.intern(json.dumps({key: job[key] for key in job if key not in left_out}, sort_keys=True))
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -149,22 +168,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return groups
 
 
-def cached_by_identity(function: Callable[..., Value]) -> Callable[..., Value]:
-    """Cache a function of a dict or list, which cannot be hashed; those of most runs of a sweep are the same object."""
-    results: dict[tuple[Any, ...], tuple[Any, Value]] = {}
-
-    @wraps(function)
-    def cached(value: Any, *more: str) -> Value:
-        key = (id(value), *more)
-        if key not in results:
-            results[key] = value, function(value, *more)  # no other object gets the identity of one that is kept
-        return results[key][1]
-
-    return cached
-
-
 _format_scalar = lru_cache(maxsize=4096, typed=True)(format_value)
-_sorted_json = cached_by_identity(partial(json.dumps, sort_keys=True))
 
 
 @dataclass(frozen=True)
@@ -178,5 +182,5 @@ class Sweep:
     @property
     def title(self) -> str:
         """The name of the sweep, or the names of the first of several."""
-        names = dict.fromkeys(run.sweep for run in self.runs if run.sweep) or [self.folder.name]
+        names = dict.fromkeys(run.sweep for run in self.runs if run.sweep) or [printable(self.folder.name)]
         return join_or_more(names, MAX_TITLE_SWEEPS)

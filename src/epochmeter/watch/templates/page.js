@@ -9,50 +9,11 @@ const MAX_REASONS = 5; // newest reasons of failures above the table of a sweep
 const MAX_NUMBERS = 5; // runs listed with each reason
 const SVG = "http://www.w3.org/2000/svg";
 const COLORS = ["var(--compute)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b"];
-const PARTS = { compute: "compute", data_stall: "data stall", copy: "copy", overhead: "overhead" };
+// Titles and units of metrics, and units of increasing size: from Python, as the panels of a run.
+const { parts: PARTS, figures: FIGURES, columns: COLUMNS, totals: TOTALS, units: UNITS, whole_percent: WHOLE_PERCENT, active: ACTIVE } = JSON.parse(
+  document.getElementById("table").textContent,
+);
 const MISSING = { energy: "Energy is not measured", power: "No power over time", gauges: "No gauges over time" };
-const CORE = /^cpu\d+_utilization$/;
-const PANELS = [
-  // title, base unit, columns, full scale
-  ["Power", "W", /_w$/],
-  ["CPU utilization", "%", /^cpu_utilization$/, 1],
-  ["GPU utilization", "%", /^gpu\w*_utilization$/, 1],
-  ["Temperature", "°C", /_temperature_c$/],
-  ["GPU clock", "Hz", /_clock_hz$/],
-  ["Memory in use", "B", /_used_bytes$/],
-  ["Disk throughput", "B/s", /^disk_(read|written)_bytes_per_s$/],
-  ["Disk requests", "/s", /^disk_(reads|writes)_per_s$/],
-  ["Disk latency", "s", /^disk_(read|write)_await_s$/],
-  ["Disk queue", "requests", /^disk_queue_requests$/],
-  ["Disk utilization", "%", /^disk_utilization$/, 1],
-  ["Network", "B/s", /^network_\w+_bytes_per_s$/],
-];
-const FIGURES = [
-  // name, metric of the mean epoch or else of the last one, base unit
-  ["Time per epoch", "e2e_s", "s"],
-  ["Energy per epoch", "energy_j", "J"],
-  ["Energy per epoch, estimated", "estimated_energy_j", "J"],
-  ["Mean power", "power_mean_w", "W"],
-  ["Throughput", "samples_per_s", "samples/s"],
-  ["GPU utilization", "gpu_utilization", "%"],
-  ["CPU utilization", "cpu_utilization", "%"],
-  ["Highest temperature", "temperature_max_c", "°C"],
-  ["GPU clock", "gpu_clock_mean_hz", "Hz"],
-  ["Thermally throttled", "thermal_throttled_fraction", "%"],
-  ["Power-capped", "power_capped_fraction", "%"],
-  ["Training loss", "train_loss", ""],
-  ["Training accuracy", "train_accuracy", "%"],
-];
-const UNITS = {
-  s: [["ms", 1e-3, 0], ["s", 1, 0.1], ["min", 60, 180], ["h", 3600, 10_800]],
-  J: [["mJ", 1e-3, 0], ["J", 1, 0.1], ["kJ", 1e3, 1e3], ["MJ", 1e6, 1e6]],
-  W: [["mW", 1e-3, 0], ["W", 1, 0.1], ["kW", 1e3, 1e3]],
-  Hz: [["MHz", 1e6, 0], ["GHz", 1e9, 1e9]],
-  B: [["B", 1, 0], ["kB", 1e3, 1e3], ["MB", 1e6, 1e6], ["GB", 1e9, 1e9]],
-  "%": [["%", 0.01, 0]],
-};
-UNITS["B/s"] = UNITS.B.map(([name, ...rest]) => [`${name}/s`, ...rest]);
-
 let { snapshot, error } = JSON.parse(document.getElementById("state").textContent);
 let receivedMs = Date.now();
 let source; // the stream of events
@@ -71,6 +32,7 @@ function number(value, size = value) {
 
 function quantity(value, base, format = number) {
   if (!Number.isFinite(value)) return "–";
+  if (base === "%") return percent(value);
   const units = UNITS[base] ?? [[base, 1, 0]];
   const fitting = value ? units.findLast(([, , start]) => start <= Math.abs(value)) : units.find(([, size]) => size === 1);
   const [name, size] = fitting ?? units[0];
@@ -82,8 +44,8 @@ function bound(value, base) {
   return quantity(value, base, (scaled) => `${Number(scaled.toPrecision(3))}`);
 }
 
-function percent(fraction) {
-  return `${(100 * fraction).toFixed(fraction >= 0.0995 ? 0 : 1)} %`;
+function percent(fraction, decimals = null) {
+  return `${(100 * fraction).toFixed(decimals ?? (Math.abs(fraction) >= WHOLE_PERCENT ? 0 : 1))} %`;
 }
 
 function duration(seconds) {
@@ -129,7 +91,7 @@ function badge(state) {
 }
 
 function isActive(state) {
-  return ["preparing", "training", "stalled"].includes(state);
+  return ACTIVE.includes(state);
 }
 
 function bar(fraction) {
@@ -144,7 +106,7 @@ function remaining(from, runs, agoS, isMaximum) {
   const joules = from.remaining_j === null ? "" : `, ${quantity(from.remaining_j, "J")}`;
   const priced = from.remaining_j === null ? undefined : runs.find((run) => run.cost_per_j);
   const cost = priced ? `, ${number(from.remaining_j * priced.cost_per_j)} ${priced.currency}` : "";
-  const end = from.state === "stalled" ? [] : [`ETA ${timeOfDay(snapshot.at_s + from.remaining_s)}`];
+  const end = from.state === "stalled" ? [] : [`ETA ${timeOfDay(receivedMs / 1000 + from.remaining_s)}`];
   return [`${isMaximum ? "at most " : ""}${duration(remainingS)}${joules}${cost} to go`, ...end];
 }
 
@@ -202,27 +164,23 @@ function split(run) {
 
 function figures(run) {
   const { last, mean } = run.splits;
-  const shown = FIGURES.map(([name, metric, base]) => {
+  const shown = [...FIGURES, ...run.unlisted].map(([name, metric, ...unit]) => {
     const value = mean?.metrics[metric];
-    return value === undefined ? [`${name}, epoch ${last?.title}`, last?.metrics[metric], base] : [name, value, base];
+    return value === undefined ? [`${name}, epoch ${last?.title}`, last?.metrics[metric], ...unit] : [name, value, ...unit];
   });
-  shown.push(["Energy so far", run.metrics["total/energy_j"], "J"]);
-  shown.push(["Energy so far, estimated", run.metrics["total/estimated_energy_j"], "J"]);
+  const soFar = isActive(run.state) ? ", so far" : "";
+  shown.push(...TOTALS.map(([name, metric, base]) => [`${name}${soFar}`, run.metrics[metric], base]));
   const tiles = shown.filter(([, value]) => Number.isFinite(value));
-  const tile = ([name, value, base]) => make("div", {}, make("dt", {}, name), make("dd", {}, quantity(value, base)));
+  const text = (value, base, decimals) => (base === "%" ? percent(value, decimals) : quantity(value, base));
+  const tile = ([name, value, ...unit]) => make("div", {}, make("dt", {}, name), make("dd", {}, text(value, ...unit)));
   return tiles.length ? make("dl", { class: "figures" }, tiles.map(tile)) : null;
 }
 
 // Small multiples over one axis of time
-function label(column) {
-  const ending = /_(w|utilization|temperature_c|clock_hz|used_bytes|bytes_per_s|per_s|await_s|requests)$/;
-  return column.replace(ending, "").replace(/^(disk|network)_/, "").replaceAll("_", " ");
-}
-
-function scale(values, base, full) {
+function scale(values, kind = {}) {
   const largest = Math.max(0, ...values);
-  if (full) return [0, Math.max(full, largest)];
-  if (base === "°C") return [10 * Math.floor(Math.min(...values) / 10), 10 * Math.ceil((largest + 1) / 10)];
+  if (kind.is_fraction) return [0, Math.max(1, largest)];
+  if (kind.from_zero === false) return [10 * Math.floor(Math.min(...values) / 10), 10 * Math.ceil((largest + 1) / 10)];
   const step = 10 ** Math.floor(Math.log10(largest || 1));
   return [0, step * [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((factor) => factor * step >= largest * 1.02) || 1];
 }
@@ -247,13 +205,15 @@ function at(series, timeS) {
   return distances[nearest] <= 5 ? series.values[nearest] : null;
 }
 
-function panel(run, axis, [title, base, , full], entries) {
+function panel(run, axis, kind, entries) {
+  const { title, unit: base, is_fraction: isFraction, decimals } = kind;
+  const format = decimals === null ? number : (value) => value.toFixed(decimals);
   const values = entries.flatMap(([, series]) => series.values).filter((value) => value !== null);
-  const bounds = scale(values, base, full);
+  const bounds = scale(values, kind);
   const timeS = cursor?.folder === run.folder ? axis[0] + cursor.fraction * (axis[1] - axis[0]) : null;
-  const legend = entries.map(([column, series], index) => {
-    const value = quantity(timeS === null ? series.latest : at(series, timeS), base);
-    return legendEntry(color(index), entries.length > 1 || full === undefined ? `${label(column)} ` : "", value);
+  const legend = entries.map(([name, series], index) => {
+    const value = quantity(timeS === null ? series.latest : at(series, timeS), base, format);
+    return legendEntry(color(index), entries.length > 1 || !isFraction ? `${name} ` : "", value);
   });
   const lines = entries.map(([, series], index) =>
     make("path", { class: "line", style: { stroke: color(index) }, d: path(series, axis, bounds) }),
@@ -276,10 +236,9 @@ function axisLabels(texts) {
   return make("div", { class: "axis" }, texts.map((text) => make("span", {}, text)));
 }
 
-function cores(run) {
-  const entries = Object.entries(run.gauges).filter(([column]) => CORE.test(column));
-  if (entries.length < 2) return null;
-  const names = entries.map(([column, { latest }]) => `${label(column)}: ${percent(latest)}`);
+function cores(run, { title }, entries) {
+  if (entries.length < 2) return [];
+  const names = entries.map(([name, { latest }]) => `${name}: ${percent(latest)}`);
   const bars = entries.map(([, { latest }], index) =>
     make("span", { title: names[index], style: { height: `${100 * Math.min(1, latest)}%` } }),
   );
@@ -287,26 +246,24 @@ function cores(run) {
   return make(
     "figure",
     {},
-    make("h3", {}, `Utilization per core, ${isActive(run.state) ? "now" : "last recorded"}`),
+    make("h3", {}, `${title}, ${isActive(run.state) ? "now" : "last recorded"}`),
     make("ul", { class: "legend" }, make("li", {}, make("b", {}, `${busy} of ${entries.length}`), " above 90 %")),
     make("div", { class: "cores", role: "img", "aria-label": names.join(", ") }, bars),
-    axisLabels([label(entries[0][0]), label(entries.at(-1)[0])]),
+    axisLabels([entries[0][0], entries.at(-1)[0]]),
   );
 }
 
 function panels(run) {
-  const { total_w: total, ...rails } = run.power;
-  const columns = { ...(total && { total_w: total }), ...rails, ...run.gauges };
-  const all = Object.entries(columns).filter(([, series]) => series.times_s.length);
-  const lasts = all.map(([, series]) => series.times_s.at(-1));
-  const endS = Math.max(...lasts);
-  const startS = Math.max(endS - HISTORY_S, Math.min(...all.map(([, series]) => series.times_s[0])));
-  const single = all.filter(([column]) => !CORE.test(column));
-  const grouped = PANELS.map((kind) => [kind, single.filter(([column]) => kind[2].test(column))]);
-  const shown = grouped.filter(([, entries]) => entries.length);
-  const drawings = shown.map(([kind, entries]) => panel(run, [startS, endS], kind, entries));
-  const after = shown.findIndex(([kind]) => kind[0] === "CPU utilization") + 1;
-  drawings.splice(after, 0, ...[cores(run)].filter(Boolean));
+  const columns = { ...run.power, ...run.gauges };
+  const all = Object.values(columns).filter((series) => series.times_s.length);
+  const endS = Math.max(...all.map((series) => series.times_s.at(-1)));
+  const startS = Math.max(endS - HISTORY_S, Math.min(...all.map((series) => series.times_s[0])));
+  const drawings = run.panels.map((kind) => {
+    const entries = kind.columns.map(([column, name]) => [name, columns[column]]);
+    if (kind.is_of_cores) return cores(run, kind, entries);
+    const recent = entries.filter(([, series]) => series.times_s.length);
+    return recent.length ? panel(run, [startS, endS], kind, recent) : [];
+  });
   return make("div", { class: "panels" }, drawings);
 }
 
@@ -388,21 +345,15 @@ function stateOf(run) {
   return run.progress ? `${run.state} ${run.progress.epoch}${run.progress.epochs === null ? "" : `/${run.progress.epochs}`}` : run.state;
 }
 
-function energyTitle(entries) {
-  return entries.some((entry) => entry.is_estimate) ? "Estimated energy per epoch" : "Energy per epoch";
-}
-
 function sweepTable() {
   const { runs } = snapshot;
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.overrides)))];
-  const metric = (title, name, base) => ({ title, isNumber: true, text: (run) => (run[name] === null ? "" : quantity(run[name], base)) });
+  const metric = ([title, name, base]) => ({ title, isNumber: true, text: (run) => (run[name] === null ? "" : quantity(run[name], base)) });
   const columns = [
     { title: "Run", text: (run) => `${run.number}` },
     { title: "State", text: stateOf, attributes: (run) => ({ class: `state ${run.state}` }) },
     ...keys.map((key) => ({ title: key, text: (run) => run.overrides[key] ?? "" })),
-    metric("Epoch", "epoch_s", "s"),
-    metric(energyTitle(runs), "energy_j", "J"),
-    { title: "Data stall", isNumber: true, text: (run) => (run.stall_fraction === null ? "" : percent(run.stall_fraction)) },
+    ...COLUMNS.map(metric),
     { title: "Duration", isNumber: true, text: (run) => (run.duration_s === null ? "" : duration(run.duration_s)) },
     { title: "Host", text: (run) => [run.host, run.slurm_job && `job ${run.slurm_job}`].filter(Boolean).join(", ") },
     { title: "Reason", isMessage: true, text: (run) => run.reason },
@@ -414,10 +365,11 @@ function sweepTable() {
 
 function front() {
   const measured = snapshot.runs.filter((run) => run.epoch_s !== null && run.energy_j !== null);
+  const [timeTitle, energyTitle] = ["epoch_s", "energy_j"].map((name) => COLUMNS.find((column) => column[1] === name)[0]);
   const heading = make("h2", {}, snapshot.active.length || snapshot.counts.planned ? "Pareto front so far" : "Pareto front");
   if (!snapshot.front.length) return make("section", {}, heading, present(`None: ${snapshot.no_front}`, "p", "note"));
-  const right = scale([...measured.map((run) => run.epoch_s), ...snapshot.front.map((point) => point.time_s)], "s")[1];
-  const top = scale([...measured.map((run) => run.energy_j), ...snapshot.front.map((point) => point.energy_j)], "J")[1];
+  const right = scale([...measured.map((run) => run.epoch_s), ...snapshot.front.map((point) => point.time_s)])[1];
+  const top = scale([...measured.map((run) => run.energy_j), ...snapshot.front.map((point) => point.energy_j)])[1];
   const place = (timeS, energyJ) => `${((100 * timeS) / right).toFixed(2)} ${(100 - (100 * energyJ) / top).toFixed(2)}`;
   const dot = (timeS, energyJ, color, size) =>
     make("path", { class: "dot", d: `M${place(timeS, energyJ)}h0.001`, style: { stroke: color, "stroke-width": size } });
@@ -433,12 +385,12 @@ function front() {
     [
       { title: "Configuration", text: (point) => point.title },
       { title: "Run numbers", text: (point) => point.numbers.join(", ") },
-      { title: "Epoch", isNumber: true, text: (point) => quantity(point.time_s, "s") },
-      { title: energyTitle(snapshot.front), isNumber: true, text: (point) => quantity(point.energy_j, "J") },
+      { title: timeTitle, isNumber: true, text: (point) => quantity(point.time_s, "s") },
+      { title: energyTitle, isNumber: true, text: (point) => quantity(point.energy_j, "J") },
     ],
     snapshot.front,
   );
-  const axis = axisLabels(["0", `Time per epoch: ${bound(right, "s")}`]);
+  const axis = axisLabels(["0", `${timeTitle}: ${bound(right, "s")}`]);
   return make(
     "section",
     {},
@@ -446,7 +398,7 @@ function front() {
     make(
       "div",
       { class: "front" },
-      make("figure", {}, axisLabels([`${energyTitle(snapshot.front)}: ${bound(top, "J")}`]), make("div", { class: "plot" }, drawing), axis),
+      make("figure", {}, axisLabels([`${energyTitle}: ${bound(top, "J")}`]), make("div", { class: "plot" }, drawing), axis),
       points,
     ),
   );
@@ -458,10 +410,10 @@ function draw() {
   const second = isActive(snapshot.state) ? Math.floor(agoS) : 0;
   const runs = snapshot.active.slice(0, MAX_DETAILED);
   const sections = runs.flatMap((run) => {
-    const { power, gauges, ...rest } = run;
+    const { power, gauges, panels: kinds, ...rest } = run;
     return [
       [`run ${run.folder}`, [rest, second], () => runSection(run, second, !snapshot.is_sweep)],
-      [`panels ${run.folder}`, [power, gauges, cursor], () => panels(run)],
+      [`panels ${run.folder}`, [power, gauges, kinds, cursor], () => panels(run)],
     ];
   });
   if (snapshot.is_sweep) {
@@ -534,7 +486,7 @@ function lose() {
   const what = isRefused
     ? "The server refuses this page: open the address that it printed last."
     : "The server does not answer; it was stopped, or the connection is lost.";
-  showConnection(`${what} Values are of ${timeOfDay(snapshot.at_s)}.`, true);
+  showConnection(`${what} Values are of ${timeOfDay(receivedMs / 1000)}.`, true);
 }
 
 // A lost connection is opened again by the browser if it was closed, and here if it is silent.

@@ -1,6 +1,10 @@
 """Polynomial regression data, as in PyTorch's own example: drawn from a seed and kept in memory."""
 
+from typing import Any, Callable, Tuple
+
 import torch
+
+from epochmeter.shared.types import Document
 
 
 class Polynomial:
@@ -9,7 +13,15 @@ class Polynomial:
     x, w / 5 and b / 5 are standard normal; w and b are the same for both splits.
     """
 
-    def __init__(self, folder, split, transform, count, features, seed):
+    def __init__(
+        self,
+        folder: object,
+        split: str,
+        transform: Callable[[torch.Tensor], Any],
+        count: int,
+        features: int,
+        seed: int,
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         weights, bias = 5 * torch.randn(features, generator=generator), 5 * torch.randn((), generator=generator)
         if split != "train":
@@ -18,17 +30,17 @@ class Polynomial:
         self._y = (raise_to_powers(self._x, features) @ weights + bias).unsqueeze(1)
         self._transform = transform
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._x)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Tuple[Any, torch.Tensor]:
         return self._transform(self._x[index]), self._y[index]
 
 
-def powers(dataset, split):
+def powers(dataset: Document, split: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda x: raise_to_powers(x, dataset["features"])
 
 
-def raise_to_powers(x, features):
+def raise_to_powers(x: torch.Tensor, features: int) -> torch.Tensor:
     """Return the powers 1 to `features` of x: (...) -> (..., features)."""
     return torch.stack([x**power for power in range(1, features + 1)], dim=-1)

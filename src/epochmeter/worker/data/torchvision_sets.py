@@ -1,22 +1,25 @@
 """MNIST and CIFAR, read by torchvision: all samples are in memory from the start, so that an epoch reads no storage."""
 
 from functools import partial
+from typing import Any, Callable
 
 from torchvision import datasets
 
+from epochmeter.shared.problem import machine_error
 
-def _unverified(kind):
+
+def _unverified(kind: Any) -> type:
     """Return torchvision's class without checksums: hashing verified files again would take seconds on a board."""
     return type(kind.__name__, (kind,), {"meta": dict(kind.meta, md5=None), "_check_integrity": lambda self: True})
 
 
-def _open_dataset(kind, folder, split, transform):
+def _open_dataset(kind: Any, folder: str, split: str, transform: Callable[[Any], Any]) -> Any:
     """Open `MNIST/raw`, `cifar-10-batches-py` or `cifar-100-python` in a folder; `val` is the test set."""
     try:
         return kind(folder, train=split == "train", transform=transform, download=False)
     except Exception as error:  # a file may be missing, unreadable or not a pickle
-        message = "cannot read {}'s files under {}: {}. Delete that folder to prepare the dataset again."
-        raise RuntimeError(message.format(kind.__name__, folder, error)) from error
+        message = "cannot read {}'s files under {}: {}".format(kind.__name__, folder, error)
+        raise machine_error(message, "delete that folder to prepare the dataset again", file=str(folder)) from error
 
 
 mnist = partial(_open_dataset, datasets.MNIST)

@@ -11,7 +11,7 @@ from torch import nn
 class LeNet(nn.Module):
     """(N, channels, 32, 32) -> (N, classes); with 2 zeros of `padding` around them, images have 28 x 28 pixels."""
 
-    def __init__(self, channels, classes, activation="Tanh", padding=0):
+    def __init__(self, channels: int, classes: int, activation: str = "Tanh", padding: int = 0) -> None:
         super().__init__()
         activation_class = getattr(nn, activation)
         first, second = nn.Conv2d(channels, 6, 5, padding=padding), nn.Conv2d(6, 16, 5)
@@ -20,5 +20,6 @@ class LeNet(nn.Module):
         hidden = [nn.Linear(16 * 5 * 5, 120), activation_class(), nn.Linear(120, 84), activation_class()]
         self.classifier = nn.Sequential(*hidden, nn.Linear(84, classes))
 
-    def forward(self, images):
-        return self.classifier(torch.flatten(self.features(images), 1))
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.classifier(torch.flatten(self.features(images), 1))
+        return scores

@@ -6,10 +6,12 @@ the meta device or an older torch cannot provide are absent.
 
 import collections
 import warnings
+from typing import TYPE_CHECKING, Any, Counter, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
+from epochmeter.shared.types import Document
 from epochmeter.worker.device import map_tensors
 from epochmeter.worker.models.shape_check import on_meta
 from epochmeter.worker.precision import NullContext
@@ -19,46 +21,64 @@ try:
     from torch.utils._pytree import tree_flatten
     from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 except ImportError:
-    FlopCounterMode, TorchDispatchMode = None, NullContext  # type: ignore
+    FlopCounterMode, TorchDispatchMode = None, NullContext  # type: ignore[assignment, misc]  # in an older torch
+
+if TYPE_CHECKING:
+    from epochmeter.worker.tasks import Task
 
 FULL_PRECISIONS = ("fp32", "tf32")  # precisions whose activations have the same size on the meta device
 
 
-def compute_model_stats(model, job, task, device):
-    """Return a model's statistics by metric name in `model/`: counts, FLOPs and bytes of one device with its batch.
+class ModelStats(NamedTuple):
+    """Statistics of a model on one device with its batch.
 
-    Two entries are not metrics: the `operators` with FLOPs, and `conventions`, the FLOPs per sample by each convention.
+    Attributes:
+        metrics: Counts, FLOPs and bytes by metric name in `model/`.
+        operators: Calls, FLOPs and bytes by the name of an operator with FLOPs; None if they were not counted.
+        conventions: FLOPs per sample by the name of a convention.
     """
+
+    metrics: Dict[str, float]
+    operators: Optional[Mapping[str, Mapping[str, int]]]
+    conventions: Dict[str, float]
+
+
+def compute_model_stats(model: torch.nn.Module, job: Document, task: "Task", device: torch.device) -> ModelStats:
+    """Return the statistics of a model, without those that cannot be determined."""
     parameters = list(model.parameters())
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    stats = {
+    metrics: Dict[str, float] = {
         "parameters": sum(parameter.numel() for parameter in trainable),
         "weight_bytes": total_bytes(parameters + list(model.buffers())),
         "gradient_bytes": total_bytes(trainable),
     }
+    operators = None
     try:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the real step raises the same warnings
-            stats.update(_step_stats(on_meta(model).train(), job, task, device))
+            of_step, operators = _step_stats(on_meta(model).train(), job, task, device)
+        metrics.update(of_step)
     except Exception:  # the model uses an operation that the meta device lacks
         pass
     tokens = job["dataset"].get("length") if getattr(task, "unit", None) == "tokens" else None
-    stats["conventions"] = flops_by_convention(model, stats.get("flops_per_sample"), tokens)
-    return stats
+    return ModelStats(metrics, operators, flops_by_convention(model, metrics.get("flops_per_sample"), tokens))
 
 
-def _step_stats(model, job, task, device):
+def _step_stats(
+    model: torch.nn.Module, job: Document, task: "Task", device: torch.device
+) -> Tuple[Dict[str, float], Optional[Mapping[str, Mapping[str, int]]]]:
+    """Return metrics and operators of one training step on the meta device."""
     batch = job["batch"]
 
-    def expand(tensor):
+    def expand(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
 
     inputs, targets = map_tensors(expand, task.example(job["dataset"], 1, torch.Generator()))
-    optimizer = instantiate_spec(job["optimizer"], model.parameters())
+    optimizer: torch.optim.Optimizer = instantiate_spec(job["optimizer"], model.parameters())
     owned = {storage_of(tensor)._cdata for tensor in [*model.parameters(), *model.buffers()]}
-    saved = {}  # by the identity of the storage, as the meta device has no addresses
+    saved: Dict[int, torch.Tensor] = {}  # by the identity of the storage, as the meta device has no addresses
 
-    def keep(tensor):
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
         saved[storage_of(tensor)._cdata] = tensor  # kept alive, so that its storage is not reused
         return tensor
 
@@ -71,7 +91,9 @@ def _step_stats(model, job, task, device):
         passes = counter.totals.copy()
         optimizer.step()
     state = [value for entries in optimizer.state.values() for value in entries.values()]
-    stats = {"optimizer_bytes": total_bytes(value for value in state if isinstance(value, torch.Tensor))}
+    tensors = [value for value in state if isinstance(value, torch.Tensor)]
+    stats: Dict[str, float] = {"optimizer_bytes": total_bytes(tensors)}
+    operators = None
     counts = {name: passes[name] for name in ("flops", "recomputed_flops")}
     if job["precision"] in FULL_PRECISIONS:
         stats["activation_bytes"] = sum(storage_of(saved[key]).nbytes() for key in saved.keys() - owned)
@@ -79,12 +101,12 @@ def _step_stats(model, job, task, device):
     if FlopCounterMode is not None:
         with_optimizer = device.type == "cpu"  # on a GPU, the optimizer needs few calls
         stats["operator_calls"] = counter.totals["calls"] if with_optimizer else passes["calls"]
-        stats["operators"] = counter.operators
+        operators = counter.operators
         stats.update({name + "_per_sample": count / batch for name, count in counts.items()})
-    return stats
+    return stats, operators
 
 
-def flop_counter():
+def flop_counter() -> Any:
     """Return torch's counter of FLOPs, which counts while its context is open; a null context in older versions."""
     if FlopCounterMode is None:
         return NullContext()
@@ -103,13 +125,20 @@ class OperatorCounter(TorchDispatchMode):
         operators: Calls, FLOPs and bytes by the name of an operator with FLOPs.
     """
 
-    def __init__(self, flop_counts, cache_bytes):
-        super().__init__()
+    def __init__(self, flop_counts: "FlopCounterMode", cache_bytes: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # of torch
         self._flop_counts, self._cache_bytes = flop_counts, cache_bytes
-        self.totals, self.operators = collections.Counter(), {}
+        self.totals: Counter[str] = collections.Counter()
+        self.operators: Dict[str, Counter[str]] = {}
         self.is_backward = False
 
-    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+    def __torch_dispatch__(
+        self,
+        function: Any,
+        types: object,
+        arguments: Tuple[Any, ...] = (),
+        keywords: Optional[Dict[str, object]] = None,
+    ) -> Any:
         before = self._flop_counts.get_total_flops()
         result = function(*arguments, **(keywords or {}))
         flops = self._flop_counts.get_total_flops() - before
@@ -127,18 +156,30 @@ class OperatorCounter(TorchDispatchMode):
         if self.is_backward and torch.is_grad_enabled():  # only forward operators enable gradients
             self.totals["recomputed_flops"] += flops
         if flops:
-            entry = self.operators.setdefault(function._schema.name, collections.Counter())
-            entry.update(calls=1, flops=flops, bytes=used)
+            counts = self.operators.setdefault(function._schema.name, collections.Counter())
+            counts.update(calls=1, flops=flops, bytes=used)
         return result
 
 
-def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **options):
+def convolution_backward_flops(
+    out: List[int],
+    inputs: List[int],
+    weights: List[int],
+    bias: object,
+    stride: object,
+    padding: object,
+    dilation: object,
+    transposed: bool,
+    *rest: Any,
+    **options: object,
+) -> int:
     """Return the FLOPs of a convolution's backward pass, with groups, which torch's own formula ignores."""
     output_mask = rest[2]  # which gradients of inputs, weights and bias; after the output padding and the groups
-    return conv_flop_count(inputs, weights, out, transposed) * (output_mask[0] + output_mask[1])
+    gradients: int = output_mask[0] + output_mask[1]
+    return conv_flop_count(inputs, weights, out, transposed) * gradients
 
 
-def flops_by_convention(model, counted, tokens):
+def flops_by_convention(model: torch.nn.Module, counted: Optional[float], tokens: Optional[int]) -> Dict[str, float]:
     """Return training FLOPs per sample by the name of a convention; only `counted` without tokens.
 
     `6n` is that of Hugging Face's Trainer: J. Kaplan et al., Scaling laws for neural language models, 2020, without
@@ -152,18 +193,19 @@ def flops_by_convention(model, counted, tokens):
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     weights = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings)
     conventions["6n"] = 6.0 * weights * tokens
-    if getattr(model, "attention", None):
-        layers, width, words = (model.attention[key] for key in ("layers", "width", "words"))
+    attention: Optional[Mapping[str, int]] = getattr(model, "attention", None)
+    if attention:
+        layers, width, words = (attention[key] for key in ("layers", "width", "words"))
         factor = 1 + tokens / (6 * width) + words / (12 * layers * width)  # attention and output layer
         conventions["megatron"] = 72.0 * tokens * layers * width**2 * factor
         conventions["torchtitan"] = conventions["6n"] + 12.0 * layers * width * tokens**2
     return conventions
 
 
-def cache_bytes(device):
+def cache_bytes(device: torch.device) -> int:
     """Return the size of a device's last-level cache; 0 if unknown, so that all bytes count as uncached."""
     if device.type == "cuda":
-        return getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
+        return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
     try:
         with open("/sys/devices/system/cpu/cpu0/cache/index3/size") as file:
             return int(file.read().strip().rstrip("K")) * 1024
@@ -171,10 +213,10 @@ def cache_bytes(device):
         return 0
 
 
-def total_bytes(tensors):
+def total_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def storage_of(tensor):
+def storage_of(tensor: torch.Tensor) -> "torch.UntypedStorage":
     """Return a tensor's storage, in any version of torch."""
     return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()

@@ -1,0 +1,161 @@
+"""The number of samples in a batch: indices of the batch sampler, or what the loader states, never a guess.
+
+A sample is an item of the dataset.
+"""
+
+import collections
+import math
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Tuple
+
+import torch
+from torch.utils import data
+
+from epochmeter.agent.frames import hidden, hide_frames
+
+UNKNOWN = math.nan
+MAX_SIZES = 1 << 16  # noted batches, of which the oldest are forgotten
+
+
+def batch_count(loader: Any) -> Optional[int]:
+    """Return the number of batches of a pass over a loader; None if it is not known.
+
+    `len(loader)` would change the state of a torch DataLoader with an iterable dataset, which may warn later.
+    """
+    try:
+        is_of_torch = isinstance(loader, data.DataLoader) and type(loader).__len__ is data.DataLoader.__len__
+        if not is_of_torch:
+            return len(loader)
+        if not isinstance(loader.dataset, data.IterableDataset):
+            return len(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+        dataset: Any = loader.dataset  # which may have a length
+        samples = len(dataset)
+        size: Optional[int] = loader.batch_size
+        if size is None:
+            return samples
+        return samples // size if loader.drop_last else math.ceil(samples / size)
+    except Exception:  # a method of the script
+        return None
+
+
+def stated_samples(loader: object) -> Optional[Tuple[int, int]]:
+    """Return the samples of a complete pass and of each batch except the last; None if the loader does not state them.
+
+    A loader states them if it has torch's own batch sampler and a dataset with indices.
+    """
+    if not isinstance(loader, data.DataLoader) or isinstance(loader.dataset, data.IterableDataset):
+        return None
+    if type(loader.batch_sampler) is not data.BatchSampler:
+        return None
+    try:
+        sampler: Any = loader.batch_sampler.sampler  # which may have a length
+        samples, size = len(sampler), int(loader.batch_sampler.batch_size)
+        return (samples // size * size if loader.batch_sampler.drop_last else samples), size
+    except Exception:  # a sampler of the script
+        return None
+
+
+def has_own_sampler(loader: "data.DataLoader[Any]") -> bool:
+    """Return whether the indices of a DataLoader's batches come from a sampler of the script."""
+    return stated_samples(loader) is None and not isinstance(loader.dataset, data.IterableDataset)
+
+
+class BatchSizes:
+    """The numbers of indices of a loader's batches that were not delivered yet, in order.
+
+    Attributes:
+        is_noted: Whether a sampler notes them.
+    """
+
+    def __init__(self) -> None:
+        self.is_noted = False
+        self._is_known = False  # whether no two passes over the loader are open at the same time
+        self._sizes: Deque[float] = collections.deque(maxlen=MAX_SIZES)
+        self._passes = 0
+
+    @hidden
+    def noted(self, sampler: Iterable[Any]) -> Iterator[Any]:
+        """Yield the indices of the sampler's batches, and note how many each has."""
+        self._passes += 1
+        self.is_noted = True
+        self._is_known = self._passes == 1
+        self._sizes.clear()  # of batches that an earlier pass requested in advance
+        try:
+            for indices in sampler:
+                self._sizes.append(len(indices) if isinstance(indices, (list, tuple)) else UNKNOWN)
+                yield indices
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        finally:
+            self._passes -= 1
+
+    def next(self, batch: object) -> float:
+        """Return the number of samples in the next batch that is delivered; NaN if it is not known."""
+        return self._sizes.popleft() if self._is_known and self._sizes else UNKNOWN
+
+
+class NotedSampler:
+    """A loader's sampler, which notes the numbers of indices while a pass iterates over it."""
+
+    def __init__(self, sampler: Any, sizes: BatchSizes) -> None:
+        self._sampler, self._sizes = sampler, sizes
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._sizes.noted(self._sampler)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_sampler":
+            raise AttributeError(name)
+        return getattr(self._sampler, name)
+
+
+def sample_counter(loader: object, sizes: BatchSizes) -> Optional[Callable[[Any], float]]:
+    """Return a function that returns the number of samples in a batch, NaN if it is not known.
+
+    None if the loader states the samples of all batches. `sizes` are those of the loader; whether its sampler notes
+    them is known from the first batch on.
+    """
+    if stated_samples(loader) is not None:
+        return None
+    by_length = counted_by_length(getattr(loader, "batch_size", None))
+    return lambda batch: sizes.next(batch) if sizes.is_noted else by_length(batch)
+
+
+def counted_by_length(size: Optional[int]) -> Callable[[Any], float]:
+    """Return a function that returns the number of samples in a batch of a loader that states no indices; NaN: unknown.
+
+    It is the length of the first dimension, if that is the loader's batch size (`size`, or None) in an earlier batch,
+    or if the batch has several fields with this length. Fields differ in type or in their number of dimensions, in
+    contrast to a list of samples.
+    """
+    is_confirmed = False
+
+    def count(batch: Any) -> float:
+        nonlocal is_confirmed
+        try:
+            tensors = fields_of(batch)
+            lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+        except Exception:  # a class of the script, or a nested tensor, which has no shape
+            return UNKNOWN
+        if len(lengths) != 1:
+            return UNKNOWN
+        (length,) = lengths
+        is_confirmed = is_confirmed or length == size
+        kinds = {(tensor.dtype, tensor.dim()) for tensor in tensors}
+        has_fields = len(tensors) > 1 and length > 1 and (isinstance(batch, dict) or len(kinds) > 1)
+        return float(length) if is_confirmed or (size is None and has_fields) else UNKNOWN
+
+    return count
+
+
+def fields_of(batch: Any) -> List[torch.Tensor]:
+    """Return the tensors of a flat batch: a tensor, or the fields of a dictionary, list or tuple; else nothing."""
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    if isinstance(batch, dict):
+        return [field for field in batch.values() if isinstance(field, torch.Tensor)]
+    is_flat = isinstance(batch, (list, tuple)) and all(isinstance(field, torch.Tensor) for field in batch)
+    return list(batch) if is_flat else []

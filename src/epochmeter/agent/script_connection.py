@@ -1,0 +1,98 @@
+"""The agent's connection to the controller: it wakes the controller at borders of passes, and seldom asks it.
+
+The script records its events without a controller too, so that the end of the controller ends the connection only.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+from typing import Any, Optional, Tuple
+
+from epochmeter.agent.iterators import is_from_signal_handler
+from epochmeter.shared.protocol import Border, Message, encode
+from epochmeter.worker.connection import ControllerConnection, ControllerGoneError
+
+LIMIT_S = 30  # how long the script waits for the controller, which may be stopped (SIGSTOP)
+BORDER = encode(Border())
+LOST = "epochmeter: {}; the script continues, and the next command of epochmeter after its end records its times"
+CLOSED = "the script has closed the connection to the controller"
+
+
+class ScriptConnection(ControllerConnection):
+    """The connection of one process.
+
+    Attributes:
+        lost: Why nothing is sent any more: the controller has ended, or neither read nor replied for `LIMIT_S`, or the
+            script has closed the connection. Empty before.
+    """
+
+    def __init__(self, path: str, rank: int, is_first: bool) -> None:
+        self.lost = ""
+        self._identity: Optional[Tuple[int, int]] = None
+        try:
+            super().__init__(path, rank, is_first)
+        except OSError as error:
+            self._lose(error)
+            return
+        self.reply_limit_s = LIMIT_S
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", LIMIT_S, 0))
+        self._identity = self._opened_file()
+
+    def send(self, message: Message) -> None:
+        """Send a message, unless the connection is lost."""
+        if self._identity is not None and not self.is_open():
+            self.lost = self.lost or CLOSED
+        if self.lost:
+            return
+        try:
+            super().send(message)
+        except BlockingIOError:
+            self._lose(ControllerGoneError("it read nothing for {} s".format(LIMIT_S)))
+        except OSError as error:
+            self._lose(error)
+
+    def request(self, message: Message) -> Any:
+        """Send a message and return its reply; None if the connection is lost."""
+        self.send(message)
+        try:
+            return None if self.lost else self._reply()
+        except (OSError, ControllerGoneError) as error:
+            self._lose(error)
+            return None
+
+    def wake(self) -> None:
+        """Let the controller read its counters now; never wait."""
+        if self.is_open():
+            try:
+                self._socket.send(BORDER, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except BlockingIOError:  # it does not read, since it is stopped
+                pass
+            except OSError as error:
+                self._lose(error)
+
+    def is_open(self) -> bool:
+        """Return whether the socket is still the process's own: a script may close all files, and open others."""
+        return not self.lost and self._identity is not None and self._opened_file() == self._identity
+
+    def close(self) -> None:
+        """Close the connection, if the script has not done so."""
+        if self.is_open():
+            super().close()
+
+    def _lose(self, error: BaseException) -> None:
+        """Close the connection, and report why; raise an error of the script's own signal handler."""
+        if is_from_signal_handler(error):
+            raise error
+        self.close()
+        self.lost = "the controller is gone: {}".format(error)
+        with contextlib.suppress(Exception):  # the script may have closed stderr
+            print(LOST.format(self.lost), file=sys.stderr)
+
+    def _opened_file(self) -> Optional[Tuple[int, int]]:
+        try:
+            stat = os.fstat(self._socket.fileno())
+        except OSError:
+            return None
+        return stat.st_dev, stat.st_ino

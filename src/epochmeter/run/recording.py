@@ -1,0 +1,195 @@
+"""The windows of a run in its record: their metrics, notes and flags, their forecasts, and their publication."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from epochmeter.config.secrets import redact_tree
+from epochmeter.console.console import Terminal
+from epochmeter.machine import gpus
+from epochmeter.power.knobs.applied_settings import AppliedSettings
+from epochmeter.power.knobs.device_settings import AUTO
+from epochmeter.power.meter import EnergyMeter
+from epochmeter.power.window_energy import Reading
+from epochmeter.results.footprint import epoch_footprint, forecast_cost
+from epochmeter.results.forecast import Forecaster, no_forecast_reason
+from epochmeter.results.roofline import epoch_utilization
+from epochmeter.results.run_info import training_facts
+from epochmeter.results.summary import reaches_target
+from epochmeter.run.instruments import WindowInstruments, write_gauges
+from epochmeter.run.plan import Plan
+from epochmeter.run.window_record import build_window
+from epochmeter.shared import protocol
+from epochmeter.shared.problem import machine_error
+from epochmeter.shared.protocol import WindowOpening
+from epochmeter.shared.record import step_count
+
+if TYPE_CHECKING:
+    from epochmeter.run.limit_probing import LimitProbing
+
+GAUGES_WRITE_S = 10.0
+"""Shortest time between two writes of gauges within a window, since they may delay reads of the same disk."""
+
+
+class Recording:
+    """Records the windows of a run, one after another: `open_window`, `progress`, `close_window`, `add`, `save`."""
+
+    def __init__(
+        self, plan: Plan, instruments: WindowInstruments, settings: AppliedSettings, terminal: Terminal
+    ) -> None:
+        self._plan, self._instruments = plan, instruments
+        self._settings, self._terminal = settings, terminal
+        earlier = plan.record.windows()
+        self._steps = step_count(earlier)
+        self._forecaster = Forecaster(
+            earlier, plan.job.warmup_epochs, lambda count: plan.record.steps(self._steps - count, count)
+        )
+        self._forecast: dict[str, float] = {}
+        self._probing: LimitProbing | None = None
+        if plan.job.power_limit == AUTO and "power_limit" in plan.targets:  # not in a rehearsal
+            from epochmeter.run import limit_probing  # imports SciPy, which takes time
+
+            self._probing = limit_probing.LimitProbing(plan, instruments.meter, settings, terminal)
+        self._unsaved: Mapping[str, Any] | None = None
+        self._gauges_written_s = time.monotonic()
+
+    def begin(self, built: protocol.Built, pids: Sequence[int]) -> None:
+        """Record what is known of the model and the training; RuntimeError if other GPUs are metered than train."""
+        self._plan.run.model, self._plan.run.training = {**built.model}, training_facts(built.training)
+        self._plan.describe()
+        check_metered(self._plan, self._instruments.meter)
+        self._instruments.own_processes(pids)
+        write_gauges(self._instruments.gauges, self._plan.record)
+
+    def open_window(self, opened: WindowOpening, reading: Reading) -> None:
+        """Note that a window has begun with a reading of the meter."""
+        if self._probing:
+            self._probing.open_window(opened, reading)
+
+    def forecast(self, opened: WindowOpening) -> None:
+        """Forecast the run's totals before an epoch; if there is no forecast, the reason is recorded."""
+        plan, epochs = self._plan, opened.epochs
+        reason = no_forecast_reason(plan.job, epochs)
+        if reason and opened.epoch and plan.run.forecast is None:
+            plan.run.forecast = {"reason": reason}
+            plan.describe()
+        metrics = {} if reason or epochs is None else self._forecaster.metrics(epochs)
+        self._forecast = metrics | forecast_cost(metrics, plan.job.footprint)
+        self._terminal.forecast(self._forecast, plan.job.footprint.currency)
+
+    def progress(self, opened: WindowOpening, progress: protocol.Progress, read: Callable[[], Reading]) -> None:
+        """Show and record the progress of the open window; `read` returns the reading at the end of the last step."""
+        record = self._plan.record
+        self._terminal.progress(progress.steps, progress.loss)
+        if opened.window == "epoch":
+            done = {"epoch": opened.epoch, "steps": progress.steps, "epoch_steps": opened.steps}
+            record.append_progress({**done, "parts": progress.parts or {}})
+        if time.monotonic() - self._gauges_written_s >= GAUGES_WRITE_S:
+            write_gauges(self._instruments.gauges, record, durably=False)
+            self._gauges_written_s = time.monotonic()
+        if self._probing:
+            self._probing.progress(progress.steps, read)
+
+    def close_window(self, closed: WindowOpening, reading: Reading) -> None:
+        """Note that a window, whose kind is known now, has ended with a reading of the meter."""
+        self._plan.record.end_progress()
+        if self._probing:
+            self._probing.close_window(reading, closed)
+
+    def add(
+        self,
+        opened: WindowOpening,
+        measured: protocol.WindowMeasured,
+        before: Reading,
+        after: Reading,
+        notes: Sequence[str] = (),
+        *,
+        rule: str = "",
+        training: int | None = None,
+        is_warmup: bool = False,
+    ) -> protocol.Recorded:
+        """Add the measurements of a window that has ended, and return those for the training process.
+
+        Args:
+            notes: Further notes on the window.
+            rule: Why it is a window of its kind, in a script.
+            training: Number of its training, in a script.
+            is_warmup: Whether it counts as warm-up for another reason than its number.
+        """
+        window = build_window(opened, measured, before, after, self._instruments, self._plan.record, self._steps)
+        self._steps += step_count([window.line])
+        metrics = {**window.line["metrics"], **self._derived_metrics(window.line)}
+        drift = self._settings.drift_messages()  # device settings that another program changed meanwhile
+        flags = {**window.flags, **({"setting_changed": " ".join(drift)} if drift else {})}
+        texts = {"notes": [*notes, *window.notes, *drift], "flags": flags}
+        if self._probing and training is not None and opened.window == "epoch":
+            self._probing.note_training(training)
+        remarks = {name: redact_tree(content) for name, content in texts.items() if content}
+        warmup = {"warmup": True} if is_warmup or self._is_resumed(window.line) else self._probing_mark(window.line)
+        of_script: dict[str, object] = {"rule": rule} if rule else {}
+        of_script |= {} if training is None else {"training": training}
+        self._unsaved = {**window.line, "metrics": metrics, **of_script, **warmup, **remarks}
+        self._forecaster.add(self._unsaved)
+        return self._reply(self._unsaved, window.no_energy)
+
+    def save(self) -> None:
+        """Write the window that was added last, unless it was written before."""
+        if self._unsaved is None:
+            return
+        line, self._unsaved = self._unsaved, None
+        self._plan.record.append(line)
+        write_gauges(self._instruments.gauges, self._plan.record)
+        self._plan.set_flags(line.get("flags", {}))
+        self._terminal.window_closed()
+        self._terminal.window_measured(line, self._plan.job.epochs)
+
+    def end(self) -> None:
+        """Write what is left when training has ended."""
+        self.save()
+        if self._probing:
+            self._probing.end()
+
+    def _reply(self, line: Mapping[str, Any], own_reason: str) -> protocol.Recorded:
+        reasons = filter(None, (self._plan.run.energy.reason, own_reason))
+        no_energy = " ".join(reasons) or "the window has no energy"
+        has_energy = f"{line['window']}/energy_j" in line["metrics"]
+        return protocol.Recorded(reaches_target(line, self._plan.job), line["metrics"], "" if has_energy else no_energy)
+
+    def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return an epoch's utilization, carbon, cost and forecast."""
+        if line["window"] != "epoch":
+            return {}
+        run, job = self._plan.run, self._plan.job
+        measured = {name.removeprefix("epoch/"): value for name, value in line["metrics"].items()}
+        utilization = epoch_utilization(measured, run, job.roofline.flops)
+        named = {f"epoch/{name}": value for name, value in utilization.items()}
+        return {**named, **epoch_footprint(line, run, job.footprint), **self._forecast}
+
+    def _is_resumed(self, line: Mapping[str, Any]) -> bool:
+        """Return whether an epoch is one of the first after the run was resumed."""
+        resumed, is_epoch = self._plan.run.resumed, line["window"] == "epoch"
+        return bool(resumed) and is_epoch and line["epoch"] - resumed[-1].epoch < self._plan.job.warmup_epochs
+
+    def _probing_mark(self, line: Mapping[str, Any]) -> dict[str, bool]:
+        return self._probing.record_window(line) if self._probing else {}
+
+
+def check_metered(plan: Plan, meter: EnergyMeter) -> None:
+    """Raise RuntimeError if the metered GPUs are not those that train; a replayed machine is not checked."""
+    training = plan.run.training
+    if not (meter.domains and plan.gpus) or plan.job.machine.root != "/":
+        return
+    on_cpu = training["accelerator"] == "cpu"
+    reported = [] if on_cpu else training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
+    trained = sorted({uuid for uuid in reported if uuid})  # empty with an old torch
+    are_metered = all(any(gpus.matches_uuid(uuid, name) for name in plan.gpus) for uuid in trained)
+    # The GPUs of a script's other ranks are checked by `check_trained`.
+    may_be_fewer = plan.job.measure.command and plan.job.strategy.ranks != 1
+    are_complete = len(trained) == len(plan.gpus) or may_be_fewer
+    if on_cpu or (trained and not (are_metered and are_complete)):
+        training_gpus = ",".join(f"GPU-{uuid}" for uuid in trained)
+        raise machine_error(
+            f"{training_gpus or 'the CPU'} trains, but {','.join(plan.gpus)} is metered",
+            "select the GPUs that train with CUDA_VISIBLE_DEVICES and `strategy.ranks=`; if the CPU trains, set "
+            "`device=cpu`, or `device.python=` to an interpreter whose torch finds the GPU",
+        )

@@ -1,0 +1,124 @@
+"""The rest of a script whose controller was killed: its windows, from the events that the script has recorded.
+
+No instrument was read meanwhile: the windows have times and counts, but neither energy nor gauges.
+"""
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from epochmeter.config.schema import Job
+from epochmeter.machine.cpu_load import CpuLoad
+from epochmeter.machine.gauge_sampler import Gauges
+from epochmeter.power.meter import NullMeter
+from epochmeter.power.window_energy import Reading
+from epochmeter.results.run_info import RunInfo, training_facts
+from epochmeter.results.summary import collect_flags
+from epochmeter.run.event_folder import STARTED
+from epochmeter.run.instruments import DataSource, WindowInstruments
+from epochmeter.run.script import traced_epoch, unknown_note
+from epochmeter.run.script_loop import opening_of
+from epochmeter.run.window_record import build_window, window_title
+from epochmeter.segmentation.logs import FactsFile
+from epochmeter.segmentation.saved_state import load_state
+from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows
+from epochmeter.segmentation.windows import EPOCH
+from epochmeter.shared.process_identity import Process, is_alive
+from epochmeter.shared.protocol import WindowMeasured
+from epochmeter.shared.record import Record, step_count, training_of
+from epochmeter.shared.record_files import read_document
+
+KILLED = "epochmeter had been killed"
+NO_INSTRUMENTS = f"{{}}: no energy and no gauges, as {KILLED}."
+CONTINUED = "the script continued without epochmeter, to its end"
+FAILED = "the script continued without epochmeter, and failed: {}"
+ENDED = "the script was killed as well, or has ended without Python's exit (os._exit)"
+LOST_STATE = "the windows that follow are lost, as the state of the logs cannot be read: {}"
+
+
+class AbsentGauges(Gauges):
+    """The gauges of a time in which nobody read them."""
+
+    def __init__(self) -> None:
+        self.series, self._samples = None, []
+
+
+def running_pids(folder: Path) -> list[int]:
+    """Return the processes of a script, whose logs are in a folder, that are still running and may record more."""
+    started = folder / STARTED
+    processes = [Process(**read_document(started))] if started.exists() else []
+    for path in folder.glob("*.jsonl"):
+        facts = [*FactsFile(path).read()]
+        if not any(fact.get("kind") == "end" for fact in facts):
+            processes += [Process(*fact["identity"]) for fact in facts if fact.get("kind") == "process"]
+    return [process.pid for process in processes if is_alive(process)]
+
+
+def add_windows(record: Record, job: Job, run: RunInfo, folder: Path) -> list[str]:
+    """Record the windows of an ended script that its controller, which was killed, has not; return notes.
+
+    They are those that begin after the end of the last recorded one, so that this may be repeated.
+    """
+    record.drop_incomplete()
+    try:
+        windows = load_state(folder) or ScriptWindows(folder, job.measure.steps_per_window)
+    except pickle.UnpicklingError as error:
+        return [LOST_STATE.format(error)]
+    windows.read(is_final=True)
+    lines = record.windows()
+    recorded_ns = max((line["closed_ns"] for line in lines), default=0)
+    for measured in windows.take(is_final=True):
+        if measured.window.opened_ns >= recorded_ns:
+            lines.append(_add_window(record, job, measured, windows, lines))
+    if windows.main:
+        run.training = training_facts(windows.main.training)
+        numbers = windows.main.windows.trainings
+        if any(training_of(line) > max(numbers, default=0) for line in lines):  # not if an earlier recovery has done it
+            record.renumber_trainings(numbers)
+    run.flags = {**collect_flags(lines), **windows.flags, **run.flags}
+    record.describe(record.job(), run.document())
+    return [*windows.notes, *([unknown_note(job)] if lines else []), _end_note(windows)]
+
+
+def _add_window(
+    record: Record, job: Job, measured: MeasuredWindow, windows: ScriptWindows, earlier: list[Any]
+) -> Mapping[str, Any]:
+    """Add a window after the earlier ones to the record; return its line."""
+    assert windows.main
+    window = measured.window
+    epochs = sum(line["window"] == EPOCH for line in earlier)
+    opening = opening_of(window, epochs, windows.main.windows.expected_epochs)
+    if window.name == EPOCH:
+        record.append_steps(window.rows)
+    readings = Reading(window.opened_ns, {}), Reading(window.closed_ns, {})
+    message, steps = WindowMeasured(measured.ranks, []), step_count(earlier)
+    built = build_window(opening, message, *readings, _no_instruments(job), record, steps)
+    title = window_title(opening)
+    is_traced = window.name == EPOCH and opening.epoch == traced_epoch(job)
+    before = sum(line["window"] == EPOCH and training_of(line) == window.training for line in earlier)
+    begins_training = window.name == EPOCH and bool(window.training) and before < job.warmup_epochs
+    line = {
+        **built.line,
+        "rule": window.rule,
+        **({} if window.training is None else {"training": window.training}),
+        **({"warmup": True} if is_traced or begins_training else {}),
+        "notes": [*([f"{window.reason}."] if window.reason else []), *built.notes, NO_INSTRUMENTS.format(title)],
+        **({"flags": built.flags} if built.flags else {}),
+    }
+    record.append(line)
+    return line
+
+
+def _no_instruments(job: Job) -> WindowInstruments:
+    without_data = replace(job, measure=replace(job.measure, data=None))  # its page cache is that of now
+    return WindowInstruments(NullMeter(KILLED), AbsentGauges(), DataSource(without_data, None, print), CpuLoad())
+
+
+def _end_note(windows: ScriptWindows) -> str:
+    """Return how a script has ended."""
+    error = windows.main.end if windows.main else None
+    if error is None:
+        return ENDED
+    return FAILED.format(error) if error else CONTINUED

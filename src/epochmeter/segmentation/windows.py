@@ -1,0 +1,205 @@
+"""Windows of a script, and the parts of their time."""
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from epochmeter.segmentation.passes import Ending, Pass
+from epochmeter.shared.events import COLLECTED, SAVED
+from epochmeter.shared.record import INTERVALS
+from epochmeter.shared.units import NANOSECOND
+
+EPOCH, EVALUATION = "epoch", "val"
+WORK = {COLLECTED: "collection_s", SAVED: "save_s"}
+"""Kind of an event -> part of the overhead."""
+NO_SAMPLES = "samples are unknown: the loader states no number of samples, and its batches do not show it"
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of a script: an epoch, an evaluation, or one that the script has named.
+
+    Attributes:
+        name: `epoch`, `val`, or the script's own name.
+        rule: Why it is a window of this kind.
+        opened_ns: Monotonic clock.
+        closed_ns: Monotonic clock.
+        parts: Times in seconds and counts, by the names of metrics without prefix; unknown ones are absent.
+        rows: Gap, wait, copy and compute of each step in seconds, flattened.
+        is_partial: Whether it has fewer steps than a complete epoch.
+        length: Number of steps of a complete epoch; None if it is not known.
+        first_gap_s: Time from the begin to the first batch: its data stall, and overhead.
+        reason: Why parts are absent; empty if none is.
+        training: Number of the training of an epoch or an evaluation, as far as it was known at its end.
+    """
+
+    name: str
+    rule: str
+    opened_ns: int
+    closed_ns: int
+    parts: dict[str, float]
+    rows: "array[float]" = field(default_factory=lambda: array("f"))
+    is_partial: bool = False
+    length: int | None = None
+    first_gap_s: float = 0.0
+    reason: str = ""
+    training: int | None = None
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Times of the steps of a pass in ns, one entry each.
+
+    Attributes:
+        delivered: When its batch arrived; monotonic clock, as the next two.
+        ended: When the compute of the step had ended.
+        next_requested: When the next batch was requested, or the window ended.
+        gaps: From the end of the step before until the batch arrived.
+        waits: How long the host waited for the batch.
+        computes: How long the device computed.
+    """
+
+    delivered: np.ndarray
+    ended: np.ndarray
+    next_requested: np.ndarray
+    gaps: np.ndarray
+    waits: np.ndarray
+    computes: np.ndarray
+
+    @property
+    def stalls(self) -> np.ndarray:
+        """The parts of the gaps in which the host waited for data."""
+        return np.asarray(np.minimum(self.gaps, self.waits))
+
+    def step_at(self, time_ns: int) -> int:
+        """Return the step at a moment."""
+        return max(0, int(np.searchsorted(self.delivered, time_ns, side="right")) - 1)
+
+    def rows(self) -> "array[float]":
+        """Return the rows of the run record."""
+        columns = [self.gaps, self.waits, np.zeros(len(self.gaps)), self.computes]
+        seconds = np.stack(columns, axis=1) * NANOSECOND
+        return array("f", seconds.astype(np.float32).tobytes())
+
+
+def rows_of_steps(opened_ns: int, ends_ns: Sequence[int]) -> "array[float]":
+    """Return the rows of steps of which only the ends are known: their whole time is compute."""
+    durations_ns = np.diff(np.array(ends_ns, dtype=np.int64), prepend=opened_ns)
+    rows = np.zeros((len(ends_ns), len(INTERVALS)), dtype=np.float32)
+    rows[:, -1] = durations_ns * NANOSECOND
+    return array("f", rows.tobytes())
+
+
+def step_count(measured: Pass) -> int:
+    """Return the number of steps of a pass; batches after the last training of a pass that was left are none."""
+    count = len(measured.batches)
+    if measured.trains and measured.ending in (Ending.LEFT, Ending.DROPPED):
+        while count and not measured.batches.trained_ns[count - 1]:
+            count -= 1
+    return count
+
+
+def step_times(measured: Pass, *, has_optimizer: bool) -> StepTimes:
+    """Return the times of the steps of a pass that has ended.
+
+    A step's compute ends with its last training event if the script uses optimizers of torch (`has_optimizer`), else
+    with the next request. The time of other loops in it is overhead.
+    """
+    if measured.is_read_at_once:
+        return _times_after_reading(measured)
+    count, batches = step_count(measured), measured.batches
+    requested, delivered, waits, trained = (
+        np.array(column[:count], dtype=np.int64)
+        for column in (batches.requested_ns, batches.delivered_ns, batches.waits_ns, batches.trained_ns)
+    )
+    last_ns = measured.ended.begun_ns if measured.ended else measured.closed_ns
+    next_requested = np.append(requested[1:], max(last_ns, int(delivered[-1])))
+    ended = np.where((trained > 0) & has_optimizer, trained, next_requested)
+    waits[0] += max(0, measured.ready_ns - max(measured.called_ns, measured.opened_ns))
+    gaps = np.maximum(0, delivered - np.append(measured.opened_ns, ended[:-1]))
+    times = StepTimes(delivered, ended, next_requested, gaps, waits, np.maximum(0, ended - delivered))
+    for loop in measured.loops:
+        step = times.step_at(loop.begun_ns)
+        times.computes[step] -= loop.overlap_ns(int(delivered[step]), int(ended[step]))
+    return times
+
+
+def _times_after_reading(measured: Pass) -> StepTimes:
+    """Return the times of steps that the script makes after it has read all batches: the first step waits for them."""
+    assert measured.ended
+    read_ns = measured.ended.ended_ns
+    ended = np.array([ended_ns for _, ended_ns in measured.late], dtype=np.int64)
+    delivered = np.append(read_ns, ended[:-1])
+    gaps = np.zeros(len(ended), dtype=np.int64)
+    gaps[0] = read_ns - measured.opened_ns
+    return StepTimes(delivered, ended, ended, gaps, gaps.copy(), ended - delivered)
+
+
+def late_compute_ns(measured: Pass) -> int:
+    """Return the time in which a script trains on batches that it requested in advance, after the end of the pass."""
+    if measured.is_read_at_once or not (measured.late and measured.ended):
+        return 0
+    return max(0, max(ended_ns for _, ended_ns in measured.late) - measured.ended.ended_ns)
+
+
+def parts_of(measured: Pass, times: StepTimes) -> dict[str, float]:
+    """Return the parts of the time of a pass that has ended, in seconds, and its counts."""
+    e2e_ns, late_ns = measured.closed_ns - measured.opened_ns, late_compute_ns(measured)
+    stall_ns, compute_ns = int(times.stalls.sum()), int(times.computes.sum()) + late_ns
+    tail_ns = measured.closed_ns - int(times.ended[-1]) - late_ns
+    stop_ns = measured.ended.ended_ns - measured.ended.begun_ns if measured.ended else 0
+    nanoseconds = {
+        "e2e_s": e2e_ns,
+        "data_stall_s": stall_ns,
+        "compute_s": compute_ns,
+        "overhead_s": e2e_ns - stall_ns - compute_ns,
+        "host_wait_s": int(times.waits.sum()),
+        "loader_start_s": int(times.stalls[0]),
+        "loader_stop_s": min(max(0, tail_ns), stop_ns),
+    }
+    for kind, metric in WORK.items():
+        intervals = [interval for of_kind, interval in measured.work if of_kind == kind]
+        nanoseconds[metric] = sum(
+            interval.overlap_ns(int(times.ended[step]), int(times.next_requested[step]))
+            for interval in intervals
+            for step in [times.step_at(interval.begun_ns)]
+        )
+    parts = {name: value * NANOSECOND for name, value in nanoseconds.items()}
+    parts["steps"] = len(times.delivered)
+    if not math.isnan(measured.training.learning_rate):
+        parts["learning_rate"] = measured.training.learning_rate
+    samples = samples_of(measured, len(times.delivered))
+    if not math.isnan(samples):
+        parts["samples"] = samples
+    return parts
+
+
+def parts_so_far(going_on: Pass, count: int) -> dict[str, float]:
+    """Return the parts of the time of the first `count` steps of a pass that goes on, in seconds."""
+    batches = going_on.batches
+    delivered, waits, trained = (
+        np.array(column[:count], dtype=np.int64)
+        for column in (batches.delivered_ns, batches.waits_ns, batches.trained_ns)
+    )
+    next_requested = np.array(batches.requested_ns[1 : count + 1], dtype=np.int64)
+    ended = np.where(trained > 0, trained, next_requested)
+    gaps = np.maximum(0, delivered - np.append(going_on.opened_ns, ended[:-1]))
+    stall_ns, compute_ns = int(np.minimum(gaps, waits).sum()), int(np.maximum(0, ended - delivered).sum())
+    e2e_ns = int(next_requested[-1]) - going_on.opened_ns if count else 0
+    nanoseconds = {"data_stall_s": stall_ns, "compute_s": compute_ns, "overhead_s": e2e_ns - stall_ns - compute_ns}
+    return {name: value * NANOSECOND for name, value in nanoseconds.items()}
+
+
+def samples_of(measured: Pass, count: int) -> float:
+    """Return the samples in the first `count` batches of a pass; NaN if they are not known."""
+    loader = measured.loader
+    if loader.samples is None or loader.batch_size is None:
+        return math.fsum(measured.batches.samples[:count])
+    is_last = measured.is_complete and count == len(measured.batches)
+    if is_last and not measured.is_continued:
+        return loader.samples
+    has_short_batch = loader.samples % loader.batch_size > 0
+    return math.nan if is_last and has_short_batch else count * loader.batch_size

@@ -1,0 +1,84 @@
+"""Events of a measured script: its agent writes them, and the controller derives windows from them.
+
+Each thread of a process has a log of its own: files named `PID-THREAD.SEGMENT`, one after another, with records of a
+fixed size. `PID.jsonl` has facts on the process and on the objects of its events, one JSON object per line. All times
+are of the monotonic clock, in ns.
+"""
+
+import struct
+from typing import NamedTuple
+
+RECORD = struct.Struct("<qqdIIIHBB")
+"""An event's time, begin, value, object, other object, number, detail, flags and kind, which is never 0."""
+SEGMENT_RECORDS = 8192
+SEGMENT_BYTES = SEGMENT_RECORDS * RECORD.size
+MAX_SEGMENTS = 512  # of a log, unread: about 4 million events, after which a script loses events
+
+PASS = 1
+"""`iter(loader)` was called. Object: pass; other: loader; value: number of batches, if known; flags: see below."""
+BATCH = 2
+"""A pass has delivered a batch, which was requested at `begun_ns`. Object: pass; value: samples, if known."""
+END = 3
+"""A pass was asked for a further batch at `begun_ns`, and had none. Object: pass."""
+FAILED = 4
+"""A pass was asked for a batch at `begun_ns`, and raised an error. Object: pass."""
+DROPPED = 5
+"""An iterator was deleted before its end, from `begun_ns` on. Object: pass."""
+REPEATED = 6
+"""A pass of a subclass of DataLoader begins a pass of its base class. Object: pass."""
+STEP = 7
+"""An optimizer's step has ended. Object: optimizer; value: learning rate, if known."""
+BACKWARD = 8
+"""A backward pass has ended."""
+FORWARD = 9
+"""The first forward pass of a module after a pass has begun."""
+OPENED = 10
+"""A window of a `Meter` begins. Object: its name."""
+CLOSED = 11
+"""The open window ends: one of a `Meter` with its name as the object, or the pass of a `Meter` without an object."""
+EXPECTED = 12
+"""Value: number of epochs that follow, if known."""
+COLLECTED = 13
+"""The garbage collector ran from `begun_ns` on."""
+SAVED = 14
+"""`torch.save` ran from `begun_ns` on."""
+DEVICE_TIME = 15
+"""Value: ns of the device's clock between its timestamp `number` and the one before. Timestamps count from 0."""
+IDLE_TIME = 16
+"""A timestamp on a stream of the device without work, which had reached it at `time_ns`."""
+LOST = 17
+"""Events were lost since the disk was full or the reader was gone. Value: their number."""
+
+HAS_GRADIENTS = 1
+"""Flag of a pass: gradients were enabled as it began."""
+IS_EXPLICIT = 2
+"""Flag of a pass: the script gave the data to a `Meter`."""
+HIDES_FORWARDS = 4
+"""Flag of a pass: forward passes are not seen, as the script uses `torch.compile`."""
+HAS_DEVICE_TIME = 8
+"""Flag of an event that has a timestamp of the device, `number`. A batch has two: of its request, then its arrival."""
+
+
+class Event(NamedTuple):
+    """One event; the meaning of the values depends on its kind.
+
+    Attributes:
+        time_ns: When it happened, or ended.
+        begun_ns: When it began; 0 if it has no duration.
+        value: NaN if it is not known.
+        object: Number of the object in `PID.jsonl`, from 1 on.
+        other: Number of a second object.
+        number: Number of the device's timestamp.
+        detail: Of a pass of a `Meter`, the number of the name that the script gave to it; else 0.
+        flags: Bits, of a pass.
+    """
+
+    time_ns: int
+    begun_ns: int
+    value: float
+    object: int
+    other: int
+    number: int
+    detail: int
+    flags: int
+    kind: int

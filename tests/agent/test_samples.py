@@ -1,0 +1,182 @@
+"""The number of samples of an epoch, for batches of many layouts: right, or absent."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_sequence, pad_sequence
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+
+from epochmeter.agent import hooks
+from epochmeter.agent.samples import batch_count, counted_by_length
+from epochmeter.segmentation.windows import NO_SAMPLES
+
+COUNT, BATCH = 18, 4  # the last batch is shorter
+SEQUENCES = [torch.randn(7 + number % 5, 6) for number in range(COUNT)]
+LAYOUTS = {
+    "detection": lambda batch: ((torch.rand(3, 8, 8),) * len(batch), ({"boxes": torch.rand(2, 4)},) * len(batch)),
+    "dicts": lambda batch: [{"image": torch.rand(3, 8, 8)} for _ in batch],
+    "pairs": lambda batch: [(torch.rand(3, 8, 8), 1) for _ in batch],
+    "sentences": lambda batch: list(batch),
+    "numpy": lambda batch: (np.zeros((len(batch), 3)), np.zeros(len(batch))),
+    "packed": lambda batch: (pack_sequence(batch, enforce_sorted=False), torch.ones(len(batch))),
+    "time first": lambda batch: (pad_sequence(batch), torch.ones(len(batch))),
+    "padding-free": lambda batch: {"input_ids": torch.cat(batch)[None]},
+    "flat with offsets": lambda batch: (torch.cat(batch), torch.zeros(len(batch)), torch.zeros(len(batch))),
+    "meta first": lambda batch: {"size": torch.tensor([96, 96]), "x": pad_sequence(batch, True)},
+    "strings": lambda batch: ["text"] * len(batch),
+    "object": lambda batch: object(),
+}  # fmt: skip
+
+
+class Buckets:
+    """A batch sampler of a script, with batches of several sizes."""
+
+    sizes = (3, 5, 4, 6)
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __iter__(self):
+        first = 0
+        for size in self.sizes:
+            yield [*range(first, first + size)]
+            first += size
+
+
+class Stream(IterableDataset):
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __iter__(self):
+        return iter(self.samples)
+
+
+@pytest.fixture
+def samples_of(script):
+    """Return the samples of each of two epochs over a loader, and the reason if they are absent."""
+    restore = hooks.hook_loaders(script.agent)
+
+    def measure(loader):
+        for _ in range(2):
+            for _ in loader:
+                script.optimizer.step()
+        ((samples, reason),) = {(window.parts.get("samples"), window.reason) for window in script.measured.windows}
+        return samples, reason
+
+    yield measure
+    restore()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("is_bucketed", [False, True])
+def test_samples_are_the_indices_of_the_batch_sampler_whatever_a_batch_is(samples_of, layout, is_bucketed):
+    how = {"batch_sampler": Buckets()} if is_bucketed else {"batch_size": BATCH}
+    assert samples_of(DataLoader(SEQUENCES, collate_fn=LAYOUTS[layout], **how)) == (COUNT, "")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_indices_are_counted_in_the_order_of_delivery_also_if_workers_prefetch(samples_of, workers, is_persistent):
+    loader = DataLoader(
+        [*range(COUNT)], batch_sampler=Buckets(), num_workers=workers, persistent_workers=is_persistent and workers > 0
+    )
+    assert samples_of(loader) == (COUNT, "")
+
+
+@pytest.mark.parametrize(
+    ("how", "samples"),
+    [
+        ({"batch_size": BATCH, "drop_last": True}, 16),
+        ({"batch_size": None, "sampler": BatchSampler(SequentialSampler(range(COUNT)), 5, False)}, COUNT),
+        ({"batch_size": None}, None),
+    ],
+)
+def test_samples_without_torchs_own_batches(samples_of, how, samples):
+    class Rows(list):
+        def __getitem__(self, index):
+            return torch.zeros(3, 2)
+
+    found, reason = samples_of(DataLoader(Rows([0] * COUNT), **how))
+    assert (found, reason) == (samples, "" if samples else NO_SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("samples", "collate", "batch_size", "expected"),
+    [
+        ([(torch.zeros(3), 1)] * COUNT, None, BATCH, COUNT),
+        ([torch.zeros(3)] * COUNT, None, BATCH, COUNT),
+        (SEQUENCES, lambda batch: (pad_sequence(batch), torch.ones(len(batch))), BATCH, None),
+        (SEQUENCES, list, BATCH, None),
+        ([(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long))] * 3, None, None, 15),
+        ([{"input_ids": torch.zeros(5, 9), "attention_mask": torch.zeros(5, 9)}] * 3, None, None, 15),
+        ([{"input_ids": torch.zeros(1, 99), "position_ids": torch.zeros(1, 99)}] * 3, None, None, None),
+        ([[torch.zeros(5)] * 4] * 3, None, None, None),
+        ([torch.zeros(5, 3)] * 3, None, None, None),
+    ],
+    ids=[
+        "pairs",
+        "tensors",
+        "time first",
+        "sentences",
+        "own batches",
+        "own dicts",
+        "packed",
+        "own sentences",
+        "unknown",
+    ],
+)
+def test_samples_of_a_stream_are_those_that_its_batches_show_with_certainty(
+    samples_of, samples, collate, batch_size, expected
+):
+    loader = DataLoader(Stream(samples), batch_size=batch_size, collate_fn=collate)
+    assert samples_of(loader) == (expected, "" if expected else NO_SAMPLES)
+
+
+def test_samples_are_absent_if_two_passes_over_a_script_s_sampler_are_open(script):
+    restore = hooks.hook_loaders(script.agent)
+    loader = DataLoader([*range(COUNT)], batch_sampler=Buckets())
+    for _ in zip(loader, loader, strict=True):
+        script.optimizer.step()
+    restore()
+    assert "samples" not in script.parts[0]
+
+
+def test_left_epoch_has_the_samples_of_its_steps(script):
+    script.train(DataLoader([(torch.zeros(4), 1)] * COUNT, batch_size=BATCH), steps=3)
+    assert script.parts[0]["samples"] == 12
+
+
+def test_number_of_batches_is_known_without_a_change_of_the_loaders_state():
+    class Sized(Stream):
+        def __len__(self):
+            return len(self.samples)
+
+    class Own(DataLoader):
+        def __len__(self):
+            return 7
+
+    stream = DataLoader(Sized([0] * COUNT), batch_size=BATCH)
+    before = vars(stream).copy()
+    for loader, batches in (
+        (stream, 5),
+        (DataLoader(Sized([0] * COUNT), batch_size=BATCH, drop_last=True), 4),
+        (DataLoader(Sized([0] * COUNT), batch_size=None), COUNT),
+        (DataLoader(Stream([0] * COUNT)), None),
+        (DataLoader([0] * COUNT, batch_size=BATCH), 5),
+        (DataLoader([0] * COUNT, batch_sampler=Buckets()), 4),
+        (Own([0] * COUNT), 7),
+        ([1, 2, 3], 3),
+        ((number for number in range(3)), None),
+    ):
+        assert batch_count(loader) == batches
+    assert vars(stream) == before
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_length_of_any_object_is_unknown():
+    count = counted_by_length(None)
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    for batch in (None, 5, "text", {"x": [1, 2]}, [], (), torch.tensor(3.0), [torch.zeros(2), 3], nested, [nested]):
+        assert math.isnan(count(batch))

@@ -1,0 +1,189 @@
+"""Loops of libraries, with their own count of steps."""
+
+import logging
+import sys
+import warnings
+
+import torch
+from torch.utils.data import DataLoader
+from truth import Data, Truth, small_model, train_on
+
+kind = sys.argv[1]
+warnings.simplefilter("ignore")
+truth = Truth()
+model, optimizer = small_model()
+data = Data(64, truth)
+
+
+def accelerate():
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    own, stepper, loader = accelerator.prepare(model, optimizer, DataLoader(data, 8))
+    for _ in range(3):
+        with truth.window():
+            for inputs, targets in loader:
+                truth.step(len(inputs))
+                loss = (own(inputs) - targets).pow(2).mean()
+                stepper.zero_grad()
+                accelerator.backward(loss)
+                stepper.step()
+
+
+def lightning():
+    import lightning.pytorch as pl
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch, number):
+            truth.step(len(batch[0]))
+            return (self.model(batch[0]) - batch[1]).pow(2).mean()
+
+        def validation_step(self, batch, number):
+            self.model(batch[0])
+
+        def configure_optimizers(self):
+            return optimizer
+
+    class Timed(pl.Callback):
+        def on_train_epoch_start(self, *_):
+            self.window = truth.window()
+            self.window.__enter__()
+
+        def on_validation_start(self, trainer, _):
+            if trainer.sanity_checking:
+                return
+            self.window.__exit__(None, None, None)
+            self.window = truth.window("val")
+            self.window.__enter__()
+
+        def on_validation_end(self, trainer, _):
+            if not trainer.sanity_checking:
+                self.window.__exit__(None, None, None)
+
+    trainer = pl.Trainer(
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[Timed()],
+    )
+    trainer.fit(Module(), DataLoader(data, 8), DataLoader(Data(16, truth), 8))
+
+
+def transformers():
+    import transformers
+
+    class Tuned(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, inputs, labels):
+            outputs = self.model(inputs)
+            return {"loss": (outputs - labels).pow(2).mean(), "logits": outputs}
+
+    class Items(Data):
+        def item(self, index):
+            inputs, labels = super().item(index)
+            return {"inputs": inputs, "labels": labels}
+
+    class Timed(transformers.TrainerCallback):
+        def on_epoch_begin(self, *_, **__):
+            self.window = truth.window()
+            self.window.__enter__()
+
+        def on_step_end(self, *_, **__):
+            truth.step(8)
+
+        def on_epoch_end(self, *_, **__):
+            self.window.__exit__(None, None, None)
+
+    arguments = transformers.TrainingArguments(
+        "unused",
+        num_train_epochs=3,
+        per_device_train_batch_size=8,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
+        disable_tqdm=True,
+        logging_strategy="no",
+    )
+    trainer = transformers.Trainer(Tuned(), arguments, train_dataset=Items(64, truth), callbacks=[Timed()])
+    trainer.remove_callback(transformers.PrinterCallback)  # prints times
+    trainer.train()
+
+
+def optuna():
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+    def objective(trial):
+        own, stepper = small_model()
+        stepper.param_groups[0]["lr"] = trial.suggest_float("lr", 0.01, 0.1)
+        for _ in range(2):
+            with truth.window():
+                for inputs, targets in DataLoader(data, 8):
+                    truth.step(len(inputs))
+                    loss = train_on(own, stepper, inputs, targets)
+        return loss
+
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
+    study.optimize(objective, 3)
+    print(study.best_params)
+
+
+def torchmetrics():
+    import torchmetrics
+
+    error = torchmetrics.MeanSquaredError()
+    for _ in range(2):
+        with truth.window():
+            for inputs, targets in DataLoader(data, 8):
+                truth.step(len(inputs))
+                train_on(model, optimizer, inputs, targets)
+        with truth.window("val"), torch.no_grad():
+            for inputs, targets in DataLoader(Data(16, truth), 8):
+                error.update(model(inputs), targets)
+        print(error.compute().item())
+
+
+def tensorboard():
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter("logs") as writer:
+        for epoch in range(2):
+            with truth.window():
+                for number, (inputs, targets) in enumerate(DataLoader(data, 8)):
+                    truth.step(len(inputs))
+                    writer.add_scalar("loss", train_on(model, optimizer, inputs, targets), 8 * epoch + number)
+
+
+def torchvision():
+    import torchvision
+
+    net = torchvision.models.mobilenet_v3_small(num_classes=2)
+    own = torch.optim.AdamW(net.parameters())
+    images = torchvision.datasets.FakeData(16, (3, 32, 32), 2, torchvision.transforms.ToTensor())
+    for _ in range(2):
+        with truth.window():
+            iterator = iter(DataLoader(images, 8, shuffle=True))
+            for _ in range(2):
+                with truth.waiting():
+                    inputs, targets = next(iterator)
+                truth.step(len(inputs))
+                own.zero_grad()
+                torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+                own.step()
+
+
+globals()[kind]()
+truth.write(model)

@@ -1,0 +1,124 @@
+"""What a script knows of itself: its windows by its own count and clock, and a hash of its weights.
+
+The script writes them to the file that HOST_TRUTH names. HOST_ERRORS names the file that its stderr goes to.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+
+if "HOST_ERRORS" in os.environ:
+    descriptor = os.open(os.environ["HOST_ERRORS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+BATCH_READ_S = 0.004
+
+
+class Truth:
+    """Counts and times the windows of a script.
+
+    Args:
+        note: Part of a note that the record must have.
+    """
+
+    def __init__(self, note=""):
+        self.windows, self.note, self.open = [], note, None
+
+    @contextlib.contextmanager
+    def window(self, name="epoch", partial=False, label="", **unknown):
+        """Time a window; `unknown` are the keys that the record must lack, with a part of the reason that it gives."""
+        self.open = {"window": name, "partial": partial, "label": label, "steps": 0, "samples": 0, "data_stall_s": 0.0}
+        self.windows.append(self.open)
+        began_s = time.perf_counter()
+        try:
+            yield self
+        finally:
+            self.open["e2e_s"] = time.perf_counter() - began_s
+            for key in unknown:
+                self.open.pop(key, None)
+            self.open["unknown"] = unknown
+            self.open = None
+
+    def step(self, samples):
+        """Count a step of the open window."""
+        self.open["steps"] += 1
+        self.open["samples"] += samples
+
+    def waited(self, seconds):
+        """Add to the data stall of the open window, if there is one."""
+        if self.open is not None:
+            self.open["data_stall_s"] += seconds
+
+    @contextlib.contextmanager
+    def waiting(self):
+        """Add the time in a `with` block to the data stall of the open window."""
+        began_s = time.perf_counter()
+        yield
+        self.waited(time.perf_counter() - began_s)
+
+    def write(self, *models, **values):
+        """Write everything to the file; `values` must be the same in a script that is not measured."""
+        whole = {"windows": self.windows, "note": self.note, "weights": digest(*models), "values": values}
+        with open(os.environ.get("HOST_TRUTH", os.devnull), "w") as file:
+            json.dump(whole, file)
+
+
+class Data:
+    """A dataset whose reads take a known time, which is a data stall if the training loop waits for it."""
+
+    def __init__(self, size=64, truth=None, read_s=BATCH_READ_S):
+        self.size, self.truth, self.read_s = size, truth, read_s
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices):
+        began_s = time.perf_counter()
+        time.sleep(self.read_s)
+        items = [self.item(index) for index in indices]
+        if self.truth is not None:
+            self.truth.waited(time.perf_counter() - began_s)
+        return items
+
+    def item(self, index):
+        """Return an input and a target."""
+        import torch
+
+        return torch.full((8,), index / self.size), torch.tensor([float(index % 2)])
+
+
+def digest(*models):
+    """Return a hash of the weights of models, tensors or dictionaries of tensors."""
+    hashed = hashlib.sha256()
+    for model in models:
+        tensors = model.state_dict() if hasattr(model, "state_dict") else {"": model}
+        for name, tensor in tensors.items():
+            hashed.update(name.encode())
+            hashed.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
+    return hashed.hexdigest()
+
+
+def small_model(inputs=8):
+    """Return a model with seeded weights, and its optimizer."""
+    import torch
+
+    torch.utils.data.default_collate([(torch.ones(8), torch.ones(1))])  # the first call takes milliseconds
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(inputs, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def train_on(model, optimizer, inputs, targets):
+    """Make one training step of a few milliseconds, and return its loss."""
+    optimizer.zero_grad()
+    loss = (model(inputs) - targets).pow(2).mean()
+    time.sleep(0.003)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
