@@ -79,7 +79,7 @@ test: setup $(call extra,dev) ## run the tests
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
-	$(PYTEST) -m 'system and not alone' $(WAITING) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
+	$(PYTEST) -m 'system and not alone' --durations=30 $(WAITING) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 	$(PYTEST) -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
 # Further libraries of hosts are in a folder of their own; hosts whose library cannot be installed are skipped.

@@ -16,6 +16,9 @@ discovery rate is the mean fraction of equal configurations among those that are
 Coverage: sweeps of configurations in which the interval of the one that is named fastest contains its true time. Either
 all are equal, or each is 0.5 % slower than the one before.
 
+First sentence: sweeps whose answer names a configuration as the fastest without reservation ("Fastest: ..."), and those
+that name a wrong one: any of equal configurations, or one that is not truly the fastest.
+
 Gate: one configuration and its baseline in rounds of one sweep, with `gate.time=1.03` and a known ratio of their times.
 """
 
@@ -32,8 +35,10 @@ from typing import NamedTuple
 from common.output import ARGUMENTS, print_table, sized
 from sweeps import trained
 
+from epochmeter.report.analyses.best import find_best, find_doubts
 from epochmeter.report.analyses.gate import check_bounds
 from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.costs import ranked_costs
 from epochmeter.report.statistics import (
     ALPHA,
     false_discovery_rates,
@@ -59,6 +64,10 @@ NOISE = 0.01
 SLOWER = 1.05
 BOUND = 1.03
 RATIOS = (1.0, BOUND, SLOWER)
+STEPS = {"equal": 0.0, "1 % apart": 0.01, "5 % apart": 0.05}
+SENTENCE_NOISES = (0.01, 0.03, 0.1)
+SAMPLES = 1000  # per epoch of `trained`
+IN_ROUNDS = {"order": "random"}
 PAIRS = (2, 3, 5, 8, 12)
 COMPARED = (4, 8, 12, 24)
 TWICE_THE_NOISE = 0.02
@@ -243,12 +252,49 @@ def print_coverage(simulations: int) -> None:
     print_table("Coverage of the interval of the fastest, in %", columns, rows)
 
 
+def names_fastest(simulated: Sweep) -> int | None:
+    """Return the index of the configuration that the first sentence of an answer names without reservation."""
+    count = len(simulated.times)
+    runs = [
+        replace(
+            trained(turn * count + index, SAMPLES / time_s, batch=2**index, repeat=turn, sweep=IN_ROUNDS),
+            started=started,
+        )
+        for index, (times, starts) in enumerate(zip(*simulated, strict=True))
+        for turn, (time_s, started) in enumerate(zip(times, starts, strict=True))
+    ]
+    ranked = ranked_costs(group_repeats(runs))
+    best = find_best(ranked)[0]
+    return None if find_doubts(ranked) or best.ties else best.configuration.numbers[0]
+
+
+def first_sentences(count: int, repeats: int, simulations: int, step: float, noise: float) -> tuple[float, float]:
+    """Return the fractions of sweeps whose first sentence names a fastest configuration, and a wrong one."""
+    chance, factors = random.Random(5), [(1 + step) ** place for place in range(count)]
+    named = [names_fastest(sweep(chance, factors, repeats, noise=noise)) for _ in range(simulations)]
+    certain = [index for index in named if index is not None]
+    wrong = [index for index in certain if index != 0 or not step]
+    return len(certain) / simulations, len(wrong) / simulations
+
+
+def print_first_sentences(simulations: int) -> None:
+    """Print how often the first sentence of an answer names a fastest configuration, and a wrong one."""
+    rows = []
+    for name, step in STEPS.items():
+        for noise in SENTENCE_NOISES:
+            for repeats in (1, *REPEATS):
+                cells = [first_sentences(count, repeats, simulations, step, noise) for count in CONFIGURATIONS[:3]]
+                rows.append([name, f"{100 * noise:g} %", str(repeats), *map(percentages, cells)])
+    columns = ("configurations", "noise", "repeats", *(f"{count} of them" for count in CONFIGURATIONS[:3]))
+    print_table("First sentence: a fastest named, and a wrong one, in %", columns, rows)
+
+
 def percentages(fractions: Iterable[float]) -> str:
     return ", ".join(f"{100 * fraction:.1f}" for fraction in fractions)
 
 
 def main(simulations: int) -> None:
-    for print_part in (print_verdicts, print_coverage, print_comparisons, print_gates):
+    for print_part in (print_verdicts, print_coverage, print_comparisons, print_first_sentences, print_gates):
         print_part(simulations)
 
 

@@ -11,6 +11,7 @@ from default_jobs import job_of
 
 from epochmeter.console import console
 from epochmeter.console.console import Terminal
+from epochmeter.console.sweep_end import print_sweep
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points
 from epochmeter.shared.problem import InputError, Place, Problem, problem_of
@@ -137,7 +138,7 @@ def test_rehearsal_begins_and_ends_with_its_reasons_its_folder_and_links(termina
 def test_sweep_with_a_target_or_an_estimate_has_columns_for_them(terminal, rows):
     target = {"total/time_to_target_s": 2.359, "total/estimated_energy_to_target_j": 153.1}
     reached = RunResult(0, ["batch=8"], metrics={**steady(estimated_energy_j=55.6), **target})
-    terminal.sweep([reached, RunResult(1, ["batch=16"], metrics=steady())])
+    print_sweep(terminal, [reached, RunResult(1, ["batch=16"], metrics=steady())])
     cells = [row.split() for row in rows() if row and row[0] in "01"]
     assert [row[-3:] for row in cells] == [["55.6", "2.359", "153.1"], ["-", "-", "-"]]
 
@@ -145,7 +146,7 @@ def test_sweep_with_a_target_or_an_estimate_has_columns_for_them(terminal, rows)
 def test_sweep_has_varied_keys_states_means_failures_and_common_messages_once(terminal, rows, lines):
     same = {"no_energy": Problem("no sensor"), "compare_link": "http://all", "rehearsal": ["device=nano requested"]}
     failure = Problem(f"no [red] [/] {'x' * 300}. Twice.", "use less memory")
-    terminal.sweep([
+    print_sweep(terminal, [
         RunResult(0, ["batch=8", "epochs=2"], metrics=steady(energy_j=10.0, samples_per_s=480.4), **same),
         RunResult(1, ["batch=16", "epochs=2"], metrics=steady(samples_per_s=480.6), earlier=True, **same),
         *(RunResult(number, [f"batch={number}", "epochs=2"], state="failed", failure=failure) for number in (2, 3)),
@@ -193,14 +194,14 @@ def test_stopped_run_of_a_sweep_is_named_at_its_end_only(terminal, lines):
     )
     finish(terminal, [], stopped)
     assert lines() == []
-    terminal.sweep([stopped])
+    print_sweep(terminal, [stopped])
     assert "\n".join(lines()).count("Ctrl-C") == 1
 
 
 @pytest.mark.parametrize(("state", "resumes"), [("killed", True), ("failed", False)])
 def test_ended_sweep_names_runs_not_started_and_resumes_unless_all_failed(terminal, lines, state, resumes):
     ended = [RunResult(number, [], state=state, failure=Problem("why", "now")) for number in (0, 1, 2)]
-    terminal.sweep(ended, points=Points([[f"batch={batch}"] for batch in range(8)], completed=frozenset({2, 7})))
+    print_sweep(terminal, ended, points=Points([[f"batch={batch}"] for batch in range(8)], completed=frozenset({2, 7})))
     text = "\n".join(lines())
     assert "\n4 of 8 runs were not started" in text
     assert (text.count("hint: now"), "To resume" in text) == (1, resumes)

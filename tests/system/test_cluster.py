@@ -213,7 +213,7 @@ def test_killed_rank_ends_the_run_on_both_nodes(train, project):
     killed_s = time.monotonic()
     rank.send_signal(signal.SIGKILL)
     code, output = result_of(command)
-    shutil.rmtree(folder)  # kept for its log
+    shutil.rmtree(folder, ignore_errors=True)  # another run may have removed it
     assert code != 0
     assert time.monotonic() - killed_s < 30
     assert "rank 1 was killed by SIGKILL" in " ".join(output.split())

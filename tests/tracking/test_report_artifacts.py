@@ -29,7 +29,8 @@ def reports(store):
 
 def test_reports_of_a_sweep_are_one_run_with_the_files_of_the_last_one(store, make_files):
     first = log_report("a sweep", make_files("report.html", "report/old.png", "old.csv"), MLFLOW)
-    link = log_report("a sweep", make_files("report.html", "report.csv", "report/energy & time.png"), MLFLOW)
+    files = make_files("report.html", "report.csv", "report/energy & time.png")
+    link = log_report("a sweep", files, MLFLOW, "Fastest: batch 16.\n\nMore.")
     assert link == first, "a link to an earlier report shows the last one"
     (run,) = reports(store)
     run_id = run.info.run_id
@@ -37,7 +38,8 @@ def test_reports_of_a_sweep_are_one_run_with_the_files_of_the_last_one(store, ma
     assert listed == ["report", "report.csv", "report.html", "report/energy & time.png"]
     assert f"/runs/{run_id}/artifacts/report.html?" in link
     assert (run.info.status, run.info.run_name) == ("FINISHED", "report of a sweep")
-    links, picture = run.data.tags[views.NOTE_TAG].split("\n\n")
+    *answer, links, picture = run.data.tags[views.NOTE_TAG].split("\n\n")
+    assert answer == ["Fastest: batch 16.", "More."]
     page = f"#/experiments/{store.experiment_id}/runs/{run_id}/artifacts/report.html?workflowType="
     assert links.startswith(f"[report.html]({page}")
     assert picture == f"![](get-artifact?path=report%2Fenergy+%26+time.png&run_uuid={run_id})"

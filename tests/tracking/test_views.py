@@ -68,6 +68,30 @@ def test_energy_is_drawn_against_time_as_soon_as_a_completed_run_of_the_view_has
             assert columns == [3 if energies else 1, 1, 3, 3], "a section is as wide as its charts"
 
 
+def test_axes_are_the_parameters_that_differ_and_one_that_some_runs_lack_has_a_chart_of_its_own(store):
+    def run(**params):
+        run_id = store.client.create_run(store.experiment_id, tags={RECORD_ID: "1", SWEEPS: "mine"}).info.run_id
+        for name, value in {"device": "cpu", "model.name": f"m{params['batch']}", **params}.items():
+            store.client.log_param(run_id, name, value)
+        store.client.set_terminated(run_id)
+
+    def axes():
+        views.save_views(store, "mine")
+        page = unpack(tags_of(store)[f"{views.VIEW_TAG_PREFIX}{views.SWEEP_VIEW_PREFIX}mine"])
+        charts = page["compareRunCharts"]
+        return [chart["selectedParams"] for chart in charts if chart["type"] == "PARALLEL"], page["selectedColumns"]
+
+    run(batch=8, epochs=2)
+    assert axes()[0] == [["device", "batch", "workers"]], "with one run none differs"
+    run(batch=16, epochs=2)
+    assert axes()[0] == [["batch", "model.name"]]
+    run(batch=16, epochs=4, power_limit=100)
+    params, columns = axes()
+    assert params == [["batch", "epochs", "model.name"], ["batch", "epochs", "model.name", "power_limit"]]
+    assert columns[:3] == ["params.`batch`", "params.`power_limit`", "params.`epochs`"]
+    assert len(columns) == len(set(columns))
+
+
 def test_views_show_existing_metrics_and_are_saved_once_without_an_error(store, monkeypatch):
     views.save_views(store)
     tags = tags_of(store)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from epochmeter.report.analyses.best import Criteria
+    from epochmeter.report.build import Report
     from epochmeter.report.runs.run import Sweep
     from epochmeter.shared.record import Record
 
@@ -108,7 +109,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     with write_errors(folder):
         written = write_report(content, folder, warn, artist)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
-    show_files(written, folder, content.title, keys["tracking"], console)
+    show_files(written, folder, content, keys["tracking"], console)
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
         raise InputError(NOTHING_YET)
     if not content.runs:
@@ -157,11 +158,11 @@ def record_errors(record: "Record") -> Iterator[None]:
 
 
 def show_files(
-    written: Sequence[Path], folder: Path, title: str, tracking: Mapping[str, Any], console: "Console"
+    written: Sequence[Path], folder: Path, content: "Report", tracking: Mapping[str, Any], console: "Console"
 ) -> None:
     """Print the names of the written files, and log them to MLflow if it is available."""
     from epochmeter.console.console import UI_HINT
-    from epochmeter.report.output.report import print_text
+    from epochmeter.report.output.report import first_sentences, print_text
     from epochmeter.tracking.report_artifacts import log_report
 
     names = [path.name for path in written if path.parent == folder]
@@ -169,7 +170,7 @@ def show_files(
     pictures = f", {count} picture{'s' if count > 1 else ''} as PNG and SVG in report/" if count else ""
     print_text(console, f"Written to {folder}: {', '.join(names)}{pictures}")
     try:
-        address = log_report(title, written, tracking)
+        address = log_report(content.title, written, tracking, first_sentences(content.pages))
     except RuntimeError as error:
         print_text(console, errors.format_error(error, "warning"), style="yellow")
         return

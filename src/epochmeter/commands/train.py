@@ -160,9 +160,11 @@ def print_sweep(results: "list[RunResult]", command: Sequence[str] = ()) -> None
     folders = {result.folder.parent for result in results if result.of_sweep and result.folder}
     if not folders:
         return
+    from epochmeter.console import sweep_end
     from epochmeter.report.output.report import answer_lines
     from epochmeter.results.sweep_files import read_points
 
     (folder,) = folders
     answer = answer_lines(folder) if any(folder.glob("*/*.json")) else []
-    make_terminal(command).sweep(sorted(results, key=lambda result: result.number), answer, read_points(folder))
+    ordered = sorted(results, key=lambda result: result.number)
+    sweep_end.print_sweep(make_terminal(command), ordered, answer, read_points(folder))

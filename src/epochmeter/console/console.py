@@ -12,7 +12,7 @@ from typing import Any
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.status import Status
-from rich.table import Column, Table
+from rich.table import Column
 
 from epochmeter.config.errors import format_error, record_refusal
 from epochmeter.config.installation import UI_ADDRESS, display_path, with_own_commands
@@ -20,14 +20,16 @@ from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
 from epochmeter.console.plain import PlainConsole
+from epochmeter.console.stacked import stack
+from epochmeter.console.sweep_lines import run_line
 from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.metrics import shown_in
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.sweep_files import Points
 from epochmeter.shared.problem import HINT, Problem, format_problem
 from epochmeter.shared.record import WORKER_LOG
 
-PROGRESS_LINE_INTERVAL_S = 1.0  # minimum time between the lines of two epochs in a file, in seconds
+PROGRESS_LINE_INTERVAL_S, SWEEP_LINE_INTERVAL_S = 1.0, 60.0
+"""Minimum time between the lines of two epochs in a file, in seconds; in a sweep, whose runs have a line each."""
 OTHER_COLUMNS = 60  # width of the progress line without the forecast
 SEVERITIES = ("error: ", "warning: ", "note: ")
 UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"  # for links to MLflow on this machine
@@ -64,6 +66,7 @@ class Terminal(logging.Handler):
         self._task: TaskID | None = None  # the run in the progress line; its unit is an epoch
         self._epoch = self._steps = 0  # the epoch that is training, and the number of steps of the open window
         self._printed_s, self._currency = 0.0, ""
+        self._label, self._eta = "", ""  # of the open run of a sweep, if its runs have a line each
         logging.getLogger("epochmeter").handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -98,11 +101,20 @@ class Terminal(logging.Handler):
     ) -> None:
         """Print the first lines of a run: why it is a rehearsal, if it is, and when it will end, if that is known."""
         self.end_stage()
-        self._rehearsal(rehearsal)
+        self.print_rehearsal(rehearsal)
         self.info(f"{name}  ->  {display_path(folder)}", style="bold")
         self.info(forecast, style="dim")
         for warning in warnings:
             self.warn(with_severity(warning, "warning: "))
+
+    def sweep_run_started(
+        self, label: str, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
+    ) -> None:
+        """Begin a run of a sweep that has one line, at its end; what concerns all runs is printed once."""
+        self.end_stage()
+        self._label, self._eta = label, forecast
+        for text in [*rehearsal_text(rehearsal), *(with_severity(warning, "warning: ") for warning in warnings)]:
+            self.info_once(text, style="yellow")
 
     def reused(self, name: str, folder: Path, commit: str | None, current: str | None) -> None:
         """Print that a completed run is reused; warn once per git commit that is not the current one."""
@@ -113,11 +125,11 @@ class Terminal(logging.Handler):
             hint = "if the change affects the measurement, measure them again with `sweep.again=true`"
             self.warn(format_problem(Problem(text, hint), "warning"))
 
-    def info_once(self, text: str) -> None:
+    def info_once(self, text: str, style: str = "dim") -> None:
         """Print a text about the machine, once for all runs of a sweep."""
         if text not in _already_printed:
             _already_printed.add(text)
-            self.info(text, style="dim")
+            self.info(text, style=style)
 
     def no_energy(self, reason: str) -> None:
         """Print before training that energy will not be measured."""
@@ -129,21 +141,29 @@ class Terminal(logging.Handler):
         if self._of_script:
             return
         if self._task is None:
-            self._task = self._progress.add_task("", total=epochs, completed=epoch, steps="", loss="", forecast="")
+            eta = self._fitting(self._eta, self._eta.partition(" (")[0])
+            self._task = self._progress.add_task("", total=epochs, completed=epoch, steps="", loss="", forecast=eta)
             self._printed_s = time.monotonic()
         self._epoch, self._steps = epoch, steps
-        description = f"epoch {epoch + 1}/{epochs} {'training' if window == 'epoch' else 'evaluating'}"
+        description = (
+            f"{_place(self._label)}epoch {epoch + 1}/{epochs} {'training' if window == 'epoch' else 'evaluating'}"
+        )
         self._progress.update(self._task, description=description, steps=f"0/{steps}", loss="")
         self._progress.start()
         self._progress.refresh()
 
     def forecast(self, metrics: Mapping[str, float], currency: str | None = None) -> None:
-        """Show the forecast of the open run's totals in the progress line."""
+        """Show the forecast of the open run's totals in the progress line, which in a sweep has that of the sweep."""
         self._currency = currency or ""
-        if self._task is not None:
-            text, room = tables.forecast_text(metrics, currency), max(0, self.console.width - OTHER_COLUMNS)
-            shown = next(candidate for candidate in (text, text.partition(",")[0], "") if len(candidate) <= room)
+        if self._task is not None and not self._label:
+            text = tables.forecast_text(metrics, currency)
+            shown = self._fitting(text, text.partition(",")[0])
             self._progress.update(self._task, forecast=shown, refresh=True)
+
+    def _fitting(self, *texts: str) -> str:
+        """Return the first text for which the progress line has room; empty if it has none."""
+        room = max(0, self.console.width - OTHER_COLUMNS - len(_place(self._label)))
+        return next((text for text in texts if len(text) <= room), "")
 
     def progress(self, steps: int, loss: float | None = None) -> None:
         """Update the progress line: the steps so far, and the loss if `log_loss=true`."""
@@ -164,7 +184,8 @@ class Terminal(logging.Handler):
         if line["window"] != "epoch" or self._task is None:
             return
         self._progress.update(self._task, completed=line["epoch"] + 1)
-        if self.console.is_interactive or time.monotonic() - self._printed_s < PROGRESS_LINE_INTERVAL_S:
+        interval_s = SWEEP_LINE_INTERVAL_S if self._label else PROGRESS_LINE_INTERVAL_S
+        if self.console.is_interactive or time.monotonic() - self._printed_s < interval_s:
             return
         self._printed_s = time.monotonic()
         metrics = line["metrics"]
@@ -173,12 +194,16 @@ class Terminal(logging.Handler):
         remaining = f"{timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
         forecast = tables.forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
         text = "; ".join(filter(None, (values, remaining, forecast)))
-        self.info(f"epoch {line['epoch'] + 1}/{epochs}: {text}")
+        self.info(f"{_place(self._label)}epoch {line['epoch'] + 1}/{epochs}: {text}")
 
     def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, result: RunResult) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and (not of a sweep) where to see more."""
+        if self._label:
+            self.info(run_line(self._label, result))
+            self.failed(result)
+            return
         if any(window["window"] == "epoch" for window in windows):
-            self._print_wide(tables.epoch_table(windows, result.metrics, job.warmup_epochs, result.trainings))
+            self.print_table(tables.epoch_table(windows, result.metrics, job.warmup_epochs, result.trainings))
             self.console.print()
             metrics = result.metrics
             self.info(tables.bottleneck_line(read_bottleneck(result.bottleneck, metrics)), style="bold")
@@ -194,7 +219,7 @@ class Terminal(logging.Handler):
             self.warn(with_severity(note, "note: "))
         self.failed(result)
         if not result.of_sweep:
-            self._print_footer([result])
+            self.print_footer([result])
 
     def failed(self, result: RunResult) -> None:
         """Print why a run failed or was stopped, if it was; a stopped sweep ends, and names its run."""
@@ -216,43 +241,21 @@ class Terminal(logging.Handler):
         record_refusal(error)
         print(format_error(error), file=sys.stderr, flush=True)
 
-    def _rehearsal(self, reasons: Sequence[str]) -> None:
-        if reasons:
-            text = f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}."
+    def print_rehearsal(self, reasons: Sequence[str]) -> None:
+        for text in rehearsal_text(reasons):
             self.info(text, style="bold yellow")
 
-    def sweep(self, results: Sequence[RunResult], answer: Sequence[str] = (), points: Points | None = None) -> None:
-        """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more."""
-        self.console.print()
-        self._print_wide(tables.sweep_table(results))
-        self.console.print()
-        if any(tables.state_name(result) == "skipped" for result in results):
-            self.info("skipped: completed earlier by the same command; `sweep.again=true` measures again", style="dim")
-        numbers: dict[tuple[str, Problem], list[str]] = {}
-        for result in results:
-            if result.failure:
-                numbers.setdefault((result.state, result.failure), []).append(str(result.number))
-        for (state, failure), same in numbers.items():
-            runs = f"run{'s' if len(same) > 1 else ''} {', '.join(same)} {state}"
-            self.info(format_error(failure.within(runs)), style="red")
-        points = points or Points()
-        states, total = {result.state for result in results}, len(points.overrides)
-        not_started = total - len(points.completed | {result.number for result in results})
-        if not_started > 0:
-            self.info(f"{not_started} of {total} runs were not started.")
-        if states not in ({"completed"}, {"failed"}):  # if all failed, their errors say what to do
-            self.info("To resume, run the same command again: completed runs are skipped.")
-        for line in answer:
-            self.info(line)
-        self._print_footer(results)
-
-    def _print_wide(self, table: Table) -> None:
-        """Print a table at its full width: a narrow terminal wraps its lines, and no number is cut."""
+    def print_table(self, table: tables.ResultTable) -> None:
+        """Print a table at its full width, so that no number is cut; in a terminal that is narrower, row by row."""
         unbounded = self.console.options.update(max_width=10_000)
         table.width = self.console.measure(table, options=unbounded).maximum
-        self.console.print(table, crop=False)
+        if self.console.is_terminal and table.width > self.console.width:
+            for line in stack(table, self.console.width):
+                self.info(line)
+        else:
+            self.console.print(table, crop=False)
 
-    def _print_footer(self, results: Sequence[RunResult]) -> None:
+    def print_footer(self, results: Sequence[RunResult]) -> None:
         """Print facts about all runs: why energy was not measured, folders, links, and that they are rehearsals."""
         for reason, meter in dict.fromkeys((result.no_energy, result.requested_meter) for result in results):
             if reason and meter:
@@ -271,9 +274,19 @@ class Terminal(logging.Handler):
         lines += [f"Compare: {result.compare_link}" for result in results if result.compare_link]
         for line in dict.fromkeys(lines):
             self.info(line.replace(UI_ADDRESS, f"make ui, then {UI_ADDRESS}", 1))
-        self._rehearsal(list(dict.fromkeys(reason for result in results for reason in result.rehearsal)))
+        self.print_rehearsal(list(dict.fromkeys(reason for result in results for reason in result.rehearsal)))
 
 
 def with_severity(text: str, severity: str) -> str:
     """Return a message that begins with its severity, or with the given one if it has none."""
     return text if text.startswith(SEVERITIES) else severity + text
+
+
+def rehearsal_text(reasons: Sequence[str]) -> list[str]:
+    """Return the sentence on settings that a run did not apply; none without reasons."""
+    return [f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}."] if reasons else []
+
+
+def _place(label: str) -> str:
+    """Return the place of a run in its sweep, such as `[2/6] `; empty for other runs."""
+    return f"{label.partition(' ')[0]} " if label else ""

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from epochmeter.results.bottleneck import STALLS, Bottleneck
 from epochmeter.results.metrics import find, is_unlisted, shown_in
-from epochmeter.results.quantities import plus_minus, quantity
+from epochmeter.results.quantities import ABSENT, plus_minus, quantity
 from epochmeter.results.roofline import verdict
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED
@@ -25,8 +25,26 @@ MINUTE_S = 60.0
 DIGITS = 3  # significant digits of a metric without a number of decimals
 TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
 """Columns whose means are also printed in percent of the epoch's time."""
+PERCENT_ROW = "% of time"
+"""Title of the row with these means in percent."""
 STATE_COLORS = {COMPLETED: "green", FAILED: "red", KILLED: "yellow"}
 UNKNOWN_COLOR = "yellow"  # of a state of another version
+
+
+class ResultTable(Table):
+    """A table whose first columns have texts, and the others metrics.
+
+    Attributes:
+        names: Titles of the first columns.
+        metrics: Full names of the metrics in the other columns.
+    """
+
+    def __init__(self, names: Sequence[str], metrics: Sequence[str]) -> None:
+        titles = [f"\n{name}" if metrics else name for name in names]  # those of metrics have two lines
+        super().__init__(*titles, box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
+        self.names, self.metrics = names, metrics
+        for name in metrics:
+            self.add_column(_in_two_lines(column_title(name)), justify="right")
 
 
 def epoch_table(
@@ -34,7 +52,7 @@ def epoch_table(
     metrics: Mapping[str, float],
     warmup: int,
     trainings: Sequence[Mapping[str, float]] = (),
-) -> Table:
+) -> ResultTable:
     """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time.
 
     `trainings` has the metrics of each training of a run with several, which have a title and a mean epoch each.
@@ -47,7 +65,7 @@ def epoch_table(
     columns = [*(name for name in shown_in("epochs") if name in measured), *sorted(filter(is_unlisted, measured))]
     if "epoch/train_accuracy" in columns and "val/loss" in columns:
         columns.remove("val/loss")
-    table = _table(["epoch"], columns)
+    table = ResultTable(["epoch"], columns)
     groups = [group for _, group in sorted(trainings_of(windows).items())] if trainings else [rows]
     for place, (group, means) in enumerate(zip(groups, trainings or [metrics], strict=True), 1):
         of_training = [window for window in group if window["window"] == "epoch"]
@@ -62,7 +80,10 @@ def epoch_table(
 
 
 def _add_mean(
-    table: Table, columns: Sequence[str], metrics: Mapping[str, float], averaged: Mapping[int, Mapping[str, float]]
+    table: ResultTable,
+    columns: Sequence[str],
+    metrics: Mapping[str, float],
+    averaged: Mapping[int, Mapping[str, float]],
 ) -> None:
     """Add the rows of a mean epoch, if `metrics` has one; `averaged` has the metrics of its epochs."""
     if not any(name.startswith("steady/") for name in metrics):
@@ -78,7 +99,7 @@ def _add_mean(
     if e2e_s := means.get("epoch/e2e_s"):
         times = {f"epoch/{name}" for name in TIMES}
         parts = {name: mean for name, mean in means.items() if name in times and mean is not None}
-        table.add_row("% of time", *(percentage(parts[name] / e2e_s) if name in parts else "" for name in means))
+        table.add_row(PERCENT_ROW, *(percentage(parts[name] / e2e_s) if name in parts else "" for name in means))
 
 
 def bottleneck_line(bottleneck: Bottleneck | None) -> str:
@@ -186,14 +207,14 @@ def target_line(metrics: Mapping[str, float]) -> str:
     return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost}."
 
 
-def sweep_table(results: Sequence[RunResult]) -> Table:
+def sweep_table(results: Sequence[RunResult]) -> ResultTable:
     """Return the table of a sweep: for each run the varied keys, the state and the mean epoch."""
     keys = [dict(override.partition("=")[::2] for override in result.overrides) for result in results]
     varied = [key for key in dict.fromkeys(chain(*keys)) if len({of_run.get(key) for of_run in keys}) > 1]
     measured = set(chain(*(result.metrics for result in results)))
     shown = [name for name in shown_in("sweep", "steady") if name in measured]
     columns = [*shown, *sorted(filter(is_unlisted, measured))]
-    table = _table(["run", *varied, "state"], columns)
+    table = ResultTable(["run", *varied, "state"], columns)
     for result, of_run in zip(results, keys, strict=True):
         cells = [cell(name, result.metrics.get(name)) for name in columns]
         rehearsal = " [yellow](rehearsal)[/]" if result.rehearsal else ""
@@ -227,14 +248,6 @@ def mean_title(averaged: Sequence[int]) -> str:
     return f"mean {first}-{last}" if last > first else f"mean {first}"
 
 
-def _table(names: Sequence[str], metrics: Sequence[str]) -> Table:
-    titles = [f"\n{name}" if metrics else name for name in names]  # those of metrics have two lines
-    table = Table(*titles, box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
-    for name in metrics:
-        table.add_column(_in_two_lines(column_title(name)), justify="right")
-    return table
-
-
 def _in_two_lines(title: str) -> str:
     """Return a title of two lines, the first of which is shorter if both have words of about equal length."""
     words = title.split(" ")
@@ -252,7 +265,7 @@ def cell(name: str, value: float | None) -> str:
     """Return the value of a metric as a cell of a table; its unit is in the column's title."""
     metric = find(name)
     if value is None:
-        return "-"
+        return ABSENT
     if metric.unit == "0..1":
         return percentage(value, metric.decimals)
     return f"{value:.{DIGITS}g}" if metric.decimals is None else f"{value:.{metric.decimals}f}"

@@ -1,8 +1,9 @@
 """Build a report: filter the runs, group repeats, run the analyses and specify the charts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from epochmeter.config.secrets import redact
@@ -36,6 +37,8 @@ from epochmeter.report.subject import Subject, subject_of
 
 COMMON_KEYS, COMMON_FACTS = ("model", "dataset", "strategy", "device"), ("host", "board", "GPU", "CPU", "torch")
 """Keys and facts of the platform that introduce a report if they are the same in all runs."""
+WORKLOAD_KEYS = ("model", "dataset")
+MAX_HEADING_KEYS = 4
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Report:
         about: Number of runs, and what they have in common: model, dataset, machine.
         runs: Those of the table.
         banner: Warnings.
+        heading: What was trained, and which keys differ: `lenet on digits: batch x storage`. Empty: the title.
     """
 
     title: str
@@ -55,6 +59,7 @@ class Report:
     charts: Sequence[Chart]
     banner: Sequence[str]
     notes: Sequence[str]
+    heading: str = ""
 
 
 def build_report(
@@ -117,8 +122,8 @@ def build_report(
     warnings = {name: " ".join(render_notes("disturbed", [*runs])) for name, runs in measured.items()}
     pages = [Page(name, results, warnings.get(name, "")) for name, results in analyses.items() if results]
     pages.sort(key=lambda page: not page_part(page, "opening"))  # the subject of an experiment comes first
-    about = _about(subject.configurations or group_repeats(selection.excluded))
-    return Report(title, about, selection.ended, pages, charts, banner, notes)
+    shown = subject.configurations or group_repeats(selection.excluded)
+    return Report(title, _about(shown), selection.ended, pages, charts, banner, notes, _heading(shown))
 
 
 def analyze_runs(runs: Sequence[Run], without: Sequence[str]) -> dict[str, object]:
@@ -142,6 +147,26 @@ def all_charts(subject: Subject, scaled: Sequence[Scaling] = (), best: Sequence[
         *efficiency(scaled, subject.timed),
         *[replace(chart, is_folded=True) for chart in per_epoch if targeted],
     ]
+
+
+def _heading(configurations: Sequence[Configuration]) -> str:
+    """Return the workload and the keys that differ, such as `lenet on digits: batch x storage`; empty without runs."""
+    if not configurations:
+        return ""
+    models, datasets = (
+        dict.fromkeys(configuration.value(key) for configuration in configurations) for key in WORKLOAD_KEYS
+    )
+    if command := command_of(configurations[0]):
+        workload = Path(command[0]).name
+    else:
+        workload = f"{_one_or_count(models, 'models')} on {_one_or_count(datasets, 'datasets')}"
+    keys = varied(configurations)
+    more = [f"{len(keys) - MAX_HEADING_KEYS} more"] if len(keys) > MAX_HEADING_KEYS else []
+    return workload + (f": {' x '.join([*keys[:MAX_HEADING_KEYS], *more])}" if keys else "")
+
+
+def _one_or_count(names: Collection[object], plural: str) -> str:
+    return str(next(iter(names))) if len(names) == 1 else f"{len(names)} {plural}"
 
 
 def _about(configurations: Sequence[Configuration]) -> str:

@@ -157,7 +157,7 @@ def epoch_bottleneck(metrics: Mapping[str, float]) -> Bottleneck | None:
     return find_bottleneck(part_seconds(metrics), metrics["e2e_s"]) if metrics.get("e2e_s") else None
 
 
-def read_bottleneck(word: str, metrics: Mapping[str, float], section: str = "steady") -> Bottleneck | None:
+def read_bottleneck(word: str, metrics: Mapping[str, float | None], section: str = "steady") -> Bottleneck | None:
     """Return a recorded bottleneck with the fractions of the epoch's time; None if it is not known."""
     by_short_name = of_section(metrics, section)
     if not word or not by_short_name.get("e2e_s"):

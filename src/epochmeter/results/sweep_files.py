@@ -52,7 +52,7 @@ class Points(NamedTuple):
         typical_s = statistics.median(durations_s)
         remaining = sum(other not in self.completed for other in range(number, len(self.overrides)))
         end = (now or datetime.now()) + timedelta(seconds=remaining * typical_s)
-        return f"ETA: {end:%Y-%m-%d %H:%M} ({remaining} x {timedelta(seconds=round(typical_s))})"
+        return f"ends about {end:%Y-%m-%d %H:%M} ({remaining} x {timedelta(seconds=round(typical_s))})"
 
 
 @lru_cache(maxsize=1)

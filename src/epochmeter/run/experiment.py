@@ -88,7 +88,10 @@ def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier:
         check_interpreter(find_interpreter(python))
     result.rehearsal = plan.run.rehearsal
     eta = points.forecast(request.number, earlier)
-    terminal.run_started(name, plan.record.folder, result.rehearsal, plan_warnings(plan), eta)
+    if request.of_sweep and not plan.job.verbose:
+        terminal.sweep_run_started(name, result.rehearsal, plan_warnings(plan), eta)
+    else:
+        terminal.run_started(name, plan.record.folder, result.rehearsal, plan_warnings(plan), eta)
     if command and python and starts_python:
         terminal.info_once(f"The script runs with {python}.")
     with claimed_devices(plan, unrestored, result, terminal):
@@ -181,7 +184,7 @@ def prepared_device(
     ):
         plan.record_settings(settings.applied)
         for key, setting in (plan.run.applied or {}).items():
-            terminal.info(f"{key} set to {setting} (restored after the run)")
+            terminal.info_once(f"{key} set to {setting} (restored after the run)")
         plan.run.energy, plan.run.storage = Energy(**instruments.meter.energy), instruments.data_source.metadata
         plan.describe()
         if (missing := plan.run.energy.missing) and job.meter.name != "none":

@@ -211,7 +211,8 @@ def measure_idle_power(meter: EnergyMeter, seconds: float, result: RunResult, te
     """Return the mean power while nothing trains; None if it is not measured."""
     terminal.end_stage()
     if meter.energy["source"] in ("counter", "sampled") and seconds > 0:
-        terminal.info(f"Measuring idle power for {seconds:g} s.", style="dim")
+        terminal.info_once(f"Measuring idle power before and after training, for {seconds:g} s.")
+        terminal.stage("Measuring idle power")
     used = measure_idle(meter, seconds)
     result.notes += [f"idle power: {note}" for note in (*used.notes, *used.disagreements)]
     if "energy_j" not in used.metrics:

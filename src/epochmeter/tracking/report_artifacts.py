@@ -18,8 +18,10 @@ LIMIT_S = 120.0  # time limit for uploading a report
 PICTURES = "report"  # folder of a report's pictures
 
 
-def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -> str | None:
+def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any], answer: str = "") -> str | None:
     """Upload a report's files to the MLflow run of the sweep's reports; RuntimeError if MLflow fails.
+
+    The run's page begins with the answer, in Markdown.
 
     Returns the address of the first file in MLflow; None without files or with `tracking=none`.
     """
@@ -31,7 +33,7 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
     names = {path.relative_to(folder).as_posix(): path for path in paths}
     try:
         return call_within(
-            LIMIT_S, lambda: _log_files(sweep, names, open_store(*destination, timeout_s=LONG_TIMEOUT_S))
+            LIMIT_S, lambda: _log_files(sweep, names, open_store(*destination, timeout_s=LONG_TIMEOUT_S), answer)
         )
     except Exception as error:
         raise machine_error(
@@ -40,17 +42,17 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
         ) from error
 
 
-def _log_files(sweep: str, paths: Mapping[str, Path], store: Store) -> str:
+def _log_files(sweep: str, paths: Mapping[str, Path], store: Store, answer: str) -> str:
     run_id = _find_or_create_run(sweep, store)
     for name, path in paths.items():
         store.client.log_artifact(run_id, str(path), os.path.dirname(name) or None)
     with suppress(Exception):  # not every storage of artifacts can delete them; they are no longer linked
         _delete_others(run_id, paths.keys(), store)
     published = Published(run_id, store.experiment_id, store.uri)
-    # The first text on the run's page: links to the files, and the first picture.
+    # The first text on the run's page: the answer, links to the files, and the first picture.
     links = [f"[{name}]({artifact_link(published, name, is_relative=True)})" for name in paths if "/" not in name]
     queries = [urlencode({"path": name, "run_uuid": run_id}) for name in paths if name.endswith(".png")]
-    note = [" · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])]
+    note = [*([answer] if answer else []), " · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])]
     store.client.set_tag(run_id, NOTE_TAG, "\n\n".join(note))
     store.client.set_terminated(run_id)
     return artifact_link(published, next(iter(paths)))

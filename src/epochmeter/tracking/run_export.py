@@ -18,6 +18,7 @@ from epochmeter.config.printable import printable
 from epochmeter.config.validation import flatten, format_value
 from epochmeter.results import run_status as states
 from epochmeter.results.documents import Summary, Window
+from epochmeter.results.headline import headline
 from epochmeter.results.metrics import CORE, SECTIONS
 from epochmeter.results.power_trace import downsample
 from epochmeter.results.run_folder import RunFolder
@@ -100,7 +101,9 @@ def run_note(folder: RunFolder) -> str:
     source = source_file(folder)
     script = ["--", *folder.job["measure"]["command"]] if source == MEASURE else []
     rehearsal = " ".join(f"{text.rstrip('.')}." for text in run.rehearsal)
+    result = headline(summary.get("metrics") or {}, summary.get("bottleneck") or "")
     paragraphs = [
+        f"**{', '.join(result)}**" if result else "",
         f"**Rehearsal, not a result.** {rehearsal}" if rehearsal else "",
         format_problem(failure, f"**Failed** ({failure.code})") if failure else "",
         f"```\n{shlex.join([*with_own_commands(f'python {source}').split(), *run.overrides, *script])}\n```",

@@ -8,7 +8,6 @@ import json
 import logging
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import partial
 from urllib.parse import quote, urlencode
 
 from epochmeter.config.installation import UI_ADDRESS
@@ -41,13 +40,18 @@ Tags: `epochmeter.energy_covers` is the hardware whose energy was measured, `epo
 hardware than `device` names.
 """
 ENERGY, ESTIMATE = "total/energy_j", "total/estimated_energy_j"
-COLUMNS = [
-    *(f"params.`{name}`" for name in ("device", "model", "dataset", "batch", "workers", "power_limit")),
+SHOWN_RUNS = 20  # number of runs of a view that MLflow shows at first
+COMMON_PARAMS = ("device", "model", "dataset", "batch", "workers", "power_limit")
+AXES = ("device", "batch", "workers")
+"""Parameters that are the axes of a view if none differs between its runs."""
+MAX_AXES = 4  # more parameters cannot be told apart
+RESULT_COLUMNS = [
     *(f"metrics.`{name}`" for name in ("total/e2e_s", ENERGY, "steady/data_stall_s", "val/accuracy")),
     "tags.`epochmeter.energy_covers`",
     "tags.`epochmeter.rehearsal`",
 ]
-"""Columns of the run list. Energies of different hardware are not comparable, and rehearsals are not results."""
+"""Columns of the run list after the parameters. Energies of different hardware are not comparable, and rehearsals are
+not results."""
 FLAGS = {"deleted": False, "isGenerated": False}
 STALLS = ("steady/data_stall_s", "steady/e2e_s")
 BARS = ("steady/e2e_s", "steady/data_stall_s", "steady/compute_s")
@@ -97,7 +101,8 @@ def save_views(store: Store, sweep: str | None = None) -> None:
 def views(store: Store, sweep: str | None) -> dict[str, str]:
     """Return the views by key, in MLflow's format: of reports, of all runs, and of a sweep.
 
-    Only a metric of energy that a run of a view has is drawn against time: MLflow shows a chart even without a point.
+    Charts have the energies that a run of the view has, since MLflow shows a chart even without a point, and the
+    parameters that differ between its runs.
     """
     queries = {ENERGY_AND_TIME: ("Energy and time", RUN_FILTER)}
     if sweep:
@@ -105,28 +110,45 @@ def views(store: Store, sweep: str | None) -> dict[str, str]:
         queries[f"{SWEEP_VIEW_PREFIX}{sweep}"] = (f"Sweep {sweep}", of_sweep)
     saved = {REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"], {})}
     for key, (name, query) in queries.items():
-        filters = {metric: f"{query} and metrics.`{metric}` >= 0" for metric in (ENERGY, ESTIMATE)}
-        search = partial(store.client.search_runs, [store.experiment_id], max_results=1)
-        energies = [metric for metric, runs in filters.items() if search(runs)]
-        saved[key] = pack_view(name, query, COLUMNS, charts(energies))
+        runs = [run.data for run in store.client.search_runs([store.experiment_id], query, max_results=SHOWN_RUNS)]
+        energies = [metric for metric in (ENERGY, ESTIMATE) if any(metric in run.metrics for run in runs)]
+        varied = varied_params([run.params for run in runs])
+        params = [*dict.fromkeys([*varied, *COMMON_PARAMS])]
+        columns = [*(f"params.`{param}`" for param in params), *RESULT_COLUMNS]
+        saved[key] = pack_view(name, query, columns, charts(energies, axes(varied, [run.params for run in runs])))
     return saved
 
 
-def charts(energies: Sequence[str]) -> dict[str, list[Chart]]:
-    """Return the charts by section; MLflow hides parallel coordinates without values."""
+def varied_params(runs: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the parameters that differ between runs, those of the whole run before those of a group's option."""
+    names = dict.fromkeys(name for params in runs for name in params)
+    varied = [name for name in names if len({params.get(name) for params in runs}) > 1]
+    return sorted(varied, key=lambda name: (name.count("."), name not in COMMON_PARAMS))
+
+
+def axes(varied: Sequence[str], runs: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    """Return the parameters of each chart of parallel coordinates, which drops runs that lack one of its axes.
+
+    The first chart has the varied parameters that all runs have. One that some runs lack, such as a power limit, is
+    added in a further chart.
+    """
+    common = [name for name in varied if all(name in params for params in runs)][:MAX_AXES] or [*AXES]
+    lacking = [name for name in varied if "." not in name and any(name not in params for params in runs)]
+    return [common, *([*common, name] for name in lacking)]
+
+
+def charts(energies: Sequence[str], params: Sequence[Sequence[str]]) -> dict[str, list[Chart]]:
+    """Return the charts by section; `params` are those of each chart of parallel coordinates."""
     scatters: list[Chart] = [
         {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
         for x, y in (*(("total/e2e_s", energy) for energy in energies), STALLS)
     ]
     bars: dict[str, Chart] = {name: {"type": "BAR", "metricKey": name} for name in (*energies, *BARS)}
-    # MLflow drops runs that lack an axis of parallel coordinates: further charts include energy and power limit.
-    results = [*STALLS]
-    axes = [("workers", results), ("workers", [*results, ENERGY]), ("power_limit", [*results, ENERGY])]
     return {
         "Energy and time": [*scatters, *(bars[energy] for energy in energies)],
         "Configuration and results": [
-            {"type": "PARALLEL", "selectedParams": ["device", "batch", param], "selectedMetrics": metrics}
-            for param, metrics in axes
+            {"type": "PARALLEL", "selectedParams": names, "selectedMetrics": [*STALLS, *energies[:1]]}
+            for names in params
         ],
         "Where the time goes": [bars[name] for name in BARS],
         "Epoch by epoch": [

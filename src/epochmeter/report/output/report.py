@@ -4,7 +4,7 @@ import base64
 import gzip
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from errno import ELOOP
 from functools import partial
@@ -173,8 +173,7 @@ def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., No
 def report_html(report: Report, table_html: str = "") -> str:
     """Render the HTML page, one file that needs no network; everything is escaped, except the table of runs."""
     pages, charts = report.pages, report.charts
-    openings = {page.name: page_part(page, "opening") for page in pages}
-    first_pages = [page for page in pages if openings[page.name] or page.name in FIRST_PAGES]
+    first_pages = [page for page in pages if page_part(page, "opening") or page.name in FIRST_PAGES]
     failures = [page for page in pages if page.name == "failures"]
     others = [page for page in pages if page not in (*first_pages, *failures)]
     runs = [Section("all-runs", phrase("all_runs"))] if table_html else []
@@ -185,7 +184,7 @@ def report_html(report: Report, table_html: str = "") -> str:
     return render_html(
         "report.html.j2",
         report=report,
-        summary=_first_sentences(pages, openings),
+        summary=first_sentences(pages),
         text=page_markdown,
         sections=[*charts[:1], *first_pages, *charts[1:], *others, *runs, *failures],
         table=pack(table_html) if table_html else "",
@@ -194,11 +193,12 @@ def report_html(report: Report, table_html: str = "") -> str:
     )
 
 
-def _first_sentences(pages: Sequence[Page], openings: Mapping[str, str]) -> str:
-    """Return the first paragraphs of the page: the first warning, the openings of analyses, then summaries.
+def first_sentences(pages: Sequence[Page]) -> str:
+    """Return the first paragraphs of a report, in Markdown: a warning, the openings of analyses, then summaries.
 
     The best configurations per epoch are left out if there are best configurations for quality targets.
     """
+    openings = {page.name: page_part(page, "opening") for page in pages}
     left_out = "answer" if openings.get("targets") else ""
     warnings = [f"**{escape_markdown(page.warning)}**" for page in pages if page.warning]
     texts = [*openings.values(), *(page_part(page, "summary") for page in pages if page.name != left_out)]

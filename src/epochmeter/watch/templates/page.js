@@ -106,7 +106,7 @@ function remaining(from, runs, agoS, isMaximum) {
   const joules = from.remaining_j === null ? "" : `, ${quantity(from.remaining_j, "J")}`;
   const priced = from.remaining_j === null ? undefined : runs.find((run) => run.cost_per_j);
   const cost = priced ? `, ${number(from.remaining_j * priced.cost_per_j)} ${priced.currency}` : "";
-  const end = from.state === "stalled" ? [] : [`ETA ${timeOfDay(receivedMs / 1000 + from.remaining_s)}`];
+  const end = from.state === "stalled" ? [] : [`ends about ${timeOfDay(receivedMs / 1000 + from.remaining_s)}`];
   return [`${isMaximum ? "at most " : ""}${duration(remainingS)}${joules}${cost} to go`, ...end];
 }
 

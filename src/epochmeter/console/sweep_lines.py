@@ -1,0 +1,43 @@
+"""Lines about the runs of a sweep, as functions of their results."""
+
+import re
+from collections.abc import Sequence
+
+from epochmeter.console.tables import state_name
+from epochmeter.results.headline import headline
+from epochmeter.results.run_result import RunResult
+from epochmeter.results.run_status import COMPLETED
+from epochmeter.results.summary import group_notes
+
+MAX_NUMBERS = 5  # of the runs that a line names
+MORE_OF_A_RUN = re.compile(r" \(\d+ more with other numbers\)$")
+
+
+def run_line(label: str, result: RunResult) -> str:
+    """Return a run of a sweep in a line: `[2/6] run 1: batch=16: 1.23 s per epoch, 53.1 J, prep-bound`."""
+    state = state_name(result)
+    texts = [] if state == COMPLETED else [state]
+    texts += ["rehearsal"] if result.rehearsal else []
+    texts += headline(result.metrics, result.bottleneck)
+    return f"{label}: {', '.join(texts) or state}"
+
+
+def note_lines(results: Sequence[RunResult]) -> list[str]:
+    """Return the notes of all runs, each once, with the numbers of its runs.
+
+    Of notes that differ only in their numbers, such as percentages, the first one stands for all.
+    """
+    notes = {result.number: [MORE_OF_A_RUN.sub("", note) for note in result.notes] for result in results}
+    lines = []
+    for group in group_notes(note for of_run in notes.values() for note in of_run):
+        numbers = [number for number, of_run in notes.items() if not {*group}.isdisjoint(of_run)]
+        lines.append(f"{group[0]} ({_runs(numbers, len(results))})")
+    return lines
+
+
+def _runs(numbers: Sequence[int], total: int) -> str:
+    if len(numbers) == total > 1:
+        return f"all {total} runs"
+    shown = ", ".join(map(str, numbers[:MAX_NUMBERS]))
+    more = f" and {len(numbers) - MAX_NUMBERS} more" if len(numbers) > MAX_NUMBERS else ""
+    return f"run{'s' if len(numbers) > 1 else ''} {shown}{more}"
