@@ -219,7 +219,10 @@ class Terminal(logging.Handler):
             self.warn(with_severity(note, "note: "))
         self.failed(result)
         if not result.of_sweep:
-            self.print_footer([result])
+            self.print_missing([result])
+            if result.folder:
+                self.console.print()
+            self.print_places([result])
 
     def failed(self, result: RunResult) -> None:
         """Print why a run failed or was stopped, if it was; a stopped sweep ends, and names its run."""
@@ -255,8 +258,8 @@ class Terminal(logging.Handler):
         else:
             self.console.print(table, crop=False)
 
-    def print_footer(self, results: Sequence[RunResult]) -> None:
-        """Print facts about all runs: why energy was not measured, folders, links, and that they are rehearsals."""
+    def print_missing(self, results: Sequence[RunResult]) -> None:
+        """Print once for all runs why energy was not measured, or why results are not in MLflow."""
         for reason, meter in dict.fromkeys((result.no_energy, result.requested_meter) for result in results):
             if reason and meter:
                 self.info(f"Energy was not measured (meter={meter}).", style="dim")
@@ -264,10 +267,11 @@ class Terminal(logging.Handler):
                 self.warn(format_error(reason.within("energy was not measured"), "warning"))
         for text in dict.fromkeys(result.publish_error for result in results if result.publish_error):
             self.warn(text)
+
+    def print_places(self, results: Sequence[RunResult]) -> None:
+        """Print the folders and the addresses of all runs, and that they are rehearsals."""
         folders = [result.folder for result in results if result.folder]
         views = [result.run_link for result in results if result.run_link]
-        if folders:
-            self.console.print()
         shown = folders if len(folders) == 1 else [folder.parent for folder in folders]
         lines = [f"Results: {display_path(folder)}" for folder in shown]
         lines += [f"View:    {link}" for link in views if len(views) == 1]

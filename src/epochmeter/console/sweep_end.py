@@ -36,7 +36,8 @@ def print_sweep(
         terminal.info(f"{not_started} of {total} runs were not started.")
     if states not in ({"completed"}, {"failed"}):  # if all failed, their errors say what to do
         terminal.info("To resume, run the same command again: completed runs are skipped.")
+    terminal.print_missing(results)
     terminal.console.print()
     for line in answer:
         terminal.info(line, style="bold" if line == answer[0] else "")
-    terminal.print_footer(results)
+    terminal.print_places(results)
