@@ -188,6 +188,14 @@ def test_wrapped_lines_keep_numbers_with_their_units(monkeypatch, capsys):
     assert printed.splitlines() == ["Data stalls: prep stall", "26 % (fetch stall 3 %),", "as 12 batches show."]
 
 
+def test_wrapped_hints_keep_commands_in_a_line_even_if_it_is_too_long(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "24")
+    Terminal().info("  hint: measure them again with `sweep.again=true batch=16` later")
+    printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert printed.splitlines() == ["  hint: measure them", "again with", "`sweep.again=true batch=16`", "later"]
+
+
 def test_stopped_run_of_a_sweep_is_named_at_its_end_only(terminal, lines):
     stopped = RunResult(
         0, ["batch=8"], of_sweep=True, state="killed", failure=Problem("stopped by Ctrl-C", code="stopped")

@@ -25,7 +25,7 @@ from epochmeter.console.sweep_lines import run_line
 from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.metrics import shown_in
 from epochmeter.results.run_result import RunResult
-from epochmeter.shared.problem import HINT, Problem, format_problem
+from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import WORKER_LOG
 
 PROGRESS_LINE_INTERVAL_S, SWEEP_LINE_INTERVAL_S = 1.0, 60.0
@@ -87,9 +87,9 @@ class Terminal(logging.Handler):
         self._stage = None
 
     def info(self, text: str, style: str = "") -> None:
-        """Print a text. A terminal wraps it at words, except lines with a link or a hint, which are copied."""
+        """Print a text. A terminal wraps it at words, except lines with a link; a command is copied as one line."""
         for line in with_own_commands(redact(text)).splitlines():
-            is_wrapped = self.console.is_terminal and "://" not in line and not line.startswith(HINT)
+            is_wrapped = self.console.is_terminal and "://" not in line
             for row in tables.wrap(line, self.console.width) if is_wrapped else [line]:
                 self.console.print(escape(row), style=style, soft_wrap=True)
 

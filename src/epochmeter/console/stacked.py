@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from epochmeter.console.tables import PERCENT_ROW, ResultTable
+from epochmeter.console.tables import NO_BREAK, PERCENT_ROW, ResultTable
 from epochmeter.results.metrics import find
 from epochmeter.results.quantities import ABSENT
 
 INDENT = "  "
-BESIDE = "\N{NO-BREAK SPACE}"  # within a title and its value, where no line breaks
 
 
 def stack(table: ResultTable, width: int) -> list[str]:
@@ -32,6 +31,6 @@ def _paragraph(table: ResultTable, cells: Sequence[str], width: int) -> Iterator
     for metric, value in zip(map(find, table.metrics), cells[count:], strict=True):
         if value not in ("", ABSENT):
             texts.append(f"{metric.short} {value} {metric.symbol}".rstrip())
-    joined = ", ".join(text.replace(" ", BESIDE) for text in texts)
+    joined = ", ".join(text.replace(" ", NO_BREAK) for text in texts)
     for line in textwrap.wrap(joined, max(1, width - len(INDENT)), break_long_words=False, break_on_hyphens=False):
-        yield INDENT + line.replace(BESIDE, " ")
+        yield INDENT + line.replace(NO_BREAK, " ")

@@ -27,6 +27,7 @@ TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
 """Columns whose means are also printed in percent of the epoch's time."""
 PERCENT_ROW = "% of time"
 """Title of the row with these means in percent."""
+NO_BREAK = "\N{NO-BREAK SPACE}"
 STATE_COLORS = {COMPLETED: "green", FAILED: "red", KILLED: "yellow"}
 UNKNOWN_COLOR = "yellow"  # of a state of another version
 
@@ -115,10 +116,11 @@ def bottleneck_line(bottleneck: Bottleneck | None) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return the lines of a text, which break at spaces, but not between a number and its unit."""
-    joined = re.sub(r"(?<=\d) (?=\S{1,4}( |$))", "\N{NO-BREAK SPACE}", text)
-    lines = textwrap.wrap(joined, width, break_on_hyphens=False)
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+    """Return the lines of a text, which break at spaces, but not between a number and its unit or within a command."""
+    joined = re.sub(r"(?<=\d) (?=\S{1,4}( |$))", NO_BREAK, text)
+    joined = re.sub("`[^`]*`", lambda command: command[0].replace(" ", NO_BREAK), joined)
+    lines = textwrap.wrap(joined, width, break_on_hyphens=False, break_long_words=False)
+    return [line.replace(NO_BREAK, " ") for line in lines]
 
 
 def energy_line(metrics: Mapping[str, float]) -> str:
