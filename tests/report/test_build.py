@@ -47,6 +47,20 @@ def test_stall_analysis_ranks_runs_from_storage_and_leaves_advice_to_its_page():
                 for note, expected in zip(report.notes, notes, strict=True)] == [(True, True)] * len(notes)  # fmt: skip
 
 
+def test_heading_has_the_workload_and_the_keys_that_differ():
+    def heading(*runs):
+        return build_report(sweep(*runs)).heading
+
+    run, script = trained(0, 100.0, batch=8), {"measure": {"command": ["/home/me/train.py", "--lr", "0.1"]}}
+    assert heading(run) == "resnet152 on jpeg"
+    assert heading(run, trained(1, 100.0, batch=16)) == "resnet152 on jpeg: batch"
+    assert heading(run, trained(1, 100.0, batch=16, model="resnet50")) == "2 models on jpeg: model x batch"
+    many = {"workers": 9, "precision": "bf16", "prefetch": 9}
+    assert heading(run, trained(1, 100.0, batch=16, **many)).endswith(": batch x workers x precision x prefetch")
+    assert heading(run, trained(1, 100.0, batch=16, **many, compile=True)).endswith(" x 1 more")
+    assert heading(trained(0, 100.0, **script)) == "train.py"
+
+
 def repeated(name=""):
     """Two configurations of two repeats."""
     runs = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
