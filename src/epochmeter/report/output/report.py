@@ -72,8 +72,10 @@ def answer_lines(folder: Path) -> list[str]:
         return []
     bottlenecks = stalls.analyze([run for run in selection.runs if not run.rehearsal])
     answer = render_macro("stalls.md.j2", "opening", bottlenecks, is_plain=True)
-    if not answer and len(configurations) > 1:
-        ranked = ranked_costs(configurations)
+    ranked = ranked_costs(configurations)
+    if not answer and len(ranked) == 1:
+        answer = render_macro("answer.md.j2", "only", ranked[0], len(configurations) > 1, is_plain=True)
+    elif not answer and ranked:
         best = find_best(ranked)[:2]
         groups = [*grouped(best, lambda choice: (choice.configuration, choice.scope)).values()]
         answer = render_macro("answer.md.j2", "overview", groups, find_doubts(ranked), is_plain=True)
