@@ -41,7 +41,7 @@ from epochmeter.results.sweep_files import is_remote
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.event_folder import left_event_folder
 from epochmeter.run.plan import Plan, write_problem
-from epochmeter.run.recovery import add_windows, running_pids
+from epochmeter.run.recovery import recover_windows, running_processes
 from epochmeter.shared.problem import Problem, ProblemError, format_problem, problem_of
 from epochmeter.shared.record import Record
 from epochmeter.shared.types import FloatArray
@@ -110,12 +110,12 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
                 continue
             job, run = Job.from_dict(record.job()), read_run(record)
             name, events = record.folder.relative_to(multirun), left_event_folder(record, run.record_id)
-            if events and (pids := running_pids(events)):
-                say(STILL_RUNS.format(name, pids[0]))
+            if events and (running := running_processes(events)):
+                say(STILL_RUNS.format(name, running[0].pid))
                 continue
             result = RunResult(run.number, run.overrides)
             result.state, result.failure = run_folder.state, Problem(ABORTED_MESSAGE, code="killed")
-            result.notes += add_windows(record, job, run, events) if events else []
+            result.notes += recover_windows(record, job, run, events) if events else []
             write_summary(record, job, run, result)
             if events:
                 shutil.rmtree(events, ignore_errors=True)
