@@ -71,9 +71,7 @@ def value_of(key: str, overrides: Sequence[str]) -> str:
     return texts[-1] if texts and texts[-1] != "null" else ""
 
 
-def unattended_arguments(
-    folder: str, overrides: Sequence[str], command: Sequence[str]
-) -> tuple[list[str], list[str]]:
+def unattended_arguments(folder: str, overrides: Sequence[str], command: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the overrides, and the command, of a script that has left its events in a folder; InputError."""
     from epochmeter.run.unattended import kept_overrides, read_script
 

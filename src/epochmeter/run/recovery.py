@@ -112,7 +112,11 @@ def _add_window(
         "rule": window.rule,
         **({} if window.training is None else {"training": window.training}),
         **({"warmup": True} if is_traced or begins_training else {}),
-        "notes": [*([f"{window.reason}."] if window.reason else []), *built.notes, NO_INSTRUMENTS.format(title, reason)],
+        "notes": [
+            *([f"{window.reason}."] if window.reason else []),
+            *built.notes,
+            NO_INSTRUMENTS.format(title, reason),
+        ],
         **({"flags": built.flags} if built.flags else {}),
     }
     record.append(line)
