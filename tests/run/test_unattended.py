@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 from project import ENVIRONMENT
@@ -15,6 +16,7 @@ from epochmeter.run.unattended import kept_overrides, read_script
 from epochmeter.shared.events import FOLDER_PREFIX, NO_CONTROLLER, SCRIPT_FILE
 from epochmeter.shared.problem import InputError, Problem
 from epochmeter.shared.process_identity import this_process
+from epochmeter.shared.record import COMPLETED_FILE
 
 SCRIPT = """
 import os, sys
@@ -93,6 +95,12 @@ def test_script_without_a_controller_is_recorded_with_times_and_steps_by_a_later
     assert "steady/e2e_s" in summary["metrics"], "without warm-up, as the script's Meter requested"
     assert (run["energy"]["source"], run["energy"]["reason"]) == ("none", NO_CONTROLLER)
     assert unattended.UNUSED.format("`power_limit=`") in summary["notes"]
+    assert run["name"] == "own.py warmup_epochs=0 tracking=none"
+    ended_s = datetime.fromisoformat(summary["ended"]).timestamp()
+    clock = run["clock"]
+    since_s = 1e-9 * (windows[-1]["closed_ns"] - clock["monotonic_ns"])
+    assert ended_s - clock["wall_s"] == pytest.approx(since_s, abs=0.001)
+    assert json.loads((record.folder / COMPLETED_FILE).read_text())["finished"] == summary["ended"]
     assert (record.job()["measure"]["command"], record.job()["power_limit"]) == (["own.py"], None)
     assert list(project.root.glob(f"{FOLDER_PREFIX}*")) == []
 

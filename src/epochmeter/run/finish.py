@@ -92,9 +92,17 @@ def end_record(plan: Plan, result: RunResult) -> None:
     result.notes += resume_hint(plan) if result.state != "completed" else []
     try:
         result.notes += plan.correct_start()
-        write_summary(plan.record, plan.job, plan.run, result, ended=datetime.now().astimezone().isoformat())
+        write_summary(plan.record, plan.job, plan.run, result, ended=end_time(plan).astimezone().isoformat())
     except OSError as error:
         result.set_failed(write_problem(error))
+
+
+def end_time(plan: Plan) -> datetime:
+    """Return the end of a run: now, but that of the last window if the script ran before this command."""
+    windows = plan.record.windows() if plan.job.measure.events else []
+    if windows and plan.run.clock:
+        return datetime.fromtimestamp(plan.run.clock.unix_s(windows[-1]["closed_ns"]))
+    return datetime.now()
 
 
 def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:

@@ -152,7 +152,7 @@ def _display_name(request: RunRequest) -> str:
     """Return the run's name: the overrides that affect the measurement, model, dataset, device."""
     groups = ("model", "dataset", "device")
     if command := recorded_command(request.job):
-        others = [override for override in request.overrides if not override.startswith("script.")]
+        others = [override for override in request.overrides if not override.startswith(("script.", "measure.events="))]
         return " ".join([os.path.basename(command[0]), *command[1:], *conceal_tree(others)])
     keys = [(override.partition("=")[0], override) for override in request.overrides]
     first = [text for key, text in keys if key not in (*groups, "machine.root") and affects_measurement(key)]
