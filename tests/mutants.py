@@ -162,7 +162,9 @@ MUTANTS = [
     Mutant("segmentation/windows.py", "+ late_ns\n    tail_ns", "\n    tail_ns", "segmentation"),
     Mutant("segmentation/script.py", "other.opened_ns < middle_ns < other.closed_ns", "True"),
     Mutant("run/recovery.py", "measured.window.opened_ns >= recorded_ns", "True"),
-    Mutant("run/finish.py", "if events and (pids := running_pids(events)):", "if False:", "run/test_recovery.py"),
+    Mutant(
+        "run/finish.py", "if events and (running := running_processes(events)):", "if False:", "run/test_recovery.py"
+    ),
     # A run: exit codes, processes, borders of windows, resumption
     Mutant(
         "run/worker_process.py",

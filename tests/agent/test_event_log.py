@@ -100,6 +100,25 @@ def test_events_are_lost_if_nobody_reads_them_and_recorded_again_when_somebody_d
     assert read == [*range(2 * SEGMENT_RECORDS), *range(3 * SEGMENT_RECORDS, 4 * SEGMENT_RECORDS)]
 
 
+@pytest.mark.parametrize(("files", "lost"), [(1, 0), (2, 0), (3, SEGMENT_RECORDS), (5, 3 * SEGMENT_RECORDS)])
+def test_events_that_are_lost_up_to_the_end_are_counted_behind_the_last_one(tmp_path, monkeypatch, files, lost):
+    monkeypatch.setattr(event_log, "MAX_SEGMENTS", 2)
+    log, reader = EventLog(str(tmp_path), "7-0"), ThreadLog(tmp_path / "7-0")
+    written(log, files * SEGMENT_RECORDS)
+    assert numbers(reader.read(is_at_rest=True)) == [*range(min(files, 2) * SEGMENT_RECORDS)]
+    assert reader.lost_at_end() == lost
+
+
+def test_losses_before_the_last_file_are_not_those_at_the_end(tmp_path, monkeypatch):
+    log, reader = EventLog(str(tmp_path), "7-0"), ThreadLog(tmp_path / "7-0")
+    with monkeypatch.context() as full:
+        full.setattr(event_log, "MAX_SEGMENTS", 1)
+        written(log, 2 * SEGMENT_RECORDS)
+    written(log, 10)
+    assert [event.value for event in reader.read(is_at_rest=True) if event.kind == LOST] == [SEGMENT_RECORDS]
+    assert reader.lost_at_end() == 0
+
+
 def test_disk_space_is_reserved_before_events_are_written(tmp_path):
     EventLog(str(tmp_path), "7-0")
     assert (tmp_path / "7-0.0").stat().st_blocks * 512 >= SEGMENT_RECORDS * RECORD.size

@@ -10,6 +10,7 @@ from epochmeter import Meter
 from epochmeter.agent import find_controller as module
 from epochmeter.agent import hooks
 from epochmeter.agent.find_controller import VARIABLE, find_controller
+from epochmeter.shared.events import FOLDER_PREFIX, NO_CONTROLLER
 
 BATCHES = [1, 2]
 
@@ -64,11 +65,23 @@ def metered(monkeypatch):
     return meter
 
 
-def test_script_without_a_controller_goes_on_and_is_advised(without_tool, monkeypatch, capfd):
+def test_script_without_a_controller_keeps_its_events_and_says_so_once(without_tool, monkeypatch, capfd, tmp_path):
     monkeypatch.setenv("PATH", "/nowhere")
-    reason = metered(monkeypatch).last.reason
-    assert "install `epochmeter[tool]` in an environment of its own" in reason
-    assert capfd.readouterr().err.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    meter = metered(monkeypatch)
+    meter.close()
+    (folder,) = tmp_path.glob(f"{FOLDER_PREFIX}*")
+    assert meter.last.reason == NO_CONTROLLER
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"measure.events={folder}`" in line
+    assert os.environ.get("EPOCHMETER_MEASURED") is None
+
+
+def test_folder_that_cannot_be_written_leaves_the_script_alone(without_tool, monkeypatch, capfd):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir("/proc")
+    assert "No such file or directory" in metered(monkeypatch).last.reason
+    assert capfd.readouterr().err.count("not measured, the script continues") == 1
 
 
 @pytest.mark.parametrize("version", ["", ', "version": "other"'])

@@ -6,6 +6,7 @@ ENDINGS = (
     "code0", "code3", "code256", "text", "none", "error", "base", "os_exit", "system_exit_object", "SIGTERM", "SIGKILL",
     "SIGINT", "SIGHUP", "abort", "thread", "interrupt",
 )  # fmt: skip
+NOT_WITH = "with Python -I, -E or -S, no process is measured"
 TORCHRUN = ("{python}", "-m", "torch.distributed.run", "--nproc_per_node=2")
 NOT_SEEN = "no process of the script imported torch"
 
@@ -34,7 +35,7 @@ HOSTS = [
     *each("without_loader", "list", "random", keys=("measure.steps_per_window=20",)),
     *each("two_loaders", "even", "uneven", "next"),
     *each("growing", "32,48,64", "64,48,32"),
-    *each("own_loader", "other", "subclass", "patched", "patched_late", "next"),
+    *each("own_loader", "other", "subclass", "patched", "patched_late", "next", "replaced", "iterator"),
     # Training steps
     *each("gan", "batch", "zip"),
     Host("lbfgs"),
@@ -77,6 +78,9 @@ HOSTS = [
     Host("as_module", command=("-m", "plain"), environment={"PYTHONPATH": "{scripts}"}),
     Host("as_code", command=("{python}", "-c", "import sys; sys.path.insert(0, {scripts!r}); import plain")),
     Host("from_stdin", command=("bash", "-c", "cd {scripts}; cat plain.py | {python}")),
+    Host("plain", ("customized",), environment={"PYTHONPATH": "{scripts}/customized"}),
+    *each("started_again", "-I", "-E", "-S", is_measured=False, failure=NOT_WITH),
+    *each("started_again", "-u", "-B"),
     Host("without_environment", command=("{python}", "-E", "{scripts}/plain.py"), is_measured=False, failure=NOT_SEEN),
     Host("without_site", command=("{python}", "-S", "-c", "print()"), is_measured=False, failure=NOT_SEEN),
     # Libraries

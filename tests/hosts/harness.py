@@ -264,8 +264,11 @@ def mismatches(host: Host, truth: Mapping[str, Any], windows: Sequence[Mapping[s
 
 
 def allowed(key: str, mine: Mapping[str, Any]) -> float:
-    """Return by how much a metric may differ: times by 2 % or 2 ms per step, counts not at all."""
-    return max(TOLERANCE * mine[key], STEP_TOLERANCE_S * max(1, mine["steps"])) if key.endswith("_s") else 0
+    """Return by how much a metric may differ: times by 2 % or 2 ms per step, and by load; counts not at all."""
+    if not key.endswith("_s"):
+        return 0
+    by_load_s = mine.get("delay_s", 0.0)  # older logs lack it
+    return max(TOLERANCE * mine[key], STEP_TOLERANCE_S * max(1, mine["steps"])) + by_load_s
 
 
 def as_line(window: Window) -> dict[str, Any]:

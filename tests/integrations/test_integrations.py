@@ -12,6 +12,8 @@ from epochmeter import Meter
 from epochmeter.agent import agent as module
 from epochmeter.agent import hooks
 from epochmeter.agent.agent import Agent
+from epochmeter.agent.find_controller import NoControllerError
+from epochmeter.shared.events import FOLDER_PREFIX, NO_CONTROLLER
 
 pytestmark = pytest.mark.system
 DATA = [(torch.full((10,), float(number)), number % 2) for number in range(64)]
@@ -133,3 +135,20 @@ def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, tmp_pat
     assert callback is None or callback.meter.last.energy_j == 2.0
     assert callback is None or windows_of(metered).expected_epochs == 2
     assert (windows(alone), windows(metered)) == (OF_TWO_EPOCHS, OF_TWO_EPOCHS)
+
+
+@pytest.mark.parametrize("loop", [lightning, transformers])
+def test_callback_without_a_controller_records_the_same_windows_for_a_later_command(loop, tmp_path, monkeypatch):
+    def without(overrides):
+        raise NoControllerError("there is none")
+
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.setattr("epochmeter.agent.meter.Controller", without)
+    monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
+    monkeypatch.chdir(tmp_path)
+    plain, _ = weights(loop, False, tmp_path)
+    measured, callback = weights(loop, True, tmp_path)
+    assert measured == plain
+    assert callback.meter.last.reason == NO_CONTROLLER
+    (folder,) = tmp_path.glob(f"{FOLDER_PREFIX}*")
+    assert windows(folder) == OF_TWO_EPOCHS

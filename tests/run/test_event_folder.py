@@ -6,6 +6,7 @@ import pytest
 
 from epochmeter.run import event_folder as module
 from epochmeter.run.event_folder import event_folder, left_event_folder
+from epochmeter.shared.events import FOLDER_PREFIX
 from epochmeter.shared.record import Record
 
 
@@ -31,7 +32,7 @@ def test_logs_are_in_shared_memory_else_in_the_run_folder_and_are_deleted(parent
 def test_logs_of_a_killed_controller_are_found_but_none_of_another_user_and_no_link(parent, tmp_path, monkeypatch):
     record = Record(tmp_path / "record")
     assert left_event_folder(record, "id") is None
-    folder = parent / f"{module.PREFIX}id"
+    folder = parent / f"{FOLDER_PREFIX}id"
     folder.mkdir()
     assert left_event_folder(record, "id") == folder
     assert left_event_folder(record, f"../{folder.name}/../id") == folder, "of a foreign record"

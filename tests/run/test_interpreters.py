@@ -10,9 +10,13 @@ from stub import executable
 from epochmeter.config import interpreter
 from epochmeter.config.script import ATTACHED, find_program
 from epochmeter.run import interpreters
-from epochmeter.run.interpreters import check_interpreter, find_interpreter, python_of
+from epochmeter.run.interpreters import check_interpreter, choose_python, find_interpreter
 
 OWN, GIVEN, BOARD = None, "/given/python", "/usr/bin/python3"
+
+
+def python_of(job, overrides):
+    return choose_python(job, overrides).python
 
 
 @pytest.fixture
@@ -74,6 +78,48 @@ def test_python_of_a_board_runs_scripts_if_no_environment_is_active(machine):
         assert python_of(script, ["batch=8"]) == BOARD
     folder = machine({"VIRTUAL_ENV": "user"}, "first")
     assert python_of(script, ["batch=8"]) == str(folder / "user/bin/python")
+
+
+SHEBANGS = [
+    ("#!{folder}/user/bin/python", "user", ""),
+    ("#! {folder}/user/bin/python\r", "user", ""),
+    ("#!{folder}/user/bin/python -u", "user", "without the options of its first line: `-u`"),
+    ("#!/usr/bin/env python", "first", ""),
+    ("#!/usr/bin/env -S python -u", "first", "without the options of its first line: `-u`"),
+    ("#!/usr/bin/env python -u", None, "there is no program `python -u`"),
+    ("#!{folder}/bare/bin/python", None, "bare/bin/python is not Python 3.6 or newer with torch"),
+    ("#!{folder}/gone/bin/python", None, "there is no program `"),
+    ("#!/usr/bin/env python9", None, "there is no program `python9`"),
+    ("#!/bin/sh", None, "`/bin/sh` is not Python"),
+    ("#!/usr/bin/env -S uv run --script", None, "`uv` is not Python"),
+    ("#!{folder}/own/bin/python", OWN, ""),
+    ("import torch", None, ""),
+]
+"""First line of a script -> its Python, None for the one that runs it without this line, and part of the note."""
+
+
+@pytest.mark.parametrize(("line", "python", "note"), SHEBANGS)
+def test_first_line_of_a_script_names_its_python_if_that_can_train(machine, line, python, note):
+    folder = machine({}, "first")
+    script = folder / "own.py"
+    script.write_text(f"{line.format(folder=folder)}\nprint()\n")
+    chosen = choose_python(job_of(measure={"command": [str(script)]}), [])
+    otherwise = OWN if "own" in line else str(folder / "first/bin/python")
+    assert chosen.python == (str(folder / python / "bin/python") if python else otherwise)
+    assert (note in chosen.note, bool(note)) == (True, bool(chosen.note))
+
+
+def test_first_line_comes_before_the_python_of_a_board_and_after_the_active_environment(machine):
+    folder = machine({}, "first")
+    script = folder / "own.py"
+    script.write_text(f"#!{folder}/user/bin/python\n")
+    job = job_of(measure={"command": [str(script)]}, device={"python": BOARD})
+    assert choose_python(job, []) == (str(folder / "user/bin/python"), "")
+    script.write_text("#!/bin/sh\n")
+    assert python_of(job, []) == BOARD
+    machine({"VIRTUAL_ENV": "conda"}, "first")
+    assert choose_python(job, []) == (str(folder / "conda/bin/python"), "")
+    assert choose_python(job, ["device.python=x"]) == (BOARD, "")
 
 
 def test_active_environment_without_torch_is_refused(machine):

@@ -38,7 +38,7 @@ class Killed:
             {**RUN, "record_id": "id", **GONE._asdict()},
         )
         queue.enqueue(self.record, "id")
-        self.folder = root / "shm" / f"{event_folder.PREFIX}id"
+        self.folder = root / "shm" / f"{events.FOLDER_PREFIX}id"
         self.loop = make_loop(self.folder, self.record, [], counter())
         self.script = self.loop._script
 
@@ -106,7 +106,7 @@ def test_each_epoch_is_recorded_once_whenever_the_controller_was_killed(small_fi
     assert [[line["opened_ns"], line["closed_ns"]] for line in lines] == killed.script.times_ns
     assert len(killed.record.steps()) == 4 * 18
     assert [bool(line["energy"]["joules"]) for line in lines[recorded:]] == [False] * (5 - recorded)
-    notes = [recovery.NO_INSTRUMENTS.format(f"epoch {number + 1}") for number in range(recorded, 5)]
+    notes = [recovery.NO_INSTRUMENTS.format(f"epoch {number + 1}", recovery.KILLED) for number in range(recorded, 5)]
     assert [line["notes"][-1] for line in lines[recorded:]] == notes
     assert (killed.record.summary()["state"], killed.record.summary()["metrics"]["total/epochs"]) == ("killed", 4)
     assert recovery.ENDED in killed.record.summary()["notes"]

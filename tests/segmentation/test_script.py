@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from epochmeter.agent import event_log
 from epochmeter.agent.event_log import EventLog
 from epochmeter.results.rank_merge import merge_ranks
-from epochmeter.segmentation import script
+from epochmeter.segmentation import logs, process, script
 from epochmeter.segmentation.script import ScriptWindows, clipped
 from epochmeter.segmentation.windows import Window
 from epochmeter.shared import events
@@ -143,6 +144,40 @@ def test_logs_are_forgotten_when_they_are_read_and_borders_of_open_passes_are_kn
     assert min(windows.possible_borders_ns) == 15 * SECOND
     taken(windows, is_final=True)
     assert [path.name for path in windows.forget()] == ["1-0.0"]
+
+
+def add_fact(folder, rank, **fact):
+    with (folder / f"{rank.name}.jsonl").open("a") as facts:
+        facts.write(json.dumps(fact) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("fact", "end", "problem"),
+    [(None, None, ""), ({"kind": "end", "error": "why"}, "why", ""), ({"kind": "end", "error": ""}, "", ""),
+     ({"kind": "problem", "text": "TypeError"}, None, "TypeError")],
+)  # fmt: skip
+@pytest.mark.parametrize("has_trained", [False, True])
+def test_end_of_the_script_and_of_its_agent_are_known(windows, tmp_path, fact, end, problem, has_trained):
+    rank = Rank(tmp_path, "1")
+    if has_trained:
+        rank.epoch(10, 14)
+    if fact:
+        add_fact(tmp_path, rank, **fact)
+    taken(windows, is_final=True)
+    assert (windows.end, windows.problem) == (end, problem)
+    assert (problem in windows.notes) == bool(problem)
+
+
+def test_events_that_were_lost_up_to_the_end_are_noted(windows, tmp_path, monkeypatch):
+    for module in (event_log, logs):
+        monkeypatch.setattr(module, "SEGMENT_BYTES", 6 * events.RECORD.size)
+    monkeypatch.setattr(event_log, "SEGMENT_RECORDS", 6)
+    monkeypatch.setattr(event_log, "MAX_SEGMENTS", 1)
+    rank = Rank(tmp_path, "1")
+    rank.epoch(10, 14)
+    rank.epoch(20, 24)
+    assert [len(window.ranks) for window in taken(windows, is_final=True)] == [1]
+    assert windows.notes == [process.LOST_AT_END.format(6)]
 
 
 def window(opened_s, closed_s, first_gap_s=0.0, **parts):

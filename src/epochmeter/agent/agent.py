@@ -59,7 +59,7 @@ class Agent:
     """Records the training in this process, in files of the folder `logs`.
 
     Args:
-        socket: Path of the controller's socket.
+        socket: Path of the controller's socket; None: there is no controller.
         logs: Folder of the logs.
         folder: The run folder, for the profiler's trace.
         prepares_passes: Whether the controller prepares the page cache before each pass.
@@ -69,7 +69,7 @@ class Agent:
 
     def __init__(
         self,
-        socket: str,
+        socket: Optional[str],
         logs: str,
         folder: str,
         prepares_passes: bool = False,
@@ -376,7 +376,8 @@ class Agent:
     def _ask(self, name: str) -> Optional[Recorded]:
         if self._connection is None:
             return None
-        self._write_marks()
+        if not self._connection.lost:
+            self._write_marks()
         reply = self._connection.request(Asked(name, str(os.getpid())))
         self.reason = self._connection.lost
         return reply if isinstance(reply, Recorded) else None
@@ -405,6 +406,8 @@ class Agent:
         if self.is_on:
             with contextlib.suppress(Exception):
                 print("epochmeter: measuring ended, the script continues: {}".format(self.reason), file=sys.stderr)
+            with contextlib.suppress(Exception):
+                self._facts.write({"kind": "problem", "text": self.reason})
         self._switch_off(NotMeasured(Problem(self.reason)))
 
     def _switch_off(self, message: Message) -> None:

@@ -16,7 +16,8 @@ class EventLog:
     """Writes the events of one thread; a write takes less than a microsecond and makes no system call.
 
     The disk space of a segment is reserved when it is created, since a write to a file's hole on a full disk would
-    end the process. Without space, or if the controller does not read, events are lost and counted.
+    end the process. Without space, or if the controller does not read, events are lost and counted: behind the last
+    file's events, and in the next file if there is one.
     """
 
     _segment: Union[mmap.mmap, bytearray]
@@ -61,6 +62,7 @@ class EventLog:
         self._offsets = itertools.count(0, RECORD.size)
         if segment is None:
             self._lost += SEGMENT_RECORDS
+            self._note_loss()
             self._segment = bytearray(SEGMENT_BYTES)  # a file is tried again when this is full
             return
         self._segment = segment
@@ -68,6 +70,15 @@ class EventLog:
         if self._lost:
             pack_into(segment, next(self._offsets), 0, 0, float(self._lost), 0, 0, 0, 0, 0, LOST)
             self._lost = 0
+
+    def _note_loss(self) -> None:
+        """Write how many events are lost into the room behind those of the last file, if there is one."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._segment_path(self._number - 1), os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(descriptor, RECORD.pack(0, 0, float(self._lost), 0, 0, 0, 0, 0, LOST), SEGMENT_BYTES)
+            finally:
+                os.close(descriptor)
 
     def _segment_path(self, number: int) -> str:
         return "{}.{}".format(self._path, number)
@@ -78,7 +89,7 @@ class EventLog:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
-                os.posix_fallocate(descriptor, 0, SEGMENT_BYTES)
+                os.posix_fallocate(descriptor, 0, SEGMENT_BYTES + RECORD.size)
                 return mmap.mmap(descriptor, SEGMENT_BYTES)
             except OSError:
                 os.unlink(path)

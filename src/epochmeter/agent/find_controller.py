@@ -23,17 +23,18 @@ start("measure")
 `source` is not moved to the front: it may be site-packages, which must not hide modules of the standard library.
 """
 OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")  # which another Python must not get
-NONE_FOUND = (
-    "this Python lacks {}, and there is no other `epochmeter` on PATH: install `epochmeter[tool]` in an environment of "
-    "its own, for example by `uv tool install`, or name that by " + VARIABLE + "=PATH/bin/epochmeter"
-)
+NONE_FOUND = "this Python lacks {}, and there is no other `epochmeter` on PATH, nor in " + VARIABLE
+
+
+class NoControllerError(RuntimeError):
+    """There is no program to measure a script with."""
 
 
 def find_controller(environment: Mapping[str, str]) -> Tuple[List[str], Dict[str, str]]:
     """Return the begin of the command that starts a controller, and its environment.
 
     It is the one that `EPOCHMETER_CONTROLLER` names, else this Python, if it has the packages, else `epochmeter` on
-    PATH. RuntimeError if there is none.
+    PATH. NoControllerError if there is none.
     """
     missing = tool.missing_packages() if sys.version_info >= tool.MIN_PYTHON else ["Python 3.10"]
     named = shlex.split(environment.get(VARIABLE, ""))
@@ -41,7 +42,7 @@ def find_controller(environment: Mapping[str, str]) -> Tuple[List[str], Dict[str
         return [sys.executable, "-c", PROGRAM, SOURCE], dict(environment)
     program = named or _on_path(environment.get("PATH", ""))
     if not program:
-        raise RuntimeError(NONE_FOUND.format(", ".join(missing)))
+        raise NoControllerError(NONE_FOUND.format(", ".join(missing)))
     kept = {name: value for name, value in environment.items() if name not in OF_THIS_PYTHON}
     return [*program, "run"], kept
 

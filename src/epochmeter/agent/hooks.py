@@ -53,8 +53,11 @@ MIN_WORK_NS = 1000 * 1000  # shortest garbage collection, and shortest saving, t
 
 
 def prepare() -> None:
-    """Prepare a process of a script: the hooks are installed when it imports torch."""
-    sys.meta_path.insert(0, ImportFinder("torch", lambda _: install()))
+    """Prepare a process of a script: the hooks are installed when it imports torch, or now if it has done so."""
+    if "torch" in sys.modules:  # by another `sitecustomize`, or by a file of site-packages
+        install()
+    else:
+        sys.meta_path.insert(0, ImportFinder("torch", lambda _: install()))
     atexit.register(report_missing_module, json.loads(os.environ["EPOCHMETER_AGENT"])["socket"])
 
 

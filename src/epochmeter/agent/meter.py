@@ -10,11 +10,12 @@ import re
 import subprocess
 import sys
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from epochmeter.agent import hooks
-from epochmeter.agent.find_controller import find_controller
+from epochmeter.agent.find_controller import NoControllerError, find_controller
 from epochmeter.agent.iterators import Wrapper
+from epochmeter.agent.unattended import Unattended
 from epochmeter.shared import tool
 from epochmeter.shared.events_version import events_version
 from epochmeter.shared.types import Document
@@ -78,7 +79,8 @@ class Meter:
 
     In a script that `measure.py` started, it uses that command's controller. Otherwise the first window starts one, a
     child process. It ends with the script, with `close`, with the `with` block, or with the next `Meter` that starts
-    one. An error in it never reaches the script: it is printed once, and nothing more is measured.
+    one. Without a controller, times are recorded for a later command. An error in it never reaches the script: it is
+    printed once, and nothing more is measured.
 
     Args:
         overrides: Keys of `measure.py` for a controller that this meter starts: `"power_limit=100"`,
@@ -90,7 +92,7 @@ class Meter:
     def __init__(self, *overrides: str) -> None:
         self._overrides = overrides
         self._agent = hooks.agent
-        self._controller: Optional[Controller] = None
+        self._controller: Union[Controller, Unattended, None] = None
         self._hooks = contextlib.ExitStack()  # which removes the hooks of this meter
         self._owner = os.getpid()
         self._expected_epochs: Optional[int] = None
@@ -189,6 +191,7 @@ class Meter:
         self._kept = {name: self.last_of(name) for name in self._names}
         self._hooks.close()
         self._agent.end(error)
+        os.environ.pop(MEASURED, None)
         started.wait()
 
     def _open_window(self, agent: "Agent", name: str) -> None:
@@ -212,9 +215,10 @@ class Meter:
 
         if Meter._newest is not None:  # it has the device
             Meter._newest.close()
-        controller = Controller(self._overrides)
+        controller = start_controller(self._overrides)
         self._agent = Agent(**controller.agent)
         self._controller, Meter._newest = controller, self
+        os.environ[MEASURED] = str(os.getpid())
         self._agent.expect_epochs(self._expected_epochs)
         self._hooks.callback(hooks.hook_training(self._agent))
         self._hooks.callback(atexit.unregister, self.close)
@@ -245,17 +249,11 @@ class Controller:
     """A controller, attached to this process, whose devices and meters are ready; `agent` has `Agent`'s arguments."""
 
     def __init__(self, overrides: Sequence[str]) -> None:
-        for override in overrides:
-            if "=" not in override:
-                raise ValueError("`{}` is not valid: give key=value, such as `power_limit=100`".format(override))
-        command = [sys.argv[0] or "interactive", *sys.argv[1:]]
-        if "ipykernel" in sys.modules:
-            command = [os.path.basename(os.environ.get("JPY_SESSION_NAME", "")) or "notebook"]
         names = (*RANK_VARIABLES, "EPOCHMETER_AGENT")
         program, environment = find_controller({key: text for key, text in os.environ.items() if key not in names})
         reader, writer = os.pipe()
         self._process = subprocess.Popen(
-            [*program, *overrides, "--", *command],
+            [*program, *overrides, "--", *script_command()],
             env=dict(environment, EPOCHMETER_ATTACHED=str(writer)),
             stdin=subprocess.DEVNULL,
             stdout=2,  # stdout is the script's
@@ -276,13 +274,29 @@ class Controller:
         if version != events_version():
             self._process.terminate()
             raise RuntimeError(OTHER_VERSION.format(program[0], tool.PACKAGE))
-        os.environ[MEASURED] = str(os.getpid())
 
     def wait(self) -> None:
         """Wait until the record of the run is complete and published."""
-        os.environ.pop(MEASURED, None)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_LIMIT_S)
+
+
+def start_controller(overrides: Sequence[str]) -> Union[Controller, Unattended]:
+    """Start a controller with keys of `measure.py`; without one, keep the events for a later command."""
+    for override in overrides:
+        if "=" not in override:
+            raise ValueError("`{}` is not valid: give key=value, such as `power_limit=100`".format(override))
+    try:
+        return Controller(overrides)
+    except NoControllerError as error:
+        return Unattended(script_command()[0], overrides, str(error))
+
+
+def script_command() -> List[str]:
+    """Return the script with its arguments, or a name for a notebook or an interactive Python."""
+    if "ipykernel" in sys.modules:
+        return [os.path.basename(os.environ.get("JPY_SESSION_NAME", "")) or "notebook"]
+    return [sys.argv[0] or "interactive", *sys.argv[1:]]
 
 
 def refusal() -> str:

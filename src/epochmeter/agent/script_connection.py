@@ -11,6 +11,7 @@ import sys
 from typing import Any, Optional, Tuple
 
 from epochmeter.agent.iterators import is_from_signal_handler
+from epochmeter.shared.events import NO_CONTROLLER
 from epochmeter.shared.protocol import Border, Message, encode
 from epochmeter.worker.connection import ControllerConnection, ControllerGoneError
 
@@ -23,14 +24,19 @@ CLOSED = "the script has closed the connection to the controller"
 class ScriptConnection(ControllerConnection):
     """The connection of one process.
 
+    Args:
+        path: The controller's socket; None: there is no controller.
+
     Attributes:
-        lost: Why nothing is sent any more: the controller has ended, or neither read nor replied for `LIMIT_S`, or the
-            script has closed the connection. Empty before.
+        lost: Why nothing is sent, or no more: there is no controller, it has ended, or neither read nor replied for
+            `LIMIT_S`, or the script has closed the connection. Empty before.
     """
 
-    def __init__(self, path: str, rank: int, is_first: bool) -> None:
-        self.lost = ""
+    def __init__(self, path: Optional[str], rank: int, is_first: bool) -> None:
+        self.lost = "" if path else NO_CONTROLLER
         self._identity: Optional[Tuple[int, int]] = None
+        if path is None:
+            return
         try:
             super().__init__(path, rank, is_first)
         except OSError as error:

@@ -5,6 +5,7 @@
     python src/measure.py -- -m package.train                              a module
     python src/measure.py torchrun --nproc_per_node=2 train.py             a launcher, all its ranks
     python src/measure.py -m script.lr=0.1,0.01 train.py --lr {script.lr}  a sweep
+    python src/measure.py measure.events=FOLDER                            a script that ran without this command
 
 Keys of this command come before the script, the script's own arguments after it. Each pass over a
 torch DataLoader with optimizer steps is an epoch; a pass without is an evaluation. The output of
@@ -16,10 +17,12 @@ sweep: 0 if every run was completed, 1 if one failed, 128 + n if signal n stoppe
 """
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
 
 from epochmeter.commands.train import run_all
 from epochmeter.config import app, errors
@@ -44,7 +47,9 @@ LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "
 def main() -> int:
     overrides, command = split_arguments(sys.argv[1:])
     try:
-        if command or not any(option.startswith("-") and option not in app.MULTIRUN for option in overrides):
+        if folder := value_of("measure.events", overrides):
+            overrides, command = unattended_arguments(folder, overrides, command)
+        elif command or not any(option.startswith("-") and option not in app.MULTIRUN for option in overrides):
             check_keys(overrides)
             if ATTACHED not in os.environ:
                 check_command(command)
@@ -58,6 +63,25 @@ def main() -> int:
     if exit_code is None:
         return code
     return exit_code if exit_code >= 0 else 128 - exit_code
+
+
+def value_of(key: str, overrides: Sequence[str]) -> str:
+    """Return the text of a key; empty if it is not given, or null."""
+    texts = [override.partition("=")[2].strip("'\"") for override in overrides if key_of(override) == key]
+    return texts[-1] if texts and texts[-1] != "null" else ""
+
+
+def unattended_arguments(folder: str, overrides: Sequence[str], command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides, and the command, of a script that has left its events in a folder; InputError."""
+    from epochmeter.run.unattended import kept_overrides, read_script
+
+    check_keys(overrides)
+    if command:
+        raise input_error("`measure.events=` is for a script that has run", f"leave out `{shlex.join(command)}`")
+    if {*app.MULTIRUN} & {*overrides}:
+        raise input_error("`measure.events=` is for one run", "leave out `-m`")
+    script = read_script(Path(folder))
+    return [*kept_overrides(script, overrides), *overrides], script["command"]
 
 
 def concealed_arguments(overrides: Sequence[str], command: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -293,6 +293,9 @@ class Measure(Section):
     loader: Annotated[str, rules.LOADER] | None = key(
         None, "class whose `__iter__` begins a pass over data, MODULE:CLASS; null: torch's DataLoader only"
     )
+    events: Annotated[str, rules.FOLDER] | None = key(
+        None, "folder of a script that ran without a controller: make the record of its run; null: run a script"
+    )
     lock: bool = key(True, "false: do not wait for other runs on the same device")
     steps_per_window: PositiveCount = key(500, "steps per window over a DataLoader without a length")
     hide_arguments: bool = key(

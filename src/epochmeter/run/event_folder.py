@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from epochmeter.shared.events import FOLDER_PREFIX
 from epochmeter.shared.record import Record
 
 SHARED_MEMORY = Path("/dev/shm")
 MIN_FREE_BYTES = 16 << 20  # in the shared memory, for the logs of a script's events
-PREFIX = "epochmeter-events-"
 STARTED = "started.json"  # file with the identity of the process that the controller has started
 
 
@@ -43,4 +43,4 @@ def left_event_folder(record: Record, record_id: str) -> Path | None:
 
 
 def _folder_in(parent: Path, record_id: str) -> Path:
-    return parent / (PREFIX + os.path.basename(record_id))  # of a foreign record: maybe a path
+    return parent / (FOLDER_PREFIX + os.path.basename(record_id))  # of a foreign record: maybe a path

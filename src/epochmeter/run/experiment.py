@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest
@@ -45,6 +46,7 @@ from epochmeter.run.recording import Recording
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import running_script
 from epochmeter.run.script_loop import ScriptLoop
+from epochmeter.run.unattended import record_unattended
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.shared.problem import problem_of
 from epochmeter.tracking.publisher import make_tracker
@@ -73,7 +75,13 @@ def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = 
 
 
 def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier: Sequence[RunResult]) -> None:
-    """Make the plan, and measure the run on locked devices unless a completed run serves the request."""
+    """Make the plan, and measure the run on locked devices unless a completed run serves the request.
+
+    A script that has run without a controller is not run again: its record is made from its events.
+    """
+    if events := request.job.measure.events:
+        record_unattended(request, Path(events), result, terminal)
+        return
     terminal.stage("Checking the machine and the dataset")
     unrestored = restore_after_kill(open_restore_journal(request), terminal.warn)
     plan = resolve_plan(request)

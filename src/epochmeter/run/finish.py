@@ -41,7 +41,7 @@ from epochmeter.results.sweep_files import is_remote
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.event_folder import left_event_folder
 from epochmeter.run.plan import Plan, write_problem
-from epochmeter.run.recovery import add_windows, running_pids
+from epochmeter.run.recovery import recover_windows, running_processes
 from epochmeter.shared.problem import Problem, ProblemError, format_problem, problem_of
 from epochmeter.shared.record import Record
 from epochmeter.shared.types import FloatArray
@@ -92,9 +92,17 @@ def end_record(plan: Plan, result: RunResult) -> None:
     result.notes += resume_hint(plan) if result.state != "completed" else []
     try:
         result.notes += plan.correct_start()
-        write_summary(plan.record, plan.job, plan.run, result, ended=datetime.now().astimezone().isoformat())
+        write_summary(plan.record, plan.job, plan.run, result, ended=end_time(plan).astimezone().isoformat())
     except OSError as error:
         result.set_failed(write_problem(error))
+
+
+def end_time(plan: Plan) -> datetime:
+    """Return the end of a run: now, but that of the last window if the script ran before this command."""
+    windows = plan.record.windows() if plan.job.measure.events else []
+    if windows and plan.run.clock:
+        return datetime.fromtimestamp(plan.run.clock.unix_s(windows[-1]["closed_ns"]))
+    return datetime.now()
 
 
 def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
@@ -110,12 +118,12 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
                 continue
             job, run = Job.from_dict(record.job()), read_run(record)
             name, events = record.folder.relative_to(multirun), left_event_folder(record, run.record_id)
-            if events and (pids := running_pids(events)):
-                say(STILL_RUNS.format(name, pids[0]))
+            if events and (running := running_processes(events)):
+                say(STILL_RUNS.format(name, running[0].pid))
                 continue
             result = RunResult(run.number, run.overrides)
             result.state, result.failure = run_folder.state, Problem(ABORTED_MESSAGE, code="killed")
-            result.notes += add_windows(record, job, run, events) if events else []
+            result.notes += recover_windows(record, job, run, events) if events else []
             write_summary(record, job, run, result)
             if events:
                 shutil.rmtree(events, ignore_errors=True)

@@ -1,17 +1,20 @@
 """The Python interpreter of a training process or of a script, which needs torch but nothing of this command."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from typing import NamedTuple
 
 from epochmeter.config.interpreter import active_environment
 from epochmeter.config.schema import Job
-from epochmeter.config.script import ATTACHED, is_program
-from epochmeter.shared.problem import InputError, input_error
+from epochmeter.config.script import ATTACHED, filled_command, is_program
+from epochmeter.run.shebang import Shebang, read_shebang
+from epochmeter.shared.problem import InputError, input_error, problem_of
 
 PROBE_LIMIT_S = 60.0
 # Exits with 0 in a Python that has torch. A folder named torch without code has no origin, or "namespace" (Python 3.6).
@@ -21,6 +24,7 @@ from importlib.util import find_spec
 print(sys.prefix)
 sys.exit(sys.version_info < (3, 6) or getattr(find_spec("torch"), "origin", None) in (None, "namespace"))
 """
+NOT_SUITED = "is not Python 3.6 or newer with torch"
 INSTALL = "install torch for it (on a Jetson: NVIDIA's), or give one that has torch: `device.python=/path/to/python`"
 
 
@@ -31,26 +35,65 @@ def find_interpreter(python: str | None) -> str:
     raise input_error(f"`device.python={python}`: there is no such program", INSTALL)
 
 
-def python_of(job: Job, overrides: Sequence[str]) -> str | None:
-    """Return `device.python` for a job; None is the Python of this command.
+class Choice(NamedTuple):
+    """The Python that trains, or that runs a script.
 
-    A script gets the Python that `python train.py` would start, unless an override gives one. The `python` in a
-    device's file, such as a Jetson's, is for scripts without an active environment.
+    Attributes:
+        python: Its path; None: that of this command.
+        note: Why the script's first line, `#!...`, is not followed, or not in all; empty if it is.
+    """
+
+    python: str | None
+    note: str = ""
+
+
+def choose_python(job: Job, overrides: Sequence[str]) -> Choice:
+    """Return the Python for a job.
+
+    A script gets the one that an override gives, else that of the active environment, else the one that its first line
+    names, else the one that `python train.py` would start. The `python` in a device's file, such as a Jetson's, is for
+    scripts without an active environment and without a first line.
     """
     command = job.measure.command
     is_script = command is not None and not is_program(command) and ATTACHED not in os.environ  # not one that runs now
     if not is_script or any(override.lstrip("+").startswith("device.python=") for override in overrides):
-        return job.device.python
+        return Choice(job.device.python)
     if environment := active_environment():
-        return os.path.join(environment, "bin", "python")
-    return job.device.python or _python_on_path()
+        return Choice(os.path.join(environment, "bin", "python"))
+    script = filled_command(job)[0]
+    shebang = read_shebang(script) if script != "-m" else None
+    if shebang is None:
+        return Choice(job.device.python or _python_on_path())
+    path, problem = _python_of_shebang(shebang)
+    if problem:
+        note = f"the first line of `{script}` is not followed: {problem}"
+        return Choice(job.device.python or _python_on_path(), note)
+    unused = f"`{script}` is started without the options of its first line: `{shlex.join(shebang.options)}`"
+    return Choice(path, unused if shebang.options else "")
+
+
+def _python_of_shebang(shebang: Shebang) -> tuple[str | None, str]:
+    """Return the Python that a first line names, None for this command's; or why that cannot train."""
+    name = shebang.interpreter
+    if not shebang.is_python:
+        return None, f"`{name}` is not Python"
+    path = shutil.which(name)
+    if path is None:
+        return None, f"there is no program `{name}`"
+    try:
+        has_torch, prefix = _probe(path)
+    except InputError as error:
+        return None, problem_of(error).message
+    if not has_torch:
+        return None, f"{path} {NOT_SUITED}"
+    return (None if prefix == _probe(sys.executable)[1] else path), ""
 
 
 def check_interpreter(interpreter: str) -> None:
     """Refuse an interpreter that is not Python 3.6 or newer with torch, which is not imported; InputError."""
     has_torch, _ = _probe(interpreter)
     if not has_torch:
-        raise input_error(f"{interpreter} is not Python 3.6 or newer with torch", INSTALL)
+        raise input_error(f"{interpreter} {NOT_SUITED}", INSTALL)
 
 
 def _python_on_path() -> str | None:

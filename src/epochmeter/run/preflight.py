@@ -23,7 +23,7 @@ from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
-from epochmeter.run.interpreters import check_interpreter, find_interpreter, python_of
+from epochmeter.run.interpreters import check_interpreter, choose_python, find_interpreter
 from epochmeter.run.nodes import Node
 from epochmeter.shared.problem import InputError, Problem, input_error, problems_of
 from epochmeter.tracking.client import check_address
@@ -46,7 +46,7 @@ def preflight(request: RunRequest, node: Node, *, on_gpu: bool) -> Job:
     validate_job(job, request.choices, request.overrides)
     check_accelerator(job, is_gpu=on_gpu)
     check_capacity(job, ROOT)
-    device = replace(job.device, python=python_of(job, request.overrides))
+    device = replace(job.device, python=choose_python(job, request.overrides).python)
     return replace(job, workers=worker_count(job.workers), device=device)
 
 
@@ -119,7 +119,7 @@ def check_machine(job: Job, overrides: Sequence[str]) -> None:
     if manifest and manifest.maker == redact_tree(job.dataset.make):
         check_length(job, manifest.splits["train"], job.strategy.ranks or 1 if job.strategy.has_processes else 1)
     if not is_program(job.measure.command):
-        check_interpreter(find_interpreter(python_of(replace(job, device=device), overrides)))
+        check_interpreter(find_interpreter(choose_python(replace(job, device=device), overrides).python))
 
 
 def check_accelerator(job: Job, *, is_gpu: bool) -> None:

@@ -1,4 +1,4 @@
-"""The rest of a script whose controller was killed: its windows, from the events that the script has recorded.
+"""Windows of a script from the events that it has recorded without a controller, such as after that was killed.
 
 No instrument was read meanwhile: the windows have times and counts, but neither energy nor gauges.
 """
@@ -31,9 +31,10 @@ from epochmeter.shared.record import Record, step_count, training_of
 from epochmeter.shared.record_files import read_document
 
 KILLED = "epochmeter had been killed"
-NO_INSTRUMENTS = f"{{}}: no energy and no gauges, as {KILLED}."
+NO_INSTRUMENTS = "{}: no energy and no gauges, as {}."
 CONTINUED = "the script continued without epochmeter, to its end"
 FAILED = "the script continued without epochmeter, and failed: {}"
+NOT_FOLLOWED = "the script continued without epochmeter, whose agent failed: {}"
 ENDED = "the script was killed as well, or has ended without Python's exit (os._exit)"
 LOST_STATE = "the windows that follow are lost, as the state of the logs cannot be read: {}"
 
@@ -45,7 +46,7 @@ class AbsentGauges(Gauges):
         self.series, self._samples = None, []
 
 
-def running_pids(folder: Path) -> list[int]:
+def running_processes(folder: Path) -> list[Process]:
     """Return the processes of a script, whose logs are in a folder, that are still running and may record more."""
     started = folder / STARTED
     processes = [Process(**read_document(started))] if started.exists() else []
@@ -53,37 +54,44 @@ def running_pids(folder: Path) -> list[int]:
         facts = [*FactsFile(path).read()]
         if not any(fact.get("kind") == "end" for fact in facts):
             processes += [Process(*fact["identity"]) for fact in facts if fact.get("kind") == "process"]
-    return [process.pid for process in processes if is_alive(process)]
+    return [process for process in processes if is_alive(process)]
 
 
-def add_windows(record: Record, job: Job, run: RunInfo, folder: Path) -> list[str]:
-    """Record the windows of an ended script that its controller, which was killed, has not; return notes.
-
-    They are those that begin after the end of the last recorded one, so that this may be repeated.
-    """
+def recover_windows(record: Record, job: Job, run: RunInfo, folder: Path) -> list[str]:
+    """Record the windows of an ended script that its controller, which was killed, has not; return notes."""
     record.drop_incomplete()
     try:
         windows = load_state(folder) or ScriptWindows(folder, job.measure.steps_per_window)
     except pickle.UnpicklingError as error:
         return [LOST_STATE.format(error)]
     windows.read(is_final=True)
+    notes = add_windows(record, job, run, windows, KILLED)
+    record.describe(record.job(), run.document())
+    return [*notes, _end_note(windows)]
+
+
+def add_windows(record: Record, job: Job, run: RunInfo, windows: ScriptWindows, reason: str) -> list[str]:
+    """Record the windows of an ended script, and set what its events show in `run`; return notes.
+
+    The windows are those that begin after the end of the last recorded one, so that this may be repeated. They have no
+    energy and no gauges for this reason.
+    """
     lines = record.windows()
     recorded_ns = max((line["closed_ns"] for line in lines), default=0)
     for measured in windows.take(is_final=True):
         if measured.window.opened_ns >= recorded_ns:
-            lines.append(_add_window(record, job, measured, windows, lines))
+            lines.append(_add_window(record, job, measured, windows, lines, reason))
     if windows.main:
         run.training = training_facts(windows.main.training)
         numbers = windows.main.windows.trainings
         if any(training_of(line) > max(numbers, default=0) for line in lines):  # not if an earlier recovery has done it
             record.renumber_trainings(numbers)
     run.flags = {**collect_flags(lines), **windows.flags, **run.flags}
-    record.describe(record.job(), run.document())
-    return [*windows.notes, *([unknown_note(job)] if lines else []), _end_note(windows)]
+    return [*windows.notes, *([unknown_note(job)] if lines else [])]
 
 
 def _add_window(
-    record: Record, job: Job, measured: MeasuredWindow, windows: ScriptWindows, earlier: list[Any]
+    record: Record, job: Job, measured: MeasuredWindow, windows: ScriptWindows, earlier: list[Any], reason: str
 ) -> Mapping[str, Any]:
     """Add a window after the earlier ones to the record; return its line."""
     assert windows.main
@@ -94,7 +102,7 @@ def _add_window(
         record.append_steps(window.rows)
     readings = Reading(window.opened_ns, {}), Reading(window.closed_ns, {})
     message, steps = WindowMeasured(measured.ranks, []), step_count(earlier)
-    built = build_window(opening, message, *readings, _no_instruments(job), record, steps)
+    built = build_window(opening, message, *readings, _no_instruments(job, reason), record, steps)
     title = window_title(opening)
     is_traced = window.name == EPOCH and opening.epoch == traced_epoch(job)
     before = sum(line["window"] == EPOCH and training_of(line) == window.training for line in earlier)
@@ -104,21 +112,24 @@ def _add_window(
         "rule": window.rule,
         **({} if window.training is None else {"training": window.training}),
         **({"warmup": True} if is_traced or begins_training else {}),
-        "notes": [*([f"{window.reason}."] if window.reason else []), *built.notes, NO_INSTRUMENTS.format(title)],
+        "notes": [
+            *([f"{window.reason}."] if window.reason else []),
+            *built.notes,
+            NO_INSTRUMENTS.format(title, reason),
+        ],
         **({"flags": built.flags} if built.flags else {}),
     }
     record.append(line)
     return line
 
 
-def _no_instruments(job: Job) -> WindowInstruments:
+def _no_instruments(job: Job, reason: str) -> WindowInstruments:
     without_data = replace(job, measure=replace(job.measure, data=None))  # its page cache is that of now
-    return WindowInstruments(NullMeter(KILLED), AbsentGauges(), DataSource(without_data, None, print), CpuLoad())
+    return WindowInstruments(NullMeter(reason), AbsentGauges(), DataSource(without_data, None, print), CpuLoad())
 
 
 def _end_note(windows: ScriptWindows) -> str:
     """Return how a script has ended."""
-    error = windows.main.end if windows.main else None
-    if error is None:
-        return ENDED
-    return FAILED.format(error) if error else CONTINUED
+    if windows.end is None:
+        return NOT_FOLLOWED.format(windows.problem) if windows.problem else ENDED
+    return FAILED.format(windows.end) if windows.end else CONTINUED

@@ -22,6 +22,7 @@ from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore import refuse_unrestored
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results.run_info import Energy, RunInfo
+from epochmeter.run.interpreters import choose_python
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
 from epochmeter.run.preflight import device_here, preflight, trains_on_gpu, usable_cores, worker_count
@@ -51,7 +52,7 @@ def resolve_plan(request: RunRequest) -> Plan:
         job = replace(job, strategy=replace(job.strategy, ranks=max(1, len(gpus))))
     devices = devices_to_lock(job, gpus, on_gpu=on_gpu, is_jetson=bool(facts["tegra"]))
     digest = dataset_checksum(job.dataset, job.storage, ROOT)
-    record, run = Record(request.folder), _initial_run(request, rehearsal)
+    record, run = Record(request.folder), initial_run(request, rehearsal)
     plan = Plan(request, job, node, on_gpu, gpus, devices, targets, record, journal, digest, run)
     run.identity = identity_of(plan, digest)
     return plan
@@ -128,7 +129,7 @@ def _missing_gpus(strategy: Strategy, gpus: Sequence[Gpu], *, on_gpu: bool) -> l
     return [f"{requested} requested, this machine has {count or 'no'} GPU{'s' if count > 1 else ''}"]
 
 
-def _initial_run(request: RunRequest, rehearsal: list[str]) -> RunInfo:
+def initial_run(request: RunRequest, rehearsal: list[str]) -> RunInfo:
     """Return the metadata of a run that has not begun, without its identity."""
     return RunInfo(
         record_id=uuid.uuid4().hex,
@@ -151,7 +152,7 @@ def _display_name(request: RunRequest) -> str:
     """Return the run's name: the overrides that affect the measurement, model, dataset, device."""
     groups = ("model", "dataset", "device")
     if command := recorded_command(request.job):
-        others = [override for override in request.overrides if not override.startswith("script.")]
+        others = [override for override in request.overrides if not override.startswith(("script.", "measure.events="))]
         return " ".join([os.path.basename(command[0]), *command[1:], *conceal_tree(others)])
     keys = [(override.partition("=")[0], override) for override in request.overrides]
     first = [text for key, text in keys if key not in (*groups, "machine.root") and affects_measurement(key)]
@@ -161,6 +162,8 @@ def _display_name(request: RunRequest) -> str:
 def plan_warnings(plan: Plan) -> list[str]:
     """Return messages on the configuration, for a person, before the run."""
     messages = [target.note for _, target in plan.targets.values() if target.note]
+    if note := choose_python(plan.request.job, plan.run.overrides).note:
+        messages.append(f"note: {note}")
     workers, ranks, cores = worker_count(plan.job.workers), plan.ranks or 1, usable_cores()
     is_override = any(text.startswith("workers=") and text != "workers=auto" for text in plan.run.overrides)
     if is_override and workers * ranks > cores:

@@ -33,8 +33,9 @@ from epochmeter.shared.record import TRACE
 from epochmeter.shared.types import Document
 
 AGENT_PATH = PACKAGE / "agent/path"
-NO_TORCH = "no process of the script imported torch (with Python -I, -E or -S, no process is measured)"
-NO_PASS = "no pass over a torch DataLoader was seen"
+NOT_WITH = " (with Python -I, -E or -S, no process is measured)"
+NO_TORCH = "no process of the script imported torch" + NOT_WITH
+NO_PASS = "no pass over a torch DataLoader was seen" + NOT_WITH
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs,{} and the time of copies to the device (part of compute)."
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
 NO_TRACE = Problem("no trace: the last warm-up epoch was not measured")
@@ -194,7 +195,7 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
         has_torch = os.path.exists(agent["socket"] + protocol.IMPORTED) or ATTACHED in os.environ
         unseen = windows.reason or (NO_PASS if has_torch else NO_TORCH)
         remarks = [remark.message for remark in script.remarks]
-        check_trained(windows, plan, [*remarks, *windows.notes] or [unseen])
+        check_trained(windows, plan, [*dict.fromkeys([*remarks, *windows.notes])] or [unseen])
 
 
 def traced_epoch(job: Job) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from epochmeter.shared.events import RECORD, SEGMENT_BYTES, Event
+from epochmeter.shared.events import LOST, RECORD, SEGMENT_BYTES, Event
 
 CHUNK_BYTES = 256 * RECORD.size
 KIND = RECORD.size - 1  # position of the kind in a record, which is 0 until the record is written
@@ -40,6 +40,16 @@ class ThreadLog:
                 return
             if self._offset == SEGMENT_BYTES:
                 self._close()
+
+    def lost_at_end(self) -> float:
+        """Return how many events were lost, at least, after the last one of a process that has ended."""
+        if self._descriptor is not None or self._segment == self._oldest:
+            return 0.0
+        with open(self._file(self._segment - 1), "rb") as file:
+            file.seek(SEGMENT_BYTES)
+            behind = file.read(RECORD.size)
+        event = Event._make(RECORD.unpack(behind)) if len(behind) == RECORD.size else None
+        return event.value if event and event.kind == LOST else 0.0
 
     def close(self) -> None:
         """End reading."""

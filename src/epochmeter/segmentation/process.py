@@ -44,6 +44,10 @@ OTHER_DATA = (
 )
 LOADER_PROBLEM = "`measure.loader` is not measured: {}"
 LOST = "{:g} events were lost: the disk was full, or the controller was stopped"
+LOST_AT_END = (
+    "at least {:g} events were lost, up to the script's end: the disk was full, or a thread had more than "
+    f"{events.MAX_SEGMENTS * events.SEGMENT_RECORDS} events without a controller"
+)
 UNREAD = "the device's times of {} events are unknown: the process was killed"
 
 
@@ -64,6 +68,7 @@ class ProcessWindows:
         windows: Those that were found, in the order of their ends; the reader removes them.
         discarded: Passes that are no windows.
         notes: What could not be measured, and why, each once.
+        problem: The error of the agent that ended measuring; empty without one.
         expected_epochs: Number of epochs at the script's end; None if it is not known.
     """
 
@@ -72,6 +77,7 @@ class ProcessWindows:
         self.windows: deque[Window] = deque()
         self.discarded: list[Discarded] = []
         self.notes: list[str] = []
+        self.problem = ""
         self.expected_epochs: int | None = None
         self._kinds = PassKinds()
         self._trainings = Trainings()
@@ -101,6 +107,9 @@ class ProcessWindows:
                 self._names[number] = name
             case {"kind": "optimizer", "object": int(number), "earlier": [*earlier]}:
                 self._trainings.join([number, *earlier])
+            case {"kind": "problem", "text": str(text)}:
+                self.problem = text
+                self._note(text)
             case {"kind": "loaders", "problem": str(problem), "unmeasured": [*unmeasured], "around": [*around]}:
                 self._loader_problem, self._unmeasured, self._around = problem, unmeasured, around
 
@@ -114,6 +123,11 @@ class ProcessWindows:
             self._add(thread, event)
         if is_final:
             self._finish()
+
+    def lose(self, count: float) -> None:
+        """Note that at least this many events after the last one were lost, if any."""
+        if count:
+            self._note(LOST_AT_END.format(count))
 
     def settle(self) -> None:
         """End what has ended up to now, since the script asks for a measurement."""

@@ -57,6 +57,8 @@ class LoggedProcess:
             else:
                 self.windows.add_facts(facts)
         self.last_ns = max([self.last_ns, *(events[-1].time_ns for events in of_threads.values() if events)])
+        if is_final:
+            self.windows.lose(sum(log.lost_at_end() for log in self._logs.values()))
         self.windows.add(of_threads, is_final=is_final)
         if is_final:
             self.has_ended = True
@@ -174,6 +176,18 @@ class ScriptWindows:
         if any(process.windows.has_trained for process in self._processes.values()):
             return NO_LOADER
         return NO_STEP if self._processes else ""
+
+    @property
+    def end(self) -> str | None:
+        """The error that ended the script, empty without one; None if it did not end itself, or was not measured."""
+        first = self.main or next(iter(self._processes.values()), None)
+        return first.end if first else None
+
+    @property
+    def problem(self) -> str:
+        """The error of the agent that ended measuring before the script; empty without one."""
+        first = self.main or next(iter(self._processes.values()), None)
+        return first.windows.problem if first else ""
 
     @property
     def rank_count(self) -> int:

@@ -10,8 +10,12 @@ from typing import NamedTuple
 
 RECORD = struct.Struct("<qqdIIIHBB")
 """An event's time, begin, value, object, other object, number, detail, flags and kind, which is never 0."""
+FOLDER_PREFIX = "epochmeter-events-"  # of the name of a folder of logs
+SCRIPT_FILE = "script.json"  # in that folder, facts on a script that ran without a controller
+NO_CONTROLLER = "no controller was there while it ran"
 SEGMENT_RECORDS = 8192
 SEGMENT_BYTES = SEGMENT_RECORDS * RECORD.size
+"""Behind them, a file has room for one more record: a `LOST` if no file follows."""
 MAX_SEGMENTS = 512  # of a log, unread: about 4 million events, after which a script loses events
 
 PASS = 1

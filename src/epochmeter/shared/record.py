@@ -130,7 +130,8 @@ class Record:
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
         write_json(self.folder / SUMMARY_FILE, summary)
         if summary["state"] == "completed":
-            write_json(self.folder / COMPLETED_FILE, {"identity": identity, "finished": now})
+            finished = summary.get("ended", now)
+            write_json(self.folder / COMPLETED_FILE, {"identity": identity, "finished": finished})
             with contextlib.suppress(FileNotFoundError):
                 (self.folder / CHECKPOINT).unlink()
 

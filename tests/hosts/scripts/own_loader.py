@@ -1,5 +1,6 @@
 """A DataLoader class of the script's own: not torch's (`other`), a subclass (`subclass`), patched methods (`patched`,
-before torch's use; `patched_late`, after the first epoch), or a `__next__` of its own (`next`).
+before torch's use; `patched_late`, after the first epoch), a `__next__` of its own (`next`), a class in the place of
+torch's (`replaced`), or patched iterators of torch (`iterator`).
 """
 
 import sys
@@ -22,6 +23,17 @@ def patch():
         return original(loader)
 
     torch.utils.data.DataLoader.__iter__ = patched
+
+
+def patch_iterator():
+    kind = torch.utils.data.dataloader._BaseDataLoaderIter
+    original = kind.__next__
+
+    def patched(iterator):
+        calls.append(1)
+        return original(iterator)
+
+    kind.__next__ = patched
 
 
 class DataLoader:
@@ -51,8 +63,18 @@ class Next(torch.utils.data.DataLoader):
         return next(self.own)
 
 
+class Replaced(torch.utils.data.DataLoader):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        calls.append(1)
+
+
 if kind == "patched":
     patch()
+elif kind == "replaced":
+    torch.utils.data.DataLoader = Replaced
+elif kind == "iterator":
+    patch_iterator()
 loader = {"other": DataLoader, "subclass": Sub, "next": Next}.get(kind, torch.utils.data.DataLoader)(data, 8)
 unknown = {"data_stall_s": "waits for data are not measured", "samples": ""} if kind == "other" else {}
 

@@ -32,11 +32,12 @@ class Truth:
         """Time a window; `unknown` are the keys that the record must lack, with a part of the reason that it gives."""
         self.open = {"window": name, "partial": partial, "label": label, "steps": 0, "samples": 0, "data_stall_s": 0.0}
         self.windows.append(self.open)
-        began_s = time.perf_counter()
+        delayed_s, began_s = without_processor_s(), time.perf_counter()
         try:
             yield self
         finally:
             self.open["e2e_s"] = time.perf_counter() - began_s
+            self.open["delay_s"] = without_processor_s() - delayed_s
             for key in unknown:
                 self.open.pop(key, None)
             self.open["unknown"] = unknown
@@ -91,6 +92,21 @@ class Data:
         import torch
 
         return torch.full((8,), index / self.size), torch.tensor([float(index % 2)])
+
+
+def without_processor_s():
+    """Return for how long this thread has waited for a processor, and the host of a virtual machine has taken any.
+
+    By so much, two clocks of one window may differ: the thread may have waited between them.
+    """
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            delay_ns = int(file.read().split()[1])
+        with open("/proc/stat") as file:
+            taken_ticks = int(file.readline().split()[8])
+    except (OSError, LookupError, ValueError):
+        return 0.0
+    return delay_ns * 1e-9 + taken_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def digest(*models):
