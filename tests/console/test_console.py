@@ -11,6 +11,7 @@ from default_jobs import job_of
 
 from epochmeter.console import console
 from epochmeter.console.console import Terminal
+from epochmeter.results.processor import SHARED_TEXT
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points
 from epochmeter.shared.problem import InputError, Place, Problem, problem_of
@@ -177,6 +178,26 @@ def test_runs_of_a_sweep_announce_missing_energy_once(capsys, monkeypatch):
     for terminal in (Terminal(), Terminal()):
         terminal.no_energy("No sensor.")
     assert capsys.readouterr().out == "Energy will not be measured: No sensor.\n"
+
+
+def test_runs_of_a_sweep_say_once_which_processes_to_end(capsys, monkeypatch):
+    monkeypatch.setattr(console, "_already_printed", set())
+    warnings = [f"warning: {SHARED_TEXT}{part} % of the processor time\n  hint: end make (pid 7)" for part in (60, 70)]
+    for warning in warnings:
+        finish(Terminal(), [], RunResult(0, [], of_sweep=True, notes=[warning, "warning: another cause"]))
+    printed = capsys.readouterr().out
+    assert [printed.count(text) for text in ("60 %", "70 %", "make (pid 7)", "another cause")] == [1, 0, 1, 2]
+    for warning in warnings:
+        finish(Terminal(), [], RunResult(0, [], notes=[warning]))
+    assert capsys.readouterr().out.count("make (pid 7)") == 2, "single runs"
+
+
+def test_bottleneck_names_an_oversubscribed_processor_if_an_epoch_of_the_mean_had_one(terminal, rows):
+    for flagged, text in ((0, "Bottleneck: compute-bound."), (1, "Bottleneck: compute-bound, on an oversubscribed ")):
+        windows = [epoch(0), epoch(1)]
+        windows[flagged]["flags"] = {"oversubscribed": f"epoch {flagged + 1}: x"}
+        finish(terminal, windows, RunResult(0, [], metrics=steady(), bottleneck="compute"))
+        assert [row.startswith(text) for row in rows() if row.startswith("Bottleneck")][-1:] == [True]
 
 
 def test_wrapped_lines_keep_numbers_with_their_units(monkeypatch, capsys):

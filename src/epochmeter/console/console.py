@@ -22,7 +22,10 @@ from epochmeter.console import tables
 from epochmeter.console.plain import PlainConsole
 from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.metrics import shown_in
+from epochmeter.results.processor import SHARED_TEXT
+from epochmeter.results.run_info import OVERSUBSCRIBED
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.summary import collect_flags, is_averaged
 from epochmeter.results.sweep_files import Points
 from epochmeter.shared.problem import HINT, Problem, format_problem
 from epochmeter.shared.record import WORKER_LOG
@@ -181,7 +184,9 @@ class Terminal(logging.Handler):
             self._print_wide(tables.epoch_table(windows, result.metrics, job.warmup_epochs, result.trainings))
             self.console.print()
             metrics = result.metrics
-            self.info(tables.bottleneck_line(read_bottleneck(result.bottleneck, metrics)), style="bold")
+            averaged = [line for line in windows if line["window"] == "epoch" and is_averaged(line, job.warmup_epochs)]
+            bottleneck, flags = read_bottleneck(result.bottleneck, metrics), collect_flags(averaged)
+            self.info(tables.bottleneck_line(bottleneck, is_oversubscribed=OVERSUBSCRIBED in flags), style="bold")
             self.info(tables.energy_line(metrics))
             self.info(tables.footprint_line(metrics, job.footprint.currency))
             if "throughput/samples_per_s" in metrics:
@@ -191,7 +196,8 @@ class Terminal(logging.Handler):
             self.info(tables.target_line(metrics), style="green")
         self.info("\n".join(tables.other_window_lines(windows)))
         for note in result.notes:
-            self.warn(with_severity(note, "note: "))
+            if not is_repeated(note, of_sweep=result.of_sweep):
+                self.warn(with_severity(note, "note: "))
         self.failed(result)
         if not result.of_sweep:
             self._print_footer([result])
@@ -272,6 +278,15 @@ class Terminal(logging.Handler):
         for line in dict.fromkeys(lines):
             self.info(line.replace(UI_ADDRESS, f"make ui, then {UI_ADDRESS}", 1))
         self._rehearsal(list(dict.fromkeys(reason for result in results for reason in result.rehearsal)))
+
+
+def is_repeated(note: str, *, of_sweep: bool) -> bool:
+    """Return whether a run of the sweep has printed this warning with other numbers: which processes to end."""
+    if not of_sweep or not note.startswith(f"warning: {SHARED_TEXT}"):
+        return False
+    is_known = SHARED_TEXT in _already_printed
+    _already_printed.add(SHARED_TEXT)
+    return is_known
 
 
 def with_severity(text: str, severity: str) -> str:
