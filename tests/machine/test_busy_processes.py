@@ -57,10 +57,10 @@ def test_reading_is_due_if_it_is_old_or_the_processor_was_contended_and_it_costs
 
 
 def test_ticks_of_ended_children_count_from_the_earlier_reading_on():
-    before = {1: Usage("5", 0, 100), 2: Usage("6", 1, 5000), 3: Usage("7", 1, 40)}
+    before = {1: Usage("5", 0, 100), 2: Usage("6", 1, 9), 3: Usage("7", 2, 5000), 4: Usage("8", 1, 40)}
     now = {
-        1: Usage("5", 0, 100 + 5000 + 30),  # its child 2 used 30 ticks more and has ended
-        3: Usage("900", 1, 8),  # another process with the same number: the earlier one used 0 ticks more
+        1: Usage("5", 0, 100 + 9 + 5000 + 30 + 40),  # 3 used 30 ticks more; 3, then its parent 2, and 4 have ended
+        4: Usage("900", 1, 8),  # another process with the same number
     }
-    now[1] = now[1]._replace(ticks=now[1].ticks + 40)
-    assert used_ticks_since(before, now) == {1: 30, 3: 8}
+    assert used_ticks_since(before, now) == {1: 30, 4: 8}
+    assert used_ticks_since({1: Usage("5", 0, 100)}, {1: Usage("5", 0, 100), 9: Usage("6", 1, 7)}) == {9: 7}

@@ -46,19 +46,26 @@ def test_warning_names_at_most_three_processes_by_the_time_that_they_used():
     windows = [epoch(0.9, 10, make=0.2, sh=0.1, ruby=0.4), epoch(0.9, 30, make=0.5, sh=0.05, perl6=0.03), VAL]
     assert busiest_processes(windows[:2]) == [("make", 4), ("ruby", 4), ("sh", 2)]
     (warning,) = cpu_load_warning(windows, of_sweep=True)
-    assert "end make (pid 4) and ruby (pid 4) and sh (pid 2), and measure again with `sweep.again=true`" in warning
+    assert "end make (pid 4), ruby (pid 4) and sh (pid 2), and measure again with `sweep.again=true`" in warning
     assert busiest_processes(loaded(0.9)) == []
 
 
 @pytest.mark.parametrize(
-    ("waited", "runnable", "cores", "is_flagged"),
-    [(0.2, 2.01, 2, True), (0.19, 2.01, 2, False), (0.5, 2.0, 2, False), (0.5, 1.0, 1, False)],
-    ids=["more threads", "short waits", "as many threads", "one thread beside others"],
+    ("waited", "runnable", "threads", "is_contended", "is_flagged"),
+    [
+        (0.2, 2.01, 1, False, True),
+        (0.2, 2.01, 2, True, True),
+        (0.2, 2.01, 1, True, False),
+        (0.19, 2.01, 2, False, False),
+        (0.5, 2.0, 2, False, False),
+    ],
+    ids=["more threads", "several beside others", "one beside others", "short waits", "as many threads"],
 )
-def test_run_is_oversubscribed_by_its_own_threads_only(waited, runnable, cores, is_flagged):
+def test_run_is_oversubscribed_by_its_own_threads_only(waited, runnable, threads, is_contended, is_flagged):
     metrics = {"run_queue_wait_fraction": waited, "runnable_threads": runnable, "other_cpu_fraction": 0.5}
-    assert is_oversubscribed(metrics, cores) is is_flagged
-    assert not is_oversubscribed({"other_cpu_fraction": 0.5}, cores)
+    demand = Demand(2, threads, 1, 2)
+    assert is_oversubscribed(metrics, demand, is_contended=is_contended) is is_flagged
+    assert not is_oversubscribed({"other_cpu_fraction": 0.5}, demand, is_contended=is_contended)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +97,9 @@ def test_both_causes_have_warnings_of_their_own():
     demand = Demand(2, 2, 1, 2)
     metrics = {"run_queue_wait_fraction": 0.47, "runnable_threads": 3.71, "other_cpu_fraction": 0.5}
     text = oversubscription(metrics, demand, machine_cores=2)
-    assert "2 DataLoader workers + 2 threads on 2 cores, of which others used 1.0; 3.7 " in text
+    assert "2 DataLoader workers + 2 threads on 2 cores, of which other processes left 1.0 free; 3.7 " in text
     assert "waited 47 %" in text
-    assert "others" not in oversubscription({**metrics, "other_cpu_fraction": 0.01}, demand, machine_cores=2)
+    assert "free" not in oversubscription({**metrics, "other_cpu_fraction": 0.01}, demand, machine_cores=2)
     windows = [*loaded(0.6, 0.6), VAL]
     windows[0]["flags"]["oversubscribed"] = f"epoch 1: {text}"
     job, run = job_of(workers=2), run_info(training={"threads": 2}, usable_cores=2)

@@ -102,13 +102,11 @@ def read_usages(proc: Path, own_pids: Collection[int]) -> Iterator[tuple[int, Us
 
 def used_ticks_since(before: dict[int, Usage], now: dict[int, Usage]) -> dict[int, int]:
     """Return the ticks that each process, with its ended children, used between two readings."""
-    used = {}
-    for pid, usage in now.items():
-        earlier = before.get(pid)
-        is_same = earlier is not None and earlier.started == usage.started
-        used[pid] = usage.ticks - (earlier.ticks if earlier and is_same else 0)
-    for pid, earlier in before.items():
-        has_ended = pid not in now or now[pid].started != earlier.started
-        if has_ended and earlier.parent in used:  # which has inherited all ticks, also those of before
-            used[earlier.parent] -= earlier.ticks
+    used = {pid: usage.ticks for pid, usage in now.items()}
+    for pid, usage in before.items():
+        heir = pid
+        while heir in before and not (heir in now and now[heir].started == before[heir].started):
+            heir = before[heir].parent  # an ended process has left all its ticks, also those of before, to its parent
+        if heir in used:
+            used[heir] -= usage.ticks
     return {pid: ticks for pid, ticks in used.items() if ticks > 0}

@@ -14,6 +14,7 @@ CPU_SHARED = "cpu_shared"  # flag of windows and runs whose processor was shared
 MIN_WAIT = 0.2
 """Fraction of the time in which the run's threads ran or were ready to run, from which waiting for a core is noted."""
 SHARED_TEXT = "other processes used "  # begins the warning that a sweep prints once
+MIN_USED = 0.1  # cores' time of others that is stated
 MAX_NAMED = 3  # processes of a run that are named
 
 
@@ -63,23 +64,27 @@ def demand_of(job: Job, training: Training, cores: int | None) -> Demand | None:
     return Demand(None if job.measure.command else workers, training.get("threads"), job.strategy.processes, cores)
 
 
-def is_oversubscribed(metrics: Mapping[str, float], cores: int) -> bool:
+def is_oversubscribed(metrics: Mapping[str, float], demand: Demand, *, is_contended: bool) -> bool:
     """Return whether the run itself had more threads ready to run than cores, and they waited much.
 
-    Waits that other processes cause do not count: with them, a thread is ready to run for longer, but still one thread.
+    Threads that wait for other processes are ready to run for longer. If the processor is contended, they are a cause
+    only if torch has several threads, which wait for each other in each operator.
 
     Args:
         metrics: Those of an epoch without section.
-        cores: Number of cores that the run may use.
+        demand: The threads that want cores.
+        is_contended: Whether other processes left no core free.
     """
     is_waiting = metrics.get("run_queue_wait_fraction", 0.0) >= MIN_WAIT
-    return is_waiting and metrics.get("runnable_threads", 0.0) > cores
+    exceeds = metrics.get("runnable_threads", 0.0) > demand.cores
+    return is_waiting and exceeds and not (is_contended and demand.threads == 1)
 
 
 def oversubscription(metrics: Mapping[str, float], demand: Demand, machine_cores: int) -> str:
     """Return why an epoch is oversubscribed, with the cores that others left free, as a text."""
     used = metrics.get("other_cpu_fraction", 0.0) * machine_cores
-    others = f", of which others used {used:.1f}" if used >= 0.1 else ""
+    free = max(0.0, min(demand.cores, machine_cores - used))
+    others = f", of which other processes left {free:.1f} free" if used >= MIN_USED else ""
     waited = f"the threads waited {percent(metrics['run_queue_wait_fraction'])} of their time for a core"
     ready = f"{metrics['runnable_threads']:.1f} were ready to run on average"
     return f"oversubscribed: {demand}{others}; {ready}, and {waited}"
@@ -109,9 +114,10 @@ def cpu_load_warning(windows: Sequence[Window], *, of_sweep: bool = False) -> li
     fractions = [epoch["metrics"]["epoch/other_cpu_fraction"] for epoch in epochs]
     used_percent = " to ".join(dict.fromkeys(percentage(end(fractions)) for end in (min, max)))
     text = f"{SHARED_TEXT}{used_percent} % of the processor time in {_count(epochs, windows)}, and no core was free"
-    named = " and ".join(f"{name} (pid {pid})" for name, pid in busiest_processes(epochs))
+    *names, last = [f"{name} (pid {pid})" for name, pid in busiest_processes(epochs)] or ["them"]
+    named = f"{', '.join(names)} and {last}" if names else last
     again = "measure again with `sweep.again=true`" if of_sweep else "measure again"
-    hint = f"end {named or 'them'}, and {again}; `sweep.wait_idle=600` waits for their end"
+    hint = f"end {named}, and {again}; `sweep.wait_idle=600` waits for their end"
     return [format_problem(Problem(text, hint), "warning")]
 
 

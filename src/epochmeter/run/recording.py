@@ -119,7 +119,9 @@ class Recording:
         """
         plan = self._plan
         demand = demand_of(plan.job, plan.run.training, plan.run.usable_cores)
-        window = build_window(opened, measured, before, after, self._instruments, plan.record, self._steps, demand)
+        window = build_window(
+            opened, measured, before, after, self._instruments, plan.record, self._steps, demand=demand
+        )
         self._steps += step_count([window.line])
         metrics = {**window.line["metrics"], **self._derived_metrics(window.line)}
         drift = self._settings.drift_messages()  # device settings that another program changed meanwhile
