@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from epochmeter.machine.cores import usable_cores
 from epochmeter.shared.record import INTERVALS
 
 STEPS, SAMPLES = 12, 1442  # per epoch of the digits with batch size 128
@@ -16,6 +17,7 @@ def completed(new_project):
     """A project with a completed run of two epochs, with trace, weights and MLflow."""
     project = new_project()
     keys = {"profiler": "torch", "tracking": "mlflow", "save_model": "true", "cache": "cold", "roofline.peaks": "again"}
+    keys |= {"threads": 2, "sweep.wait_idle": 0.5}
     project.done = project.run("train", *project.quick(epochs=2, **keys), XDG_CACHE_HOME=str(project.root / "cache"))
     return project
 
@@ -47,6 +49,20 @@ def test_record_is_completed_and_has_every_file_sample_and_step(completed):
     with gzip.open(record.folder / "trace.json.gz") as file:
         events = json.load(file)["traceEvents"]
     assert len({event["name"] for event in events if event["name"].startswith("ProfilerStep#")}) == 5
+
+
+def test_threads_of_torch_are_those_of_the_job_and_waits_for_a_core_are_measured(completed):
+    """The environment of the tests has OMP_NUM_THREADS=1."""
+    record = completed.record()
+    run = record.run()
+    assert (record.job()["threads"], run["training"]["threads"]) == (2, 2)
+    assert run["usable_cores"] == usable_cores()
+    assert run["idle_wait"]["waited_s"] >= 0.5
+    if "run_queue" not in run:  # of a kernel that counts the waits
+        longest = max(epochs(record), key=lambda metrics: metrics["epoch/e2e_s"])
+        if "epoch/other_cpu_fraction" in longest:
+            assert 0 <= longest["epoch/run_queue_wait_fraction"] <= 1
+            assert longest["epoch/runnable_threads"] > 0
 
 
 def test_parts_of_an_epoch_add_up_to_a_thousandth_and_the_loss_decreases(completed):

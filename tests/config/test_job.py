@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from project import put
 
 from epochmeter.config import job, request, resolvers
-from epochmeter.config.identity import identity
+from epochmeter.config.identity import identity, measured_keys
 from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Job
 
@@ -32,11 +32,11 @@ def test_power_limit_is_watts_or_a_power_mode(made):
 def test_identity_changes_with_keys_that_affect_the_measurement_dataset_and_host(made, monkeypatch):
     default = made()
     here, anywhere = identity(default, "digest"), identity(default, "digest", host="")
-    for override in ("tracking=none", "sweep.again=true", "machine.lock_dir=/tmp"):
+    for override in ("tracking=none", "sweep.again=true", "sweep.wait_idle=9", "machine.lock_dir=/tmp"):
         assert identity(made(override), "digest") == here, override
     nano = ["device=nano", "device.slurm.constraint=other"]  # the node's own properties are in the identity
     assert identity(made(*nano), "digest") == identity(made(nano[0]), "digest")
-    for override in ("repeat=1", "device=cpu", "optimizer.lr=0.1", "meter=estimate"):
+    for override in ("repeat=1", "device=cpu", "optimizer.lr=0.1", "meter=estimate", "threads=1"):
         assert identity(made(override), "digest") != here, override
     assert len({identity(default, digest) for digest in ("0a", "0b", None)}) == 3
     assert len({identity(default, "digest", nodes) for nodes in (1, 2, 3)}) == 3
@@ -45,9 +45,15 @@ def test_identity_changes_with_keys_that_affect_the_measurement_dataset_and_host
     assert identity(default, "digest", host="") == anywhere
 
 
+def test_threads_are_part_of_the_identity_only_if_their_number_is_set(made):
+    """Records of versions without this key have the identity of a run with torch's default."""
+    assert "threads" not in measured_keys(made())
+    assert measured_keys(made("threads=2"))["threads"] == 2
+
+
 def test_record_without_keys_of_a_later_version_has_their_defaults(composed):
     keys = job.to_plain(composed("sweep.repeats=3"))
-    del keys["sweep"]["hung_after_s"], keys["roofline"], keys["compile"]
+    del keys["sweep"]["hung_after_s"], keys["roofline"], keys["compile"], keys["threads"]
     assert Job.from_dict(keys) == job.composed_job(composed("sweep.repeats=3"))
     with pytest.raises(ValueError, match="`model` is missing"):
         Job.from_dict({key: value for key, value in keys.items() if key != "model"})

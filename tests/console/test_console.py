@@ -180,6 +180,14 @@ def test_runs_of_a_sweep_announce_missing_energy_once(capsys, monkeypatch):
     assert capsys.readouterr().out == "Energy will not be measured: No sensor.\n"
 
 
+def test_bottleneck_names_an_oversubscribed_processor_if_an_epoch_of_the_mean_had_one(terminal, rows):
+    for flagged, text in ((0, "Bottleneck: compute-bound."), (1, "Bottleneck: compute-bound, on an oversubscribed ")):
+        windows = [epoch(0), epoch(1)]
+        windows[flagged]["flags"] = {"oversubscribed": f"epoch {flagged + 1}: x"}
+        finish(terminal, windows, RunResult(0, [], metrics=steady(), bottleneck="compute"))
+        assert [row.startswith(text) for row in rows() if row.startswith("Bottleneck")][-1:] == [True]
+
+
 def test_wrapped_lines_keep_numbers_with_their_units(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "24")

@@ -100,6 +100,18 @@ def test_answer_comparison_and_gate_state_how_many_of_their_runs_were_disturbed(
     assert {page.warning for page in build_report(sweep(*repeated())).pages} == {""}
 
 
+def test_oversubscribed_runs_are_noted_apart_from_disturbed_ones():
+    text = "epoch 1: oversubscribed: 2 DataLoader workers + 2 threads on 2 cores"
+    runs = [replace(run, oversubscribed=text if number else "") for number, run in enumerate(repeated())]
+    runs[0] = replace(runs[0], disturbed=SHARED)
+    report = build_report(sweep(*runs))
+    numbers = ", ".join(str(run.number) for run in runs[1:])
+    assert f"Oversubscribed runs {numbers}: epoch 1: 2 DataLoader workers + 2 threads on 2 cores." in report.notes
+    (warning,) = {page.warning for page in report.pages if page.name == "answer"}
+    assert warning.startswith("1 of 4 runs was disturbed (another process used the GPU): ")
+    assert " 3 of 4 runs were oversubscribed, with more threads ready to run than cores: " in warning
+
+
 def test_run_that_both_sweeps_share_is_not_compared():
     before = [replace(trained(number, 100.0, batch=8 + number), sweep="before") for number in range(2)]
     own = replace(trained(1, 50.0, batch=9), sweep="after")

@@ -23,13 +23,14 @@ FULL = {
     "power_limit_applied": "100 W", "power_limit_w": 100, "power_limit_max_w": 120.5, "power_limit_devices": 2,
     "flags": {"throttled": "hot"}, "dataset": {"name": "digits", "digest": "d", "splits": {"train": 9, "val": None}},
     "clock": CLOCK, "resumed": [{"epoch": 2, "started": "2026-11-29", "clock": {**CLOCK, "wall_s": 9}}],
-    "rest": {"waited_s": 1.5, "temperature_c": 40.0}, "applied": {"power_limit": "100 W"},
+    "rest": {"waited_s": 1.5, "temperature_c": 40.0}, "idle_wait": {"waited_s": 3.0, "other_cpu_fraction": 0.05},
+    "usable_cores": 2, "applied": {"power_limit": "100 W"},
     "storage": {"medium": "ssd", "disks": ["sda"]}, "idle": {"before": {"power_w": 2.0, "uncertainty_w": 0.1}},
     "model": {"parameters": 61706, "flops_per_sample": None},
-    "training": {"torch": "2.5", "gpus": ["uuid", None], "peaks": {"flop_per_s": 1e12}, "operators": {}},
+    "training": {"torch": "2.5", "gpus": ["uuid", None], "threads": 2, "peaks": {"flop_per_s": 1e12}, "operators": {}},
     "forecast": {"reason": "it has a target"}, "power_limit_search": [{"chosen": "100 W", "probes": [{"steps": 1}]}],
     "traced": {**STEPS, "energy_uncertainty_j": 0.5, "response": {"averaging_s": None, "is_filter": False}},
-    "gpu_counters": {"reason": "not allowed"},
+    "gpu_counters": {"reason": "not allowed"}, "run_queue": {"reason": "not counted"},
 }  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from golden import assert_text, json_line
 
 from epochmeter.results.summary import (
     collect_flags,
-    cpu_load_warning,
     energy_warning,
     idle_metrics,
     mean_energy_note,
@@ -227,18 +226,6 @@ def test_contradictory_energies_are_a_warning_with_the_first_ones():
     (warning,) = energy_warning(windows)
     assert warning.startswith("warning: energies disagree. epoch 2: gpu0_sampled measured 9 J, and 1 more windows.")
     assert energy_warning(windows[:1]) == []
-
-
-def test_load_of_other_processes_is_stated_for_the_epochs_that_it_affected():
-    def loaded(*fractions):
-        return [epoch(n, other_cpu_fraction=part, keys={"flags": {"cpu_shared": "x"}} if part > 0.5 else {})
-                for n, part in enumerate(fractions)]  # fmt: skip
-
-    (warning,) = cpu_load_warning([*loaded(0.62, 0.7, 0.2), val(2)])
-    assert "62 to 70 % of the processor time in 2 of 3 epochs" in warning
-    (warning,) = cpu_load_warning(loaded(0.62, 0.623))
-    assert "used 62 % of" in warning
-    assert cpu_load_warning(loaded(0.2, 0.0)) == []
 
 
 def test_only_unsampled_power_is_independent_between_windows():

@@ -10,6 +10,7 @@ import pytest
 from default_jobs import job_of
 from metadata import run_info
 
+from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.meter import NullMeter
 from epochmeter.run import recording
 from epochmeter.run.event_loop import EventLoop
@@ -54,7 +55,7 @@ def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_pa
     metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 5, "epoch/energy_j": 3.6e6}
     energy = {"opened_ns": 0, "closed_ns": 2_000_000_000, "term": {}}
 
-    def window(opened, *others):
+    def window(opened, *others, demand):
         earlier_steps.append(others[-1])
         line = {"window": "epoch", "epoch": opened.epoch, "metrics": metrics, "energy": energy}
         return WindowRecord(line, ["epoch 1: no file http://ann:hunter2@host/a"], {"paused": "epoch 1"})
@@ -96,7 +97,7 @@ def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_pa
 def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, monkeypatch):
     """They start with cold caches, and would else be part of the steady means."""
 
-    def window(opened, *_):
+    def window(opened, *_, demand):
         energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
         return WindowRecord({"window": opened.window, "epoch": opened.epoch, "metrics": {}, "energy": energy}, [], {})
 
@@ -145,16 +146,16 @@ def test_measurement_of_peaks_is_disturbed_by_other_processes_between_its_border
     """A GPU is shared at one of the first two borders; other processes use the processor between the last two."""
     marks_ns, lists, own_pids, replies = [], iter([["process 8"], []]), set(), []
 
-    def others(opened_ns, closed_ns):
+    def window(opened_ns, closed_ns):
         assert [opened_ns, closed_ns] == pytest.approx(marks_ns[-2:], abs=50_000_000)
-        return 0.4, "other processes used 40 %" if len(marks_ns) == 3 else ""
+        return CpuUse(0.4, is_contended=len(marks_ns) == 3)
 
-    load = Mock(mark=lambda: marks_ns.append(time.monotonic_ns()), others=others)
+    load = Mock(mark=lambda: marks_ns.append(time.monotonic_ns()), window=window)
     monitor = Mock(drain=lambda: next(lists))
     instruments = WindowInstruments(NullMeter("none"), Mock(series=None), Mock(), load, gpu_monitor=monitor)
     monitor.own_pids = load.own_pids = own_pids
     plan = SimpleNamespace(record=Mock(windows=list), job=job_of(), targets={}, run=run_info())
     worker = Mock(pids=[41, 42], reply=replies.append)
     loop(plan, instruments, worker=worker).run(protocol.PeaksBorder() for _ in range(3))
-    assert [reply.text for reply in replies] == ["", "process 8", "other processes used 40 %"]
+    assert [reply.text for reply in replies] == ["", "process 8", CpuUse(0.4, is_contended=True).note]
     assert own_pids == {41, 42}

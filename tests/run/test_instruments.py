@@ -1,6 +1,7 @@
 """Sources of samples, with real files and the kernel's page cache, and cooling down before a run."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from default_jobs import job_of
@@ -146,7 +147,7 @@ def test_contradictory_energies_while_nothing_trains_are_a_note_on_idle_power():
     checks = [CrossCheck(("core0",), "at most", ("cpu0",))]
     meter = EnergyMeter(counters=counters, total=["cpu0"], covers="CPU", cross_checks=checks)
     result = RunResult(0, [])
-    idle = measure_idle_power(meter, 0.02, result, SimpleNamespace(end_stage=print, info=lambda *_, **__: None))
+    idle = measure_idle_power(meter, 0.02, result, Mock())
     assert idle.power_w > 0
     assert result.notes == ["idle power: core0 measured 3 J, at most cpu0 expected, 1 J"]
 

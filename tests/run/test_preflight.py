@@ -3,11 +3,12 @@
 from functools import partial
 
 import pytest
+from default_jobs import job_of
 from omegaconf import OmegaConf
 
 from epochmeter.config.job import GROUPS
 from epochmeter.run import preflight
-from epochmeter.run.preflight import validate_sweep
+from epochmeter.run.preflight import check_threads, thread_count, validate_sweep
 from epochmeter.shared.atomic_files import write_json
 
 MADE = {
@@ -47,6 +48,44 @@ def test_invalid_configurations_are_named_by_their_varied_keys(sweep, monkeypatc
     with pytest.raises(ValueError, match="Nothing is trained") as refused:
         sweep([point.split() for point in points])
     assert str(refused.value).splitlines() == ["Nothing is trained: 2 of 3 configurations are refused", *reasons]
+
+
+DDP = {"name": "ddp", "ranks": 2, "launcher": "torchrun"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "environment", "threads"),
+    [
+        ({"threads": None}, {}, None),
+        ({"threads": None}, {"OMP_NUM_THREADS": "3"}, 3),
+        ({"threads": None}, {"OMP_NUM_THREADS": "4,2"}, None),
+        ({"threads": 5}, {"OMP_NUM_THREADS": "3"}, 5),
+        ({"threads": "auto", "workers": 0}, {"OMP_NUM_THREADS": "3"}, 8),
+        ({"threads": "auto", "workers": 4}, {}, 8),
+        ({"threads": "auto", "workers": 13}, {}, 3),
+        ({"threads": "auto", "workers": 20}, {}, 1),
+        ({"threads": "auto", "workers": 13, "synthetic_batches": True}, {}, 8),
+        ({"threads": "auto", "workers": 13, "dataset": {"layout": "tensors"}}, {}, 8),
+        ({"threads": "auto", "workers": 6, "strategy": DDP}, {}, 2),
+        ({"threads": "auto", "workers": 0, "strategy": DDP}, {}, 4),
+        ({"threads": None, "measure": {"command": ["train.py"]}}, {"OMP_NUM_THREADS": "3"}, None),
+    ],
+)
+def test_threads_auto_leaves_cores_to_workers_and_uses_no_second_hardware_threads(
+    monkeypatch, keys, environment, threads
+):
+    """On 8 cores of two hardware threads."""
+    monkeypatch.setattr(preflight, "usable_cores", lambda: 16)
+    monkeypatch.setattr(preflight, "physical_cores", lambda: 8)
+    assert thread_count(job_of(**keys), environment) == threads
+
+
+def test_too_many_threads_are_refused():
+    check_threads(64, ranks=1, cores=2)
+    with pytest.raises(ValueError, match="`threads=65` is too many: this machine has 2 cores"):
+        check_threads(65, ranks=1, cores=2)
+    with pytest.raises(ValueError, match="give `threads=auto`"):
+        check_threads(100, ranks=4, cores=16)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 import pytest
 from golden import assert_text, json_line
 
-from epochmeter.machine.cpu_load import CpuLoad
+from epochmeter.machine.busy_processes import BusyProcess
+from epochmeter.machine.cpu_load import CpuLoad, CpuUse
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import Domain, Instrument
@@ -18,6 +19,7 @@ from epochmeter.power.phases.phase_energy import PhaseEnergy
 from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response
 from epochmeter.power.window_energy import IdlePower, Reading, WindowEnergy
+from epochmeter.results.processor import Demand
 from epochmeter.run import window_record
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.window_record import build_window, node_window, sum_nodes
@@ -308,13 +310,39 @@ def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
 
 
 def test_other_processes_have_a_metric_and_if_no_core_was_free_a_flag(record):
-    def closed(*others):
-        load = Mock(others=lambda opened_ns, closed_ns: others)
+    def closed(**use):
+        load = Mock(window=lambda opened_ns, closed_ns: CpuUse(**use))
         instruments = WindowInstruments(NONE, GAUGES, data_source(), load)
         return build_window(OPENED, WindowMeasured([MEASURED], []), reading(100), reading(104), instruments, record)
 
-    scarce, enough, unknown = closed(0.62, "others used much"), closed(0.62, ""), closed(None, "")
+    others = [BusyProcess("make", 7, 0.5)]
+    scarce, enough = closed(other_fraction=0.62, is_contended=True, others=others), closed(other_fraction=0.62)
     assert scarce.line["metrics"]["epoch/other_cpu_fraction"] == 0.62
-    assert scarce.flags == {"cpu_shared": "epoch 4: others used much"}
+    assert scarce.line["other_processes"] == [{"name": "make", "pid": 7, "fraction": 0.5}]
+    used = "other processes used 62 % of the processor time, and no core was free: make (pid 7) 50 %"
+    assert scarce.flags == {"cpu_shared": f"epoch 4: {used}"}
     assert (enough.line["metrics"]["epoch/other_cpu_fraction"], enough.flags) == (0.62, {})
-    assert "epoch/other_cpu_fraction" not in unknown.line["metrics"]
+    assert {"other_processes", "epoch/other_cpu_fraction"}.isdisjoint({*closed().line, *closed().line["metrics"]})
+
+
+@pytest.mark.parametrize(
+    ("cores", "wait_fraction", "runnable", "is_flagged"),
+    [
+        (2, 0.47, 3.8, True),
+        (2, 0.1, 3.8, False),
+        (4, 0.47, 3.8, False),
+        (None, 0.47, 3.8, False),
+        (2, None, None, False),
+    ],
+)
+def test_window_is_oversubscribed_if_threads_wait_that_are_more_than_the_cores(
+    record, cores, wait_fraction, runnable, is_flagged
+):
+    load = Mock(window=lambda *_: CpuUse(wait_fraction=wait_fraction, runnable_threads=runnable))
+    instruments = WindowInstruments(NONE, GAUGES, data_source(), load)
+    demand = None if cores is None else Demand(2, 2, 1, cores)
+    borders = reading(100), reading(104)
+    window = build_window(OPENED, WindowMeasured([MEASURED], []), *borders, instruments, record, demand=demand)
+    names = "epoch/run_queue_wait_fraction", "epoch/runnable_threads"
+    assert tuple(map(window.line["metrics"].get, names)) == (wait_fraction, runnable)
+    assert [*window.flags] == (["oversubscribed"] if is_flagged else [])

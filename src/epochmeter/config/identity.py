@@ -33,6 +33,8 @@ def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] =
 def measured_keys(job: Job) -> dict[str, object]:
     """Return the keys of a job that affect the measurement."""
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
+    if job.threads is None:  # as in records of versions without this key
+        del measured["threads"]
     measured["machine"] = {"root": job.machine.root}
     measured["device"] = {key: value for key, value in job.device.to_dict().items() if key != "slurm"}
     measured["measure"] = {key: value for key, value in job.measure.to_dict().items() if key != "hide_arguments"}

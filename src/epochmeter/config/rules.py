@@ -158,6 +158,7 @@ INTENSITY = either("grams of CO2e per kWh, 0 or more, a country such as FRA, or 
 SECONDS = finite_number(0, MAX_SECONDS, unit="seconds")
 POSITIVE_SECONDS = positive("seconds", MAX_SECONDS)
 WORKERS = either("auto, or a whole number, 0 or more", one_of("auto"), COUNT)
+THREADS = or_null(either("auto, or a whole number, 1 or more", one_of("auto"), POSITIVE_COUNT))
 SLOWDOWN = finite_number(1, unit="a multiple of the time without a new limit")
 CELSIUS = finite_number(ABSOLUTE_ZERO_C, unit="degrees Celsius", above=True)
 PUE, RATIO = finite_number(1, unit="a ratio"), positive("a ratio")

@@ -160,6 +160,11 @@ class Strategy(Group):
         """Whether ranks are processes, each with batches of its own."""
         return "launcher" in self.spec
 
+    @property
+    def processes(self) -> int:
+        """Number of training processes of a node; 1 if it is not known yet."""
+        return self.ranks or 1 if self.has_processes else 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeterSpec(Group):
@@ -334,6 +339,9 @@ class Sweep(Section):
         None, "folders of earlier sweeps from which a search with Optuna learns; null: none"
     )
     seed: Seed = key(0, "random seed of sweep.sample, sweep.order and searches")
+    wait_idle: Seconds = key(
+        0, "before each run, wait at most this long for other processes to leave the processor idle, in seconds"
+    )
     cool_below_c: Annotated[float, rules.CELSIUS] | None = key(
         None,
         "wait before each run until all temperatures are below this, in degrees Celsius; null: do not wait",
@@ -374,6 +382,12 @@ class Job(Section):
         "auto", "page-locked memory for batches: true, false, auto (only if a GPU trains)"
     )
     persistent_workers: bool = key(True, "keep DataLoader workers between epochs; false: restart them in every epoch")
+
+    threads: Annotated[int | Literal["auto"] | None, rules.THREADS] = key(
+        None,
+        "threads of torch per rank: a number, auto (usable cores without those of working DataLoader workers), "
+        "null (OMP_NUM_THREADS, else torch's default)",
+    )
 
     power_limit: Annotated[float | str, rules.WATTS_OR_MODE] | None = key(
         None,
@@ -435,6 +449,11 @@ class Job(Section):
 
     machine: Machine = key(Machine(), new_paragraph=True)
     sweep: Sweep = key(Sweep())
+
+    @property
+    def has_loader(self) -> bool:
+        """Whether this project reads samples by a DataLoader; synthetic batches need none."""
+        return not (self.measure.command or self.synthetic_batches or self.dataset.layout == "tensors")
 
     @property
     def device_settings(self) -> dict[str, str | float]:

@@ -24,7 +24,9 @@ from epochmeter.console.stacked import stack
 from epochmeter.console.sweep_lines import run_line
 from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.metrics import shown_in
+from epochmeter.results.run_info import OVERSUBSCRIBED
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.summary import collect_flags, is_averaged
 from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import WORKER_LOG
 
@@ -206,7 +208,9 @@ class Terminal(logging.Handler):
             self.print_table(tables.epoch_table(windows, result.metrics, job.warmup_epochs, result.trainings))
             self.console.print()
             metrics = result.metrics
-            self.info(tables.bottleneck_line(read_bottleneck(result.bottleneck, metrics)), style="bold")
+            averaged = [line for line in windows if line["window"] == "epoch" and is_averaged(line, job.warmup_epochs)]
+            bottleneck, flags = read_bottleneck(result.bottleneck, metrics), collect_flags(averaged)
+            self.info(tables.bottleneck_line(bottleneck, is_oversubscribed=OVERSUBSCRIBED in flags), style="bold")
             self.info(tables.energy_line(metrics))
             self.info(tables.footprint_line(metrics, job.footprint.currency))
             if "throughput/samples_per_s" in metrics:

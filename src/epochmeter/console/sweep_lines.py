@@ -23,15 +23,21 @@ def run_line(label: str, result: RunResult) -> str:
 
 
 def note_lines(results: Sequence[RunResult]) -> list[str]:
-    """Return the notes of all runs, each once, with the numbers of its runs.
+    """Return the notes of all runs, each once, with the numbers of its runs; a note may have a hint in a second line.
 
     Of notes that differ only in their numbers, such as percentages, the first one stands for all.
     """
-    notes = {result.number: [MORE_OF_A_RUN.sub("", note) for note in result.notes] for result in results}
+    hints: dict[str, str] = {}
+    texts: dict[int, list[str]] = {}
+    for result in results:
+        for note in result.notes:
+            text, line_end, hint = MORE_OF_A_RUN.sub("", note).partition("\n")
+            hints.setdefault(text, line_end + hint)
+            texts.setdefault(result.number, []).append(text)
     lines = []
-    for group in group_notes(note for of_run in notes.values() for note in of_run):
-        numbers = [number for number, of_run in notes.items() if not {*group}.isdisjoint(of_run)]
-        lines.append(f"{group[0]} ({_runs(numbers, len(results))})")
+    for group in group_notes(text for of_run in texts.values() for text in of_run):
+        numbers = [number for number, of_run in texts.items() if not {*group}.isdisjoint(of_run)]
+        lines.append(f"{group[0]} ({_runs(numbers, len(results))}){hints[group[0]]}")
     return lines
 
 

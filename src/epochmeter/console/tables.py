@@ -103,7 +103,7 @@ def _add_mean(
         table.add_row(PERCENT_ROW, *(percentage(parts[name] / e2e_s) if name in parts else "" for name in means))
 
 
-def bottleneck_line(bottleneck: Bottleneck | None) -> str:
+def bottleneck_line(bottleneck: Bottleneck | None, *, is_oversubscribed: bool = False) -> str:
     """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known."""
     if bottleneck is None:
         return ""
@@ -112,7 +112,8 @@ def bottleneck_line(bottleneck: Bottleneck | None) -> str:
     if stalls := [stall for stall in STALLS if stall in shares]:
         kinds = ", ".join(f"{stall.replace('_', ' ')} {shares[stall]}" for stall in stalls)
         texts.append(f"data stalls {percent(bottleneck.data_stall)}" + (f" ({kinds})" if len(stalls) > 1 else ""))
-    return f"Bottleneck: {bottleneck.label}. Epoch time: {', '.join(texts)}."
+    label = f"{bottleneck.label}, on an oversubscribed processor" if is_oversubscribed else bottleneck.label
+    return f"Bottleneck: {label}. Epoch time: {', '.join(texts)}."
 
 
 def wrap(text: str, width: int) -> list[str]:

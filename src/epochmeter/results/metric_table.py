@@ -246,6 +246,15 @@ TABLE = (
            "fraction of the time of all cores that processes outside of the run used, or other virtual machines on "
            "the same host; absent for epochs shorter than 50 clock ticks of all cores (0.25 s on two cores)",
            epochs="mean", better="lower"),
+    Metric("epoch/run_queue_wait_fraction", "0..1",
+           "of the time in which threads of the run ran or were ready to run, the fraction in which they waited for a "
+           "core; sleeping threads count for nothing, and the waits of threads that ended within the epoch are not "
+           "included; absent for such short epochs, and if the kernel does not count waits",
+           epochs="mean", better="lower", title="waiting for a core"),
+    Metric("epoch/runnable_threads", "1",
+           "mean number of threads of the run that ran or were ready to run; above the number of usable cores, the run "
+           "[oversubscribes](troubleshooting.md#oversubscribed-more-threads-than-cores) them",
+           epochs="mean"),
     Metric("epoch/gpu_utilization", "0..1", "fraction of time in which the GPU was busy, as reported by its driver",
            epochs="mean", title="GPU utilization",
            shown=("page",)),

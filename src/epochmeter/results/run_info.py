@@ -35,6 +35,8 @@ DISTURBED = {
     "concurrent_training": "another thread of the script trained at the same time",
 }
 """Possible disturbances of a measurement, by the tags of runs."""
+OVERSUBSCRIBED = "oversubscribed"
+"""Tag of a run with more threads ready to run than cores: a property of its configuration, not a disturbance."""
 
 
 @dataclass(kw_only=True)
@@ -140,6 +142,7 @@ class Training(TypedDict, total=False):
     gpus: list[str | None]  # UUID of each rank's GPU
     gpus_here: list[str | None]  # the same on the first node
     ranks: int
+    threads: int  # of torch, per rank
     peaks: Peaks | None
     conventions: dict[str, float]  # FLOPs per sample by the name of a convention
     operators: dict[str, dict[str, float]]  # calls, FLOPs and bytes of a step by the name of an operator
@@ -186,6 +189,14 @@ class Rest(TypedDict, total=False):
     reason: str
 
 
+class IdleWait(TypedDict, total=False):
+    """The wait for an idle processor before the run (`sweep.wait_idle`)."""
+
+    waited_s: float
+    other_cpu_fraction: float  # of others, at its end
+    reason: str  # why it is not known how much others use
+
+
 class Reason(TypedDict):
     reason: str
 
@@ -230,6 +241,8 @@ class RunInfo(Fields):
     clock: Clock | None = None  # at `started`; None until the record is open
     resumed: list[Start] = field(default_factory=list)
     rest: Rest | None = None
+    idle_wait: IdleWait | None = None
+    usable_cores: int | None = None  # by affinity and quota; None in older records
     applied: dict[str, str] | None = None  # values of the device settings by the keys that request them
     storage: Storage = field(default_factory=Storage)
     # Facts that are measured
@@ -240,6 +253,7 @@ class RunInfo(Fields):
     power_limit_search: list[dict[str, object]] = field(default_factory=list)
     traced: TracedSteps = field(default_factory=TracedSteps)
     gpu_counters: Reason | None = None  # why there are none
+    run_queue: Reason | None = None  # why it is not known how long threads wait for a core
 
     @property
     def process(self) -> Process:

@@ -13,7 +13,7 @@ from epochmeter.results.metrics import PERCENTILES, find
 from epochmeter.results.run_info import Idle
 from epochmeter.shared.record import INTERVALS, is_partial, is_steady, training_of
 from epochmeter.shared.types import FloatArray
-from epochmeter.shared.units import NANOSECOND, percent, percentage
+from epochmeter.shared.units import NANOSECOND, percent
 
 Window = Mapping[str, Any]
 """A line of `epochs.jsonl`; `energy.term` has its energies as terms of the run's totals."""
@@ -282,21 +282,6 @@ def energy_warning(windows: Sequence[Window]) -> list[str]:
         return []
     more = f", and {len(texts) - 1} more windows" if len(texts) > 1 else ""
     return [f"warning: energies disagree. {texts[0]}{more}. The uncertainty of the energy includes the difference."]
-
-
-def cpu_load_warning(windows: Sequence[Window]) -> list[str]:
-    """Return a warning if other processes took processor time from epochs."""
-    epochs = [window for window in windows if window["window"] == "epoch"]
-    shared = [window["metrics"] for window in epochs if "cpu_shared" in window.get("flags", {})]
-    if not shared:
-        return []
-    fractions = [metrics["epoch/other_cpu_fraction"] for metrics in shared]
-    used_percent = " to ".join(dict.fromkeys(percentage(end(fractions)) for end in (min, max)))
-    count = f"{len(shared)} of {len(epochs)} epochs"
-    return [
-        f"warning: other processes used {used_percent} % of the processor time in {count}, and no core was free. "
-        "End them, and measure again."
-    ]
 
 
 def variance_warning(metrics: Mapping[str, float]) -> list[str]:

@@ -97,7 +97,7 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
         yield unavailable("trace", problem_of(error).within("training is not possible"))
     yield counter_row(counter_ids(gpus, os.environ) if on_gpu else None)
     if root == "/":  # not a recorded machine
-        yield from load_rows(CpuLoad())
+        yield from load_rows(CpuLoad(always_names=True))
 
 
 def unavailable(quantity: str, problem: Problem) -> Row:
@@ -191,16 +191,17 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
 
 
 def load_rows(load: CpuLoad) -> Iterator[Row]:
-    """Yield whether other processes leave the processor idle; nothing if that is unknown."""
+    """Yield whether other processes leave the processor idle, if that is known, and whether waits are counted."""
     begun_ns = time.monotonic_ns()
     load.mark()
     time.sleep(OBSERVE_S)
     load.mark()
-    fraction, note = load.others(begun_ns, time.monotonic_ns())
-    if fraction is not None:
-        now, remedy = f"{percent(fraction)} used by other processes", "end them before you measure"
-        busy = Row("idle processor", False, "/proc/stat", why=note, remedy=remedy)
-        yield busy if note else Row("idle processor", True, "/proc/stat", now=now)
+    use = load.window(begun_ns, time.monotonic_ns())
+    if use.other_fraction is not None:
+        now, remedy = f"{percent(use.other_fraction)} used by other processes", "end them before you measure"
+        busy = Row("idle processor", False, "/proc/stat", why=use.note, remedy=remedy)
+        yield busy if use.note else Row("idle processor", True, "/proc/stat", now=now)
+    yield Row("waits for a core", not load.reason, "/proc/PID/task", why=load.reason or None)
 
 
 def counter_row(names: list[str] | None) -> Row:

@@ -30,6 +30,7 @@ from epochmeter.run import launch
 from epochmeter.run.completed import take_completed
 from epochmeter.run.event_loop import EventLoop, run_secondary_event_loop
 from epochmeter.run.finish import finalizing, remove_empty_folders
+from epochmeter.run.idle_wait import wait_idle
 from epochmeter.run.instruments import (
     WindowInstruments,
     check_idle,
@@ -150,6 +151,8 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
             plan.run.idle = idle_record(before=instruments.idle, after=after)
             if reason := instruments.gpu_counters.reason:
                 plan.run.gpu_counters = {"reason": reason}
+            if reason := instruments.cpu_load.reason:
+                plan.run.run_queue = {"reason": reason}
             plan.describe()
             write_powers(instruments.meter, plan.record)
             if plan.job.profiler.program:
@@ -177,13 +180,14 @@ def run_other_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
 def prepared_device(
     plan: Plan, result: RunResult, terminal: Terminal
 ) -> Iterator[tuple[AppliedSettings, WindowInstruments]]:
-    """Prepare the dataset, let the device cool down, change its settings, open the instruments, measure idle power."""
+    """Prepare the dataset, wait for an idle and cool device, set it up, open the instruments, measure idle power."""
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
     plan.run.dataset = documents.check(prepare_dataset(job.dataset, job.storage, ROOT, terminal.info), DatasetFacts)
     plan.describe()
     terminal.end_stage()
     check_length(job, plan.run.training_samples or 0, (plan.ranks or 1) * plan.node.nodes)
+    wait_idle(plan, result, terminal)
     cool_down(plan, result, terminal)
     terminal.stage("Preparing the device and its meter")
     with (

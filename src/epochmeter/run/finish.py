@@ -17,6 +17,7 @@ from epochmeter.machine.signals import deferred_signals, prefer_stop
 from epochmeter.results import footprint
 from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.memory import memory_metrics
+from epochmeter.results.processor import processor_warnings
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.run_info import RunInfo, read_run
@@ -24,7 +25,6 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import FAILED, KILLED
 from epochmeter.results.summary import (
     Window,
-    cpu_load_warning,
     energy_warning,
     group_notes,
     idle_metrics,
@@ -170,7 +170,9 @@ def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, ru
         result.notes.append(f"energy: {reason}")
     result.notes += chain(*(mean_energy_note(of_training, job.warmup_epochs) for of_training in trainings.values()))
     result.notes += [*no_total_note(training_windows(windows)), *energy_warning(windows)]
-    result.notes += cpu_load_warning(windows) or chain(*map(variance_warning, result.trainings or [metrics]))
+    result.notes += processor_warnings(windows, job, run) or chain(
+        *map(variance_warning, result.trainings or [metrics])
+    )
     carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
     metrics |= carbon_and_cost
     metrics |= roofline_metrics(metrics, run, convention, job.precision)

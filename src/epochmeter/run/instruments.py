@@ -47,12 +47,11 @@ class DataSource:
     def __init__(self, job: Job, folder: str | None, say: Callable[[str], object]) -> None:
         """`folder` is that of the prepared dataset; None if it has no files."""
         self._job, self._say = job, say
-        is_synthetic = job.synthetic_batches or job.dataset.layout == "tensors"
-        files = folder if job.dataset.layout == "files" and not is_synthetic else None
+        files = folder if job.dataset.layout == "files" and job.has_loader else None
         if job.measure.command:
             files = job.measure.data
         self.files = Path(files) if files else None
-        self.metadata: Storage = {"medium": SYNTHETIC if is_synthetic else MEMORY}
+        self.metadata: Storage = {"medium": MEMORY if job.has_loader else SYNTHETIC}
         if job.measure.command:
             self.metadata = {"reason": NO_DATA}
         self.devices: tuple[str, ...] = ()
@@ -163,8 +162,8 @@ class WindowInstruments(NamedTuple):
         if since_ns is None:
             self.gpu_monitor.poll()
             return at_ns, []
-        _, busy = self.cpu_load.others(since_ns, at_ns)
-        return at_ns, [*self.other_gpu_processes(), *([busy] if busy else [])]
+        on_cpu = self.cpu_load.window(since_ns, at_ns).note
+        return at_ns, [*self.other_gpu_processes(), *([on_cpu] if on_cpu else [])]
 
     def other_gpu_processes(self) -> list[str]:
         """Return the other processes that computed on the GPUs at either border of the window that has just ended."""

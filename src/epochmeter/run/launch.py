@@ -10,6 +10,7 @@ from pathlib import Path
 
 from epochmeter.config.installation import python_path
 from epochmeter.config.request import users_environment
+from epochmeter.machine.cores import usable_cores
 from epochmeter.machine.temporary_folders import temporary_folder
 from epochmeter.run.interpreters import find_interpreter
 from epochmeter.run.nodes import Node
@@ -98,7 +99,7 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
         return environment
     # An equal share of the cores; torchrun would give each rank one thread.
     local = {"GLOO_SOCKET_IFNAME": "lo"} if node.nodes == 1 else {}
-    return {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)), **local, **environment}
+    return {"OMP_NUM_THREADS": str(max(1, usable_cores() // ranks)), **local, **environment}
 
 
 def _visible_gpus_env(gpus: Sequence[str]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Checks of a job before it waits for a device."""
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values, flatten, format_value
 from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
+from epochmeter.machine.cores import physical_cores, usable_cores
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
 from epochmeter.run.interpreters import check_interpreter, choose_python, find_interpreter
@@ -117,7 +117,7 @@ def check_machine(job: Job, overrides: Sequence[str]) -> None:
     check_accelerator(job, is_gpu=trains_on_gpu(device, facts))
     manifest = peek_manifest(job.dataset, job.storage, ROOT)
     if manifest and manifest.maker == redact_tree(job.dataset.make):
-        check_length(job, manifest.splits["train"], job.strategy.ranks or 1 if job.strategy.has_processes else 1)
+        check_length(job, manifest.splits["train"], job.strategy.processes)
     if not is_program(job.measure.command):
         check_interpreter(find_interpreter(choose_python(replace(job, device=device), overrides).python))
 
@@ -150,6 +150,8 @@ def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
 def check_capacity(job: Job, root: Path) -> None:
     """Refuse a job with too many processes, or a dataset without its folder or disk space; raises InputError."""
     check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
+    if isinstance(job.threads, int):
+        check_threads(job.threads, job.strategy.ranks or 1, usable_cores())
     dataset, folder = job.dataset, training_folder(job.dataset, job.storage, root)
     needed = dataset.space_bytes or (dataset.count or 0) * (dataset.spec.get("file_bytes") or 0)
     if needed and folder and not peek_manifest(dataset, job.storage, root):
@@ -166,14 +168,33 @@ def check_capacity(job: Job, root: Path) -> None:
         raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)
 
 
-def usable_cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def worker_count(workers: int | str) -> int:
     """Return the number of DataLoader workers per rank; `auto` is one per usable core, at most 4."""
     return min(MAX_AUTO_WORKERS, usable_cores()) if isinstance(workers, str) else workers
+
+
+def thread_count(job: Job, environment: Mapping[str, str]) -> int | None:
+    """Return the number of torch's threads per rank of a job whose number of ranks is known; None: torch's default.
+
+    `auto` leaves one core to each DataLoader worker, and uses no second hardware threads, which torch does not use
+    either. Without a number, that of `OMP_NUM_THREADS` is part of the job, as it affects the measurement.
+    """
+    if job.measure.command:
+        return None
+    if job.threads is None:
+        named = environment.get("OMP_NUM_THREADS", "")
+        return int(named) if named.isdecimal() and int(named) else None
+    if isinstance(job.threads, int):
+        return job.threads
+    ranks, workers = job.strategy.processes, worker_count(job.workers) if job.has_loader else 0
+    return max(1, min(physical_cores() // ranks, usable_cores() // ranks - workers))
+
+
+def check_threads(threads: int, ranks: int, cores: int) -> None:
+    """Refuse too many threads for the number of cores; raises InputError."""
+    most = max(MIN_PROCESSES, PROCESSES_PER_CORE * cores) // ranks
+    if threads > most:
+        raise input_error(f"`threads={threads}` is too many: this machine has {cores} cores", "give `threads=auto`")
 
 
 def check_processes(workers: int, ranks: int, cores: int) -> None:

@@ -13,6 +13,7 @@ from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.window_energy import Reading
 from epochmeter.results.footprint import epoch_footprint, forecast_cost
 from epochmeter.results.forecast import Forecaster, no_forecast_reason
+from epochmeter.results.processor import demand_of
 from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.run_info import training_facts
 from epochmeter.results.summary import reaches_target
@@ -116,7 +117,11 @@ class Recording:
             training: Number of its training, in a script.
             is_warmup: Whether it counts as warm-up for another reason than its number.
         """
-        window = build_window(opened, measured, before, after, self._instruments, self._plan.record, self._steps)
+        plan = self._plan
+        demand = demand_of(plan.job, plan.run.training, plan.run.usable_cores)
+        window = build_window(
+            opened, measured, before, after, self._instruments, plan.record, self._steps, demand=demand
+        )
         self._steps += step_count([window.line])
         metrics = {**window.line["metrics"], **self._derived_metrics(window.line)}
         drift = self._settings.drift_messages()  # device settings that another program changed meanwhile

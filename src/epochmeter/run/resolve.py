@@ -15,6 +15,7 @@ from epochmeter.config.secrets import conceal_tree
 from epochmeter.config.validation import check_all_values
 from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
 from epochmeter.machine import host
+from epochmeter.machine.cores import usable_cores
 from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.gpus import Gpu, find_gpus, select_gpus
 from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, requested_knobs, target_of
@@ -25,7 +26,7 @@ from epochmeter.results.run_info import Energy, RunInfo
 from epochmeter.run.interpreters import choose_python
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
-from epochmeter.run.preflight import device_here, preflight, trains_on_gpu, usable_cores, worker_count
+from epochmeter.run.preflight import device_here, preflight, thread_count, trains_on_gpu, worker_count
 from epochmeter.shared.problem import input_error
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
@@ -50,6 +51,7 @@ def resolve_plan(request: RunRequest) -> Plan:
     targets = {} if rehearsal else find_targets(job, knobs or {}, journal)
     if job.strategy.ranks is None:
         job = replace(job, strategy=replace(job.strategy, ranks=max(1, len(gpus))))
+    job = replace(job, threads=thread_count(job, os.environ))
     devices = devices_to_lock(job, gpus, on_gpu=on_gpu, is_jetson=bool(facts["tegra"]))
     digest = dataset_checksum(job.dataset, job.storage, ROOT)
     record, run = Record(request.folder), initial_run(request, rehearsal)
@@ -145,6 +147,7 @@ def initial_run(request: RunRequest, rehearsal: list[str]) -> RunInfo:
         **this_process()._asdict(),  # of this machine, also if another one is replayed
         rehearsal=rehearsal,
         energy=Energy(source="none", reason="no meter was opened"),
+        usable_cores=usable_cores(),
     )
 
 

@@ -1,10 +1,12 @@
 """Windows in the record: measurements of the training process, and the energy between the readings at the borders."""
 
 import math
+import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
 from epochmeter.power.phases.step_timeline import step_borders_s
@@ -12,7 +14,9 @@ from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import Reading, WindowEnergy, energy_of_window
 from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.metrics import EPOCH
+from epochmeter.results.processor import CPU_SHARED, Demand, is_oversubscribed, oversubscription
 from epochmeter.results.rank_merge import MergedWindow, merge_ranks
+from epochmeter.results.run_info import OVERSUBSCRIBED
 from epochmeter.results.summary import RATIOS, step_percentiles
 from epochmeter.run.instruments import WindowInstruments, write_powers
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
@@ -59,10 +63,12 @@ def build_window(
     instruments: WindowInstruments,
     record: Record,
     earlier_steps: int = 0,
+    demand: Demand | None = None,
 ) -> WindowRecord:
     """Build a window from the training process's messages and the readings at its borders.
 
-    `earlier_steps` is the number of steps in the record before the window; those of later windows may follow.
+    `earlier_steps` is the number of steps in the record before the window; those of later windows may follow. `demand`
+    has the threads of the run that want cores; without it, no window is oversubscribed.
     """
     name, nodes, gauges = opened.window, measured.nodes, instruments.gauges
     merged = merge_ranks(measured.ranks)
@@ -70,14 +76,16 @@ def build_window(
     used = _window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments, steps)
     used = sum_nodes(used, nodes)
     powers = write_powers(instruments.meter, record, after.ended_ns)
-    phases, metrics, busy = PhaseEnergy(), _other_metrics(merged, used), ""
+    phases, metrics, cpu, scarce = PhaseEnergy(), _other_metrics(merged, used), CpuUse(), ""
     if name == "epoch":
         phases = _phases(merged, used, powers, steps, is_single=len(measured.ranks) == 1 and not nodes)
         metrics = _epoch_metrics(merged, used, phases, steps)
         metrics |= gauges.window(before.at_ns, after.at_ns)
         metrics |= instruments.gpu_counters.window(before.at_ns, after.at_ns)
-        other_cpu_fraction, busy = instruments.cpu_load.others(before.at_ns, after.at_ns)
-        metrics |= {} if other_cpu_fraction is None else {"other_cpu_fraction": other_cpu_fraction}
+        cpu = instruments.cpu_load.window(before.at_ns, after.at_ns)
+        metrics |= _cpu_metrics(cpu)
+        if demand and is_oversubscribed(metrics, demand, is_contended=cpu.is_contended):
+            scarce = oversubscription(metrics, demand, os.cpu_count() or demand.cores)
     metrics |= instruments.data_source.window(name, merged.opened_ns, merged.closed_ns)
     throttled = gauges.throttled(before.at_ns, after.at_ns)
     others = instruments.other_gpu_processes()
@@ -102,6 +110,7 @@ def build_window(
             **({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
         },
         **({"phases": phases.to_record()} if phases.energy_j else {}),
+        **({"other_processes": [process._asdict() for process in cpu.others]} if cpu.others else {}),
         **(verdict.document if verdict else {}),
     }
     notes = [*used.notes, *_in_step_note(used), *_notes(measured.ranks, merged, metrics, phases), *throttled]
@@ -115,7 +124,8 @@ def build_window(
         "energy_disagrees": f"{title}: {'; '.join(contradictions)}" if contradictions else "",
         "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
         "gpu_shared": "; ".join(others),
-        "cpu_shared": busy and f"{title}: {busy}",
+        CPU_SHARED: cpu.note and f"{title}: {cpu.note}",
+        OVERSUBSCRIBED: scarce and f"{title}: {scarce}",
         **{flag: f"{title}: {cause}" for flag, cause in causes.items()},
     }
     flags = {flag: text for flag, text in flags.items() if text}
@@ -236,6 +246,16 @@ def _epoch_metrics(
     metrics |= {name: above / below for name, above, below in ratios if above is not None and below}
     by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
     return {**metrics, **step_percentiles(steps), **by_phase}
+
+
+def _cpu_metrics(use: CpuUse) -> dict[str, float]:
+    """Return the metrics of the processor's use that are known."""
+    metrics = {
+        "other_cpu_fraction": use.other_fraction,
+        "run_queue_wait_fraction": use.wait_fraction,
+        "runnable_threads": use.runnable_threads,
+    }
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def _other_metrics(measured: MergedWindow, used: WindowEnergy) -> dict[str, float]:

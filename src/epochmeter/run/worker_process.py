@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from epochmeter.machine.cores import control_groups
 from epochmeter.shared import protocol
 from epochmeter.shared.problem import EXCEPTION, PEER_RANK, Place, Problem, ProblemError, format_problem
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
@@ -278,14 +279,8 @@ def oom_kill_count(root: Path = Path("/")) -> int:
 
     The training process is in the same group. If no group is counted, all processes of the machine are.
     """
-    groups: list[Path] = []
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, name = line.split(":", 2)
-            group = root / "sys/fs/cgroup" / controllers / name.lstrip("/")
-            # In a container, its own group may be mounted as the topmost one.
-            groups += [group, *group.parents] if controllers in ("", "memory") else []
-    files = (group / file for group in groups for file in ("memory.events", "memory.oom_control"))  # versions 2 and 1
+    names = "memory.events", "memory.oom_control"  # versions 2 and 1
+    files = (group / name for group in control_groups("memory", root) for name in names)
     for path in (*files, root / "proc/vmstat"):
         with suppress(OSError):
             if count := re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE):

@@ -75,6 +75,7 @@ def has_exited(pid: int) -> bool:
     return stat[0] in ENDED_STATES or bool(int(stat[6]) & EXITING)
 
 
-def read_stat(pid: int) -> List[str]:
+def read_stat(pid: int, proc: str = "/proc") -> List[str]:
     """Return the fields of /proc/PID/stat from the state on; the name before the state may contain any character."""
-    return pathlib.Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()
+    with open("{}/{}/stat".format(proc, pid), "rb") as file:
+        return file.read().decode(errors="replace").rpartition(")")[2].split()

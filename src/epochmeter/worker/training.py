@@ -67,6 +67,8 @@ def build(record: Record, job: Document) -> Tuple[Single, Trainer, Loader, List[
     """Return the strategy, the trainer, the loader for training, and that for evaluation in a list, if there is one."""
     rng.seed_all(job["seed"])
     choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
+    if job["threads"]:
+        torch.set_num_threads(job["threads"])
     strategy: Single = instantiate_spec(job["strategy"])
     task: Task = instantiate_spec(job["task"])
     device = strategy.set_up(job["device"]["accelerator"])

@@ -204,11 +204,21 @@ def test_answer_of_a_stall_experiment_is_its_bottleneck_unless_it_is_a_rehearsal
 
 
 def test_answer_states_how_many_runs_were_disturbed(tmp_path):
-    for number in range(2):
-        record = write_run(tmp_path, row(number, "storage", 1.0 + number, job_keys={"batch": 8 + number}))
-        record.describe(record.job(), {**record.run(), "flags": {"paused": "epoch 1: paused"} if number else {}})
+    records = [
+        write_run(tmp_path, row(number, "storage", 1.0 + number, job_keys={"batch": 8 + number})) for number in range(2)
+    ]
+    for record, flags in zip(records, ({}, {"paused": "epoch 1: paused"}), strict=True):
+        record.describe(record.job(), {**record.run(), "flags": flags})
+    answer, _ = output.answer_lines(tmp_path)
+    assert "1 of 2 runs disturbed: not established" in answer
+    alone = write_run(tmp_path / "one", row(0, "storage", 1.0))
+    alone.describe(alone.job(), {**alone.run(), "flags": {"paused": "epoch 1: paused"}})
+    _, warning, _ = output.answer_lines(tmp_path / "one")
+    assert warning.startswith("warning: 1 of 1 run was disturbed (the run was paused): ")
+    for record in records:
+        record.describe(record.job(), {**record.run(), "flags": {"oversubscribed": "epoch 1: oversubscribed: x"}})
     _, warning, _ = output.answer_lines(tmp_path)
-    assert warning.startswith("warning: 1 of 2 runs was disturbed (the run was paused): ")
+    assert warning.startswith("warning: 2 of 2 runs were oversubscribed, ")
 
 
 @pytest.fixture

@@ -73,15 +73,17 @@ def answer_lines(folder: Path) -> list[str]:
     bottlenecks = stalls.analyze([run for run in selection.runs if not run.rehearsal])
     answer = render_macro("stalls.md.j2", "opening", bottlenecks, is_plain=True)
     ranked = ranked_costs(configurations)
+    doubts = find_doubts(ranked)
     if not answer and len(ranked) == 1:
         answer = render_macro("answer.md.j2", "only", ranked[0], len(configurations) > 1, is_plain=True)
     elif not answer and ranked:
         best = find_best(ranked)[:2]
         groups = [*grouped(best, lambda choice: (choice.configuration, choice.scope)).values()]
-        answer = render_macro("answer.md.j2", "overview", groups, find_doubts(ranked), is_plain=True)
+        answer = render_macro("answer.md.j2", "overview", groups, doubts, is_plain=True)
+    is_stated = any(doubt.kind == "disturbed" for doubt in doubts)
     return [
         *([f"Answer:  {' '.join(answer.split())}"] if answer else []),
-        *[f"warning: {text}" for text in render_notes("disturbed", selection.ended)],
+        *[f"warning: {text}" for text in ([] if is_stated else render_notes("disturbed", selection.ended))],
         f"Report:  python src/report.py {_sweep_override(folder)}  ->  {display_path(folder / 'report.html')}",
     ]
 

@@ -10,7 +10,14 @@ from epochmeter.config.rules import MAX_INTEGER
 from epochmeter.report.runs.run import Run
 from epochmeter.results.documents import Window
 from epochmeter.results.run_folder import RunFolder
-from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info, typed_keys
+from epochmeter.results.run_info import (
+    DISTURBED,
+    EPOCH_METRICS,
+    OVERSUBSCRIBED,
+    device_count,
+    platform_info,
+    typed_keys,
+)
 from epochmeter.shared.record import is_steady
 
 LARGEST_METRIC = 1e100  # products and squares of larger numbers are not finite
@@ -71,6 +78,7 @@ def run_of(folder: RunFolder) -> Run:
         started=run.started,
         platform=platform_info(run.host, host, run.training),
         disturbed={name: text for name, text in run.flags.items() if name in DISTURBED},
+        oversubscribed=run.flags.get(OVERSUBSCRIBED, ""),
         read_errors=[*_left_out(recorded, metrics), *folder.errors],
         bottleneck=verdict.bottleneck,
         absent=verdict.absent,

@@ -51,6 +51,7 @@ class Run:
         platform: Host and software: `CPU`, `kernel`, `torch`, `git commit` -> value.
         added: Keys without a default, as typed: `+note`.
         disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
+        oversubscribed: Why its first such epoch had too few cores for its own threads; empty if it had enough.
         bottleneck: The largest part of its mean epoch; empty if it is not known.
         absent: Why the bottleneck, or a stall by its full name, is not known.
         reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
@@ -85,6 +86,7 @@ class Run:
     platform: Mapping[str, str] = field(default_factory=dict)
     added: Sequence[str] = ()
     disturbed: Mapping[str, str] = field(default_factory=dict)
+    oversubscribed: str = ""
     read_errors: Sequence[str] = ()
     bottleneck: str = ""
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -155,9 +157,13 @@ class Run:
 
 
 def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
-    """Return a text that is equal for the same configuration, apart from some keys."""
+    """Return a text that is equal for the same configuration, apart from some keys.
+
+    Null is as absent: a key that a later version has added is null by default.
+    """
     left_out = {*NON_CONFIG_KEYS, *excluded}
-    return sys.intern(json.dumps({key: job[key] for key in job if key not in left_out}, sort_keys=True))
+    keys = {key: job[key] for key in job if key not in left_out and job[key] is not None}
+    return sys.intern(json.dumps(keys, sort_keys=True))
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
