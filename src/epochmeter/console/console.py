@@ -22,6 +22,7 @@ from epochmeter.console import tables
 from epochmeter.console.plain import PlainConsole
 from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.metrics import shown_in
+from epochmeter.results.next_steps import NextStep
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points
 from epochmeter.shared.problem import HINT, Problem, format_problem
@@ -83,10 +84,10 @@ class Terminal(logging.Handler):
             self._stage.stop()
         self._stage = None
 
-    def info(self, text: str, style: str = "") -> None:
+    def info(self, text: str, style: str = "", *, wraps: bool = True) -> None:
         """Print a text. A terminal wraps it at words, except lines with a link or a hint, which are copied."""
         for line in with_own_commands(redact(text)).splitlines():
-            is_wrapped = self.console.is_terminal and "://" not in line and not line.startswith(HINT)
+            is_wrapped = wraps and self.console.is_terminal and "://" not in line and not line.startswith(HINT)
             for row in tables.wrap(line, self.console.width) if is_wrapped else [line]:
                 self.console.print(escape(row), style=style, soft_wrap=True)
 
@@ -176,12 +177,14 @@ class Terminal(logging.Handler):
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {text}")
 
     def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, result: RunResult) -> None:
-        """Print the results of a run: epochs, bottleneck, notes, error, and (not of a sweep) where to see more."""
-        if any(window["window"] == "epoch" for window in windows):
-            self._print_wide(tables.epoch_table(windows, result.metrics, job.warmup_epochs, result.trainings))
+        """Print the results of a run: epochs, totals, notes, error, the bottleneck, and (not of a sweep) what is next.
+
+        The last lines say what to do next and where to see more.
+        """
+        has_epochs, metrics = any(window["window"] == "epoch" for window in windows), result.metrics
+        if has_epochs:
+            self._print_wide(tables.epoch_table(windows, metrics, job.warmup_epochs, result.trainings))
             self.console.print()
-            metrics = result.metrics
-            self.info(tables.bottleneck_line(read_bottleneck(result.bottleneck, metrics)), style="bold")
             self.info(tables.energy_line(metrics))
             self.info(tables.footprint_line(metrics, job.footprint.currency))
             if "throughput/samples_per_s" in metrics:
@@ -194,7 +197,20 @@ class Terminal(logging.Handler):
             self.warn(with_severity(note, "note: "))
         self.failed(result)
         if not result.of_sweep:
-            self._print_footer([result])
+            self._print_problems([result])
+        if has_epochs:
+            self.info(tables.bottleneck_line(read_bottleneck(result.bottleneck, metrics)), style="bold")
+        if not result.of_sweep:
+            self._print_next_steps(result.next_steps)
+            self._print_places([result])
+
+    def _print_next_steps(self, steps: Sequence[NextStep]) -> None:
+        """Print what to do next; the lines to paste are not wrapped."""
+        if steps:
+            self.info("Next steps, the best first:")
+        for advice, change in tables.next_step_lines(steps):
+            self.info(advice)
+            self.info(change, style="cyan", wraps=False)
 
     def failed(self, result: RunResult) -> None:
         """Print why a run failed or was stopped, if it was; a stopped sweep ends, and names its run."""
@@ -244,7 +260,8 @@ class Terminal(logging.Handler):
             self.info("To resume, run the same command again: completed runs are skipped.")
         for line in answer:
             self.info(line)
-        self._print_footer(results)
+        self._print_problems(results)
+        self._print_places(results)
 
     def _print_wide(self, table: Table) -> None:
         """Print a table at its full width: a narrow terminal wraps its lines, and no number is cut."""
@@ -252,8 +269,8 @@ class Terminal(logging.Handler):
         table.width = self.console.measure(table, options=unbounded).maximum
         self.console.print(table, crop=False)
 
-    def _print_footer(self, results: Sequence[RunResult]) -> None:
-        """Print facts about all runs: why energy was not measured, folders, links, and that they are rehearsals."""
+    def _print_problems(self, results: Sequence[RunResult]) -> None:
+        """Print what all runs lack: why energy was not measured, and why a run was not published."""
         for reason, meter in dict.fromkeys((result.no_energy, result.requested_meter) for result in results):
             if reason and meter:
                 self.info(f"Energy was not measured (meter={meter}).", style="dim")
@@ -261,6 +278,9 @@ class Terminal(logging.Handler):
                 self.warn(format_error(reason.within("energy was not measured"), "warning"))
         for text in dict.fromkeys(result.publish_error for result in results if result.publish_error):
             self.warn(text)
+
+    def _print_places(self, results: Sequence[RunResult]) -> None:
+        """Print where to see more: folders and links, and that the runs are rehearsals."""
         folders = [result.folder for result in results if result.folder]
         views = [result.run_link for result in results if result.run_link]
         if folders:

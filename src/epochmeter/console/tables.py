@@ -12,8 +12,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from epochmeter.results.bottleneck import STALLS, Bottleneck
+from epochmeter.results.bottleneck import MIN_FRACTION, STALLS, Bottleneck
+from epochmeter.results.intervals import half_width
+from epochmeter.results.measured_run import Gain
 from epochmeter.results.metrics import find, is_unlisted, shown_in
+from epochmeter.results.next_steps import NextStep
 from epochmeter.results.quantities import plus_minus, quantity
 from epochmeter.results.roofline import verdict
 from epochmeter.results.run_result import RunResult
@@ -25,6 +28,9 @@ MINUTE_S = 60.0
 DIGITS = 3  # significant digits of a metric without a number of decimals
 TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
 """Columns whose means are also printed in percent of the epoch's time."""
+PLACES = {"setting": "add:", "code": "in the script:", "command": "run:"}
+"""Kind of a change -> the words before it."""
+INTERVAL_TITLE = "± (95 %)"  # of the row with the confidence intervals of the means
 STATE_COLORS = {COMPLETED: "green", FAILED: "red", KILLED: "yellow"}
 UNKNOWN_COLOR = "yellow"  # of a state of another version
 
@@ -64,7 +70,10 @@ def epoch_table(
 def _add_mean(
     table: Table, columns: Sequence[str], metrics: Mapping[str, float], averaged: Mapping[int, Mapping[str, float]]
 ) -> None:
-    """Add the rows of a mean epoch, if `metrics` has one; `averaged` has the metrics of its epochs."""
+    """Add the rows of a mean epoch, if `metrics` has one: means, their 95 % intervals, and parts in percent.
+
+    `averaged` has the metrics of its epochs.
+    """
     if not any(name.startswith("steady/") for name in metrics):
         return
     means = {name: metrics.get(name.replace("epoch/", "steady/")) for name in columns}
@@ -75,14 +84,31 @@ def _add_mean(
             means[name] = statistics.fmean(scores)
     table.add_section()
     table.add_row(mean_title([*averaged]), *(cell(name, means.get(name)) for name in columns), style="bold")
+    if halves := _half_widths(columns, metrics, [*averaged.values()]):
+        table.add_row(INTERVAL_TITLE, *(cell(name, halves[name]) if name in halves else "" for name in columns))
     if e2e_s := means.get("epoch/e2e_s"):
         times = {f"epoch/{name}" for name in TIMES}
         parts = {name: mean for name, mean in means.items() if name in times and mean is not None}
         table.add_row("% of time", *(percentage(parts[name] / e2e_s) if name in parts else "" for name in means))
 
 
+def _half_widths(
+    columns: Sequence[str], metrics: Mapping[str, float], epochs: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """Return the 95 % intervals (plus or minus) of a mean epoch's times, over its epochs, and of its measured energy.
+
+    That of an energy is the uncertainty of its measurement. A single epoch has no interval of its times.
+    """
+    times = [f"epoch/{name}" for name in TIMES if len(epochs) > 1]
+    known = [name for name in times if name in columns and all(name in epoch for epoch in epochs)]
+    halves = {name: half_width([epoch[name] for epoch in epochs]) for name in known}
+    if "epoch/energy_j" in columns and (uncertainty_j := metrics.get("steady/energy_uncertainty_j")) is not None:
+        halves["epoch/energy_j"] = uncertainty_j
+    return halves
+
+
 def bottleneck_line(bottleneck: Bottleneck | None) -> str:
-    """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known."""
+    """Return the bottleneck of a run's mean epoch, the data stalls and the next largest part; empty if not known."""
     if bottleneck is None:
         return ""
     shares = {part: percent(fraction) for part, fraction in bottleneck.fractions.items()}
@@ -90,7 +116,27 @@ def bottleneck_line(bottleneck: Bottleneck | None) -> str:
     if stalls := [stall for stall in STALLS if stall in shares]:
         kinds = ", ".join(f"{stall.replace('_', ' ')} {shares[stall]}" for stall in stalls)
         texts.append(f"data stalls {percent(bottleneck.data_stall)}" + (f" ({kinds})" if len(stalls) > 1 else ""))
+    others = {part: size for part, size in bottleneck.fractions.items() if part not in (*bottleneck.parts, *STALLS)}
+    next_part = max(others, key=lambda part: others[part], default="")
+    least = MIN_FRACTION if len(texts) < 2 else max(MIN_FRACTION, bottleneck.data_stall)
+    texts += [f"{next_part} {shares[next_part]}"] if next_part and others[next_part] >= least else []
     return f"Bottleneck: {bottleneck.label}. Epoch time: {', '.join(texts)}."
+
+
+def next_step_lines(steps: Sequence[NextStep]) -> list[tuple[str, str]]:
+    """Return the advice and the change of each next step: a sentence to read, and a line to paste."""
+    return [
+        (f"{number}. {step.text}{_gain_text(step.gain)}", f"   {PLACES[step.kind]} {step.change}")
+        for number, step in enumerate(steps, 1)
+    ]
+
+
+def _gain_text(gain: Gain | None) -> str:
+    """Return what a step saves, as a sentence with a space before it; empty if that is not known."""
+    if gain is None:
+        return ""
+    interval = f" ({percentage(gain.low)} to {percent(gain.high)})" if gain.low is not None and gain.high else ""
+    return f" It saves at most {percent(gain.at_most)}{interval} of the epoch's time."
 
 
 def wrap(text: str, width: int) -> list[str]:

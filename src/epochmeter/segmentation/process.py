@@ -29,6 +29,8 @@ from epochmeter.shared.units import NANOSECOND
 
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
 OF_METER = (events.OPENED, events.CLOSED, events.EXPECTED)
+LOADER_FACTS = ("data", "samples", "batch", "workers", "pin_memory", "persistent_workers")
+"""Facts on a loader, in the order of the attributes of `Loader` after its number."""
 
 READ_AHEAD_RULE = "a pass in another thread, with one training step per batch"
 READ_AHEAD = "another thread requests the batches, so that waits for data are not known"
@@ -65,6 +67,7 @@ class ProcessWindows:
         discarded: Passes that are no windows.
         notes: What could not be measured, and why, each once.
         expected_epochs: Number of epochs at the script's end; None if it is not known.
+        trained_loader: The data of the last epoch; None before it.
     """
 
     def __init__(self, steps_per_window: int) -> None:
@@ -73,6 +76,7 @@ class ProcessWindows:
         self.discarded: list[Discarded] = []
         self.notes: list[str] = []
         self.expected_epochs: int | None = None
+        self.trained_loader: Loader | None = None
         self._kinds = PassKinds()
         self._trainings = Trainings()
         self._threads: dict[int, Thread] = {}
@@ -95,8 +99,7 @@ class ProcessWindows:
         """Add facts on an object of the process."""
         match facts:
             case {"kind": "loader", "object": int(number), "loader": int(first)}:
-                stated = (facts.get(key) for key in ("data", "samples", "batch"))
-                self._loaders[number] = Loader(first, *stated)
+                self._loaders[number] = Loader(first, *(facts.get(key) for key in LOADER_FACTS))
             case {"kind": "name", "object": int(number), "name": str(name)}:
                 self._names[number] = name
             case {"kind": "optimizer", "object": int(number), "earlier": [*earlier]}:
@@ -255,6 +258,7 @@ class ProcessWindows:
         window = self._window(name, rule, ended)
         self._kinds.note(name, ended)
         if name == EPOCH:
+            self.trained_loader = ended.loader
             self._end_outside(thread)
             if ended.ending is Ending.CUT or ended.is_piece:
                 self.expected_epochs = None  # an epoch of the script has several windows
