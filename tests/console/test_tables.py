@@ -66,8 +66,12 @@ def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():
     line = "Bottleneck: compute-bound or prep-bound (about equal). Epoch time: compute 50 %, data stalls 49 %."
     assert sentence(equal, "ram") == line
     halves = {**metrics, "steady/compute_s": 0.81, "steady/data_stall_s": 0.87}
-    line = "Bottleneck: prep-bound. Epoch time: data stalls 51 % (prep stall 44 %, fetch stall 7.4 %)."
+    line = "Bottleneck: prep-bound. Epoch time: data stalls 51 % (prep stall 44 %, fetch stall 7.4 %), compute 48 %."
     assert sentence(halves, "nvme") == line
+    waiting = steady(e2e_s=1.0, compute_s=0.3, data_stall_s=0.1, copy_s=0.6, overhead_s=0.0)
+    assert sentence(waiting, "ram") == "Bottleneck: copy-bound. Epoch time: copy 60 %, data stalls 10 %, compute 30 %."
+    alone = steady(e2e_s=1.0, compute_s=0.99, data_stall_s=0.01, copy_s=0.0, overhead_s=0.0)
+    assert sentence(alone, "ram") == "Bottleneck: compute-bound. Epoch time: compute 99 %, data stalls 1.0 %."
 
 
 def test_mean_row_has_the_range_of_its_epochs_and_flagged_epochs_their_flag():

@@ -12,7 +12,6 @@ from epochmeter.results.intervals import half_width
 from epochmeter.results.roofline import verdict
 from epochmeter.results.run_info import LoaderFacts, RunInfo
 
-DATA_PARALLEL = "dp"
 AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
 """Names of devices with the tensor cores of Ampere or newer: `A100`, `L40S`, `GH200`, `RTX 3090`."""
 MAX_FRACTION_OF_MEMORY = 0.25
@@ -30,7 +29,7 @@ class Machine:
     Attributes:
         cores: Processor cores that the run may use.
         gpus: Number of GPUs that the run may use.
-        gpu_processes: Command that lists the processes on the GPUs; empty without one.
+        gpu_vendor: `nvidia` or `amd`; empty without a GPU, or if no driver lists it.
         meters: Options of `meter` that can measure the energy here, if the run has not measured it.
         memory_bytes: None if it is not known.
         has_fan: Whether `fan=max` can be set.
@@ -38,7 +37,7 @@ class Machine:
 
     cores: int = 1
     gpus: int = 0
-    gpu_processes: str = ""
+    gpu_vendor: str = ""
     meters: tuple[str, ...] = ()
     memory_bytes: int | None = None
     has_fan: bool = False
@@ -60,8 +59,7 @@ class MeasuredRun:
         metrics: Those of its summary, by full name.
         epochs: Metrics of the epochs whose means are the `steady/` metrics.
         bottleneck: None if it is not known.
-        absent: Why the bottleneck, or a stall by its full name, is not known.
-        folder: Its folder, as a command names it.
+        folder: Its folder, quoted as the value of a key in the shell.
     """
 
     job: Job
@@ -69,7 +67,6 @@ class MeasuredRun:
     metrics: Mapping[str, float]
     epochs: Sequence[Mapping[str, float | None]] = ()
     bottleneck: Bottleneck | None = None
-    absent: Mapping[str, str] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
     folder: str = ""
 

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from epochmeter.results.bottleneck import COMPUTE, COPY, DATA_STALL, FETCH_STALL, OVERHEAD, PREP_STALL, STALLS
 from epochmeter.results.measured_run import (
-    DATA_PARALLEL,
     DECODED_PER_BYTE,
     Gain,
     MeasuredRun,
@@ -128,7 +127,7 @@ def _computes_in_fp32(run: MeasuredRun) -> bool:
     if run.is_script:
         fractions = [run.metrics.get(f"trace/precision_{name}_fraction", 0.0) for name in ("fp32", "tf32")]
         return sum(fractions) > 0.5
-    return run.job.precision in ("fp32", "tf32") and run.job.strategy.name != DATA_PARALLEL
+    return run.job.precision in ("fp32", "tf32") and run.job.strategy.name != "dp"
 
 
 def _half_precision(run: MeasuredRun) -> str:
@@ -136,7 +135,7 @@ def _half_precision(run: MeasuredRun) -> str:
 
 
 def _may_split(run: MeasuredRun) -> bool:
-    is_alone = (run.job.strategy.ranks or 1) == 1 and run.job.strategy.name != DATA_PARALLEL
+    is_alone = (run.job.strategy.ranks or 1) == 1 and run.job.strategy.name != "dp"
     return run.on_gpu and run.machine.gpus > 1 and is_alone and _is_in(run, COMPUTE)
 
 
@@ -168,10 +167,14 @@ RULES = (
     Rule(
         "end_gpu_processes", "End the other processes on the GPU, then measure again.",
         "another process computed on the GPU",
-        lambda run: "gpu_shared" in run.run.flags and bool(run.machine.gpu_processes),
-        own=Change("command", "{}", lambda run: run.machine.gpu_processes),
-        script=Change("command", "{}", lambda run: run.machine.gpu_processes),
-        rank=Rank.DOUBT,
+        lambda run: "gpu_shared" in run.run.flags and run.machine.gpu_vendor == "nvidia",
+        own=Change("command", "nvidia-smi"), script=Change("command", "nvidia-smi"), rank=Rank.DOUBT,
+    ),
+    Rule(
+        "end_amd_gpu_processes", "End the other processes on the GPU, then measure again.",
+        "another process computed on the GPU",
+        lambda run: "gpu_shared" in run.run.flags and run.machine.gpu_vendor == "amd",
+        own=Change("command", "amd-smi process"), script=Change("command", "amd-smi process"), rank=Rank.DOUBT,
     ),
     Rule(
         "end_processes", "End the other processes, then measure again.",
@@ -217,7 +220,7 @@ RULES = (
         parts=STALLS, gain=_stall_gain(DATA_STALL),
     ),
     Rule(
-        "more_workers", "Load more batches at a time.", "more DataLoader workers use more cores",
+        "more_workers", "Load more batches at a time.", "more DataLoader workers load more batches at a time",
         lambda run: _has_spare_cores(run, has_workers=True),
         own=Change("setting", "workers={}", _workers), script=Change("code", "DataLoader(..., num_workers={})", _workers),
         parts=STALLS, gain=_stall_gain(DATA_STALL),
@@ -279,12 +282,14 @@ RULES = (
         own=None, script=Change("code", "inputs = inputs.to(device, non_blocking=True)"), parts=(COPY,), gain=_copy_gain,
     ),
     Rule(
-        "no_sync", "Do not wait for the device within an epoch.", "the host waits for the device in each step",
-        lambda run: run.on_gpu and (run.job.timing == "synchronous" or run.job.log_loss),
-        own=Change(
-            "setting", "{}", lambda run: "timing=deferred" if run.job.timing == "synchronous" else "log_loss=false"
-        ),
-        script=None, parts=(OVERHEAD, COMPUTE), gain=_sync_gain,
+        "deferred", "Do not wait for the device in each step.", "`timing=synchronous` waits for the device in each step",
+        lambda run: run.on_gpu and run.job.timing == "synchronous",
+        own=Change("setting", "timing=deferred"), script=None, parts=(OVERHEAD, COMPUTE), gain=_sync_gain,
+    ),
+    Rule(
+        "no_loss", "Do not show the loss while training.", "reading the loss waits for the device",
+        lambda run: run.on_gpu and run.job.log_loss,
+        own=Change("setting", "log_loss=false"), script=None, parts=(OVERHEAD, COMPUTE), gain=_sync_gain,
     ),
     Rule(
         "no_item", "Do not wait for the device in each step.", "`.item()` and `.cpu()` wait for the device",

@@ -1,10 +1,12 @@
 """The next steps of a run on this machine: what the machine offers, and the steps that it allows."""
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import display_path
 from epochmeter.config.schema import Job
 from epochmeter.config.suggestions import option_content
@@ -19,7 +21,8 @@ from epochmeter.results.run_info import RunInfo
 from epochmeter.run.preflight import usable_cores
 from epochmeter.shared.record import Record
 
-GPU_GPU_PROCESSES = {"nvidia": "nvidia-smi", "amd": "amd-smi process"}
+GPU_METERS = {"nvidia": "nvml", "amd": "amd"}
+"""Vendor of a GPU -> the option of `meter` for it."""
 
 
 def next_steps_of(
@@ -33,8 +36,8 @@ def next_steps_of(
     """Return the next steps of a run that has ended on this machine; `epochs` are those of its means."""
     bottleneck = read_bottleneck(verdict.bottleneck, metrics)
     machine = find_machine(job, run, RunFolder(record.folder).host)
-    folder = display_path(record.folder)
-    return find_next_steps(MeasuredRun(job, run, metrics, epochs, bottleneck, verdict.absent, machine, folder))
+    _, _, folder = quoted_override("run", display_path(record.folder)).partition("=")
+    return find_next_steps(MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(folder)))
 
 
 def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
@@ -50,7 +53,7 @@ def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
     return Machine(
         cores=usable_cores(),
         gpus=len(gpus),
-        gpu_processes=GPU_PROCESSES.get(vendor, ""),
+        gpu_vendor=vendor,
         meters=meters,
         memory_bytes=host.get("memory_bytes"),
         has_fan=is_board,
