@@ -13,7 +13,8 @@ from epochmeter.__main__ import COMMANDS  # noqa: E402
 from epochmeter.config.app import commented_keys  # noqa: E402
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
 from epochmeter.config.validation import key_rules  # noqa: E402
-from epochmeter.results.next_step_rules import RULES, Change  # noqa: E402
+from epochmeter.results.next_step_rules import RULES  # noqa: E402
+from epochmeter.results.step_rule import Change  # noqa: E402
 
 GROUPS = (*entry_keys("train")[0], "hydra/launcher", "hydra/sweeper")
 PRESETS = ("data_source", "experiment")  # their options set keys of the run

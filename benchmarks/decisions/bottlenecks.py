@@ -22,15 +22,23 @@ LENGTHS = (1, 2, 3, 5, 10)
 NOISES = (0.01, 0.05, 0.1, 0.2)
 SHARES = (0.5, 0.52, 0.55, 0.6, 0.7)
 """True fractions of the larger part, which is compute."""
+NOISE, CORRELATIONS = 0.1, (0.5, 0.9)
+"""Of autocorrelated epochs."""
 
 
-def simulated_epochs(chance: random.Random, share: float, noise: float, count: int) -> list[dict[str, float]]:
+def simulated_epochs(
+    chance: random.Random, share: float, noise: float, count: int, correlation: float = 0.0
+) -> list[dict[str, float]]:
     """Return the metrics of successive epochs, each of about one second."""
-    epochs = []
+    epochs, deviations = [], [chance.gauss(0, 1) for _ in range(2)]
     for _ in range(count):
-        compute_s, stall_s = (part * math.exp(chance.gauss(0, noise)) for part in (share, 1 - share))
+        compute_s, stall_s = (
+            part * math.exp(noise * deviation) for part, deviation in zip((share, 1 - share), deviations, strict=True)
+        )
         parts = {"compute_s": compute_s, "data_stall_s": stall_s, "copy_s": 0.0, "overhead_s": 0.0}
         epochs.append({f"epoch/{name}": value for name, value in {**parts, "e2e_s": compute_s + stall_s}.items()})
+        rest = math.sqrt(1 - correlation**2)
+        deviations = [correlation * deviation + rest * chance.gauss(0, 1) for deviation in deviations]
     return epochs
 
 
@@ -41,17 +49,16 @@ def verdict(epochs: Sequence[dict[str, float]], *, uses_spread: bool = True) -> 
 
 
 def rates(
-    share: float, noise: float, count: int, simulations: int, *, uses_spread: bool = True
+    share: float, noise: float, count: int, simulations: int, *, correlation: float = 0.0, uses_spread: bool = True
 ) -> tuple[float, float]:
     """Return the fractions of wrong and of decided verdicts."""
-    chance, wrong = random.Random(f"{share} {noise} {count}"), {PREP_STALL, *([COMPUTE] if share == SHARES[0] else [])}
+    chance, is_equal = random.Random(f"{share} {noise} {count} {correlation}"), share == SHARES[0]
     verdicts = [
-        verdict(simulated_epochs(chance, share, noise, count), uses_spread=uses_spread) for _ in range(simulations)
+        verdict(simulated_epochs(chance, share, noise, count, correlation), uses_spread=uses_spread)
+        for _ in range(simulations)
     ]
-    return (
-        fmean(found in wrong for found in verdicts),
-        fmean(found == COMPUTE and share > SHARES[0] for found in verdicts),
-    )
+    wrong = fmean(found == PREP_STALL or (is_equal and found == COMPUTE) for found in verdicts)
+    return wrong, fmean(not is_equal and found == COMPUTE for found in verdicts)
 
 
 def main(simulations: int) -> None:
@@ -66,6 +73,13 @@ def main(simulations: int) -> None:
             rows.append([f"{100 * noise:g} %", str(count), *cells])
     columns = ("noise", "epochs", *(f"compute {100 * share:g} %" for share in SHARES))
     print_table("Bottleneck of a run: wrong %, decided % (wrong % without the spread of the epochs)", columns, rows)
+    rows = []
+    for correlation in CORRELATIONS:
+        for count in LENGTHS[1:]:
+            found = [rates(share, NOISE, count, simulations, correlation=correlation) for share in SHARES]
+            rows.append([f"{correlation:g}", str(count), *(f"{100 * a:.1f}, {100 * b:.0f}" for a, b in found)])
+    columns = ("autocorrelation", *columns[1:])
+    print_table("Bottleneck of a run of autocorrelated epochs: wrong %, decided %", columns, rows)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What this machine offers to the next steps of a run."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,9 @@ from controls import Board
 from default_jobs import job_of
 from metadata import run_info
 
+from epochmeter.results.bottleneck import Verdict
 from epochmeter.run import next_steps
 from epochmeter.run.next_steps import find_machine, is_usable, next_steps_of
-from epochmeter.results.bottleneck import Verdict
 from epochmeter.shared.record import Record
 
 MEASURED = {"energy": {"source": "counter"}}
@@ -36,15 +37,18 @@ def test_facts_of_the_machine_are_those_of_its_record(board, monkeypatch):
     job = job_of(machine={"root": str(board.root)})
     jetson = {"board": {"model": "NVIDIA Jetson"}, "power_modes": [{"id": 0}], "memory_bytes": 8}
     machine = find_machine(job, run_info(**MEASURED), jetson)
-    assert (machine.cores, machine.gpus, machine.memory_bytes, machine.has_fan) == (6, 0, 8, True)
+    assert (machine.cores, machine.gpus, machine.memory_bytes, machine.has_fan) == (6, 0, 8, False)
+    board.with_kernel_fan()
+    assert find_machine(job, run_info(**MEASURED), jetson).has_fan
+    assert not find_machine(job, run_info(**MEASURED), {}).has_fan
 
 
 def test_steps_name_the_run_folder_as_a_value_of_a_key(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     metrics = {"trace/steps": 5.0, "steady/e2e_s": 1.0, "steady/compute_s": 1.0}
     verdict, run = Verdict("compute", {}, {}), run_info(**MEASURED)
-    for name, value in (("sweep/0", "run=sweep/0"), ("a b/0", "run=\'\"\'\"\'a b/0\'\"\'\"\'")):
+    for name, value in (("sweep/0", "run=sweep/0"), ("a b/0", "run='a b/0'")):
         record = Record(tmp_path / name)
         record.folder.mkdir(parents=True)
         steps = next_steps_of(record, job_of(), run, metrics, [], verdict)
-        assert [step.change for step in steps] == [f"python src/report.py {value} view=trace"]
+        assert [shlex.split(step.change)[2:] for step in steps] == [[value, "view=trace"]]

@@ -14,7 +14,6 @@ from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
 from epochmeter.worker.device import describe_device
 
-
 LOADER_FLAGS = ("pin_memory", "persistent_workers")
 """Attributes of a DataLoader that are facts on it, as far as a subclass has them."""
 

@@ -26,9 +26,9 @@ STALLS = (PREP_STALL, FETCH_STALL, DATA_STALL)
 OR = " or "  # between the parts of a tie
 MIN_FRACTION = 0.02
 """Fraction of the epoch's time below which a stall, or a difference between two parts, is neglected."""
-MIN_FRACTION_OF_ONE_EPOCH = 0.25
-"""The same if only one epoch was measured, whose spread is not known. Two equal parts, each half of the epoch, differ
-by less in 96 of 100 epochs if both vary by 20 % (standard deviation)."""
+LARGE_FRACTION = 0.3
+"""Fraction of the epoch's time from which a difference of two parts counts without a test, if it is as large in each
+epoch. Of equal parts that vary by 20 % (standard deviation), it is smaller in 96 of 100 epochs."""
 RESIDENCY = "page_cache_residency_before"
 MEMORY, SYNTHETIC = "memory", "synthetic"
 IN_MEMORY = (MEMORY, "ram")
@@ -133,7 +133,7 @@ def part_difference(parts: Mapping[str, Seconds], one: str, other: str | None) -
 def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: float) -> IsSignificant:
     """Return the test for the parts of a mean epoch, by the paired differences in its epochs.
 
-    Student's interval of two epochs is wide. With one epoch, a difference counts from `MIN_FRACTION_OF_ONE_EPOCH` on.
+    A single epoch does not show its spread, and Student's interval of two is wide: then the difference must be large.
 
     Args:
         epochs: Part -> seconds, of each epoch. A part that some epochs lack is not significantly larger than others.
@@ -143,12 +143,16 @@ def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: flo
     parts = {part: {"epochs": [epoch[part] for epoch in epochs]} for part in names}
 
     def significant(part: str, other: str | None) -> bool:
-        if part not in parts or (other and other not in parts):
+        is_of_one_kind = other is None or {part, other} <= {*STALLS}
+        stands_for = {
+            part: (part,) if is_of_one_kind or part not in STALLS else STALLS for part in (part, other) if part
+        }
+        if not all(parts.keys() & names for names in stands_for.values()):
             return False
         values = part_difference(parts, part, other)["epochs"]
-        if len(values) == 1:
-            return values[0] >= MIN_FRACTION_OF_ONE_EPOCH * e2e_s
-        return statistics.fmean(values) > half_width(values)
+        if min(values) >= LARGE_FRACTION * e2e_s:
+            return True
+        return len(values) > 1 and statistics.fmean(values) > half_width(values)
 
     return significant
 

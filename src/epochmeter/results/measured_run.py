@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from epochmeter.config.schema import Job
@@ -16,7 +17,10 @@ AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
 """Names of devices with the tensor cores of Ampere or newer: `A100`, `L40S`, `GH200`, `RTX 3090`."""
 MAX_FRACTION_OF_MEMORY = 0.25
 """Fraction of the machine's memory that a dataset in memory may use: workers, caches and other processes need some."""
-DECODED_PER_BYTE = 20  # estimated size of decoded images, as a multiple of that of their files: JPEG compresses 10 times
+DECODED_PER_BYTE = (
+    20  # estimated size of decoded images, as a multiple of that of their files: JPEG compresses 10 times
+)
+MIN_LOWERED = 0.05  # smallest fraction of the time with lowered clocks that matters
 MIN_LAUNCHING = 0.1  # fraction of the time that the GPU waits for launches, from which a run is launch-bound
 MIN_GROWTH_BYTES, MIN_GROWTH_EPOCHS = 2**20, 4
 """Growth of the peak memory in each epoch, and number of epochs, that show a leak."""
@@ -49,6 +53,11 @@ class Gain(NamedTuple):
     at_most: float
     low: float | None = None
     high: float | None = None
+
+    def scaled(self, factor: float) -> "Gain":
+        """Return the bound if a step saves only this fraction of it."""
+        low, high = (None if end is None else factor * end for end in (self.low, self.high))
+        return Gain(factor * self.at_most, low, high)
 
 
 @dataclass(frozen=True)
@@ -83,9 +92,9 @@ class MeasuredRun:
         """The largest part of the mean epoch, several if they do not differ significantly; empty if it is not known."""
         return self.bottleneck.parts if self.bottleneck else ()
 
-    def parts_in(self, parts: Sequence[str]) -> tuple[str, ...]:
-        """Return which of these parts are the bottleneck."""
-        return tuple(part for part in self.parts if part in parts)
+    def is_bottleneck(self, *parts: str) -> bool:
+        """Return whether any of these parts is the largest, or not significantly smaller."""
+        return any(part in parts for part in self.parts)
 
     @property
     def is_undecided(self) -> bool:
@@ -108,7 +117,11 @@ class MeasuredRun:
             return self.run.training.get("loader", {})
         job = self.job
         pin_memory = self.on_gpu if job.pin_memory == "auto" else job.pin_memory
-        facts: LoaderFacts = {"batch": job.batch, "pin_memory": pin_memory, "persistent_workers": job.persistent_workers}
+        facts: LoaderFacts = {
+            "batch": job.batch,
+            "pin_memory": pin_memory,
+            "persistent_workers": job.persistent_workers,
+        }
         return {**facts, "workers": job.workers} if isinstance(job.workers, int) else facts
 
     @property
@@ -137,6 +150,35 @@ class MeasuredRun:
         """Whether the run had a power limit below the highest one of its device."""
         limit_w, max_w = self.run.power_limit_w, self.run.power_limit_max_w
         return limit_w is not None and max_w is not None and limit_w < max_w
+
+    @property
+    def trained_all_epochs(self) -> bool:
+        """Whether `epochs=` decided the number of epochs, or a script did."""
+        return self.is_script or self.metrics.get("total/epochs") == self.job.epochs
+
+    @property
+    def has_trace(self) -> bool:
+        return "trace/steps" in self.metrics
+
+    @property
+    def computes_in_fp32(self) -> bool:
+        """Whether it computes in 32 bits: by its configuration, or by the kernels of a script."""
+        if self.is_script:
+            fractions = [self.metrics.get(f"trace/precision_{name}_fraction", 0.0) for name in ("fp32", "tf32")]
+            return sum(fractions) > 0.5
+        return self.job.precision in ("fp32", "tf32") and self.job.strategy.name != "dp"
+
+    def is_lowered(self, name: str) -> bool:
+        """Return whether the clocks were lowered for a part of the time that matters, by the name of its metric."""
+        return self.steady.get(name, 0.0) >= MIN_LOWERED
+
+    @property
+    def memory_grows(self) -> bool:
+        """Whether the peak memory of the GPU grows in each epoch."""
+        known = [epoch.get("epoch/gpu_memory_peak_bytes") for epoch in self.epochs]
+        peaks = [peak for peak in known if peak is not None]
+        growths = [after - before for before, after in pairwise(peaks)]
+        return len(peaks) >= MIN_GROWTH_EPOCHS and min(growths) >= MIN_GROWTH_BYTES
 
     @cached_property
     def steady(self) -> dict[str, float]:
@@ -189,9 +231,3 @@ def half_precision(*names: str) -> str:
 def more_workers(workers: int, most: float) -> int:
     """Return the number of DataLoader workers to try next, at most so many."""
     return int(min(max(1, 2 * workers), most))
-
-
-def grows(peaks: Sequence[float]) -> bool:
-    """Return whether peaks of memory, one per epoch, grow in each epoch."""
-    steps = [after - before for before, after in zip(peaks, peaks[1:], strict=False)]
-    return len(peaks) >= MIN_GROWTH_EPOCHS and min(steps) >= MIN_GROWTH_BYTES

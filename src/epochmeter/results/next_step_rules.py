@@ -6,74 +6,23 @@ Each row is tested with a run to which it applies, and with one to which it does
 
 import shlex
 from collections.abc import Callable
-from enum import IntEnum
-from typing import Literal, NamedTuple
 
 from epochmeter.results.bottleneck import COMPUTE, COPY, DATA_STALL, FETCH_STALL, OVERHEAD, PREP_STALL, STALLS
 from epochmeter.results.measured_run import (
     DECODED_PER_BYTE,
     Gain,
     MeasuredRun,
-    grows,
     half_precision,
     more_workers,
 )
+from epochmeter.results.step_rule import Change, Rank, Rule
 
-Kind = Literal["setting", "code", "command"]
-MIN_LOWERED = 0.05  # smallest fraction of the time with lowered clocks that matters
 USUAL_WORKERS = 4
 MIN_EPOCHS = 3  # after the warm-up, for an interval that is not much wider than with more
 EPOCHS_TO_TRAIN = 5  # after the warm-up
 COOL_DOWN_C, COOL_C = 20, 40  # by how much a device should cool down before a run, and the lowest limit, in degrees
 NOT_REPEATED = ("cache", "data_source", "synthetic_batches", "experiment", "repeat", "sweep", "hydra", "profiler")
 """Keys of a run that `experiment=stalls` sets itself, or that are of a sweep."""
-
-
-class Change(NamedTuple):
-    """What to change: a key to add to the command, a line of a script, or a command to run.
-
-    `pattern` has `{}` for a value that depends on the run.
-    """
-
-    kind: Kind
-    pattern: str
-    value: Callable[[MeasuredRun], object] = lambda run: ""
-
-    def written_for(self, run: MeasuredRun) -> str:
-        return self.pattern.format(self.value(run))
-
-
-class Rank(IntEnum):
-    """The order of rules: first those without which the numbers may be wrong, last those that only measure more."""
-
-    DOUBT = 0
-    SPEED = 1
-    MEASURE = 2
-
-
-class Rule(NamedTuple):
-    """A row of the table.
-
-    Attributes:
-        text: The advice in one sentence.
-        why: Why it helps.
-        applies: Whether the run is one to which it applies.
-        own: The change to a training of this project; None: it does not apply to one.
-        script: The change to a script, likewise.
-        parts: The parts of the epoch that it shortens. Rules for the bottleneck come first.
-        gain: The time that it saves at most; None if nothing bounds it. The rule does not apply to a run in which that is
-            not known, or less than `MIN_GAIN`.
-    """
-
-    name: str
-    text: str
-    why: str
-    applies: Callable[[MeasuredRun], bool]
-    own: Change | None
-    script: Change | None
-    parts: tuple[str, ...] = ()
-    gain: Callable[[MeasuredRun], Gain | None] | None = None
-    rank: Rank = Rank.SPEED
 
 
 def _workers(run: MeasuredRun) -> int:
@@ -93,23 +42,6 @@ def _epochs(run: MeasuredRun) -> int:
     return run.job.warmup_epochs + max(EPOCHS_TO_TRAIN, 2 * len(run.epochs))
 
 
-def _has_all_epochs(run: MeasuredRun) -> bool:
-    """Whether `epochs=` decided the number of epochs, or a script did."""
-    return run.is_script or run.metrics.get("total/epochs") == run.job.epochs
-
-
-def _is_in(run: MeasuredRun, *parts: str) -> bool:
-    return bool(run.parts_in(parts))
-
-
-def _is_lowered(run: MeasuredRun, name: str) -> bool:
-    return run.steady.get(name, 0.0) >= MIN_LOWERED
-
-
-def _has_trace(run: MeasuredRun) -> bool:
-    return "trace/steps" in run.metrics
-
-
 def _sync_gain(run: MeasuredRun) -> Gain | None:
     return run.traced("idle_sync_fraction")
 
@@ -122,37 +54,24 @@ def _is_pinned(run: MeasuredRun) -> bool | None:
     return run.loader.get("pin_memory")
 
 
-def _computes_in_fp32(run: MeasuredRun) -> bool:
-    """Whether a run computes in 32 bits: by its configuration, or by the kernels of a script."""
-    if run.is_script:
-        fractions = [run.metrics.get(f"trace/precision_{name}_fraction", 0.0) for name in ("fp32", "tf32")]
-        return sum(fractions) > 0.5
-    return run.job.precision in ("fp32", "tf32") and run.job.strategy.name != "dp"
-
-
 def _half_precision(run: MeasuredRun) -> str:
     return half_precision(run.run.training.get("gpu", {}).get("name", ""))
 
 
 def _may_split(run: MeasuredRun) -> bool:
     is_alone = (run.job.strategy.ranks or 1) == 1 and run.job.strategy.name != "dp"
-    return run.on_gpu and run.machine.gpus > 1 and is_alone and _is_in(run, COMPUTE)
+    return run.on_gpu and run.machine.gpus > 1 and is_alone and run.is_bottleneck(COMPUTE)
 
 
 def _split_gain(run: MeasuredRun) -> Gain | None:
     compute = run.gain("compute_s")
-    return compute and Gain(compute.at_most * (1 - 1 / run.machine.gpus))
+    return compute and compute.scaled(1 - 1 / run.machine.gpus)
 
 
 def _stall_experiment(run: MeasuredRun) -> str:
     """Return the overrides of a run for `experiment=stalls`, quoted for the shell."""
     keys = [(text, text.lstrip("+").partition("=")[0].partition(".")[0]) for text in run.run.overrides]
     return " ".join(["experiment=stalls", *(shlex.quote(text) for text, key in keys if key not in NOT_REPEATED)])
-
-
-def _gpu_peaks(run: MeasuredRun) -> list[float]:
-    peaks = [epoch.get("epoch/gpu_memory_peak_bytes") for epoch in run.epochs]
-    return [peak for peak in peaks if peak is not None]
 
 
 def _stall_gain(stall: str) -> Callable[[MeasuredRun], Gain | None]:
@@ -184,13 +103,13 @@ RULES = (
     ),
     Rule(
         "fan", "Set the fan to its full speed.", "heat lowered the clocks",
-        lambda run: _is_lowered(run, "thermal_throttled_fraction") and run.machine.has_fan and run.job.fan != "max",
+        lambda run: run.is_lowered("thermal_throttled_fraction") and run.machine.has_fan and run.job.fan != "max",
         own=Change("setting", "fan=max"), script=Change("setting", "fan=max"), rank=Rank.DOUBT,
     ),
     Rule(
         "cool_down", "Let the device cool down before the run.", "heat lowered the clocks",
         lambda run: (
-            _is_lowered(run, "thermal_throttled_fraction")
+            run.is_lowered("thermal_throttled_fraction")
             and not run.machine.has_fan
             and run.job.sweep.cool_below_c is None
             and "temperature_max_c" in run.steady
@@ -201,13 +120,13 @@ RULES = (
     Rule(
         "more_epochs", "Train more epochs, to see which part is the largest.",
         "the difference of the parts is not significant over so few epochs",
-        lambda run: run.is_undecided and _has_all_epochs(run),
+        lambda run: run.is_undecided and run.trained_all_epochs,
         own=Change("setting", "epochs={}", _epochs),
         script=Change("code", "for epoch in range({}):", _epochs), rank=Rank.DOUBT,
     ),
     Rule(
         "memory_growth", "Keep no tensors of earlier steps.", "the peak memory of the GPU grows in each epoch",
-        lambda run: grows(_gpu_peaks(run)),
+        lambda run: run.memory_grows,
         own=None,
         script=Change("code", "losses.append(loss.item())  # a tensor would keep its graph"), rank=Rank.DOUBT,
     ),
@@ -222,7 +141,8 @@ RULES = (
     Rule(
         "more_workers", "Load more batches at a time.", "more DataLoader workers load more batches at a time",
         lambda run: _has_spare_cores(run, has_workers=True),
-        own=Change("setting", "workers={}", _workers), script=Change("code", "DataLoader(..., num_workers={})", _workers),
+        own=Change("setting", "workers={}", _workers),
+        script=Change("code", "DataLoader(..., num_workers={})", _workers),
         parts=STALLS, gain=_stall_gain(DATA_STALL),
     ),
     Rule(
@@ -262,12 +182,12 @@ RULES = (
     ),
     Rule(
         "divide_stall", "Measure whether the data stall is reading or preprocessing.", "the data stall is not divided",
-        lambda run: _is_in(run, DATA_STALL) and run.reads_samples and run.job.dataset.layout == "files",
+        lambda run: run.is_bottleneck(DATA_STALL) and run.reads_samples and run.job.dataset.layout == "files",
         own=Change("command", "python src/train.py -m {}", _stall_experiment), script=None, parts=STALLS,
     ),
     Rule(
         "name_data", "Name the files that the script reads.", "reads of a storage device are then known",
-        lambda run: _is_in(run, DATA_STALL) and run.job.measure.data is None,
+        lambda run: run.is_bottleneck(DATA_STALL) and run.job.measure.data is None,
         own=None, script=Change("setting", "measure.data=/path/of/data"), parts=STALLS,
     ),
     Rule(
@@ -279,10 +199,11 @@ RULES = (
     Rule(
         "non_blocking", "Copy batches while the device computes.", "the host then does not wait for the copy",
         lambda run: run.on_gpu and _is_pinned(run) is True,
-        own=None, script=Change("code", "inputs = inputs.to(device, non_blocking=True)"), parts=(COPY,), gain=_copy_gain,
+        own=None, script=Change("code", "inputs = inputs.to(device, non_blocking=True)"),
+        parts=(COPY,), gain=_copy_gain,
     ),
     Rule(
-        "deferred", "Do not wait for the device in each step.", "`timing=synchronous` waits for the device in each step",
+        "deferred", "Do not wait for the device in each step.", "`timing=synchronous` waits in each step",
         lambda run: run.on_gpu and run.job.timing == "synchronous",
         own=Change("setting", "timing=deferred"), script=None, parts=(OVERHEAD, COMPUTE), gain=_sync_gain,
     ),
@@ -305,7 +226,7 @@ RULES = (
     ),
     Rule(
         "precision", "Compute in 16 bits.", "it computes in 32 bits",
-        lambda run: run.on_gpu and _is_in(run, COMPUTE) and _computes_in_fp32(run),
+        lambda run: run.on_gpu and run.is_bottleneck(COMPUTE) and run.computes_in_fp32,
         own=Change("setting", "precision={}", _half_precision),
         script=Change(
             "code", "with torch.autocast('cuda', torch.{}):",
@@ -322,7 +243,9 @@ RULES = (
     Rule(
         "batch", "Train on larger batches, which may change how fast the model learns.",
         "larger batches need fewer steps and may use the device better",
-        lambda run: run.on_gpu and (run.is_launch_bound or _is_in(run, COMPUTE, OVERHEAD)) and run.fits_larger_batch,
+        lambda run: (
+            run.on_gpu and run.fits_larger_batch and (run.is_launch_bound or run.is_bottleneck(COMPUTE, OVERHEAD))
+        ),
         own=Change("setting", "batch={}", lambda run: 2 * (run.loader["batch"] or 0)),
         script=Change("code", "DataLoader(..., batch_size={})", lambda run: 2 * (run.loader["batch"] or 0)),
         parts=(COMPUTE, OVERHEAD),
@@ -330,19 +253,19 @@ RULES = (
     Rule(
         "channels_last", "Store images channels last.", "tensor cores read that format without converting it",
         lambda run: (
-            run.on_gpu and _is_in(run, COMPUTE) and run.job.precision in ("bf16", "fp16")
+            run.on_gpu and run.is_bottleneck(COMPUTE) and run.job.precision in ("bf16", "fp16")
             and run.job.dataset.channels is not None and not run.job.channels_last
         ),
         own=Change("setting", "channels_last=true"), script=None, parts=(COMPUTE,),
     ),
     Rule(
         "compile", "Compile the model.", "compiled kernels may be fewer and faster",
-        lambda run: run.compiles and not run.job.compile and (run.is_launch_bound or _is_in(run, COMPUTE)),
+        lambda run: run.compiles and not run.job.compile and (run.is_launch_bound or run.is_bottleneck(COMPUTE)),
         own=Change("setting", "compile=true"), script=Change("code", "model = torch.compile(model)"), parts=(COMPUTE,),
     ),
     Rule(
         "raise_limit", "Raise the power limit.", "the power limit lowered the clocks",
-        lambda run: _is_lowered(run, "power_capped_fraction") and run.is_limited_below_maximum,
+        lambda run: run.is_lowered("power_capped_fraction") and run.is_limited_below_maximum,
         own=Change("setting", "power_limit={:g}", lambda run: run.run.power_limit_max_w),
         script=Change("setting", "power_limit={:g}", lambda run: run.run.power_limit_max_w), parts=(COMPUTE,),
     ),
@@ -361,20 +284,20 @@ RULES = (
     ),
     Rule(
         "view_trace", "See which part of the model takes the time.", "the trace shows modules, operators and idle time",
-        lambda run: _has_trace(run) and _is_in(run, COMPUTE, OVERHEAD) and bool(run.folder),
+        lambda run: run.has_trace and run.is_bottleneck(COMPUTE, OVERHEAD) and bool(run.folder),
         own=Change("command", "python src/report.py run={} view=trace", lambda run: run.folder),
         script=Change("command", "python src/report.py run={} view=trace", lambda run: run.folder),
         parts=(COMPUTE, OVERHEAD), rank=Rank.MEASURE,
     ),
     Rule(
         "trace", "Record a trace, which shows what takes the time.", "no trace was recorded",
-        lambda run: not _has_trace(run) and _is_in(run, COMPUTE, OVERHEAD) and run.job.profiler.name != "torch",
+        lambda run: not run.has_trace and run.is_bottleneck(COMPUTE, OVERHEAD) and run.job.profiler.name != "torch",
         own=Change("setting", "profiler=torch"), script=Change("setting", "profiler=torch"),
         parts=(COMPUTE, OVERHEAD), rank=Rank.MEASURE,
     ),
     Rule(
         "few_epochs", "Train more epochs, for narrower confidence intervals.", "few epochs do not show their spread",
-        lambda run: 0 < len(run.epochs) < MIN_EPOCHS and not run.is_undecided and _has_all_epochs(run),
+        lambda run: 0 < len(run.epochs) < MIN_EPOCHS and not run.is_undecided and run.trained_all_epochs,
         own=Change("setting", "epochs={}", _epochs), script=Change("code", "for epoch in range({}):", _epochs),
         rank=Rank.MEASURE,
     ),

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from epochmeter.results.measured_run import Gain, MeasuredRun
-from epochmeter.results.next_step_rules import RULES, Kind, Rule
+from epochmeter.results.next_step_rules import RULES
+from epochmeter.results.step_rule import Kind, Rule
 
 MAX_STEPS = 3
 MIN_GAIN = 0.05  # smallest bound of a step's gain, as a fraction of the time per epoch
@@ -37,7 +38,7 @@ class NextStep(NamedTuple):
 def find_next_steps(run: MeasuredRun, rules: Sequence[Rule] = RULES) -> list[NextStep]:
     """Return at most `MAX_STEPS` steps for a run, the best first."""
     found = [pair for rule in rules for pair in _steps_of(rule, run)]
-    found.sort(key=lambda pair: (pair[0].rank, run.parts_in(pair[0].parts) == (), -_bound(pair[1])))
+    found.sort(key=lambda pair: (pair[0].rank, not run.is_bottleneck(*pair[0].parts), -_bound(pair[1])))
     changes: dict[str, NextStep] = {}
     for _, step in found:
         changes.setdefault(step.change, step)

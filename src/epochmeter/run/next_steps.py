@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from epochmeter.config.arguments import quoted_override
@@ -11,6 +12,7 @@ from epochmeter.config.installation import display_path
 from epochmeter.config.schema import Job
 from epochmeter.config.suggestions import option_content
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
+from epochmeter.power.knobs.jetson import open_fan
 from epochmeter.power.meter import open_meter
 from epochmeter.results.bottleneck import Verdict, read_bottleneck
 from epochmeter.results.documents import Host
@@ -18,6 +20,7 @@ from epochmeter.results.measured_run import Machine, MeasuredRun
 from epochmeter.results.next_steps import NextStep, find_next_steps
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_info import RunInfo
+from epochmeter.run.capabilities import knob_row
 from epochmeter.run.preflight import usable_cores
 from epochmeter.shared.record import Record
 
@@ -56,7 +59,7 @@ def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
         gpu_vendor=vendor,
         meters=meters,
         memory_bytes=host.get("memory_bytes"),
-        has_fan=is_board,
+        has_fan=is_board and knob_row("fan", partial(open_fan, job.machine.root), "no fan").offered,
     )
 
 

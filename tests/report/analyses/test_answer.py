@@ -26,11 +26,16 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
     return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **parts}, **keys)
 
 
-STEPS = [{"rule": "start_workers", "text": "Load in parallel.", "kind": "code", "change": "DataLoader(..., num_workers=2)"}]
+STEPS = [
+    {"rule": "start_workers", "text": "Load in parallel.", "kind": "code", "change": "DataLoader(..., num_workers=2)"}
+]
 
 
 def test_next_steps_are_those_of_the_fastest_and_shown_if_no_run_is_suggested():
-    runs = [replace(run(number, 1.0 + number, batch=64 >> number), next_steps=STEPS if not number else []) for number in (0, 1)]
+    runs = [
+        replace(run(number, 1.0 + number, batch=64 >> number), next_steps=STEPS if not number else [])
+        for number in (0, 1)
+    ]
     assert answer(*runs).values["next_steps"] == STEPS
     assert "Next steps" not in body(answer(*runs)), "there are runs to try next"
     of_script = {"measure": {"command": ["train.py"]}}
