@@ -129,8 +129,8 @@ def test_a_difference_of_parts_counts_if_it_is_significant_over_the_epochs():
     noisy = [epoch(10.0, 3.0, 7.0), *[epoch(10.0, 6.0, 4.0)] * 3]
     steady = [epoch(10.0, 6.0, 4.0), epoch(10.0, 5.5, 4.5)] * 2
     assert (of_mean(noisy), of_mean(steady)) == ("compute or prep_stall", "compute")
-    assert find_verdict({"steady/e2e_s": 10.0, "steady/compute_s": 5.2, "steady/data_stall_s": 4.8,
-                         "steady/copy_s": 0.0, "steady/overhead_s": 0.0}, "ram", "steady").bottleneck == "compute"  # fmt: skip
+    as_measured = find_verdict(epoch(10.0, 5.2, 4.8), "ram", "epoch").bottleneck
+    assert as_measured == "compute", "the verdict on a single epoch describes that epoch"
 
 
 def test_two_epochs_have_a_wide_interval_and_one_needs_a_large_difference():
@@ -179,5 +179,5 @@ def test_verdicts_of_simulated_runs_around_the_border_are_right_or_undecided(mon
     for noise in (0.01, 0.05, 0.1, 0.2):
         for count in (1, 2, 3, 5, 10):
             assert rates(0.55, noise, count, 40)[0] <= 0.05, (noise, count)
-    assert fmean(rates(0.5, 0.2, count, 100)[0] for count in (2, 3, 5, 10)) <= 0.05
+    assert fmean(rates(0.5, 0.2, count, 100)[0] for count in (2, 3, 5, 10)) <= 0.08, "5 % expected"
     assert rates(0.55, 0.05, 5, 40)[1] >= 0.8, "clear differences are decided"

@@ -103,7 +103,7 @@ def test_bottleneck_allows_for_the_spread_of_the_epochs_unless_it_is_recorded(tm
                "steady/overhead_s": 0.0}  # fmt: skip
     ended = {"state": "completed", "metrics": metrics, "bottleneck": "compute", "absent": {}}
     folder = write_run(tmp_path / "1", lines, job={**JOB, "warmup_epochs": 0}, summary=ended)
-    assert Watcher(folder).read().ended[0].verdict.startswith("Bottleneck: compute-bound. ")
+    assert look(folder).active[0].verdict.startswith("Bottleneck: compute-bound. ")
 
 
 def test_a_metric_of_the_user_is_shown_with_its_name_and_the_unit_in_it(tmp_path):

@@ -37,10 +37,10 @@ def test_next_steps_are_those_of_the_fastest_and_shown_if_no_run_is_suggested():
         for number in (0, 1)
     ]
     assert answer(*runs).values["next_steps"] == STEPS
-    assert "Next steps" not in body(answer(*runs)), "there are runs to try next"
+    assert "Next steps" not in body(analyze(group_repeats(runs))), "there are runs to try next"
     of_script = {"measure": {"command": ["train.py"]}}
     scripts = [replace(each, job={**each.job, **of_script}) for each in runs]
-    assert "- Load in parallel. `DataLoader(..., num_workers=2)`" in body(answer(*scripts))
+    assert "- Load in parallel. `DataLoader(..., num_workers=2)`" in body(analyze(group_repeats(scripts)))
 
 
 def pairs(*times_s):
