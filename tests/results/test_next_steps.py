@@ -70,6 +70,8 @@ RESTARTED = {"steady": {"loader_start_s": 0.5, "loader_stop_s": 0.3}}
 LAUNCHING, SYNCING, COPYING = ({f"trace/idle_{cause}_fraction": 0.3} for cause in ("launch", "sync", "copy"))
 TRACED, IN_FP32 = {"trace/steps": 5.0}, {"trace/precision_fp32_fraction": 0.9}
 NOT_DIVIDED = {"overrides": ["model=resnet18", "cache=warm", "tracking.experiment='a b'"]}
+NAMED = {"measure": {"command": ["train.py"], "data": "/data"}}
+VARYING = {"steady": {"e2e_s": 10.0}, "more": {"std/e2e_s": 3.0}}
 UNMETERED = {"energy": {"source": "none", "reason": "meter=none"}}
 WORKERS = {"workers": 2, "pin_memory": True, "persistent_workers": True, "batch": 8}
 
@@ -109,6 +111,7 @@ FIRES = {
          "python src/train.py -m experiment=stalls model=resnet18 'tracking.experiment='\"'\"'a b'\"'\"''")
     ],
     "name_data": [(script("data_stall"), "measure.data=/path/of/data")],
+    "warm_data": [(script("data_stall", keys=NAMED), "cache=warm")],
     "pin_memory": [
         (on_gpu("copy", keys={"pin_memory": False}), "pin_memory=true"),
         (script_on_gpu(loader={**WORKERS, "pin_memory": False}), "DataLoader(..., pin_memory=True)"),
@@ -149,6 +152,7 @@ FIRES = {
     "trace": [(run(), "profiler=torch"), (script(), "profiler=torch")],
     "few_epochs": [
         (run(epochs=times(2)), "epochs=6"),
+        (run(epochs=times(6), **VARYING), "epochs=13"),
         (script(epochs=times(1)), "for epoch in range(6):"),
     ],
     "measure_energy": [(run(machine=METERED, **UNMETERED), "meter=rapl"),
@@ -183,7 +187,8 @@ SILENT = {
                 run("prep_stall", dataset={**DATASET, "bytes": 1e9})],
     "divide_stall": [run("prep_stall"), run("data_stall", storage=SYNTHETIC), script("data_stall")],
     "name_data": [run("data_stall"), script("compute"),
-                  script("data_stall", keys={"measure": {"command": ["train.py"], "data": "/data"}})],
+                  script("data_stall", keys=NAMED)],
+    "warm_data": [script("data_stall"), script(keys=NAMED), script("data_stall", keys={**NAMED, "cache": "warm"})],
     "pin_memory": [run("copy", keys={"pin_memory": False}), on_gpu("copy"), script_on_gpu(loader={"workers": 0}),
                    on_gpu(keys={"pin_memory": False}, steady={"copy_s": 0.01})],
     "non_blocking": [script_on_gpu(loader={**WORKERS, "pin_memory": False}, more=COPYING), on_gpu(more=COPYING),

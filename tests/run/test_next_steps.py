@@ -25,11 +25,12 @@ def test_a_meter_is_offered_only_if_it_can_measure_here_and_the_run_has_no_energ
     job = job_of(machine={"root": str(board.root)})
     assert find_machine(job, run_info(), {}).meters == ()
     board.with_rapl()
+    is_usable.cache_clear()
     assert find_machine(job, run_info(), {}).meters == ("rapl",)
     assert find_machine(job, run_info(**MEASURED), {}).meters == ()
     on_gpu = run_info(training={"accelerator": "cuda:0"})
     assert find_machine(job, on_gpu, {}).meters == (), "no driver lists the GPU"
-    assert not is_usable("nvml", [], Path("/"))
+    assert not is_usable("nvml", (), Path("/"))
 
 
 def test_facts_of_the_machine_are_those_of_its_record(board, monkeypatch):
@@ -39,6 +40,7 @@ def test_facts_of_the_machine_are_those_of_its_record(board, monkeypatch):
     machine = find_machine(job, run_info(**MEASURED), jetson)
     assert (machine.cores, machine.gpus, machine.memory_bytes, machine.has_fan) == (6, 0, 8, False)
     board.with_kernel_fan()
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     assert find_machine(job, run_info(**MEASURED), jetson).has_fan
     assert not find_machine(job, run_info(**MEASURED), {}).has_fan
 

@@ -14,6 +14,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from epochmeter.machine.page_cache import MIN_WARM_FRACTION
@@ -119,15 +120,20 @@ def _largest(sizes: Mapping[str, float], significant: Callable[[str, str], bool]
 
 
 def part_difference(parts: Mapping[str, Seconds], one: str, other: str | None) -> dict[str, list[float]]:
-    """Return the paired differences of two parts; for a data stall and another part, with all data stalls."""
-    is_single = other is None or {one, other} <= {*STALLS}
+    """Return the paired differences of two parts, or one part for None; see `_measured_parts`."""
     result: dict[str, list[float]] = {}
-    for sign, part in ((1.0, one), (-1.0, other)):
-        for name in STALLS if part in STALLS and not is_single else (part,):
-            for condition, seconds in parts.get(name or "", {}).items():
-                sums = result.get(condition, [0.0] * len(seconds))
-                result[condition] = [a + sign * b for a, b in zip(sums, seconds, strict=True)]
+    for sign, names in ((1.0, _measured_parts(one, other)), (-1.0, _measured_parts(other, one))):
+        for condition, seconds in chain.from_iterable(parts.get(name, {}).items() for name in names):
+            sums = result.get(condition, [0.0] * len(seconds))
+            result[condition] = [a + sign * b for a, b in zip(sums, seconds, strict=True)]
     return result
+
+
+def _measured_parts(part: str | None, other: str | None) -> tuple[str, ...]:
+    """Return the parts that one stands for if it is compared with another: a data stall stands for all data stalls."""
+    if part is None:
+        return ()
+    return STALLS if part in STALLS and other not in (None, *STALLS) else (part,)
 
 
 def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: float) -> IsSignificant:
@@ -143,11 +149,8 @@ def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: flo
     parts = {part: {"epochs": [epoch[part] for epoch in epochs]} for part in names}
 
     def significant(part: str, other: str | None) -> bool:
-        is_of_one_kind = other is None or {part, other} <= {*STALLS}
-        stands_for = {
-            part: (part,) if is_of_one_kind or part not in STALLS else STALLS for part in (part, other) if part
-        }
-        if not all(parts.keys() & names for names in stands_for.values()):
+        sides = [_measured_parts(part, other), *([_measured_parts(other, part)] if other else [])]
+        if not all(parts.keys() & {*names} for names in sides):
             return False
         values = part_difference(parts, part, other)["epochs"]
         if min(values) >= LARGE_FRACTION * e2e_s:
@@ -161,7 +164,7 @@ class Verdict(NamedTuple):
     """The bottleneck of an epoch, or of the mean epoch of a run, as it is recorded.
 
     Attributes:
-        bottleneck: The largest part; several about equal ones are joined by ` or `. Empty if it is not known.
+        bottleneck: The largest part; several that do not differ significantly are joined by ` or `. Empty if unknown.
         metrics: Prep stall, fetch stall, and fractions of the epoch's time, by full name; those that are known.
         absent: Why others are not known: `bottleneck` or the full name of a stall -> reason.
     """

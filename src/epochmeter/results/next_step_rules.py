@@ -16,6 +16,7 @@ from epochmeter.results.measured_run import (
     more_workers,
 )
 from epochmeter.results.step_rule import Change, Rank, Rule
+from epochmeter.results.summary import excessive_variation
 
 USUAL_WORKERS = 4
 MIN_EPOCHS = 3  # after the warm-up, for an interval that is not much wider than with more
@@ -191,6 +192,12 @@ RULES = (
         own=None, script=Change("setting", "measure.data=/path/of/data"), parts=STALLS,
     ),
     Rule(
+        "warm_data", "Read the files into memory once: if epochs are then shorter, they waited for storage.",
+        "the data stall is not divided",
+        lambda run: run.is_bottleneck(DATA_STALL) and run.job.measure.data is not None and run.job.cache != "warm",
+        own=None, script=Change("setting", "cache=warm"), parts=STALLS,
+    ),
+    Rule(
         "pin_memory", "Copy batches from page-locked memory.", "copies from other memory are slower",
         lambda run: run.on_gpu and _is_pinned(run) is False,
         own=Change("setting", "pin_memory=true"), script=Change("code", "DataLoader(..., pin_memory=True)"),
@@ -296,8 +303,13 @@ RULES = (
         parts=(COMPUTE, OVERHEAD), rank=Rank.MEASURE,
     ),
     Rule(
-        "few_epochs", "Train more epochs, for narrower confidence intervals.", "few epochs do not show their spread",
-        lambda run: 0 < len(run.epochs) < MIN_EPOCHS and not run.is_undecided and run.trained_all_epochs,
+        "few_epochs", "Train more epochs, for narrower confidence intervals.",
+        "few epochs, and epochs that vary, have wide intervals",
+        lambda run: (
+            (0 < len(run.epochs) < MIN_EPOCHS or excessive_variation(run.metrics) is not None)
+            and not run.is_undecided
+            and run.trained_all_epochs
+        ),
         own=Change("setting", "epochs={}", _epochs), script=Change("code", "for epoch in range({}):", _epochs),
         rank=Rank.MEASURE,
     ),

@@ -4,14 +4,14 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import display_path
 from epochmeter.config.schema import Job
 from epochmeter.config.suggestions import option_content
-from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
+from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.power.knobs.jetson import open_fan
 from epochmeter.power.meter import open_meter
 from epochmeter.results.bottleneck import Verdict, read_bottleneck
@@ -52,7 +52,8 @@ def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
     meters: tuple[str, ...] = ()
     if not run.energy.is_measured:
         name = "rails" if is_board else GPU_METERS.get(vendor, "") if on_gpu else "rapl"
-        meters = (name,) if name and is_usable(name, gpus[: job.strategy.ranks or None], root) else ()
+        used = tuple(meter_id(gpu) or "" for gpu in gpus[: job.strategy.ranks or None])
+        meters = (name,) if name and is_usable(name, used, root) else ()
     return Machine(
         cores=usable_cores(),
         gpus=len(gpus),
@@ -63,10 +64,10 @@ def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
     )
 
 
-def is_usable(meter: str, gpus: Sequence[Gpu], root: Path) -> bool:
-    """Return whether a meter can measure the energy of these GPUs, or of this machine."""
-    names = [name for gpu in gpus if (name := meter_id(gpu))]
+@cache
+def is_usable(meter: str, gpus: tuple[str, ...], root: Path) -> bool:
+    """Return whether a meter can measure the energy of these GPUs, or of this machine; tried once per process."""
     option = option_content("meter", meter)
     spec = {key: value for key, value in option.items() if "${" not in str(value)}  # keys of the device have defaults
-    with closing(open_meter(spec, gpus=names, root=root)) as opened:
+    with closing(open_meter(spec, gpus=gpus, root=root)) as opened:
         return opened.energy["source"] in ("counter", "sampled")
