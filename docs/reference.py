@@ -13,6 +13,8 @@ from epochmeter.__main__ import COMMANDS  # noqa: E402
 from epochmeter.config.app import commented_keys  # noqa: E402
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
 from epochmeter.config.validation import key_rules  # noqa: E402
+from epochmeter.results.next_step_rules import RULES  # noqa: E402
+from epochmeter.results.step_rule import Change  # noqa: E402
 
 GROUPS = (*entry_keys("train")[0], "hydra/launcher", "hydra/sweeper")
 PRESETS = ("data_source", "experiment")  # their options set keys of the run
@@ -46,6 +48,17 @@ def keys() -> str:
     entries = sorted((path.stem for path in CONF.glob("*.yaml")), key=lambda entry: entry != "train")
     run, *others = (f"## Keys of `src/{entry}.py`\n\n{key_table(entry)}" for entry in entries)
     return "\n\n".join([run, *groups, *others])
+
+
+def next_steps() -> str:
+    """Return a table of the next steps that a run may print: the reason, the advice, and the changes."""
+    rows = ((rule.why, rule.text, change_cell(rule.own), change_cell(rule.script)) for rule in RULES)
+    return table(("if", "advice", "`train.py`", "script"), rows)
+
+
+def change_cell(change: Change | None) -> str:
+    """Return a change as code, with N for its value; empty without one."""
+    return f"`{re.sub(r'{.*?}', 'N', change.pattern)}`" if change else ""
 
 
 def key_table(entry: str) -> str:

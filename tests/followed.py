@@ -34,7 +34,8 @@ class Running:
         self.times_ns = []  # begin of each pass, and the end of its last step
         facts = {"kind": "process", "rank": rank, "is_first": rank == 0, "training": {"accelerator": "cpu"}}
         facts["identity"] = this_process()._replace(start_ticks="0")  # it has ended
-        loader = {"kind": "loader", "object": 1, "loader": 1, "samples": 16, "batch": 4}
+        loader = {"kind": "loader", "object": 1, "loader": 1, "samples": 16, "batch": 4, "workers": 2,
+                  "pin_memory": False}  # fmt: skip
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (facts, loader)))
         self.log = EventLog(str(folder), f"{name}-0")
 

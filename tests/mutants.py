@@ -224,6 +224,10 @@ MUTANTS = [
         "if not values else math.fsum(filter(None, values))",
     ),
     Mutant("results/summary.py", "-math.inf) >= job.target_accuracy", "-math.inf) > job.target_accuracy"),
+    Mutant("results/bottleneck.py", "> half_width(values)", "> 0"),
+    Mutant("results/bottleneck.py", "min(values) >= LARGE_FRACTION * e2e_s", "min(values) > 0"),
+    Mutant("results/next_steps.py", "gain.at_most >= MIN_GAIN", "gain.at_most >= 0"),
+    Mutant("results/next_step_rules.py", "run.cores_per_rank > 1 and", "", "results/test_next_steps.py"),
     Mutant("results/throughput.py", "- (count - 1) * global_batch]", "- count * global_batch]"),
     Mutant("results/reuse.py", "            and not run_folder.run.rehearsal\n", ""),
     Mutant(

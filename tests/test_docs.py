@@ -9,6 +9,7 @@ from project import ROOT
 
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
+from epochmeter.results.next_step_rules import RULES
 from epochmeter.shared import record
 from epochmeter.shared.problem import CODES
 
@@ -78,6 +79,17 @@ def test_generated_page_of_keys_has_every_key_that_has_a_comment(monkeypatch):
     for entry, prefix in entries.items():
         keys = [prefix + key for key, (_, text) in reference.commented_keys(entry) if text]
         assert [key for key in keys if f"| `{key}` |" not in page] == []
+
+
+def test_generated_table_of_next_steps_has_every_rule(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reference
+
+    page = reference.on_page_markdown((ROOT / "docs/bottleneck.md").read_text())
+    for rule in RULES:
+        changes = [f"`{change.pattern}`".replace("{}", "N") for change in (rule.own, rule.script) if change]
+        assert any(line.startswith(f"| {rule.why} | {rule.text} |") for line in page.splitlines()), rule.name
+        assert all(change.replace("{:g}", "N") in page for change in changes)
 
 
 def commands(page):

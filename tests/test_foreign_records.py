@@ -9,6 +9,7 @@ from default_jobs import job_of
 from watched import JOB, NOW_S, SECOND, epochs, write_run
 
 from epochmeter.console.plain import PlainConsole
+from epochmeter.console.run_end import print_run
 from epochmeter.console.sweep_end import print_sweep
 from epochmeter.report.build import build_report
 from epochmeter.report.output import table
@@ -85,7 +86,7 @@ def test_end_of_a_run_report_and_frames_have_unknown_metrics_by_their_names(make
     record = Record(folder)
     result = RunResult(0, [], of_sweep=True)
     result.set_from_record(record)
-    terminal.run_finished(record.windows(), job_of(), result)
+    print_run(terminal, record.windows(), job_of(), result)
     print_sweep(terminal, [result])
     printed = terminal.console.file.getvalue()
     assert "".join(printed.split()).count("f1") >= 3

@@ -60,7 +60,7 @@ ONLY_IN = {
         "worker/rng.py", "power/", "datasets/", "report/", "trace/", "segmentation/", "results/forecast.py"
     ),
     "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
-    "scipy": inside("power/limit_search.py", "report/", "results/forecast.py"),
+    "scipy": inside("power/limit_search.py", "report/", "results/forecast.py", "results/intervals.py"),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",

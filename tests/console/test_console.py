@@ -11,7 +11,10 @@ from default_jobs import job_of
 
 from epochmeter.console import console
 from epochmeter.console.console import Terminal
+from epochmeter.console.run_end import print_run
 from epochmeter.console.sweep_end import print_sweep
+from epochmeter.results.measured_run import Gain
+from epochmeter.results.next_steps import NextStep
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points
 from epochmeter.shared.problem import InputError, Place, Problem, problem_of
@@ -52,7 +55,7 @@ def steady(**metrics):
 
 
 def finish(terminal, windows, result=None):
-    terminal.run_finished(windows, job_of(warmup_epochs=1), result or RunResult(0, []))
+    print_run(terminal, windows, job_of(warmup_epochs=1), result or RunResult(0, []))
 
 
 def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(terminal, rows):
@@ -65,10 +68,54 @@ def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(term
         "2 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2 75.0",
         "3 12.346 3.211 0.500 8.000 0.635 0.0 0.5123 91.2 -",
         "mean 2-3 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2 75.0",
+        "± (95 %) 0.000 0.000 0.000 0.000 0.000",
         "% of time 100 26 4.1 65 5.1",
-        "Bottleneck: compute-bound. Epoch time: compute 65 %, data stalls 26 %.",
         "Evaluation: mean of 2: 0.250 s.",
+        "Bottleneck: compute-bound. Epoch time: compute 65 %, data stalls 26 %.",
     ]
+
+
+def test_means_have_the_interval_of_their_epochs_and_the_uncertainty_of_the_energy(terminal, lines):
+    """Times 10 and 12 s: 12.706 x 1.414 / sqrt(2) = 12.706. A single epoch has no interval of its time."""
+    windows = [epoch(0), *(epoch(number, e2e_s=e2e_s, energy_j=90.0) for number, e2e_s in ((1, 10.0), (2, 12.0)))]
+    finish(terminal, windows, RunResult(0, [], metrics=steady(e2e_s=11.0, energy_j=90.0, energy_uncertainty_j=4.5)))
+    (row,) = (line.split() for line in lines() if line.startswith("±"))
+    assert row == ["±", "(95", "%)", "12.706", *["0.000"] * 4, "4.5"]
+    assert max(map(len, lines())) <= 80
+    finish(terminal, windows[:2], RunResult(0, [], metrics=steady(energy_j=90.0)))
+    assert len([line for line in lines() if line.startswith("±")]) == 1
+
+
+STEPS = [
+    NextStep("start_workers", "Load in parallel.", "setting", "workers=2", "why", Gain(0.3, 0.25, 0.354)),
+    NextStep("compile", "Compile.", "code", "model = torch.compile(model)  # [a]", "why"),
+    NextStep("trace", "Look.", "command", f"python src/report.py run={'x' * 80} view=trace", "why", Gain(0.08)),
+]
+
+
+def test_last_lines_are_the_bottleneck_the_next_steps_to_paste_and_the_folder(terminal, lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = RunResult(0, [], metrics=steady(), bottleneck="compute", folder=tmp_path / "0", notes=["a note"])
+    result.no_energy, result.next_steps = Problem("No counter"), STEPS
+    finish(terminal, [epoch(0), epoch(1)], result)
+    printed = lines()
+    assert printed[printed.index("note: a note") :] == [
+        "note: a note",
+        "warning: energy was not measured: No counter",
+        "Bottleneck: compute-bound. Epoch time: compute 65 %, data stalls 26 %.",
+        "Next steps, the best first:",
+        "1. Load in parallel. It saves at most 30 % (25 to 35 %) of the epoch's time.",
+        "   add: workers=2",
+        "2. Compile.",
+        "   in the script: model = torch.compile(model)  # [a]",
+        "3. Look. It saves at most 8.0 % of the epoch's time.",
+        f"   run: python src/report.py run={'x' * 80} view=trace",
+        "",
+        "Results: 0",
+    ]
+    result.of_sweep = True
+    finish(terminal, [epoch(0), epoch(1)], result)
+    assert lines()[-1].startswith("Bottleneck: "), "the end of a sweep has the rest"
 
 
 def test_epoch_table_has_a_title_and_a_mean_epoch_for_each_of_several_trainings(terminal, rows):

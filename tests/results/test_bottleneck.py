@@ -1,8 +1,10 @@
 """Parts of an epoch. Their bottleneck is on the golden pages of stall experiments and configurations."""
 
 import math
+from statistics import fmean
 
 import pytest
+from project import ROOT
 
 from epochmeter.results.bottleneck import find_bottleneck, find_verdict, read_bottleneck, recorded_verdict
 
@@ -106,3 +108,76 @@ def test_data_stalls_compete_together_and_the_larger_kind_is_named():
         found = find_bottleneck(seconds, 100.0, lambda *pair, differ=differ: differ == "every" or differ in pair)
         names = [" ".join(part.removesuffix("_stall") for part in own) for own in (found.parts, found.stalls)]
         assert (*names, found.equal) == (parts, stalls, equal)
+
+
+def epoch(e2e_s, compute_s, stall_s, **more):
+    parts = {"compute_s": compute_s, "data_stall_s": stall_s, "copy_s": 0.0, "overhead_s": 0.0, **more}
+    return {f"epoch/{name}": value for name, value in {"e2e_s": e2e_s, **parts}.items()}
+
+
+def of_mean(epochs, medium="ram"):
+    """The bottleneck of the mean epoch, by the spread of the epochs."""
+    names = [name for name in epochs[0] if all(name in metrics for metrics in epochs)]
+    means = {
+        name.replace("epoch/", "steady/"): math.fsum(each[name] for each in epochs) / len(epochs) for name in names
+    }
+    return find_verdict(means, medium, "steady", epochs).bottleneck
+
+
+def test_a_difference_of_parts_counts_if_it_is_significant_over_the_epochs():
+    """Differences -4, 2, 2 and 2: mean 0.5, interval 3.182 x 3 / 2 = 4.8. Differences 2, 1, 2 and 1: 1.5 and 0.92."""
+    noisy = [epoch(10.0, 3.0, 7.0), *[epoch(10.0, 6.0, 4.0)] * 3]
+    steady = [epoch(10.0, 6.0, 4.0), epoch(10.0, 5.5, 4.5)] * 2
+    assert (of_mean(noisy), of_mean(steady)) == ("compute or prep_stall", "compute")
+    as_measured = find_verdict(epoch(10.0, 5.2, 4.8), "ram", "epoch").bottleneck
+    assert as_measured == "compute", "the verdict on a single epoch describes that epoch"
+
+
+def test_two_epochs_have_a_wide_interval_and_one_needs_a_large_difference():
+    """Differences 2 and 2.8: 2.4, and 12.7 x 0.4 = 5.1. Differences 2.3 and 2.5: 2.4, and 12.7 x 0.1 = 1.3."""
+    assert of_mean([epoch(10.0, 6.0, 4.0), epoch(10.0, 6.4, 3.6)]) == "compute or prep_stall"
+    assert of_mean([epoch(10.0, 6.15, 3.85), epoch(10.0, 6.25, 3.75)]) == "compute"
+    assert [of_mean([epoch(10.0, part, 10 - part)]) for part in (6.4, 6.6)] == ["compute or prep_stall", "compute"]
+    assert of_mean([epoch(10.0, 6.6, 3.4), epoch(10.0, 9.0, 1.0)]) == "compute", "large in both"
+
+
+def test_data_stalls_of_epochs_are_divided_as_that_of_the_mean():
+    """A first epoch that reads, and a second one from the page cache: on the average, half is read."""
+    timers = {"loader_read_s": 6.0, "loader_preprocess_s": 2.0, "loader_decode_s": 1.0}
+    cached = [epoch(10.0, 1.0, 9.0, page_cache_residency_before=fraction, **timers) for fraction in (0.0, 1.0)]
+    assert of_mean(cached, "nvme") == "fetch_stall"
+    unequal = [epoch(10.0, 1.0, 9.0, **{**timers, "loader_read_s": read_s}) for read_s in (2.0, 4.0)]
+    assert of_mean(unequal, "nvme") == "prep_stall or fetch_stall"
+    untimed = [epoch(10.0, 1.0, 9.0, **timers), epoch(10.0, 1.0, 9.0, **dict.fromkeys(timers, 0.0))]
+    assert of_mean(untimed, "nvme") == "prep_stall or fetch_stall", "the kinds of the second epoch are not known"
+
+
+@pytest.mark.parametrize(("word", "sizes", "parts", "equal"), [
+    ("compute or prep_stall", (4.9, 5.0, 0.0), ("prep_stall", "compute"), True),
+    ("compute or prep_stall", (5.4, 4.6, 0.0), ("compute", "prep_stall"), False),
+    ("compute or prep_stall", (5.0, 3.0, 2.0), ("compute", "prep_stall"), True),
+    ("prep_stall or fetch_stall", (1.0, 4.0, 5.0), ("fetch_stall", "prep_stall"), False),
+])  # fmt: skip
+def test_recorded_tie_has_its_largest_part_first_and_whether_the_parts_are_about_equal(word, sizes, parts, equal):
+    times = dict(zip(("compute_s", "prep_stall_s", "fetch_stall_s"), sizes, strict=True))
+    read = read_bottleneck(word, {"steady/e2e_s": 10.0, **{f"steady/{name}": value for name, value in times.items()}})
+    assert (read.parts, read.equal) == (parts, equal)
+
+
+def test_smaller_stalls_of_a_recorded_bottleneck_are_those_of_two_percent():
+    times = {"e2e_s": 10.0, "compute_s": 9.0, "prep_stall_s": 0.1, "fetch_stall_s": 0.9}
+    assert read_bottleneck("compute", {f"steady/{name}": value for name, value in times.items()}).stalls == (
+        "fetch_stall",
+    )
+
+
+def test_verdicts_of_simulated_runs_around_the_border_are_right_or_undecided(monkeypatch):
+    """`benchmarks/decisions/bottlenecks.md` has the rates of more runs."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from decisions.bottlenecks import rates
+
+    for noise in (0.01, 0.05, 0.1, 0.2):
+        for count in (1, 2, 3, 5, 10):
+            assert rates(0.55, noise, count, 40)[0] <= 0.05, (noise, count)
+    assert fmean(rates(0.5, 0.2, count, 100)[0] for count in (2, 3, 5, 10)) <= 0.08, "5 % expected"
+    assert rates(0.55, 0.05, 5, 40)[1] >= 0.8, "clear differences are decided"

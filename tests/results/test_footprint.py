@@ -6,7 +6,7 @@ import pytest
 from default_jobs import job_of
 from metadata import run_info
 
-from epochmeter.console.tables import footprint_line
+from epochmeter.console.sentences import footprint_line
 from epochmeter.results.footprint import check_footprint, country_means, epoch_footprint, evaluate, forecast_cost
 from epochmeter.shared.problem import InputError
 

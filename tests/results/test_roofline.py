@@ -3,7 +3,7 @@
 import pytest
 from metadata import run_info
 
-from epochmeter.console.tables import mfu_line
+from epochmeter.console.sentences import mfu_line
 from epochmeter.results.roofline import (
     datasheet_flop_per_s,
     epoch_utilization,

@@ -11,9 +11,8 @@ from project import write_checkpoint
 
 from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.console import console
-from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
-from epochmeter.run import experiment, launch
+from epochmeter.run import experiment, finish, launch
 from epochmeter.run.experiment import claimed_devices, prepared_device, run, start_training
 from epochmeter.run.finish import finalizing, resume_hint
 from epochmeter.run.instruments import check_idle
@@ -93,7 +92,7 @@ def test_second_signal_waits_until_the_summary_is_written(end_by, monkeypatch):
 
 def test_run_stopped_while_publishing_is_completed_and_stays_queued(order, terminal, monkeypatch):
     request = order()
-    monkeypatch.setattr(Terminal, "run_finished", lambda *_: signal.raise_signal(signal.SIGINT))  # once more
+    monkeypatch.setattr(finish, "print_run", lambda *_: signal.raise_signal(signal.SIGINT))  # once more
 
     def measure(plan, result, terminal):
         with finalizing(plan, result, Mock(close=Mock(side_effect=KeyboardInterrupt)), terminal):  # Ctrl-C

@@ -2,6 +2,7 @@
 
 import json
 from array import array
+from unittest.mock import Mock
 
 import metadata
 import pytest
@@ -13,6 +14,7 @@ from epochmeter.results.bottleneck import NO_EPOCH
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE
+from epochmeter.run import finish, next_steps
 from epochmeter.run.finish import SEVERAL_TRAININGS, close_orphans, write_summary
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
@@ -101,7 +103,7 @@ def test_summary_has_bottleneck_and_stalls_of_the_mean_epoch_or_the_reason(tmp_p
         record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": {"term": {}}})
     write_summary(record, job_of(warmup_epochs=0), run, result)
     summary = record.summary()
-    assert (summary["bottleneck"], summary["absent"]) == ("prep_stall", {})
+    assert (summary["bottleneck"], summary["absent"]) == ("compute or prep_stall", {}), "of two different epochs"
     expected = {"prep_stall_s": 3.6, "fetch_stall_s": 2.4, "data_stall_fraction": 0.6, "prep_stall_fraction": 0.36,
                 "fetch_stall_fraction": 0.24}  # fmt: skip
     shown = {name: summary["metrics"][f"steady/{name}"] for name in expected}
@@ -109,7 +111,7 @@ def test_summary_has_bottleneck_and_stalls_of_the_mean_epoch_or_the_reason(tmp_p
     reused = RunResult(1, [])
     record.describe(JOB, run.document())
     reused.set_from_record(record)
-    assert (reused.bottleneck, reused.metrics) == ("prep_stall", summary["metrics"])
+    assert (reused.bottleneck, reused.metrics) == ("compute or prep_stall", summary["metrics"])
     older = {key: value for key, value in summary.items() if key not in ("bottleneck", "absent")}
     older["metrics"] = {name: value for name, value in summary["metrics"].items() if "_stall_" not in name or
                         name.endswith("data_stall_s")}  # fmt: skip
@@ -117,6 +119,35 @@ def test_summary_has_bottleneck_and_stalls_of_the_mean_epoch_or_the_reason(tmp_p
     reused.set_from_record(record)
     assert (reused.bottleneck, reused.absent) == ("prep_stall", {})
     assert reused.metrics == pytest.approx(summary["metrics"])
+
+
+def waiting_epochs(record, stalls_s):
+    for epoch, stall_s in enumerate(stalls_s):
+        parts = {"e2e_s": 10.0, "copy_s": 0.0, "overhead_s": 0.0, "data_stall_s": stall_s, "compute_s": 10 - stall_s}
+        metrics = {f"epoch/{name}": value for name, value in {"steps": 0, **parts}.items()}
+        record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": {"term": {}}})
+
+
+def test_summary_of_a_completed_run_has_its_next_steps_with_the_gain_over_its_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(next_steps, "usable_cores", lambda: 2)
+    record, result = Record(tmp_path), RunResult(0, [])
+    waiting_epochs(record, (8.0, 8.5, 7.5))
+    write_summary(record, job_of(warmup_epochs=0, workers=0, epochs=3), run_info(storage={"medium": "ram"}), result)
+    first, *_ = record.summary()["next_steps"]
+    assert (first["rule"], first["kind"], first["change"]) == ("start_workers", "setting", "workers=2")
+    assert first["gain"] == pytest.approx({"at_most": 0.8, "low": 0.676, "high": 0.924}, abs=1e-3)
+    assert [step.to_document() for step in result.next_steps] == record.summary()["next_steps"]
+    write_summary(record, job_of(), run_info(), failed := RunResult(0, [], state="failed"))
+    assert (record.summary()["next_steps"], failed.next_steps) == ([], [])
+
+
+def test_rule_that_fails_does_not_lose_the_summary(tmp_path, monkeypatch):
+    monkeypatch.setattr(finish, "next_steps_of", Mock(side_effect=KeyError("medium")))
+    record, result = Record(tmp_path), RunResult(0, [])
+    waiting_epochs(record, (8.0, 8.5))
+    write_summary(record, job_of(warmup_epochs=0), run_info(), result)
+    assert (record.summary()["state"], record.summary()["next_steps"]) == ("completed", [])
+    assert "no next steps: KeyError: 'medium'" in record.summary()["notes"]
 
 
 @pytest.mark.parametrize(

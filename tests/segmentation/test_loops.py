@@ -21,6 +21,15 @@ DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * ST
 TWO_EPOCHS = [("epoch", 0, 8), ("val", 0, 4), ("epoch", 1, 8), ("val", 1, 4)]
 
 
+def test_loader_of_the_last_epoch_is_known_with_its_options(script, loader, held_out):
+    script.train(DataLoader(DATA, batch_size=2, num_workers=1, persistent_workers=True))
+    script.evaluate(held_out)
+    trained = script.measured.trained_loader
+    assert (trained.batch_size, trained.workers, trained.pin_memory, trained.persistent_workers) == (2, 1, False, True)
+    script.train(loader)
+    assert script.measured.trained_loader.workers == 0
+
+
 def pause(seconds):
     """Sleep, and return how long it took: a busy machine wakes late."""
     began_s = time.perf_counter()

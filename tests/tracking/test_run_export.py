@@ -67,6 +67,15 @@ def test_the_bottleneck_is_a_tag_or_why_it_is_not_known(make_record):
         assert tuple(found.get(f"epochmeter.bottleneck{end}") for end in ("", "_reason")) == tags
 
 
+def test_note_has_the_next_steps_as_a_list(make_record):
+    record = make_record()
+    steps = [{"text": "Load more.", "change": "workers=4"}, {"text": "Compile.", "change": "compile=true"}]
+    write_json(record.folder / "summary.json", {**record.summary(), "next_steps": steps})
+    note = run_export.run_note(read(record))
+    assert "\n\n1. Load more. `workers=4`\n2. Compile. `compile=true`\n\n" in note
+    assert "Next steps" not in run_export.run_note(read(make_record(1)))
+
+
 def test_dataset_is_described_by_its_manifest(make_record):
     dataset = run_export.dataset_fields(read(make_record()))
     assert (dataset["name"], len(dataset["digest"])) == ("digits", 36)

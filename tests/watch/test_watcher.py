@@ -93,6 +93,19 @@ def test_numbers_so_far_are_those_of_the_summary(tmp_path):
     assert [view.splits[kind].metrics["data_stall_s"] for kind in ("last", "mean")] == [2.0, 2.0]
 
 
+def test_bottleneck_allows_for_the_spread_of_the_epochs_unless_it_is_recorded(tmp_path):
+    parts = [{"compute_s": compute_s, "data_stall_s": 8 - compute_s, "copy_s": 0.0, "overhead_s": 0.0}
+             for compute_s in (7.0, 3.0, 5.0)]  # fmt: skip
+    lines = [window("epoch", number, 30 - 10 * number, 8.0, steps=90, **own) for number, own in enumerate(parts)]
+    view = look(write_run(tmp_path / "0", lines, job={**JOB, "warmup_epochs": 0})).active[0]
+    assert view.verdict.startswith("Bottleneck: compute-bound or data-bound (no significant difference).")
+    metrics = {"steady/e2e_s": 8.0, "steady/compute_s": 5.0, "steady/data_stall_s": 3.0, "steady/copy_s": 0.0,
+               "steady/overhead_s": 0.0}  # fmt: skip
+    ended = {"state": "completed", "metrics": metrics, "bottleneck": "compute", "absent": {}}
+    folder = write_run(tmp_path / "1", lines, job={**JOB, "warmup_epochs": 0}, summary=ended)
+    assert look(folder).active[0].verdict.startswith("Bottleneck: compute-bound. ")
+
+
 def test_a_metric_of_the_user_is_shown_with_its_name_and_the_unit_in_it(tmp_path):
     lines = [window("epoch", 0, 0.0, e2e_s=1.0, my_wait_s=0.5, f1=0.75)]
     assert look(write_run(tmp_path / "0", lines)).active[0].unlisted == [

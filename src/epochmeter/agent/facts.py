@@ -14,6 +14,9 @@ from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
 from epochmeter.worker.device import describe_device
 
+LOADER_FLAGS = ("pin_memory", "persistent_workers")
+"""Attributes of a DataLoader that are facts on it, as far as a subclass has them."""
+
 
 class FactsFile:
     """Numbers the objects of a process, and writes facts on them.
@@ -141,6 +144,7 @@ def loader_facts(loader: object) -> Dict[str, object]:
     stated = stated_samples(loader)
     if stated is not None:
         facts.update(samples=stated[0], batch=stated[1])
+    facts.update((name, bool(getattr(loader, name))) for name in LOADER_FLAGS if hasattr(loader, name))
     return dict(facts, workers=loader.num_workers, data=id(loader.dataset))
 
 

@@ -16,17 +16,13 @@ from rich.table import Column
 
 from epochmeter.config.errors import format_error, record_refusal
 from epochmeter.config.installation import UI_ADDRESS, display_path, with_own_commands
-from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
-from epochmeter.console.plain import PlainConsole
+from epochmeter.console.plain import PlainConsole, wrap
+from epochmeter.console.sentences import forecast_text
 from epochmeter.console.stacked import stack
-from epochmeter.console.sweep_lines import run_line
-from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.metrics import shown_in
-from epochmeter.results.run_info import OVERSUBSCRIBED
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.summary import collect_flags, is_averaged
 from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import WORKER_LOG
 
@@ -68,7 +64,7 @@ class Terminal(logging.Handler):
         self._task: TaskID | None = None  # the run in the progress line; its unit is an epoch
         self._epoch = self._steps = 0  # the epoch that is training, and the number of steps of the open window
         self._printed_s, self._currency = 0.0, ""
-        self._label, self._eta = "", ""  # of the open run of a sweep, if its runs have a line each
+        self.label, self._eta = "", ""  # of the open run of a sweep, if its runs have a line each
         logging.getLogger("epochmeter").handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -88,11 +84,11 @@ class Terminal(logging.Handler):
             self._stage.stop()
         self._stage = None
 
-    def info(self, text: str, style: str = "") -> None:
+    def info(self, text: str, style: str = "", *, wraps: bool = True) -> None:
         """Print a text. A terminal wraps it at words, except lines with a link; a command is copied as one line."""
         for line in with_own_commands(redact(text)).splitlines():
-            is_wrapped = self.console.is_terminal and "://" not in line
-            for row in tables.wrap(line, self.console.width) if is_wrapped else [line]:
+            is_wrapped = wraps and self.console.is_terminal and "://" not in line
+            for row in wrap(line, self.console.width) if is_wrapped else [line]:
                 self.console.print(escape(row), style=style, soft_wrap=True)
 
     def warn(self, text: str) -> None:
@@ -114,7 +110,7 @@ class Terminal(logging.Handler):
     ) -> None:
         """Begin a run of a sweep that has one line, at its end; what concerns all runs is printed once."""
         self.end_stage()
-        self._label, self._eta = label, forecast
+        self.label, self._eta = label, forecast
         for text in [*rehearsal_text(rehearsal), *(with_severity(warning, "warning: ") for warning in warnings)]:
             self.info_once(text, style="yellow")
 
@@ -148,7 +144,7 @@ class Terminal(logging.Handler):
             self._printed_s = time.monotonic()
         self._epoch, self._steps = epoch, steps
         description = (
-            f"{_place(self._label)}epoch {epoch + 1}/{epochs} {'training' if window == 'epoch' else 'evaluating'}"
+            f"{_place(self.label)}epoch {epoch + 1}/{epochs} {'training' if window == 'epoch' else 'evaluating'}"
         )
         self._progress.update(self._task, description=description, steps=f"0/{steps}", loss="")
         self._progress.start()
@@ -157,14 +153,14 @@ class Terminal(logging.Handler):
     def forecast(self, metrics: Mapping[str, float], currency: str | None = None) -> None:
         """Show the forecast of the open run's totals in the progress line, which in a sweep has that of the sweep."""
         self._currency = currency or ""
-        if self._task is not None and not self._label:
-            text = tables.forecast_text(metrics, currency)
+        if self._task is not None and not self.label:
+            text = forecast_text(metrics, currency)
             shown = self._fitting(text, text.partition(",")[0])
             self._progress.update(self._task, forecast=shown, refresh=True)
 
     def _fitting(self, *texts: str) -> str:
         """Return the first text for which the progress line has room; empty if it has none."""
-        room = max(0, self.console.width - OTHER_COLUMNS - len(_place(self._label)))
+        room = max(0, self.console.width - OTHER_COLUMNS - len(_place(self.label)))
         return next((text for text in texts if len(text) <= room), "")
 
     def progress(self, steps: int, loss: float | None = None) -> None:
@@ -186,7 +182,7 @@ class Terminal(logging.Handler):
         if line["window"] != "epoch" or self._task is None:
             return
         self._progress.update(self._task, completed=line["epoch"] + 1)
-        interval_s = SWEEP_LINE_INTERVAL_S if self._label else PROGRESS_LINE_INTERVAL_S
+        interval_s = SWEEP_LINE_INTERVAL_S if self.label else PROGRESS_LINE_INTERVAL_S
         if self.console.is_interactive or time.monotonic() - self._printed_s < interval_s:
             return
         self._printed_s = time.monotonic()
@@ -194,39 +190,9 @@ class Terminal(logging.Handler):
         values = ", ".join(tables.titled(name, metrics[name]) for name in shown_in("line") if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining
         remaining = f"{timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
-        forecast = tables.forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
+        forecast = forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
         text = "; ".join(filter(None, (values, remaining, forecast)))
-        self.info(f"{_place(self._label)}epoch {line['epoch'] + 1}/{epochs}: {text}")
-
-    def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, result: RunResult) -> None:
-        """Print the results of a run: epochs, bottleneck, notes, error, and (not of a sweep) where to see more."""
-        if self._label:
-            self.info(run_line(self._label, result))
-            self.failed(result)
-            return
-        if any(window["window"] == "epoch" for window in windows):
-            self.print_table(tables.epoch_table(windows, result.metrics, job.warmup_epochs, result.trainings))
-            self.console.print()
-            metrics = result.metrics
-            averaged = [line for line in windows if line["window"] == "epoch" and is_averaged(line, job.warmup_epochs)]
-            bottleneck, flags = read_bottleneck(result.bottleneck, metrics), collect_flags(averaged)
-            self.info(tables.bottleneck_line(bottleneck, is_oversubscribed=OVERSUBSCRIBED in flags), style="bold")
-            self.info(tables.energy_line(metrics))
-            self.info(tables.footprint_line(metrics, job.footprint.currency))
-            if "throughput/samples_per_s" in metrics:
-                rate = tables.valued("throughput/samples_per_s", metrics["throughput/samples_per_s"])
-                self.info(f"Throughput of {metrics['throughput/steps']:.0f} steps: {rate}.")
-            self.info(tables.mfu_line(metrics, result.mfu, job.roofline.flops))
-            self.info(tables.target_line(metrics), style="green")
-        self.info("\n".join(tables.other_window_lines(windows)))
-        for note in result.notes:
-            self.warn(with_severity(note, "note: "))
-        self.failed(result)
-        if not result.of_sweep:
-            self.print_missing([result])
-            if result.folder:
-                self.console.print()
-            self.print_places([result])
+        self.info(f"{_place(self.label)}epoch {line['epoch'] + 1}/{epochs}: {text}")
 
     def failed(self, result: RunResult) -> None:
         """Print why a run failed or was stopped, if it was; a stopped sweep ends, and names its run."""

@@ -1,5 +1,7 @@
 """The console of all commands."""
 
+import re
+import textwrap
 from collections.abc import Iterable
 from contextlib import suppress
 from signal import SIGPIPE
@@ -9,6 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from epochmeter.config.printable import printable
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class PlainConsole(Console):
@@ -31,3 +35,11 @@ class PlainConsole(Console):
         with suppress(SystemExit):
             super().on_broken_pipe()  # drops all later output
         raise SystemExit(128 + SIGPIPE)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Return the lines of a text, which break at spaces, but not between a number and its unit or within a command."""
+    joined = re.sub(r"(?<=\d) (?=\S{1,4}( |$))", NO_BREAK, text)
+    joined = re.sub("`[^`]*`", lambda command: command[0].replace(" ", NO_BREAK), joined)
+    lines = textwrap.wrap(joined, width, break_on_hyphens=False, break_long_words=False)
+    return [line.replace(NO_BREAK, " ") for line in lines]

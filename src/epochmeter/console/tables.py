@@ -1,33 +1,28 @@
-"""Tables and sentences at the end of a run and of a sweep, as functions of the measurements."""
+"""Tables at the end of a run and of a sweep, as functions of the measurements."""
 
-import re
 import statistics
-import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from itertools import chain
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from epochmeter.results.bottleneck import STALLS, Bottleneck
+from epochmeter.results.intervals import half_width
 from epochmeter.results.metrics import find, is_unlisted, shown_in
-from epochmeter.results.quantities import ABSENT, plus_minus, quantity
-from epochmeter.results.roofline import verdict
+from epochmeter.results.quantities import ABSENT
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED
 from epochmeter.results.summary import is_averaged, trainings_of
-from epochmeter.shared.units import percent, percentage
+from epochmeter.shared.units import percentage
 
-MINUTE_S = 60.0
 DIGITS = 3  # significant digits of a metric without a number of decimals
 TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
 """Columns whose means are also printed in percent of the epoch's time."""
 PERCENT_ROW = "% of time"
 """Title of the row with these means in percent."""
-NO_BREAK = "\N{NO-BREAK SPACE}"
+INTERVAL_TITLE = "± (95 %)"  # of the row with the confidence intervals of the means
 STATE_COLORS = {COMPLETED: "green", FAILED: "red", KILLED: "yellow"}
 UNKNOWN_COLOR = "yellow"  # of a state of another version
 
@@ -86,7 +81,10 @@ def _add_mean(
     metrics: Mapping[str, float],
     averaged: Mapping[int, Mapping[str, float]],
 ) -> None:
-    """Add the rows of a mean epoch, if `metrics` has one; `averaged` has the metrics of its epochs."""
+    """Add the rows of a mean epoch, if `metrics` has one: means, their 95 % intervals, and parts in percent.
+
+    `averaged` has the metrics of its epochs.
+    """
     if not any(name.startswith("steady/") for name in metrics):
         return
     means = {name: metrics.get(name.replace("epoch/", "steady/")) for name in columns}
@@ -97,117 +95,27 @@ def _add_mean(
             means[name] = statistics.fmean(scores)
     table.add_section()
     table.add_row(mean_title([*averaged]), *(cell(name, means.get(name)) for name in columns), style="bold")
+    if halves := _half_widths(columns, metrics, [*averaged.values()]):
+        table.add_row(INTERVAL_TITLE, *(cell(name, halves[name]) if name in halves else "" for name in columns))
     if e2e_s := means.get("epoch/e2e_s"):
         times = {f"epoch/{name}" for name in TIMES}
         parts = {name: mean for name, mean in means.items() if name in times and mean is not None}
         table.add_row(PERCENT_ROW, *(percentage(parts[name] / e2e_s) if name in parts else "" for name in means))
 
 
-def bottleneck_line(bottleneck: Bottleneck | None, *, is_oversubscribed: bool = False) -> str:
-    """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known."""
-    if bottleneck is None:
-        return ""
-    shares = {part: percent(fraction) for part, fraction in bottleneck.fractions.items()}
-    texts = [f"{part} {shares[part]}" for part in bottleneck.parts if part in shares and part not in STALLS]
-    if stalls := [stall for stall in STALLS if stall in shares]:
-        kinds = ", ".join(f"{stall.replace('_', ' ')} {shares[stall]}" for stall in stalls)
-        texts.append(f"data stalls {percent(bottleneck.data_stall)}" + (f" ({kinds})" if len(stalls) > 1 else ""))
-    label = f"{bottleneck.label}, on an oversubscribed processor" if is_oversubscribed else bottleneck.label
-    return f"Bottleneck: {label}. Epoch time: {', '.join(texts)}."
+def _half_widths(
+    columns: Sequence[str], metrics: Mapping[str, float], epochs: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """Return the 95 % intervals (plus or minus) of a mean epoch's times, over its epochs, and of its measured energy.
 
-
-def wrap(text: str, width: int) -> list[str]:
-    """Return the lines of a text, which break at spaces, but not between a number and its unit or within a command."""
-    joined = re.sub(r"(?<=\d) (?=\S{1,4}( |$))", NO_BREAK, text)
-    joined = re.sub("`[^`]*`", lambda command: command[0].replace(" ", NO_BREAK), joined)
-    lines = textwrap.wrap(joined, width, break_on_hyphens=False, break_long_words=False)
-    return [line.replace(NO_BREAK, " ") for line in lines]
-
-
-def energy_line(metrics: Mapping[str, float]) -> str:
-    """Return the energy of all windows of a run together, with its uncertainty; empty if it is not known."""
-    energy_j, uncertainty_j = metrics.get("total/energy_j"), metrics.get("total/energy_uncertainty_j")
-    if not energy_j or uncertainty_j is None:
-        return ""
-    text = f"Energy of the whole run: {quantity(energy_j, 'J')} (± {percent(uncertainty_j / energy_j)})"
-    net_j, half_j = metrics.get("total/net_energy_j"), metrics.get("total/net_energy_uncertainty_j")
-    return f"{text}." if net_j is None or half_j is None else f"{text}, {_compared_with_idle(net_j, half_j)}."
-
-
-def _compared_with_idle(net_j: float, half_j: float) -> str:
-    """Return a net energy and its interval in words; within its uncertainty, it may be zero."""
-    if abs(net_j) <= half_j:
-        return f"not distinguishable from idle ({plus_minus(net_j, half_j, 'J')})"
-    return f"{plus_minus(abs(net_j), half_j, 'J')} {'above' if net_j > 0 else 'below'} idle"
-
-
-def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:
-    """Return carbon and cost of the same energy as `energy_line`; empty if neither is known."""
-    texts = []
-    if (grams := metrics.get("total/co2e_g")) is not None:
-        hours = dict.fromkeys(f"{metrics[f'total/intensity_{end}_g_per_kwh']:.3g}" for end in ("min", "max"))
-        texts.append(f"{quantity(grams, 'g')} CO2e ({' to '.join(hours)} g/kWh)")
-    if (cost := metrics.get("total/cost")) is not None:
-        texts.append(quantity(cost, currency or ""))
-    return f"Footprint of this energy: {', '.join(texts)}." if texts else ""
-
-
-def mfu_line(metrics: Mapping[str, float], by_convention: Sequence[float], convention: str) -> str:
-    """Return MFU, its peak, its range over conventions and the bound of the roofline; empty without MFU."""
-    if not by_convention:
-        return ""
-    low, high = (percentage(mfu) for mfu in (by_convention[0], by_convention[-1]))
-    spread = f"; {low} to {high} % over all conventions" if low != high else ""
-    peak = quantity(metrics["roofline/peak_flop_per_s"], find("roofline/peak_flop_per_s").symbol)
-    bound = f" Roofline: {label}." if (label := verdict(metrics)) else ""
-    mfu = percent(metrics["steady/mfu"])
-    return f"MFU: {mfu} of the measured peak, {peak} ({convention} FLOPs{spread}).{bound}"
-
-
-def other_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the mean time and energy of evaluations and of windows that a script has named, one line per name."""
-    metrics: dict[str, list[Mapping[str, float]]] = defaultdict(list)
-    for window in windows:
-        if window["window"] != "epoch":
-            metrics[window["window"]].append(window["metrics"])
-    lines = []
-    for name, rows in metrics.items():
-        energies = [row[f"{name}/energy_j"] for row in rows if f"{name}/energy_j" in row]
-        energy = f", {quantity(statistics.fmean(energies), 'J')}" if len(energies) == len(rows) else ""
-        mean = f"mean of {len(rows)}: " if len(rows) > 1 else ""
-        title = "Evaluation" if name == "val" else name
-        time = f"{name}/e2e_s"
-        lines.append(f"{title}: {mean}{valued(time, statistics.fmean(row[time] for row in rows))}{energy}.")
-    return lines
-
-
-def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> str:
-    """Return the forecast of a run's totals with their 95 % intervals; empty without one."""
-    if "forecast/e2e_s" not in metrics:
-        return ""
-    time_s, half_s = metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"]
-    if max(time_s, half_s) < MINUTE_S:
-        text = f"forecast total {plus_minus(time_s, half_s, 's')}"
-    else:
-        e2e, half = (timedelta(seconds=max(1, round(seconds))) for seconds in (time_s, half_s))
-        text = f"forecast total {e2e} ± {half}"
-    if "forecast/energy_j" in metrics:
-        text += f", {plus_minus(metrics['forecast/energy_j'], metrics['forecast/energy_uncertainty_j'], 'J')}"
-    if "forecast/cost" in metrics:
-        text += f", {plus_minus(metrics['forecast/cost'], metrics['forecast/cost_uncertainty'], currency or '')}"
-    return text
-
-
-def target_line(metrics: Mapping[str, float]) -> str:
-    """Return the time and energy to the quality target; empty if it was not reached."""
-    if "total/epochs_to_target" not in metrics:
-        return ""
-    epochs, time = int(metrics["total/epochs_to_target"]), "total/time_to_target_s"
-    cost = valued(time, metrics[time])
-    for name, kind in (("total/energy_to_target_j", ""), ("total/estimated_energy_to_target_j", " (estimated)")):
-        if name in metrics:
-            cost += f", {valued(name, metrics[name])}{kind}"
-    return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost}."
+    That of an energy is the uncertainty of its measurement. A single epoch has no interval of its times.
+    """
+    times = [f"epoch/{name}" for name in TIMES if len(epochs) > 1]
+    known = [name for name in times if name in columns and all(name in epoch for epoch in epochs)]
+    halves = {name: half_width([epoch[name] for epoch in epochs]) for name in known}
+    if "epoch/energy_j" in columns and (uncertainty_j := metrics.get("steady/energy_uncertainty_j")) is not None:
+        halves["epoch/energy_j"] = uncertainty_j
+    return halves
 
 
 def sweep_table(results: Sequence[RunResult]) -> ResultTable:

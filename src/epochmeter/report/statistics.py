@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from epochmeter.results.intervals import BOUND, deviation, student
+
 Key = TypeVar("Key", bound=Hashable)
 Values = Sequence[Sequence[float]]
 Samples = Mapping[str, Sequence[float]]
@@ -39,7 +41,6 @@ MIN_DOF_OF_TREND = 3  # that must remain for effects of rounds and a trend to be
 POWER, MAX_REPEATS = 0.8, 200
 """Probability of a verdict with the recommended number of repeats, and the largest number that is recommended."""
 MIN_PAIRED_ROUNDS = 3  # for differences round by round; two would leave one degree of freedom
-BOUND = 0.975  # probability that one bound of a 95 % interval holds
 TABULATED_DOF = (*range(1, 31), 40, 60, 120)
 """The degrees of freedom for which a studentized range is computed, as in its tables: it takes a while."""
 TINY, ROUNDING = 1e-300, 1e-24
@@ -262,11 +263,6 @@ def indicators(labels: Sequence[Hashable]) -> Any:
     return np.eye(len(places))[[places[label] for label in labels]]
 
 
-def deviation(values: Sequence[float]) -> float:
-    """Return the standard deviation of two or more values (n - 1), in floats: ten times as fast as exact sums."""
-    return math.dist(values, [statistics.fmean(values)] * len(values)) / math.sqrt(len(values) - 1)
-
-
 def tukey_critical_value(count: int, dof: float) -> float:
     """Return the 95 % critical value of Tukey's studentized range, in standard errors of a difference."""
     return _tukey(count, TABULATED_DOF[max(0, bisect_right(TABULATED_DOF, dof) - 1)])
@@ -285,14 +281,6 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     without_effect = max(1, count - int(np.sum(rates <= ALPHA)))
     adjusted: list[float] = np.minimum(rates * without_effect / max(1, count), 1.0).tolist()
     return adjusted
-
-
-@lru_cache(maxsize=4096)
-def student(dof: float, probability: float = BOUND) -> float:
-    """Return a quantile of Student's distribution."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(dof, probability))
 
 
 @lru_cache(maxsize=256)

@@ -4,14 +4,21 @@ Prep stall (waiting for preprocessing) and fetch stall (waiting for storage) are
 Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. They compete with the other parts together; if
 they are the largest, the larger one of them is named, or both if neither is significantly larger. In a tie with another
 part, only the larger one is named. If they cannot be separated, there is one.
+
+The bottleneck of a run allows for the spread of its epochs, that of a configuration for the spread of its repeats.
+Paired differences of two parts are compared with their 95 % interval in both cases. `benchmarks/decisions/bottlenecks`
+prints how often the bottleneck of a run is wrong.
 """
 
 import math
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from epochmeter.machine.page_cache import MIN_WARM_FRACTION
+from epochmeter.results.intervals import half_width
 
 COMPUTE, PREP_STALL, FETCH_STALL, DATA_STALL = "compute", "prep_stall", "fetch_stall", "data_stall"
 COPY, OVERHEAD = "copy", "overhead"
@@ -20,12 +27,20 @@ STALLS = (PREP_STALL, FETCH_STALL, DATA_STALL)
 OR = " or "  # between the parts of a tie
 MIN_FRACTION = 0.02
 """Fraction of the epoch's time below which a stall, or a difference between two parts, is neglected."""
+LARGE_FRACTION = 0.3
+"""Fraction of the epoch's time from which a difference of two parts counts without a test, if it is as large in each
+epoch. Of equal parts that vary by 20 % (standard deviation), it is smaller in 96 of 100 epochs."""
+RESIDENCY = "page_cache_residency_before"
 MEMORY, SYNTHETIC = "memory", "synthetic"
 IN_MEMORY = (MEMORY, "ram")
 """Media of samples that no storage device holds: in the training process, or in a file system of the memory."""
 PART_TIMES = tuple(f"{part}_s" for part in (COMPUTE, COPY, OVERHEAD, DATA_STALL))
 STALL_TIMES = ("prep_stall_s", "fetch_stall_s")
 NO_EPOCH = "there is no epoch after the warm-up"
+Seconds = Mapping[str, Sequence[float]]
+"""Condition, such as a data source -> seconds of each run, or of each epoch."""
+IsSignificant = Callable[[str, str | None], bool]
+"""Whether a part is significantly larger than another one, or than zero for None."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ class Bottleneck:
 
 
 def find_bottleneck(
-    seconds: Mapping[str, float], e2e_s: float, significant: Callable[[str, str | None], bool] = lambda *_: True
+    seconds: Mapping[str, float], e2e_s: float, significant: IsSignificant = lambda *_: True
 ) -> Bottleneck | None:
     """Return the bottleneck of an epoch; None if a part that was not measured (absent) could be the largest.
 
@@ -85,9 +100,14 @@ def find_bottleneck(
         return None
     if parts == kinds[:1]:
         parts, are_equal = kinds, are_kinds_equal
-    visible = [stall for stall in sorted(stalls, key=lambda stall: -stalls[stall]) if stalls[stall] >= MIN_FRACTION]
-    others = [stall for stall in visible if stall not in parts and significant(stall, None)]
+    others = [stall for stall in _other_stalls(fractions, parts) if significant(stall, None)]
     return Bottleneck(tuple(parts), fractions, tuple(others), are_equal)
+
+
+def _other_stalls(fractions: Mapping[str, float], parts: Sequence[str]) -> tuple[str, ...]:
+    """Return the data stalls of at least `MIN_FRACTION` of the epoch that are not in `parts`, the largest first."""
+    visible = [stall for stall in STALLS if fractions.get(stall, 0.0) >= MIN_FRACTION and stall not in parts]
+    return tuple(sorted(visible, key=lambda stall: -fractions[stall]))
 
 
 def _largest(sizes: Mapping[str, float], significant: Callable[[str, str], bool]) -> tuple[list[str], bool]:
@@ -99,11 +119,52 @@ def _largest(sizes: Mapping[str, float], significant: Callable[[str, str], bool]
     return [*ordered[:1], *tied], close.issuperset(tied)
 
 
+def part_difference(parts: Mapping[str, Seconds], one: str, other: str | None) -> dict[str, list[float]]:
+    """Return the paired differences of two parts, or one part for None; see `_measured_parts`."""
+    result: dict[str, list[float]] = {}
+    for sign, names in ((1.0, _measured_parts(one, other)), (-1.0, _measured_parts(other, one))):
+        for condition, seconds in chain.from_iterable(parts.get(name, {}).items() for name in names):
+            sums = result.get(condition, [0.0] * len(seconds))
+            result[condition] = [a + sign * b for a, b in zip(sums, seconds, strict=True)]
+    return result
+
+
+def _measured_parts(part: str | None, other: str | None) -> tuple[str, ...]:
+    """Return the parts that one stands for if it is compared with another: a data stall stands for all data stalls."""
+    if part is None:
+        return ()
+    return STALLS if part in STALLS and other not in (None, *STALLS) else (part,)
+
+
+def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: float) -> IsSignificant:
+    """Return the test for the parts of a mean epoch, by the paired differences in its epochs.
+
+    A single epoch does not show its spread, and Student's interval of two is wide: then the difference must be large.
+
+    Args:
+        epochs: Part -> seconds, of each epoch. A part that some epochs lack is not significantly larger than others.
+        e2e_s: Mean time of these epochs.
+    """
+    names = [part for part in PARTS if all(part in epoch for epoch in epochs)]
+    parts = {part: {"epochs": [epoch[part] for epoch in epochs]} for part in names}
+
+    def significant(part: str, other: str | None) -> bool:
+        sides = [_measured_parts(part, other), *([_measured_parts(other, part)] if other else [])]
+        if not all(parts.keys() & {*names} for names in sides):
+            return False
+        values = part_difference(parts, part, other)["epochs"]
+        if min(values) >= LARGE_FRACTION * e2e_s:
+            return True
+        return len(values) > 1 and statistics.fmean(values) > half_width(values)
+
+    return significant
+
+
 class Verdict(NamedTuple):
     """The bottleneck of an epoch, or of the mean epoch of a run, as it is recorded.
 
     Attributes:
-        bottleneck: The largest part; several about equal ones are joined by ` or `. Empty if it is not known.
+        bottleneck: The largest part; several that do not differ significantly are joined by ` or `. Empty if unknown.
         metrics: Prep stall, fetch stall, and fractions of the epoch's time, by full name; those that are known.
         absent: Why others are not known: `bottleneck` or the full name of a stall -> reason.
     """
@@ -118,12 +179,19 @@ class Verdict(NamedTuple):
         return {"bottleneck": self.bottleneck or None, "absent": self.absent}
 
 
-def find_verdict(metrics: Mapping[str, float | None], medium: str | None, section: str) -> Verdict:
+def find_verdict(
+    metrics: Mapping[str, float | None],
+    medium: str | None,
+    section: str,
+    epochs: Sequence[Mapping[str, float | None]] | None = None,
+) -> Verdict:
     """Return the verdict on an epoch by its metrics.
 
     Args:
         medium: What the samples are on, as recorded (`storage.medium`); None if it is not known.
         section: Of the names of the metrics: `epoch` or `steady`.
+        epochs: Metrics of the epochs that `metrics` are the means of, whose spread the verdict allows for. None: the
+            verdict describes what was measured, as that on a single epoch of several.
     """
     by_short_name = of_section(metrics, section)
     stalls, absent = _divided_stall(by_short_name, medium)
@@ -132,10 +200,26 @@ def find_verdict(metrics: Mapping[str, float | None], medium: str | None, sectio
     found = {**stalls, **_stall_fractions({**by_short_name, **stalls})}
     named = {f"{section}/{name}": value for name, value in found.items()}
     reasons = {f"{section}/{name}": why for name, why in absent.items()}
-    if largest := epoch_bottleneck({**by_short_name, **stalls}):
+    parts, e2e_s = part_seconds({**by_short_name, **stalls}), by_short_name.get("e2e_s")
+    tests = [is_significant_over_epochs(_parts_of(epochs, by_short_name, medium), e2e_s)] if epochs and e2e_s else []
+    if e2e_s and (largest := find_bottleneck(parts, e2e_s, *tests)):
         return Verdict(largest.word, named, reasons)
     missing = ", ".join(name for name in ("e2e_s", *PART_TIMES) if name not in by_short_name)
     return Verdict("", named, {"bottleneck": f"not measured: {missing}" if by_short_name else NO_EPOCH, **reasons})
+
+
+def _parts_of(
+    epochs: Sequence[Mapping[str, float | None]], mean: Mapping[str, float], medium: str | None
+) -> list[dict[str, float]]:
+    """Return part -> seconds of each epoch. The data stall of all is divided, or not, as that of the mean epoch."""
+    common = {name: mean[name] for name in (RESIDENCY,) if name in mean}
+    undivided = [
+        {name: value for name, value in {**of_section(epoch, "epoch"), **common}.items() if name not in STALL_TIMES}
+        for epoch in epochs
+    ]
+    parts = [part_seconds({**epoch, **_divided_stall(epoch, medium)[0]}) for epoch in undivided]
+    are_alike = len({frozenset(epoch.keys() & {*STALLS}) for epoch in parts}) == 1
+    return parts if are_alike else [*map(part_seconds, undivided)]
 
 
 def of_section(metrics: Mapping[str, float | None], section: str) -> dict[str, float]:
@@ -152,11 +236,6 @@ def recorded_verdict(document: Mapping[str, Any], medium: str | None, section: s
     return Verdict(document.get("bottleneck") or "", {}, document["absent"])
 
 
-def epoch_bottleneck(metrics: Mapping[str, float]) -> Bottleneck | None:
-    """Return the bottleneck of an epoch by its metrics without section; None if it is not known."""
-    return find_bottleneck(part_seconds(metrics), metrics["e2e_s"]) if metrics.get("e2e_s") else None
-
-
 def read_bottleneck(word: str, metrics: Mapping[str, float | None], section: str = "steady") -> Bottleneck | None:
     """Return a recorded bottleneck with the fractions of the epoch's time; None if it is not known."""
     by_short_name = of_section(metrics, section)
@@ -165,7 +244,14 @@ def read_bottleneck(word: str, metrics: Mapping[str, float | None], section: str
     fractions = {
         part: max(0.0, seconds) / by_short_name["e2e_s"] for part, seconds in part_seconds(by_short_name).items()
     }
-    return Bottleneck(tuple(word.split(OR)), fractions, equal=True)
+    parts = word.split(OR)
+    sizes = {part: fractions.get(part, 0.0) for part in parts}
+    if not {*parts} <= {*STALLS}:  # of the stalls, there is one at most, which represents all
+        all_stalls = math.fsum(fractions.get(stall, 0.0) for stall in STALLS)
+        sizes |= {part: all_stalls for part in parts if part in STALLS}
+    largest, *_ = ordered = sorted(parts, key=lambda part: -sizes[part])
+    is_equal = sizes[largest] - sizes[ordered[-1]] < MIN_FRACTION
+    return Bottleneck(tuple(ordered), fractions, _other_stalls(fractions, parts), is_equal)
 
 
 def part_seconds(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -218,5 +304,5 @@ def _stall_fractions(metrics: Mapping[str, float]) -> dict[str, float]:
 
 def reads_storage(metrics: Mapping[str, float], medium: str | None) -> bool:
     """Return whether the samples of an epoch are on a storage device, and not in the page cache."""
-    cached_fraction = metrics.get("page_cache_residency_before", 0.0)
+    cached_fraction = metrics.get(RESIDENCY, 0.0)
     return medium not in (*IN_MEMORY, SYNTHETIC) and cached_fraction < MIN_WARM_FRACTION

@@ -74,6 +74,23 @@ class TrainingSummary(TypedDict, total=False):
     absent: dict[str, str]
 
 
+class GainBound(TypedDict, total=False):
+    at_most: float
+    low: float | None
+    high: float | None
+
+
+class NextStepFields(TypedDict, total=False):
+    """The fields of a `NextStep`."""
+
+    rule: str
+    text: str
+    kind: str
+    change: str
+    why: str
+    gain: GainBound | None
+
+
 class Summary(TypedDict, total=False):
     """`summary.json`."""
 
@@ -82,6 +99,7 @@ class Summary(TypedDict, total=False):
     trainings: list[TrainingSummary]
     bottleneck: str | None
     absent: dict[str, str]
+    next_steps: list[NextStepFields]
     notes: list[str]
     failure: Failure | None
     ended: str

@@ -132,6 +132,15 @@ class Peaks(TypedDict, total=False):
     reason: str
 
 
+class LoaderFacts(TypedDict, total=False):
+    """The DataLoader on whose batches a script trains (agent/facts.py); unknown values are absent or None."""
+
+    batch: int | None
+    workers: int | None
+    pin_memory: bool | None
+    persistent_workers: bool | None
+
+
 class Training(TypedDict, total=False):
     """Facts that the training process reports (worker/training.py, agent/facts.py)."""
 
@@ -146,6 +155,7 @@ class Training(TypedDict, total=False):
     peaks: Peaks | None
     conventions: dict[str, float]  # FLOPs per sample by the name of a convention
     operators: dict[str, dict[str, float]]  # calls, FLOPs and bytes of a step by the name of an operator
+    loader: LoaderFacts  # of a script
 
 
 class SensorResponse(TypedDict, total=False):

@@ -6,6 +6,7 @@ from pathlib import Path
 from signal import SIGPIPE, SIGTERM
 
 from epochmeter.results.bottleneck import Verdict, recorded_verdict
+from epochmeter.results.next_steps import NextStep
 from epochmeter.results.run_info import Energy, read_run
 from epochmeter.shared.problem import Problem, read_problem
 from epochmeter.shared.record import Record
@@ -27,6 +28,7 @@ class RunResult:
         mfu: MFU under each convention of counting FLOPs, the smallest first.
         bottleneck: The largest part of the mean epoch; empty if it is not known.
         absent: Why the bottleneck, or a stall by its full name, is not known.
+        next_steps: What to do after it, the best first; not of a run that an earlier command measured.
         end_monotonic_s: None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
         stop: The exception that stopped the run, for the caller to raise after reporting it.
@@ -50,6 +52,7 @@ class RunResult:
     mfu: list[float] = field(default_factory=list)
     bottleneck: str = ""
     absent: dict[str, str] = field(default_factory=dict)
+    next_steps: list[NextStep] = field(default_factory=list)
     run_link: str | None = None
     compare_link: str | None = None
     publish_error: str | None = None

@@ -91,6 +91,12 @@ def is_averaged(epoch: Window, warmup_epochs: int) -> bool:
     return int(epoch["epoch"]) >= warmup_epochs and is_steady(epoch)
 
 
+def averaged_epochs(windows: Iterable[Window], warmup_epochs: int) -> list[Mapping[str, float]]:
+    """Return the metrics of the epochs whose means are the `steady/` metrics."""
+    epochs = (window for window in windows if window["window"] == "epoch")
+    return [epoch["metrics"] for epoch in epochs if is_averaged(epoch, warmup_epochs)]
+
+
 def steady_metrics(epochs: Sequence[Window], steps: FloatArray) -> dict[str, float]:
     """Return `steady/` and `std/` over epochs; metrics that an epoch lacks are absent.
 

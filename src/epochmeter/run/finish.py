@@ -13,18 +13,20 @@ from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
+from epochmeter.console.run_end import print_run
 from epochmeter.machine.signals import deferred_signals, prefer_stop
 from epochmeter.results import footprint
 from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.memory import memory_metrics
 from epochmeter.results.processor import processor_warnings
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
-from epochmeter.results.run_folder import READ_ERRORS, RunFolder
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder, error_text
 from epochmeter.results.run_info import RunInfo, read_run
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import FAILED, KILLED
 from epochmeter.results.summary import (
     Window,
+    averaged_epochs,
     energy_warning,
     group_notes,
     idle_metrics,
@@ -40,6 +42,7 @@ from epochmeter.results.summary import (
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.event_folder import left_event_folder
+from epochmeter.run.next_steps import next_steps_of
 from epochmeter.run.plan import Plan, write_problem
 from epochmeter.run.recovery import recover_windows, running_processes
 from epochmeter.shared.problem import Problem, ProblemError, format_problem, problem_of
@@ -84,7 +87,7 @@ def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Termin
         result.publish_error = format_problem(problem, "warning")
         result.stop = result.stop or stop
     terminal.end_stage()
-    terminal.run_finished(plan.record.windows(), plan.job, result)
+    print_run(terminal, plan.record.windows(), plan.job, result)
 
 
 def end_record(plan: Plan, result: RunResult) -> None:
@@ -150,12 +153,19 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
     if analysis := record.trace_analysis():
         result.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
     failure = result.failure.to_fields() if result.failure else None
-    verdict = find_verdict(result.metrics, run.medium, "steady")
+    epochs = averaged_epochs(windows, job.warmup_epochs)
+    verdict = find_verdict(result.metrics, run.medium, "steady", epochs)
     if result.trainings:
         verdict = verdict._replace(absent=dict.fromkeys(verdict.absent, SEVERAL_TRAININGS))
     result.set_verdict(verdict)
+    if result.state == "completed":
+        try:
+            result.next_steps = next_steps_of(record, job, run, result.metrics, epochs, verdict)
+        except READ_ERRORS as error:  # advice that fails must not lose the summary
+            result.notes.append(f"no next steps: {error_text(error)}")
     summary = {"state": result.state, "metrics": result.metrics, **verdict.document}
-    summary |= {"trainings": _describe_trainings(result, run.medium)} if result.trainings else {}
+    summary |= {"trainings": _describe_trainings(windows, job, run, result)} if result.trainings else {}
+    summary |= {"next_steps": [step.to_document() for step in result.next_steps]}
     summary |= {"notes": result.notes, "failure": failure}
     record.write_summary({**redact_tree(summary), **more}, run.identity)
 
@@ -191,15 +201,17 @@ def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, ru
     result.metrics = metrics | throughput
 
 
-def _describe_trainings(result: RunResult, medium: str | None) -> list[dict[str, object]]:
+def _describe_trainings(
+    windows: Sequence[Window], job: Job, run: RunInfo, result: RunResult
+) -> list[dict[str, object]]:
     """Return the metrics, bottleneck and absent metrics of each of several trainings."""
-    verdicts = [find_verdict(metrics, medium, "steady") for metrics in result.trainings]
-    result.trainings = [
-        {**metrics, **verdict.metrics} for metrics, verdict in zip(result.trainings, verdicts, strict=True)
-    ]
-    return [
-        {"metrics": metrics, **verdict.document} for metrics, verdict in zip(result.trainings, verdicts, strict=True)
-    ]
+    described = []
+    of_trainings = [training for _, training in sorted(trainings_of(windows).items())]
+    for place, (metrics, training) in enumerate(zip(result.trainings, of_trainings, strict=True)):
+        verdict = find_verdict(metrics, run.medium, "steady", averaged_epochs(training, job.warmup_epochs))
+        result.trainings[place] = {**metrics, **verdict.metrics}
+        described.append({"metrics": result.trainings[place], **verdict.document})
+    return described
 
 
 def resume_hint(plan: Plan) -> list[str]:

@@ -26,12 +26,18 @@ class Loader:
         data: Number of its dataset; None if it is not a torch DataLoader.
         samples: Samples of a complete pass; None if the loader does not state them.
         batch_size: Samples of each batch except the last, if the loader states them.
+        workers: Its processes; None if it is not a torch DataLoader, as for the next two.
+        pin_memory: Whether it returns batches in page-locked memory.
+        persistent_workers: Whether its workers outlive a pass.
     """
 
     number: int
     data: int | None = None
     samples: int | None = None
     batch_size: int | None = None
+    workers: int | None = None
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
 
     @property
     def key(self) -> int:

@@ -29,6 +29,8 @@ from epochmeter.shared.units import NANOSECOND
 
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
 OF_METER = (events.OPENED, events.CLOSED, events.EXPECTED)
+LOADER_FACTS = ("data", "samples", "batch", "workers", "pin_memory", "persistent_workers")
+"""Facts on a loader, in the order of the attributes of `Loader` after its number."""
 
 READ_AHEAD_RULE = "a pass in another thread, with one training step per batch"
 READ_AHEAD = "another thread requests the batches, so that waits for data are not known"
@@ -70,6 +72,7 @@ class ProcessWindows:
         notes: What could not be measured, and why, each once.
         problem: The error of the agent that ended measuring; empty without one.
         expected_epochs: Number of epochs at the script's end; None if it is not known.
+        trained_loader: The data of the last epoch; None before it.
     """
 
     def __init__(self, steps_per_window: int) -> None:
@@ -79,6 +82,7 @@ class ProcessWindows:
         self.notes: list[str] = []
         self.problem = ""
         self.expected_epochs: int | None = None
+        self.trained_loader: Loader | None = None
         self._kinds = PassKinds()
         self._trainings = Trainings()
         self._threads: dict[int, Thread] = {}
@@ -101,8 +105,7 @@ class ProcessWindows:
         """Add facts on an object of the process."""
         match facts:
             case {"kind": "loader", "object": int(number), "loader": int(first)}:
-                stated = (facts.get(key) for key in ("data", "samples", "batch"))
-                self._loaders[number] = Loader(first, *stated)
+                self._loaders[number] = Loader(first, *(facts.get(key) for key in LOADER_FACTS))
             case {"kind": "name", "object": int(number), "name": str(name)}:
                 self._names[number] = name
             case {"kind": "optimizer", "object": int(number), "earlier": [*earlier]}:
@@ -269,6 +272,7 @@ class ProcessWindows:
         window = self._window(name, rule, ended)
         self._kinds.note(name, ended)
         if name == EPOCH:
+            self.trained_loader = ended.loader
             self._end_outside(thread)
             if ended.ending is Ending.CUT or ended.is_piece:
                 self.expected_epochs = None  # an epoch of the script has several windows

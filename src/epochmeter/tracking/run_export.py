@@ -109,9 +109,17 @@ def run_note(folder: RunFolder) -> str:
         f"```\n{shlex.join([*with_own_commands(f'python {source}').split(), *run.overrides, *script])}\n```",
         format_problem(lacking, "No measured energy") if lacking else "",
         *summary.get("notes", []),
+        _next_steps(summary),
         f"Measured on `{run.host}`. Record: `{folder.path.resolve()}`",
     ]
     return "\n\n".join(filter(None, paragraphs))
+
+
+def _next_steps(summary: Summary) -> str:
+    """Return the next steps of a run as a list in Markdown; empty without any."""
+    steps = summary.get("next_steps", [])
+    lines = [f"{number}. {step.get('text', '')} `{step.get('change', '')}`" for number, step in enumerate(steps, 1)]
+    return "\n".join(["**Next steps, the best first:**\n", *lines]) if lines else ""
 
 
 def dataset_fields(folder: RunFolder) -> dict[str, str] | None:

@@ -14,9 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from epochmeter.console.tables import bottleneck_line, epoch_title, mean_title
+from epochmeter.console.sentences import bottleneck_line
+from epochmeter.console.tables import epoch_title, mean_title
 from epochmeter.results import documents
-from epochmeter.results.bottleneck import find_verdict, read_bottleneck
+from epochmeter.results.bottleneck import Verdict, find_verdict, read_bottleneck, recorded_verdict
 from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.metrics import find, is_known
 from epochmeter.results.reuse import record_of
@@ -69,6 +70,7 @@ class RunWatcher:
         self._steps = self._damaged = self._longest_ns = 0
         self._computed = 0, -math.inf  # number of windows of `_metrics`, and their Unix time
         self._metrics: tuple[str, dict[str, float]] = "", {}  # title of the mean epoch, and metrics of all windows
+        self._verdict: Verdict | None = None  # on the mean epoch; None without one
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
@@ -88,9 +90,10 @@ class RunWatcher:
         if state == "training" and len(self._epochs) == progress.epochs and not progress.remaining_s:
             reason = "all epochs are trained; the run ends"
         medium = run.medium
-        metrics = {**metrics, **find_verdict(metrics, medium, "steady").metrics}
+        of_mean = recorded_verdict(summary, medium, "steady") if summary and recorded else self._verdict
+        metrics = {**metrics, **(of_mean.metrics if of_mean else {})}
         splits = self._splits(mean, metrics)
-        verdict, bottleneck = _bottleneck(splits, medium)
+        verdict, bottleneck = _bottleneck(splits, medium, of_mean)
         start_s = run.clock_of(math.inf).unix_s(0)
         power, gauges = self._power.read(start_s), self._gauges.read(start_s)
         footprint = job.get("footprint") or {}
@@ -182,6 +185,8 @@ class RunWatcher:
             metrics = steady_metrics(steady, array("f")) | {f"total/{name}": value for name, value in totals.items()}
             title = mean_title([epoch["epoch"] for epoch in steady]) if steady else ""
             self._metrics = f"{title}, training {training + 1}" if title and training else title, metrics
+            measured = [epoch["metrics"] for epoch in steady]
+            self._verdict = find_verdict(metrics, self._run.medium, "steady", measured) if steady else None
         return self._metrics
 
     def _progress(self, energy_j: float | None, is_active: bool, until_s: float, silent_s: float) -> Progress:
@@ -265,11 +270,13 @@ def first_line(failure: Problem | None) -> str:
     return failure.message.partition("\n")[0] if failure else ""
 
 
-def _bottleneck(splits: Mapping[str, Split], medium: str | None) -> tuple[str, dict[str, float]]:
+def _bottleneck(
+    splits: Mapping[str, Split], medium: str | None, of_mean: Verdict | None
+) -> tuple[str, dict[str, float]]:
     """Return the bottleneck of the mean epoch, else of the last or current one: a sentence, and part -> fraction."""
     for kind, split in [*splits.items()][-1:]:
         metrics = {f"steady/{name}": value for name, value in split.metrics.items()}
-        verdict = find_verdict(metrics, medium, "steady")
+        verdict = of_mean if of_mean and kind == "mean" else find_verdict(metrics, medium, "steady")
         if largest := read_bottleneck(verdict.bottleneck, {**metrics, **verdict.metrics}):
             sentence = bottleneck_line(largest)
             fractions = {part: largest.fractions[part] for part in largest.parts}

@@ -20,7 +20,8 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
-from epochmeter.console.tables import cell, column_title, wrap
+from epochmeter.console.plain import wrap
+from epochmeter.console.tables import cell, column_title
 from epochmeter.report.formatting import join_or_more
 from epochmeter.results.metrics import find
 from epochmeter.results.quantities import quantity

@@ -26,6 +26,23 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
     return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **parts}, **keys)
 
 
+STEPS = [
+    {"rule": "start_workers", "text": "Load in parallel.", "kind": "code", "change": "DataLoader(..., num_workers=2)"}
+]
+
+
+def test_next_steps_are_those_of_the_fastest_and_shown_if_no_run_is_suggested():
+    runs = [
+        replace(run(number, 1.0 + number, batch=64 >> number), next_steps=STEPS if not number else [])
+        for number in (0, 1)
+    ]
+    assert answer(*runs).values["next_steps"] == STEPS
+    assert "Next steps" not in body(analyze(group_repeats(runs))), "there are runs to try next"
+    of_script = {"measure": {"command": ["train.py"]}}
+    scripts = [replace(each, job={**each.job, **of_script}) for each in runs]
+    assert "- Load in parallel. `DataLoader(..., num_workers=2)`" in body(analyze(group_repeats(scripts)))
+
+
 def pairs(*times_s):
     """Two repeats of each configuration."""
     return [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate(times_s)]

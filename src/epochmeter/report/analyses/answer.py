@@ -50,6 +50,7 @@ from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run, grouped
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, tukey_critical_value
 from epochmeter.results.bottleneck import STALL_TIMES, Bottleneck
+from epochmeter.results.documents import NextStepFields
 from epochmeter.results.summary import excessive_variation
 from epochmeter.shared.problem import input_error
 
@@ -238,6 +239,11 @@ class Answer:
         return reused_runs(self.choices, self.costs)
 
     @property
+    def next_steps(self) -> Sequence[NextStepFields]:
+        """The recorded next steps of the first run of the fastest configuration."""
+        return self.choices[0].configuration.runs[0].next_steps if self.choices else ()
+
+    @property
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
         """One bottleneck of each kind, and the number of configurations with it; the most frequent first."""
         kinds = grouped(self.bottlenecks.values(), lambda one: (frozenset(one.parts), one.equal)).values()
@@ -264,6 +270,7 @@ class Answer:
             "noisy_runs": {run.number: variation for run, variation in self.noisy},
             "outliers": {run.number: distance for run, distance in self.outliers},
             "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in self.suggestions],
+            "next_steps": [*self.next_steps],
             "prediction": self.prediction.values if self.prediction else None,
             "unmet": {unmet.name: unmet.bound for unmet in self.unmet},
         }  # fmt: skip

@@ -16,7 +16,8 @@ import numpy as np
 from epochmeter.report.analyses.ratios import Pairs, Ratios
 from epochmeter.report.runs.configuration import NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
-from epochmeter.report.statistics import ALPHA, Estimate, ratio_in_fits, student
+from epochmeter.report.statistics import ALPHA, Estimate, ratio_in_fits
+from epochmeter.results.intervals import student
 from epochmeter.shared.problem import input_error
 
 METRICS = {"time": TIME, "energy": ENERGY}

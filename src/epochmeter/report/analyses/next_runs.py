@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,22 @@ from epochmeter.report.runs.costs import LIMIT, costs, positive_values
 from epochmeter.report.runs.data_source import FROM_STORAGE, by_stall_analysis
 from epochmeter.report.runs.run import REPEATED
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL, STALLS, Bottleneck
+from epochmeter.results.measured_run import half_precision, more_workers
+from epochmeter.results.next_step_rules import WHY
 
 OWN = (*REPEATED, "tracking", "sweep", "hydra")  # overrides that are not part of the configuration
 MAX_COMMANDS = 4  # half of them for time and half for energy
 LOWER = 0.75  # the next power limit, as a fraction of the lowest power or limit so far
-AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
-"""Names of devices with the tensor cores of Ampere or newer: `A100`, `L40S`, `GH200`, `RTX 3090`."""
+RULES = {
+    "batch": "batch",
+    "cache": "warm_cache",
+    "compile": "compile",
+    "dataset.layout": "decoded",
+    "persistent_workers": "persistent_workers",
+    "precision": "precision",
+    "workers": "more_workers",
+}
+"""Key -> the rule for the next steps of a run that changes it, whose reason holds here too."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,11 @@ class Suggestion:
     key: str
     bottleneck: Bottleneck
     has_limits: bool = False
+
+    @property
+    def why(self) -> str:
+        """Why the change may help; empty for changes that only a sweep can judge."""
+        return WHY[RULES[self.key]] if self.key in RULES else ""
 
 
 def suggest_runs(
@@ -85,7 +99,7 @@ def _faster(configuration: Configuration, largest: str, tried: Sequence[Configur
     accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
     may_autocast = job.get("precision") == "fp32" and configuration.strategy != DATA_PARALLEL
     if largest == COMPUTE and accelerated and may_autocast:
-        yield "precision", "bf16" if AMPERE.search(f"{ran_on.get('GPU', '')} {ran_on.get('board', '')}") else "fp16"
+        yield "precision", half_precision(ran_on.get("GPU", ""), ran_on.get("board", ""))
     batch = job.get("batch")  # unknown for a measured script
     if batch and batch == max(other.job.get("batch") or 0 for other in tried):  # else larger batches were slower
         yield "batch", str(2 * batch)
@@ -107,7 +121,7 @@ def _faster_data(configuration: Configuration, stall: str) -> Iterator[tuple[str
     workers, cores = job.get("workers"), configuration.runs[0].cores
     most = math.inf if cores is None else cores // configuration.ranks
     if isinstance(workers, int) and workers < most:
-        yield "workers", str(min(max(1, 2 * workers), most))
+        yield "workers", str(more_workers(workers, most))
     if stall == PREP_STALL and in_files:
         yield "dataset.layout", "memory"
     if workers:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from epochmeter.config.schema import SCRIPT
-from epochmeter.report.analyses.bottleneck import Part, decide
+from epochmeter.report.analyses.bottleneck import decide
 from epochmeter.report.analyses.what_if import Change, Pipeline, fraction_without_stall, pipeline_of, predictions
 from epochmeter.report.runs import data_source
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, on_several_hosts, varied
@@ -26,6 +26,7 @@ from epochmeter.results.bottleneck import (
     OVERHEAD,
     PREP_STALL,
     Bottleneck,
+    Seconds,
 )
 
 PREPROCESSED = {FROM_CACHE: 1.0, SYNTHETIC: -1.0}
@@ -176,7 +177,7 @@ def _verdict(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds], *
         return Bottleneck((), {}, why="disturbed")
     device = {part: Configuration(rows[SYNTHETIC]).values(f"steady/{part}_s") for part in (COMPUTE, COPY, OVERHEAD)}
     on_device = device if all(device.values()) else {COMPUTE: times[SYNTHETIC]}
-    parts: dict[str, Part] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
+    parts: dict[str, Seconds] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
     for part, weights in differences.items():
         parts[part] = {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
     e2e_s = statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE])

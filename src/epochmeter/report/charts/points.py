@@ -9,7 +9,7 @@ from typing import NamedTuple
 from epochmeter.report.charts.vega import COLORS
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.run import grouped
-from epochmeter.report.statistics import deviation
+from epochmeter.results.intervals import deviation
 from epochmeter.results.quantities import quantity
 
 SELF_EXPLAINING = ("model", "dataset", "strategy", "device")  # keys whose values need no key in a legend

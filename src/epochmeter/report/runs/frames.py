@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-NO_FACTS = {"job", "keys", "metrics", "epochs", "storage", "platform", "folder", "mode_clocks", "fingerprint"}
+NO_FACTS = {"job", "keys", "metrics", "epochs", "storage", "platform", "folder", "mode_clocks", "fingerprint",
+            "next_steps"}  # fmt: skip
 """Attributes of a run without a column `run.NAME`."""
 
 

@@ -13,6 +13,7 @@ from epochmeter.config.printable import printable
 from epochmeter.config.schema import DEVICE_SETTINGS
 from epochmeter.config.validation import format_value
 from epochmeter.report.formatting import join_or_more
+from epochmeter.results.documents import NextStepFields
 from epochmeter.results.run_status import COMPLETED
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.record import Record
@@ -54,6 +55,7 @@ class Run:
         oversubscribed: Why its first such epoch had too few cores for its own threads; empty if it had enough.
         bottleneck: The largest part of its mean epoch; empty if it is not known.
         absent: Why the bottleneck, or a stall by its full name, is not known.
+        next_steps: What to do after it, as recorded; empty in records of earlier versions.
         reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
         board: Name of the Jetson; empty on other machines. `mode` is its power mode.
         mode_clocks: Power modes that need no reboot of the board -> number of CPU cores, and highest clocks of CPU, GPU
@@ -90,6 +92,7 @@ class Run:
     read_errors: Sequence[str] = ()
     bottleneck: str = ""
     absent: Mapping[str, str] = field(default_factory=dict)
+    next_steps: Sequence[NextStepFields] = ()
     reused: str = ""
     board: str = ""
     mode: str = ""

@@ -1,0 +1,73 @@
+"""The next steps of a run on this machine: what the machine offers, and the steps that it allows."""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import cache, partial
+from pathlib import Path
+
+from epochmeter.config.arguments import quoted_override
+from epochmeter.config.installation import display_path
+from epochmeter.config.schema import Job
+from epochmeter.config.suggestions import option_content
+from epochmeter.machine.cores import usable_cores
+from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
+from epochmeter.power.knobs.jetson import open_fan
+from epochmeter.power.meter import open_meter
+from epochmeter.results.bottleneck import Verdict, read_bottleneck
+from epochmeter.results.documents import Host
+from epochmeter.results.measured_run import Machine, MeasuredRun
+from epochmeter.results.next_steps import NextStep, find_next_steps
+from epochmeter.results.run_folder import RunFolder
+from epochmeter.results.run_info import RunInfo
+from epochmeter.run.capabilities import knob_row
+from epochmeter.shared.record import Record
+
+GPU_METERS = {"nvidia": "nvml", "amd": "amd"}
+"""Vendor of a GPU -> the option of `meter` for it."""
+
+
+def next_steps_of(
+    record: Record,
+    job: Job,
+    run: RunInfo,
+    metrics: Mapping[str, float],
+    epochs: Sequence[Mapping[str, float | None]],
+    verdict: Verdict,
+) -> list[NextStep]:
+    """Return the next steps of a run that has ended on this machine; `epochs` are those of its means."""
+    bottleneck = read_bottleneck(verdict.bottleneck, metrics)
+    machine = find_machine(job, run, RunFolder(record.folder).host)
+    _, _, folder = quoted_override("run", display_path(record.folder)).partition("=")
+    return find_next_steps(MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(folder)))
+
+
+def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
+    """Return what this machine offers to a run; meters are tried only if the run has not measured its energy."""
+    root, is_board = Path(job.machine.root), bool(host.get("board") and host.get("power_modes"))
+    on_gpu = run.training.get("accelerator", "cpu") != "cpu"
+    gpus = select_gpus(find_gpus(root), os.environ, count=None) if on_gpu else []
+    vendor = gpus[0]["vendor"] if gpus else ""
+    meters: tuple[str, ...] = ()
+    if not run.energy.is_measured:
+        name = "rails" if is_board else GPU_METERS.get(vendor, "") if on_gpu else "rapl"
+        used = tuple(meter_id(gpu) or "" for gpu in gpus[: job.strategy.ranks or None])
+        meters = (name,) if name and is_usable(name, used, root) else ()
+    return Machine(
+        cores=usable_cores(),
+        gpus=len(gpus),
+        gpu_vendor=vendor,
+        meters=meters,
+        memory_bytes=host.get("memory_bytes"),
+        has_fan=is_board and knob_row("fan", partial(open_fan, job.machine.root), "no fan").offered,
+    )
+
+
+@cache
+def is_usable(meter: str, gpus: tuple[str, ...], root: Path) -> bool:
+    """Return whether a meter can measure the energy of these GPUs, or of this machine; tried once per process."""
+    option = option_content("meter", meter)
+    spec = {key: value for key, value in option.items() if "${" not in str(value)}  # keys of the device have defaults
+    with closing(open_meter(spec, gpus=gpus, root=root)) as opened:
+        return opened.energy["source"] in ("counter", "sampled")
