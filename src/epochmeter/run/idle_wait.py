@@ -45,12 +45,13 @@ def wait_idle(plan: Plan, result: RunResult, terminal: Terminal) -> None:
 
 def _look(load: CpuLoad) -> CpuUse:
     """Observe the use of the processor."""
-    load.mark()
     begun_ns = time.monotonic_ns()
-    time.sleep(LOOK_S)
     load.mark()
-    use = load.window(begun_ns, time.monotonic_ns())
-    load.discard_before(time.monotonic_ns())
+    time.sleep(LOOK_S)
+    ended_ns = time.monotonic_ns()
+    load.mark()
+    use = load.window(begun_ns, ended_ns)
+    load.discard_before(ended_ns)
     return use
 
 
