@@ -29,9 +29,8 @@ def wait_idle(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     use, waited_s, is_said = _look(load), time.monotonic() - begun_s, False
     while _is_busy(use) and waited_s < most_s:
         if not is_said:
-            terminal.info(
-                f"Other processes use {_used(use)}. Waiting up to {most_s:g} s for less than {percent(CONTENDED)}."
-            )
+            wait = f"Waiting up to {most_s:g} s for less than {percent(CONTENDED)}."
+            terminal.info(f"Other processes use {_used(use)}. {wait}")
         use, waited_s, is_said = _look(load), time.monotonic() - begun_s, True
     if use.other_fraction is None:
         plan.run.idle_wait = {"waited_s": round(waited_s, 3), "reason": UNKNOWN_USE}
