@@ -9,6 +9,7 @@ from default_jobs import job_of
 from metadata import run_info
 
 from epochmeter.agent.event_log import EventLog
+from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meter import EnergyMeter, NullMeter
 from epochmeter.run.instruments import WindowInstruments
@@ -109,7 +110,7 @@ def make_loop(folder, record, acts, meter=None, prepare=lambda number: [], **key
     plan = SimpleNamespace(record=record, job=job, targets={}, run=facts, gpus=[], set_flags=lambda flags: None)
     plan.describe = lambda: None
     source = Mock(prepare=prepare, window=lambda *_: {})
-    load = Mock(others=lambda *_: (None, ""), own_pids=set())
+    load = Mock(window=lambda *_: CpuUse(), own_pids=set())
     gauges = Mock(series=None, window=lambda *_: {}, throttled=lambda *_: [])
     instruments = WindowInstruments(meter or NullMeter("none"), gauges, source, load)
     recording = Recording(plan, instruments, Mock(drift_messages=list), Mock())

@@ -18,6 +18,8 @@ from project import put
 from stub import executable
 
 from epochmeter.config.entries import Examination
+from epochmeter.machine.busy_processes import BusyProcess
+from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.run import capabilities
 from epochmeter.run.capabilities import examine_machine, load_rows
@@ -189,9 +191,12 @@ def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path,
 def test_processor_is_idle_unless_other_processes_leave_no_core_free(monkeypatch):
     monkeypatch.setattr(capabilities, "OBSERVE_S", 0.0)
 
-    def row(*others):
-        return [(row.offered, row.now, row.why) for row in load_rows(Mock(others=lambda *_: others))]
+    def shown(reason="", **use):
+        rows = load_rows(Mock(window=lambda *_: CpuUse(**use), reason=reason))
+        return {row.quantity: (row.offered, row.now, row.why) for row in rows}
 
-    assert row(0.034, "") == [(True, "3.4 % used by other processes", None)]
-    assert row(0.62, "no core was free") == [(False, None, "no core was free")]
-    assert row(None, "") == []
+    counted = {"waits for a core": (True, None, None)}
+    assert shown(other_fraction=0.034) == {"idle processor": (True, "3.4 % used by other processes", None), **counted}
+    busy = CpuUse(0.62, is_contended=True, others=[BusyProcess("make", 7, 0.5)])
+    assert shown(**busy._asdict()) == {"idle processor": (False, None, busy.note), **counted}
+    assert shown("not counted") == {"waits for a core": (False, None, "not counted")}

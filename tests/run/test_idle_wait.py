@@ -54,7 +54,7 @@ def test_run_begins_at_once_by_default_or_if_the_processor_is_idle(waited):
 def test_run_waits_for_the_end_of_others_and_names_them_once(waited):
     metadata, notes, printed = waited(600, busy_s=5)
     assert (metadata, notes) == ({"waited_s": 6.0, "other_cpu_fraction": 0.0}, [])
-    assert "50 %, of which make (pid 99) 50 %" in " ".join(printed.split())
+    assert "use 50 % of the processor: make (pid 99) 50 %. Waiting up to 600 s " in " ".join(printed.split())
     assert printed.count("make") == 1
 
 

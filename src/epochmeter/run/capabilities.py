@@ -195,8 +195,9 @@ def load_rows(load: CpuLoad) -> Iterator[Row]:
     begun_ns = time.monotonic_ns()
     load.mark()
     time.sleep(OBSERVE_S)
+    ended_ns = time.monotonic_ns()
     load.mark()
-    use = load.window(begun_ns, time.monotonic_ns())
+    use = load.window(begun_ns, ended_ns)
     if use.other_fraction is not None:
         now, remedy = f"{percent(use.other_fraction)} used by other processes", "end them before you measure"
         busy = Row("idle processor", False, "/proc/stat", why=use.note, remedy=remedy)

@@ -29,8 +29,8 @@ def wait_idle(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     use, waited_s, is_said = _look(load), time.monotonic() - begun_s, False
     while _is_busy(use) and waited_s < most_s:
         if not is_said:
-            aim = f"for other processes to use less than {percent(CONTENDED)} of the processor"
-            terminal.info(f"Waiting up to {most_s:g} s {aim}: {_used(use)} now.")
+            wait = f"Waiting up to {most_s:g} s for less than {percent(CONTENDED)}."
+            terminal.info(f"Other processes use {_used(use)}. {wait}")
         use, waited_s, is_said = _look(load), time.monotonic() - begun_s, True
     if use.other_fraction is None:
         plan.run.idle_wait = {"waited_s": round(waited_s, 3), "reason": UNKNOWN_USE}
@@ -40,17 +40,18 @@ def wait_idle(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     plan.describe()
     if _is_busy(use):
         waited = f"after {waited_s:.0f} s of waiting (`sweep.wait_idle={most_s:g}`)"
-        result.notes.append(f"the run began {waited} while other processes used the processor: {_used(use)}.")
+        result.notes.append(f"{waited}, the run began while other processes used {_used(use)}.")
 
 
 def _look(load: CpuLoad) -> CpuUse:
     """Observe the use of the processor."""
-    load.mark()
     begun_ns = time.monotonic_ns()
-    time.sleep(LOOK_S)
     load.mark()
-    use = load.window(begun_ns, time.monotonic_ns())
-    load.discard_before(time.monotonic_ns())
+    time.sleep(LOOK_S)
+    ended_ns = time.monotonic_ns()
+    load.mark()
+    use = load.window(begun_ns, ended_ns)
+    load.discard_before(ended_ns)
     return use
 
 
@@ -60,5 +61,5 @@ def _is_busy(use: CpuUse) -> bool:
 
 def _used(use: CpuUse) -> str:
     """Return how much others use, and the processes that use most of it, as a text."""
-    fraction = percent(use.other_fraction or 0.0)
-    return f"{fraction}, of which {describe(use.others)}" if use.others else fraction
+    text = f"{percent(use.other_fraction or 0.0)} of the processor"
+    return f"{text}: {describe(use.others)}" if use.others else text
