@@ -53,7 +53,7 @@ def keys() -> str:
 def next_steps() -> str:
     """Return a table of the next steps that a run may print: the reason, the advice, and the changes."""
     rows = ((rule.why, rule.text, change_cell(rule.own), change_cell(rule.script)) for rule in RULES)
-    return table(("if", "advice", "`train.py`", "script"), rows)
+    return table(("why", "advice", "`train.py`", "script"), rows)
 
 
 def change_cell(change: Change | None) -> str:

@@ -69,10 +69,10 @@ def _split_gain(run: MeasuredRun) -> Gain | None:
     return compute and compute.scaled(1 - 1 / run.machine.gpus)
 
 
-def _stall_experiment(run: MeasuredRun) -> str:
-    """Return the overrides of a run for `experiment=stalls`, quoted for the shell."""
+def _overrides(run: MeasuredRun) -> str:
+    """Return the overrides of a run that `experiment=stalls` may have too, quoted for the shell."""
     keys = [(text, text.lstrip("+").partition("=")[0].partition(".")[0]) for text in run.run.overrides]
-    return " ".join(["experiment=stalls", *(shlex.quote(text) for text, key in keys if key not in NOT_REPEATED)])
+    return shlex.join(text for text, key in keys if key not in NOT_REPEATED)
 
 
 def _stall_gain(stall: str) -> Callable[[MeasuredRun], Gain | None]:
@@ -184,7 +184,7 @@ RULES = (
     Rule(
         "divide_stall", "Measure whether the data stall is reading or preprocessing.", "the data stall is not divided",
         lambda run: run.is_bottleneck(DATA_STALL) and run.reads_samples and run.job.dataset.layout == "files",
-        own=Change("command", "python src/train.py -m {}", _stall_experiment), script=None, parts=STALLS,
+        own=Change("command", "python src/train.py -m experiment=stalls {}", _overrides), script=None, parts=STALLS,
     ),
     Rule(
         "name_data", "Name the files that the script reads.", "reads of a storage device are then known",

@@ -21,7 +21,7 @@ class Change(NamedTuple):
     value: Callable[[MeasuredRun], object] = lambda run: ""
 
     def written_for(self, run: MeasuredRun) -> str:
-        return self.pattern.format(self.value(run))
+        return self.pattern.format(self.value(run)).rstrip()
 
 
 class Rank(IntEnum):
