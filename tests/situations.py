@@ -36,14 +36,16 @@ class Ran(NamedTuple):
     """A run of a situation.
 
     Attributes:
-        e2e_s: Mean time per epoch, in seconds; each differs by `noise`, relative.
-        parts: Fractions of the epoch's time.
+        e2e_s: Mean time per epoch, in seconds.
+        parts: Fractions of the epoch's time without overhead, whose times differ by `noise` (relative).
+        more: Further metrics of each epoch.
         power_w: Of the energy per epoch; None without energy.
         accuracies: Of the evaluations.
     """
 
     e2e_s: float = 1.0
     parts: dict[str, float] = {"data_stall": 0.2, "compute": 0.78}  # noqa: RUF012  # never changed
+    more: dict[str, float] = {}  # noqa: RUF012
     noise: float = 0.01
     epochs: int = 6
     power_w: float | None = None
@@ -95,7 +97,7 @@ def _metadata(sweep: Path, number: int, ran: Ran, overrides: list[str], of_sweep
         "record_id": f"r{number}", "number": number, "overrides": overrides, "of_sweep": of_sweep,
         "sweep_id": sweep.name, "name": " ".join([*overrides, "lenet digits cpu"]), "energy": ran.energy,
         "started": f"2026-11-20T12:{number:02}:00+00:00", "host": platform.node(), "flags": ran.flags,
-        "clock": {"wall_s": 1_000_000.0, "monotonic_ns": 0}, "storage": {"medium": "memory"},
+        "clock": {"wall_s": 1_000_000.0, "monotonic_ns": 0}, "storage": {"medium": "nvme"}, "usable_cores": 4,
         "choices": {"model": "lenet", "dataset": "digits", "device": "cpu"}, **this_process()._asdict(), **ran.run,
     }  # fmt: skip
     return run_info(**fields)
@@ -105,10 +107,14 @@ def _windows(ran: Ran, number: int, chance: random.Random) -> Iterator[dict[str,
     """Yield the epochs and evaluations of a run. Each epoch begins 10 s after the one before."""
     for epoch in range(ran.epochs if ran.failure is None else 0):
         opened_ns = (100 * number + 10 * epoch) * SECOND
-        e2e_s = ran.e2e_s * chance.gauss(1, ran.noise)
-        parts = {f"{part}_s": fraction * e2e_s for part, fraction in ran.parts.items()}
-        parts["overhead_s"] = e2e_s - parts["data_stall_s"] - parts["compute_s"]
-        metrics = {"e2e_s": e2e_s, "copy_s": 0.0, **parts, "steps": float(STEPS), "samples": float(STEPS * BATCH)}
+        parts = {
+            f"{part}_s": fraction * ran.e2e_s * max(0.0, chance.gauss(1, ran.noise))
+            for part, fraction in ran.parts.items()
+        }
+        parts["overhead_s"] = 0.02 * ran.e2e_s
+        e2e_s = parts["data_stall_s"] + parts["compute_s"] + parts["overhead_s"]
+        metrics = {"e2e_s": e2e_s, "copy_s": 0.0, **parts, **ran.more}
+        metrics |= {"steps": float(STEPS), "samples": float(STEPS * BATCH)}
         metrics["samples_per_s"] = metrics["samples"] / e2e_s
         metrics |= {"other_cpu_fraction": 0.41} if "cpu_shared" in ran.flags else {}
         term = _energy(ran, e2e_s)
@@ -150,8 +156,8 @@ SMALL, LARGE = Ran(1.0, keys={"batch": 16}), Ran(0.9, keys={"batch": 32})
 SCRIPT = {"model": {"name": "script"}, "measure": {"command": ["train.py"]}}
 STALLED = {"data_stall": 0.7, "compute": 0.28}
 METERED = {"power_w": 50.0, "energy": COUNTER}
-DECIDED = {
-    "single_run": [Ran(parts={"data_stall": 0.48, "compute": 0.5}, noise=0.2)],
+SITUATIONS = {
+    "single_run": [Ran(parts={"data_stall": 0.47, "compute": 0.51}, noise=0.2)],
     "clear_winner": _pair(SMALL, LARGE._replace(e2e_s=0.7), repeats=3),
     "ties": _pair(SMALL._replace(noise=0.05), LARGE._replace(e2e_s=0.99, noise=0.05), repeats=3),
     "rehearsal_grid": [
@@ -162,16 +168,30 @@ DECIDED = {
         for ran in (SMALL, LARGE)
     ],
     "disturbed": [ran._replace(flags=FLAGS) for ran in (SMALL, LARGE)],
-    "oversubscribed": [Ran(3.0, keys={"workers": 2})],
+    "oversubscribed": [
+        Ran(
+            3.0,
+            keys={"workers": 2},
+            more={"run_queue_wait_fraction": 0.6, "runnable_threads": 5.2},
+            flags={"oversubscribed": "epoch 2: oversubscribed: 2 DataLoader workers + 4 threads on 4 cores"},
+            run={"training": {"threads": 4}},
+        )
+    ],
     "own_script": [Ran(parts=STALLED, keys=SCRIPT, run={"training": {"loader": {"workers": 0, "batch": BATCH}}})],
     "storage_bound": [
         Ran(
             parts={**STALLED, "loader_read": 3.0, "loader_preprocess": 0.3, "loader_decode": 0.1},
             keys={"storage": {"name": "hdd", "medium": "hdd"}, "workers": 2},
-            run={"storage": {"medium": "hdd"}},
+            run={"storage": {"medium": "hdd"}, "dataset": {"name": "digits", "digest": "d1", "bytes": 2e9}},
         )
     ],
-    "launch_bound": [Ran(parts={"data_stall": 0.02, "compute": 0.9})],
+    "launch_bound": [
+        Ran(
+            parts={"data_stall": 0.02, "compute": 0.96},
+            run={"training": {"accelerator": "cuda:0", "torch": "2.15.0", "gpu": {"name": "NVIDIA L4"}}},
+            trace={"steps": 5.0, "kernels_per_step": 4100.0, "idle_launch_fraction": 0.61},
+        )
+    ],
     "failures_only": [SMALL._replace(failure=NO_MEMORY), LARGE._replace(failure=NO_MEMORY)],
     "missed_target": [
         SMALL._replace(keys={"batch": 16, "target_accuracy": 0.9}, accuracies=(0.3, 0.5, 0.6, 0.7, 0.75, 0.8))

@@ -75,10 +75,15 @@ VARYING = {"steady": {"e2e_s": 10.0}, "more": {"std/e2e_s": 3.0}}
 UNMETERED = {"energy": {"source": "none", "reason": "meter=none"}}
 WORKERS = {"workers": 2, "pin_memory": True, "persistent_workers": True, "batch": 8}
 
+CROWDED = {"oversubscribed": "epoch 2"}
 FIRES = {
     "end_gpu_processes": [(run(flags={"gpu_shared": "pid 7"}, machine=NVIDIA), "nvidia-smi")],
     "end_amd_gpu_processes": [(run(flags={"gpu_shared": "pid 7"}, machine=AMD), "amd-smi process")],
     "end_processes": [(run(flags={"cpu_shared": "epoch 2"}), "top"), (script(flags={"cpu_shared": "epoch 2"}), "top")],
+    "fewer_threads": [
+        (run(flags=CROWDED, keys={"workers": 2}, training={"threads": 4}), "threads=2"),
+        (script(flags=CROWDED), "export OMP_NUM_THREADS=1"),
+    ],
     "fan": [(run(steady=HOT, machine=FAN), "fan=max")],
     "cool_down": [(run(steady=HOT), "sweep.cool_below_c=71"), (script(steady=HOT), "sweep.cool_below_c=71")],
     "more_epochs": [
@@ -163,6 +168,7 @@ SILENT = {
     "end_gpu_processes": [run(machine=NVIDIA), run(flags={"gpu_shared": "pid 7"})],
     "end_amd_gpu_processes": [run(machine=AMD), run(flags={"gpu_shared": "pid 7"}, machine=NVIDIA)],
     "end_processes": [run()],
+    "fewer_threads": [run(), run(flags=CROWDED, keys={"workers": 2}, training={"threads": 2})],
     "fan": [run(steady=HOT), run(machine=FAN), run(steady=HOT, machine=FAN, keys={"fan": "max"})],
     "cool_down": [run(), run(steady=HOT, machine=FAN), run(steady={**HOT, "temperature_max_c": None}),
                   run(steady=HOT, keys={"sweep": {"cool_below_c": 50.0}})],

@@ -49,7 +49,8 @@ def _gain_text(gain: Gain | None) -> str:
     """Return what a step saves, as a sentence with a space before it; empty if that is not known."""
     if gain is None:
         return ""
-    interval = f" ({percentage(gain.low)} to {percent(gain.high)})" if gain.low is not None and gain.high else ""
+    bounds = [] if gain.low is None or gain.high is None else [percentage(gain.low), percent(gain.high)]
+    interval = f" ({' to '.join(bounds)})" if bounds and bounds[1] != f"{bounds[0]} %" else ""
     return f" It saves at most {percent(gain.at_most)}{interval} of the epoch's time."
 
 

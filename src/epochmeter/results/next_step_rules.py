@@ -15,6 +15,7 @@ from epochmeter.results.measured_run import (
     half_precision,
     more_workers,
 )
+from epochmeter.results.run_info import OVERSUBSCRIBED
 from epochmeter.results.step_rule import Change, Rank, Rule
 from epochmeter.results.summary import excessive_variation
 
@@ -36,6 +37,16 @@ def _has_spare_cores(run: MeasuredRun, *, has_workers: bool) -> bool:
     workers = run.loader.get("workers")
     is_alike = workers is not None and bool(workers) == has_workers and run.reads_samples
     return is_alike and run.cores_per_rank > 1 and _workers(run) > (workers or 0)
+
+
+def _fitting_threads(run: MeasuredRun) -> int:
+    """Return the number of threads that fits the cores beside the DataLoader workers."""
+    return max(1, run.cores_per_rank - (run.loader.get("workers") or 0))
+
+
+def _has_many_threads(run: MeasuredRun) -> bool:
+    threads = run.run.training.get("threads")
+    return OVERSUBSCRIBED in run.run.flags and (threads is None or threads > _fitting_threads(run))
 
 
 def _epochs(run: MeasuredRun) -> int:
@@ -101,6 +112,12 @@ RULES = (
         "other processes used the processor, and no core was free",
         lambda run: "cpu_shared" in run.run.flags,
         own=Change("command", "top"), script=Change("command", "top"), rank=Rank.DOUBT,
+    ),
+    Rule(
+        "fewer_threads", "Compute with fewer threads.", "more threads were ready to run than there are cores",
+        _has_many_threads,
+        own=Change("setting", "threads={}", _fitting_threads), script=Change("command", "export OMP_NUM_THREADS=1"),
+        rank=Rank.DOUBT,
     ),
     Rule(
         "fan", "Set the fan to its full speed.", "heat lowered the clocks",

@@ -55,7 +55,7 @@ def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
         used = tuple(meter_id(gpu) or "" for gpu in gpus[: job.strategy.ranks or None])
         meters = (name,) if name and is_usable(name, used, root) else ()
     return Machine(
-        cores=usable_cores(),
+        cores=run.usable_cores or usable_cores(),
         gpus=len(gpus),
         gpu_vendor=vendor,
         meters=meters,

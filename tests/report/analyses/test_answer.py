@@ -100,7 +100,7 @@ def test_text(case, runs, options):
     result = answer(*runs, **options)
     assert_golden("answer", result, case)
     values = json.loads(json.dumps(replace(result, suggestions=(), prediction=None).values, allow_nan=False))
-    assert [choice["job"] for choice in values["choices"]] == [choice.cost.title for choice in result.choices]
+    assert [choice["configuration"] for choice in values["choices"]] == [choice.cost.title for choice in result.choices]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ from epochmeter.results.documents import NextStepFields
 from epochmeter.results.summary import excessive_variation
 from epochmeter.shared.problem import input_error
 
+SCHEMA = 1  # of answer.json; it changes if a field is removed, renamed or gets another meaning
 LARGE = 0.1
 """Relative difference, as a fraction, from which on too few repeats and outliers are reported."""
 FAR, FAR_OF_TWO, MIN_REPEATS = 8.0, 40.0, 3
@@ -258,9 +259,10 @@ class Answer:
     def values(self) -> dict[str, object]:
         rows = {row.cost.configuration: row for row in self.rows}
         return {
+            "schema": SCHEMA,
             "doubts": [doubt._asdict() for doubt in self.doubts],
             "choices": [_choice_values(choice, rows[choice.configuration]) for choice in self.choices],
-            "front": [{"job": cost.title, "time_s": cost.time_s, "energy_j": cost.energy_j} for cost in self.front],
+            "front": [{"configuration": cost.title, "time_s": cost.time_s, "energy_j": cost.energy_j} for cost in self.front],
             "baseline": self.baseline.title if self.baseline else None,
             "by_workload": {title: {best.name: best.configuration.numbers for best in every}
                             for title, every in self.by_workload.items()},
@@ -330,7 +332,7 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
 def _choice_values(choice: Best, row: Row) -> dict[str, object]:
     cost, bottleneck = choice.cost, row.bottleneck
     return {
-        "name": choice.name, "job": cost.title, "runs": choice.configuration.numbers, "value": choice.value,
+        "name": choice.name, "configuration": cost.title, "runs": choice.configuration.numbers, "value": choice.value,
         "time_s": cost.time_s, "energy_j": cost.energy_j, "power_w": cost.power_w, "energy_covers": cost.covers,
         "time_ratio": asdict(row.time) if row.time else None,
         "energy_ratio": asdict(row.energy) if row.energy else None,
