@@ -8,6 +8,7 @@ from controls import Board
 from default_jobs import job_of
 from metadata import run_info
 
+from epochmeter.config import installation
 from epochmeter.results.bottleneck import Verdict
 from epochmeter.run import next_steps
 from epochmeter.run.next_steps import find_machine, is_usable, next_steps_of
@@ -45,12 +46,19 @@ def test_facts_of_the_machine_are_those_of_its_record(board, monkeypatch):
     assert not find_machine(job, run_info(**MEASURED), {}).has_fan
 
 
-def test_steps_name_the_run_folder_as_a_value_of_a_key(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_steps_name_the_run_as_a_value_of_a_key_and_the_commands_of_the_installation(tmp_path, monkeypatch):
+    monkeypatch.setattr(next_steps, "ROOT", tmp_path)
     metrics = {"trace/steps": 5.0, "steady/e2e_s": 1.0, "steady/compute_s": 1.0}
     verdict, run = Verdict("compute", {}, {}), run_info(**MEASURED)
-    for name, value in (("sweep/0", "run=sweep/0"), ("a b/0", "run='a b/0'")):
-        record = Record(tmp_path / name)
-        record.folder.mkdir(parents=True)
-        steps = next_steps_of(record, job_of(), run, metrics, [], verdict)
-        assert [shlex.split(step.change)[2:] for step in steps] == [[value, "view=trace"]]
+
+    def words(folder):
+        record = Record(folder)
+        record.folder.mkdir(parents=True, exist_ok=True)
+        (step,) = next_steps_of(record, job_of(), run, metrics, [], verdict)
+        return shlex.split(step.change)
+
+    command = ["python", "src/report.py"]
+    assert words(tmp_path / "multirun/sweep/0") == [*command, "run=sweep/0", "view=trace"]
+    assert words(tmp_path / "a b/0") == [*command, f"run='{tmp_path}/a b/0'", "view=trace"]
+    monkeypatch.setattr(installation, "IS_INSTALLED", True)
+    assert words(tmp_path / "multirun/sweep/0")[:2] == ["epochmeter", "report"]

@@ -36,6 +36,8 @@ IN_MEMORY = (MEMORY, "ram")
 """Media of samples that no storage device holds: in the training process, or in a file system of the memory."""
 PART_TIMES = tuple(f"{part}_s" for part in (COMPUTE, COPY, OVERHEAD, DATA_STALL))
 STALL_TIMES = ("prep_stall_s", "fetch_stall_s")
+LOADER_TIMES = ("loader_read_s", "loader_preprocess_s", "loader_decode_s")
+"""Times of the DataLoader workers, which divide a data stall."""
 NO_EPOCH = "there is no epoch after the warm-up"
 Seconds = Mapping[str, Sequence[float]]
 """Condition, such as a data source -> seconds of each run, or of each epoch."""
@@ -213,10 +215,8 @@ def _parts_of(
 ) -> list[dict[str, float]]:
     """Return part -> seconds of each epoch. The data stall of all is divided, or not, as that of the mean epoch."""
     common = {name: mean[name] for name in (RESIDENCY,) if name in mean}
-    undivided = [
-        {name: value for name, value in {**of_section(epoch, "epoch"), **common}.items() if name not in STALL_TIMES}
-        for epoch in epochs
-    ]
+    names = [name for name in (*PART_TIMES, *LOADER_TIMES) if name in mean]  # of all epochs
+    undivided = [{**common, **{name: epoch.get(f"epoch/{name}") or 0.0 for name in names}} for epoch in epochs]
     parts = [part_seconds({**epoch, **_divided_stall(epoch, medium)[0]}) for epoch in undivided]
     are_alike = len({frozenset(epoch.keys() & {*STALLS}) for epoch in parts}) == 1
     return parts if are_alike else [*map(part_seconds, undivided)]

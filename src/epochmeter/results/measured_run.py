@@ -66,7 +66,7 @@ class MeasuredRun:
         metrics: Those of its summary, by full name.
         epochs: Metrics of the epochs whose means are the `steady/` metrics.
         bottleneck: None if it is not known.
-        folder: Its folder, quoted as the value of a key in the shell.
+        folder: Its folder or `SWEEP/NUMBER`, quoted as the value of a key in the shell.
     """
 
     job: Job
@@ -189,11 +189,11 @@ class MeasuredRun:
         if not e2e_s or not all(name in self.steady for name in names):
             return None
         at_most = min(1.0, sum(self.steady[name] for name in names) / e2e_s)
-        epochs = [of_section(epoch, "epoch") for epoch in self.epochs]
-        known = [epoch for epoch in epochs if {"e2e_s", *names} <= epoch.keys()]
-        if len(known) < max(2, len(epochs)):
+        rows = [[epoch.get(f"epoch/{name}") for name in ("e2e_s", *names)] for epoch in self.epochs]
+        known = [[value for value in row if value is not None] for row in rows if None not in row]
+        if len(known) < max(2, len(rows)):
             return Gain(at_most)
-        half = half_width([sum(epoch[name] for name in names) / epoch["e2e_s"] for epoch in known])
+        half = half_width([sum(parts_s) / epoch_s for epoch_s, *parts_s in known])
         return Gain(at_most, max(0.0, at_most - half), min(1.0, at_most + half))
 
     def traced(self, name: str) -> Gain | None:

@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from epochmeter.config.arguments import quoted_override
-from epochmeter.config.installation import display_path
+from epochmeter.config.installation import ROOT, with_own_commands
 from epochmeter.config.schema import Job
 from epochmeter.config.suggestions import option_content
 from epochmeter.machine.cores import usable_cores
@@ -39,8 +39,11 @@ def next_steps_of(
     """Return the next steps of a run that has ended on this machine; `epochs` are those of its means."""
     bottleneck = read_bottleneck(verdict.bottleneck, metrics)
     machine = find_machine(job, run, RunFolder(record.folder).host)
-    _, _, folder = quoted_override("run", display_path(record.folder)).partition("=")
-    return find_next_steps(MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(folder)))
+    folder, multirun = record.folder.absolute(), ROOT / "multirun"
+    name = str(folder.relative_to(multirun) if folder.is_relative_to(multirun) else folder)
+    _, _, value = quoted_override("run", name).partition("=")
+    steps = find_next_steps(MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(value)))
+    return [step._replace(change=with_own_commands(step.change)) for step in steps]
 
 
 def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
