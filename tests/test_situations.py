@@ -22,6 +22,7 @@ from epochmeter.results.sweep_files import read_points
 from epochmeter.tracking.run_export import run_note
 
 FOLDER = Path(__file__).parent / "situations"
+LINE_END = "\n"
 ANSWERED = ("doubts", "choices", "bottlenecks", "next_steps", "unmet")
 
 
@@ -44,7 +45,7 @@ def test_output_at_the_end_of_a_command_is_as_it_was_approved(name, terminal, tm
         "MLflow": run_note(RunFolder(sweep / "0")),
     }
     assert all(answer["schema"] == SCHEMA for answer in answers)
-    text = "\n".join(f"===== {title}\n{text.strip()}\n" for title, text in texts.items())
+    text = "\n".join(f"===== {title}\n{text.rstrip().lstrip(LINE_END)}\n" for title, text in texts.items())
     assert_text(FOLDER / f"{name}.txt", _without_place(text, tmp_path))
 
 

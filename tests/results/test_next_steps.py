@@ -76,6 +76,7 @@ UNMETERED = {"energy": {"source": "none", "reason": "meter=none"}}
 WORKERS = {"workers": 2, "pin_memory": True, "persistent_workers": True, "batch": 8}
 
 CROWDED = {"oversubscribed": "epoch 2"}
+TARGET = {"target_accuracy": 0.9}
 FIRES = {
     "end_gpu_processes": [(run(flags={"gpu_shared": "pid 7"}, machine=NVIDIA), "nvidia-smi")],
     "end_amd_gpu_processes": [(run(flags={"gpu_shared": "pid 7"}, machine=AMD), "amd-smi process")],
@@ -93,6 +94,7 @@ FIRES = {
     "memory_growth": [
         (script_on_gpu(epochs=peaks(1.0, 1.1, 1.2, 1.3)), "losses.append(loss.item())  # a tensor would keep its graph")
     ],
+    "reach_target": [(run(keys=TARGET), "epochs=12")],
     "start_workers": [
         (run("prep_stall", keys={"workers": 0}), "workers=4"),
         (script("data_stall", loader={"workers": 0}),
@@ -176,6 +178,8 @@ SILENT = {
                     run("compute", "copy", equal=False, more={"total/epochs": 3.0})],
     "memory_growth": [run(epochs=peaks(1.0, 1.1, 1.2, 1.3)), script_on_gpu(epochs=peaks(1.0, 1.1, 1.2)),
                       script_on_gpu(epochs=peaks(1.0, 1.1, 1.1, 1.2))],
+    "reach_target": [run(), run(keys=TARGET, more={"total/epochs_to_target": 4.0}),
+                     run(keys=TARGET, more={"total/epochs": 3.0})],
     "start_workers": [run("prep_stall"), run("prep_stall", keys={"workers": 0}, machine=NO_CORES),
                       script("data_stall"), run(keys={"workers": 0}, steady={"data_stall_s": 0.1}),
                       run(keys={"workers": 0}, storage=SYNTHETIC),

@@ -54,6 +54,12 @@ def _epochs(run: MeasuredRun) -> int:
     return run.job.warmup_epochs + max(EPOCHS_TO_TRAIN, 2 * len(run.epochs))
 
 
+def _missed_target(run: MeasuredRun) -> bool:
+    """Return whether the run ended with its last epoch, before it reached its quality target."""
+    has_target = run.job.target_accuracy is not None or run.job.target_loss is not None
+    return has_target and run.trained_all_epochs and "total/epochs_to_target" not in run.metrics
+
+
 def _sync_gain(run: MeasuredRun) -> Gain | None:
     return run.traced("idle_sync_fraction")
 
@@ -147,6 +153,11 @@ RULES = (
         lambda run: run.memory_grows,
         own=None,
         script=Change("code", "losses.append(loss.item())  # a tensor would keep its graph"), rank=Rank.DOUBT,
+    ),
+    Rule(
+        "reach_target", "Train more epochs, to reach the target.", "the last epoch ended before the target was reached",
+        _missed_target,
+        own=Change("setting", "epochs={}", lambda run: 2 * run.job.epochs), script=None, rank=Rank.DOUBT,
     ),
     Rule(
         "start_workers", "Load batches while the device computes.",

@@ -262,7 +262,9 @@ class Answer:
             "schema": SCHEMA,
             "doubts": [doubt._asdict() for doubt in self.doubts],
             "choices": [_choice_values(choice, rows[choice.configuration]) for choice in self.choices],
-            "front": [{"configuration": cost.title, "time_s": cost.time_s, "energy_j": cost.energy_j} for cost in self.front],
+            "front": [
+                {"configuration": cost.title, "time_s": cost.time_s, "energy_j": cost.energy_j} for cost in self.front
+            ],
             "baseline": self.baseline.title if self.baseline else None,
             "by_workload": {title: {best.name: best.configuration.numbers for best in every}
                             for title, every in self.by_workload.items()},

@@ -78,6 +78,11 @@ class Doubt(NamedTuple):
     affected: int
     total: int
 
+    @property
+    def is_decisive(self) -> bool:
+        """Whether it leaves nothing to compare: all runs were disturbed."""
+        return self.kind == "disturbed" and self.affected == self.total
+
 
 def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
     """Return the best configurations by time and, among those with comparable energy, by energy; unmet ones last."""
