@@ -210,6 +210,12 @@ MUTANTS = [
     Mutant("tracking/deadline.py", "if thread.ident and thread.is_alive():", "if False:", "tracking/test_publisher.py"),
     Mutant("tracking/report_artifacts.py", "    if earlier:", "    if False:"),
     Mutant("tracking/queue.py", "os.path.basename(record_id)", "record_id", "tracking/test_publish_command.py"),
+    # Use of the processor
+    Mutant("machine/thread_times.py", "if min(since) < 0:", "if False:"),
+    Mutant("machine/cpu_load.py", "ran_ns = max(", "ran_ns = min("),
+    Mutant("machine/busy_processes.py", "while heir in before and not", "if heir in before and not"),
+    Mutant("results/processor.py", "and not (is_contended and demand.threads == 1)", "and not is_contended"),
+    Mutant("run/idle_wait.py", "and waited_s < most_s", ""),
     # Results: ranks, means, totals
     Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max("),
     Mutant("results/rank_merge.py", "and len(correct) == len(ranks) else None", "and correct else None"),

@@ -151,7 +151,7 @@ def check_capacity(job: Job, root: Path) -> None:
     """Refuse a job with too many processes, or a dataset without its folder or disk space; raises InputError."""
     check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
     if isinstance(job.threads, int):
-        check_threads(job.threads, job.strategy.ranks or 1, usable_cores())
+        check_threads(job.threads, job.strategy.processes, usable_cores())
     dataset, folder = job.dataset, training_folder(job.dataset, job.storage, root)
     needed = dataset.space_bytes or (dataset.count or 0) * (dataset.spec.get("file_bytes") or 0)
     if needed and folder and not peek_manifest(dataset, job.storage, root):
