@@ -83,8 +83,9 @@ test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need 
 	$(PYTEST) -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
 # Further libraries of hosts are in a folder of their own; hosts whose library cannot be installed are skipped.
-test-hosts: setup $(call extra,dev) .hosts/.synced ## run many training scripts bare and measured, and many sequences of events (an hour)
+test-hosts: setup $(call extra,dev) .hosts/.synced ## run long tests: many scripts bare and measured, sequences of events, benchmarks (two hours)
 	SEQUENCES=100000 $(PYTEST) -n logical tests/segmentation/test_invariants.py
+	$(PYTEST) -m nightly -n 2 $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 	$(PYTEST) -m 'hosts and not system' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
 .hosts/.synced: tests/hosts/packages.txt

@@ -33,7 +33,7 @@ LONG = (
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
 SELECTED_FILES = {
-    "not system and not hosts": re.compile(
+    "not system and not hosts and not nightly": re.compile(
         r"\A(?!.*^pytestmark = \[?pytest\.mark\.(system|hosts))", re.DOTALL | re.MULTILINE
     ),
     "system and not alone": re.compile(r"mark\.system"),

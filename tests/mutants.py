@@ -327,7 +327,7 @@ def run_mutant(mutant: Mutant) -> str:
             copy(ROOT / name, Path(folder, name))
         mutant.apply(Path(folder))
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider"]
-        command += ["-m", "not system and not hosts"]
+        command += ["-m", "not system and not hosts and not nightly"]
         paths = [f"tests/{path}" for path in mutant.tests]
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         try:

@@ -10,9 +10,11 @@ import sys
 import pytest
 from project import ENVIRONMENT, ROOT
 
-pytestmark = pytest.mark.system
+LONG = ("memory_kinds", "peers", "predictions", "ranks", "report", "residual", "roofline", "scripts", "staging", "start",
+        "sweep", "watchers")  # fmt: skip
+"""Benchmarks that take more than 20 s, even with a few samples."""
 BENCHES = [
-    str(path.relative_to(ROOT))
+    pytest.param(str(path.relative_to(ROOT)), marks=pytest.mark.nightly if path.stem in LONG else pytest.mark.system)
     for folder in ("accuracy", "cost", "decisions")
     for path in sorted((ROOT / "benchmarks" / folder).glob("*.py"))
     if not path.name.startswith("gpu_")
@@ -41,6 +43,7 @@ def test_short_benchmark_prints_numbers(root, program):
         assert any(re.search(r"\d", row) for row in rows), header
 
 
+@pytest.mark.nightly
 def test_run_is_completed_by_the_same_command_after_a_fault(template, monkeypatch):
     """In a copy of the tests' own project, as creating one takes as long as the run."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
