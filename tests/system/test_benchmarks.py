@@ -10,8 +10,10 @@ import sys
 import pytest
 from project import ENVIRONMENT, ROOT
 
-LONG = ("memory_kinds", "peers", "predictions", "ranks", "report", "residual", "roofline", "scripts", "staging", "start",
-        "sweep", "watchers")  # fmt: skip
+LONG = (
+    "memory_kinds", "peers", "predictions", "ranks", "report", "residual", "roofline", "scripts", "staging", "start",
+    "sweep", "watchers",
+)  # fmt: skip
 """Benchmarks that take more than 20 s, even with a few samples."""
 BENCHES = [
     pytest.param(str(path.relative_to(ROOT)), marks=pytest.mark.nightly if path.stem in LONG else pytest.mark.system)
