@@ -61,7 +61,7 @@ class Ran(NamedTuple):
 def write_situation(sweep: Path, runs: list[Ran]) -> list[RunResult]:
     """Write the records of a command's runs, one per number, and return their results."""
     chance = random.Random(1)
-    points = [[f"{key}={value}" for key, value in ran.keys.items()] for ran in runs]
+    points = [_overrides(ran) for ran in runs]
     sweep.mkdir(parents=True)
     if len(runs) > 1:
         write_json(sweep / "points.json", {"points": points})
@@ -87,9 +87,15 @@ def _write_run(
     return result
 
 
+def _overrides(ran: Ran) -> list[str]:
+    """Return the overrides of a run as a person would give them."""
+    named = {key: value.get("name") if isinstance(value, dict) else value for key, value in ran.keys.items()}
+    return [f"{key}={value}" for key, value in named.items() if key not in ("repeat", "sweep", "model", "measure")]
+
+
 def _keys(ran: Ran) -> dict[str, object]:
-    keys = {"epochs": ran.epochs, "batch": BATCH, "evaluate": bool(ran.accuracies), **ran.keys}
-    return job_keys(**keys)
+    defaults = {"epochs": ran.epochs, "batch": BATCH, "evaluate": bool(ran.accuracies), "meter": {"name": "auto"}}
+    return job_keys(**{**defaults, **ran.keys})
 
 
 def _metadata(sweep: Path, number: int, ran: Ran, overrides: list[str], of_sweep: bool) -> RunInfo:
@@ -152,6 +158,10 @@ def _pair(first: Ran, second: Ran, repeats: int = 1) -> list[Ran]:
     ]
 
 
+CROWDED = (
+    "epoch 2: oversubscribed: 2 DataLoader workers + 4 threads on 4 cores; 5.2 were ready to run on average, and the "
+    "threads waited 60 % of their time for a core"
+)
 SMALL, LARGE = Ran(1.0, keys={"batch": 16}), Ran(0.9, keys={"batch": 32})
 SCRIPT = {"model": {"name": "script"}, "measure": {"command": ["train.py"]}}
 STALLED = {"data_stall": 0.7, "compute": 0.28}
@@ -173,7 +183,7 @@ SITUATIONS = {
             3.0,
             keys={"workers": 2},
             more={"run_queue_wait_fraction": 0.6, "runnable_threads": 5.2},
-            flags={"oversubscribed": "epoch 2: oversubscribed: 2 DataLoader workers + 4 threads on 4 cores"},
+            flags={"oversubscribed": CROWDED},
             run={"training": {"threads": 4}},
         )
     ],

@@ -44,4 +44,4 @@ def test_equal_notes_of_runs_are_one_line_with_the_numbers_of_the_runs():
 def test_a_hint_follows_the_numbers_of_the_runs_that_share_its_note():
     notes = ["warning: others used {} %\n  hint: end {}".format(*values) for values in ((60, "make"), (70, "cc"))]
     results = [RunResult(number, [], notes=[note]) for number, note in enumerate(notes)]
-    assert note_lines(results) == ["warning: others used 60 % (all 2 runs)\n  hint: end make"]
+    assert note_lines(results) == ["warning: others used 60 % (both runs)\n  hint: end make"]

@@ -196,14 +196,17 @@ def test_missed_target_is_noted_with_the_best_values():
     windows = [epoch(0, train_accuracy=1.0, train_loss=0.1), val(0, accuracy=0.7, loss=0.3)]
     windows += [val(1, accuracy=0.75, loss=math.nan), val(2, accuracy=0.6, loss=0.29)]
     for targets, best in (
-        ({"target_accuracy": 0.8}, "highest accuracy 75.0 %"),
-        ({"target_loss": 0.2}, "lowest loss 0.29"),
-        ({"target_accuracy": 0.7, "target_loss": 0.2}, "highest accuracy 75.0 %, lowest loss 0.29"),
+        ({"target_accuracy": 0.8}, "(accuracy 80.0 %): highest accuracy 75.0 %"),
+        ({"target_loss": 0.2}, "(loss 0.2): lowest loss 0.29"),
+        (
+            {"target_accuracy": 0.7, "target_loss": 0.2},
+            "(accuracy 70.0 %, loss 0.2): highest accuracy 75.0 %, lowest loss 0.29",
+        ),
     ):
         notes = missed_target_note(windows, replace(JOB, **targets))
-        assert notes == [f"target not reached in 3 epochs: {best}"]
+        assert notes == [f"target not reached in 3 epochs {best}"]
     one = missed_target_note(windows[:2], replace(JOB, target_accuracy=0.8))
-    assert one == ["target not reached in 1 epoch: highest accuracy 70.0 %"]
+    assert one == ["target not reached in 1 epoch (accuracy 80.0 %): highest accuracy 70.0 %"]
     for job in (JOB, replace(JOB, target_accuracy=0.7)):
         assert missed_target_note(windows, job) == []
 

@@ -232,7 +232,8 @@ class Terminal(logging.Handler):
         """Print once for all runs why energy was not measured, or why results are not in MLflow."""
         for reason, meter in dict.fromkeys((result.no_energy, result.requested_meter) for result in results):
             if reason and meter:
-                self.info(f"Energy was not measured (meter={meter}).", style="dim")
+                what = "was not measured" if meter == "none" else "is not measured, but estimated"
+                self.info(f"Energy {what} (meter={meter}).", style="dim")
             elif reason:
                 self.warn(format_error(reason.within("energy was not measured"), "warning"))
         for text in dict.fromkeys(result.publish_error for result in results if result.publish_error):

@@ -62,7 +62,7 @@ def _verdict(windows: Sequence[Mapping[str, Any]], job: Job, result: RunResult) 
 def _print_next_steps(terminal: Terminal, steps: Sequence[NextStep]) -> None:
     """Print what to do next; the lines to paste are not wrapped."""
     if steps:
-        terminal.info("Next steps, the best first:")
+        terminal.info("Next steps, in this order:")
     for advice, change in sentences.next_step_lines(steps):
         terminal.info(advice)
         terminal.info(change, style="cyan", wraps=False)

@@ -16,7 +16,7 @@ from epochmeter.results.roofline import verdict
 from epochmeter.shared.units import percent, percentage
 
 MINUTE_S = 60.0
-PLACES = {"setting": "add:", "code": "in the script:", "command": "run:"}
+PLACES = {"setting": "set:", "code": "in the script:", "command": "run:"}
 """Kind of a change -> the words before it."""
 
 

@@ -43,7 +43,7 @@ def note_lines(results: Sequence[RunResult]) -> list[str]:
 
 def _runs(numbers: Sequence[int], total: int) -> str:
     if len(numbers) == total > 1:
-        return f"all {total} runs"
+        return "both runs" if total == 2 else f"all {total} runs"
     shown = ", ".join(map(str, numbers[:MAX_NUMBERS]))
     more = f" and {len(numbers) - MAX_NUMBERS} more" if len(numbers) > MAX_NUMBERS else ""
     return f"run{'s' if len(numbers) > 1 else ''} {shown}{more}"

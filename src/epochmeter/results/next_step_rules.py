@@ -20,6 +20,7 @@ from epochmeter.results.step_rule import Change, Rank, Rule
 from epochmeter.results.summary import excessive_variation
 
 USUAL_WORKERS = 4
+SLOW_MEDIA = ("hdd", "hdd_usb", "sd", "emmc")
 MIN_EPOCHS = 3  # after the warm-up, for an interval that is not much wider than with more
 EPOCHS_TO_TRAIN = 5  # after the warm-up
 COOL_DOWN_C, COOL_C = 20, 40  # by how much a device should cool down before a run, and the lowest limit, in degrees
@@ -36,7 +37,14 @@ def _workers(run: MeasuredRun) -> int:
 def _has_spare_cores(run: MeasuredRun, *, has_workers: bool) -> bool:
     workers = run.loader.get("workers")
     is_alike = workers is not None and bool(workers) == has_workers and run.reads_samples
+    if OVERSUBSCRIBED in run.run.flags:
+        return False
     return is_alike and run.cores_per_rank > 1 and _workers(run) > (workers or 0)
+
+
+def _reads_slow_disk(run: MeasuredRun) -> bool:
+    """Return whether the device waits for a disk that parallel reads do not make faster."""
+    return run.is_bottleneck(FETCH_STALL) and run.run.medium in SLOW_MEDIA
 
 
 def _fitting_threads(run: MeasuredRun) -> int:
@@ -114,7 +122,7 @@ RULES = (
         own=Change("command", "amd-smi process"), script=Change("command", "amd-smi process"), rank=Rank.DOUBT,
     ),
     Rule(
-        "end_processes", "End the other processes, then measure again.",
+        "end_processes", "Find and end the other processes, then measure again.",
         "other processes used the processor, and no core was free",
         lambda run: "cpu_shared" in run.run.flags,
         own=Change("command", "top"), script=Change("command", "top"), rank=Rank.DOUBT,
@@ -155,7 +163,8 @@ RULES = (
         script=Change("code", "losses.append(loss.item())  # a tensor would keep its graph"), rank=Rank.DOUBT,
     ),
     Rule(
-        "reach_target", "Train more epochs, to reach the target.", "the last epoch ended before the target was reached",
+        "reach_target", "Train more epochs, which may reach the target.",
+        "the target was not reached in the last epoch",
         _missed_target,
         own=Change("setting", "epochs={}", lambda run: 2 * run.job.epochs), script=None, rank=Rank.DOUBT,
     ),
@@ -168,8 +177,8 @@ RULES = (
         parts=STALLS, gain=_stall_gain(DATA_STALL),
     ),
     Rule(
-        "more_workers", "Load more batches at a time.", "more DataLoader workers load more batches at a time",
-        lambda run: _has_spare_cores(run, has_workers=True),
+        "more_workers", "Prepare more batches in parallel.", "each DataLoader worker prepares one batch at a time",
+        lambda run: _has_spare_cores(run, has_workers=True) and not _reads_slow_disk(run),
         own=Change("setting", "workers={}", _workers),
         script=Change("code", "DataLoader(..., num_workers={})", _workers),
         parts=STALLS, gain=_stall_gain(DATA_STALL),

@@ -325,15 +325,17 @@ def missed_target_note(windows: Sequence[Window], job: Job) -> list[str]:
     """Return a note with the best accuracy and loss of a run that did not reach its targets; empty without targets."""
     qualities = [quality for window in windows if (quality := _quality(window, job))]
     accuracies, losses = ([values[name] for values in qualities if name in values] for name in ("accuracy", "loss"))
-    best = []
+    best, targets = [], []
     if job.target_accuracy is not None and accuracies:
+        targets.append(f"accuracy {percent(job.target_accuracy, 1)}")
         best.append(f"highest accuracy {percent(max(accuracies), 1)}")
     if job.target_loss is not None and losses:
+        targets.append(f"loss {job.target_loss:.4g}")
         best.append(f"lowest loss {min(losses):.4g}")
     if not best or any(reaches_target(window, job) for window in windows):
         return []
     count = f"{len(qualities)} epoch{'s' if len(qualities) > 1 else ''}"
-    return [f"target not reached in {count}: {', '.join(best)}"]
+    return [f"target not reached in {count} ({', '.join(targets)}): {', '.join(best)}"]
 
 
 def reaches_target(window: Window, job: Job) -> bool:

@@ -22,7 +22,7 @@ from epochmeter.results.headline import headline
 from epochmeter.results.metrics import CORE, SECTIONS
 from epochmeter.results.power_trace import downsample
 from epochmeter.results.run_folder import RunFolder
-from epochmeter.results.run_info import RunInfo
+from epochmeter.results.run_info import DISTURBED, OVERSUBSCRIBED, RunInfo
 from epochmeter.shared.problem import format_problem
 from epochmeter.shared.process_identity import Process
 from epochmeter.shared.record import CHECKPOINT, GAUGES, PERFETTO, PROGRESS, TIME_SERIES, WINDOWS_FILE, step_count
@@ -103,7 +103,7 @@ def run_note(folder: RunFolder) -> str:
     rehearsal = " ".join(f"{text.rstrip('.')}." for text in run.rehearsal)
     result = headline(summary.get("metrics") or {}, summary.get("bottleneck") or "")
     paragraphs = [
-        f"**{', '.join(result)}**" if result else "",
+        _result(run, result),
         f"**Rehearsal, not a result.** {rehearsal}" if rehearsal else "",
         format_problem(failure, f"**Failed** ({failure.code})") if failure else "",
         f"```\n{shlex.join([*with_own_commands(f'python {source}').split(), *run.overrides, *script])}\n```",
@@ -115,11 +115,20 @@ def run_note(folder: RunFolder) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
+def _result(run: RunInfo, result: Sequence[str]) -> str:
+    """Return the result of a run in Markdown with the doubts about it; empty without a result."""
+    if not result:
+        return ""
+    causes = [cause for flag, cause in DISTURBED.items() if flag in run.flags]
+    causes += ["the processor was oversubscribed"] if OVERSUBSCRIBED in run.flags else []
+    return f"**{', '.join(result)}**" + (f", although {' and '.join(causes)}" if causes else "")
+
+
 def _next_steps(summary: Summary) -> str:
     """Return the next steps of a run as a list in Markdown; empty without any."""
     steps = summary.get("next_steps", [])
     lines = [f"{number}. {step.get('text', '')} `{step.get('change', '')}`" for number, step in enumerate(steps, 1)]
-    return "\n".join(["**Next steps, the best first:**\n", *lines]) if lines else ""
+    return "\n".join(["**Next steps, in this order:**\n", *lines]) if lines else ""
 
 
 def dataset_fields(folder: RunFolder) -> dict[str, str] | None:

@@ -200,14 +200,18 @@ DISTURBED = replace(REPEATED[0], disturbed={"cpu_busy": "other processes used th
         ([replace(run, rehearsal=["clocks"]) for run in REPEATED], [("rehearsal", 4, 4)]),
         ([replace(DISTURBED, rehearsal=["clocks"]), REPEATED[2]],
          [("rehearsal", 1, 2), ("single", 2, 2), ("disturbed", 1, 2)]),
-        ([DISTURBED], []),  # nothing is compared
+        ([DISTURBED], [("disturbed", 1, 1)]),
+        (REPEATED[:1], []),  # nothing is compared
     ],
 )  # fmt: skip
 def test_best_is_established_only_by_repeated_undisturbed_runs_of_what_was_requested(runs, doubts):
     result = answer(*runs)
     assert result.doubts == doubts
     assert result.values["doubts"] == [{"kind": kind, "affected": some, "total": total} for kind, some, total in doubts]
-    assert ("so far" in summary(*runs), "not established" in summary(*runs)) == (bool(doubts), bool(doubts))
+    is_compared = len(result.costs) > 1
+    is_said = is_compared and bool(doubts)
+    assert ("so far" in summary(*runs), "not established" in summary(*runs)) == (is_said, is_said)
+    assert {choice["is_established"] for choice in result.values["choices"]} == {is_compared and not doubts}
 
 
 def test_missing_energy_or_time_limits_what_is_the_best():

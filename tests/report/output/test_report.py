@@ -193,7 +193,13 @@ def test_answer_and_report_command_are_one_line_each(tmp_path):
 
 @pytest.mark.parametrize(
     ("rehearsal", "expected"),
-    [([], "fetch-bound"), (["rehearse=true"], "Only one configuration (2 runs, all rehearsals)")],
+    [
+        ([], "fetch-bound"),
+        (
+            ["rehearse=true"],
+            "no setting in which the runs may differ was applied (2 rehearsals): ",
+        ),
+    ],
 )
 def test_answer_of_a_stall_experiment_is_its_bottleneck_unless_it_is_a_rehearsal(tmp_path, rehearsal, expected):
     for run in rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]):

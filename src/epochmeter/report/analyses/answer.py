@@ -234,6 +234,10 @@ class Answer:
         is_certain = not (self.doubts or self.unmet or any(best.ties or best.scope for best in self.choices))
         return is_certain and len(self.choices) > 1 and len({choice.cost.title for choice in self.choices}) == 1
 
+    def _is_established(self, choice: Best) -> bool:
+        """Return whether a configuration is significantly the best of several by a criterion, without a doubt."""
+        return len(self.costs) > 1 and not self.doubts and not choice.ties
+
     @property
     def reused(self) -> list[Run]:
         """Runs of the best that were not measured together with the others."""
@@ -261,7 +265,10 @@ class Answer:
         return {
             "schema": SCHEMA,
             "doubts": [doubt._asdict() for doubt in self.doubts],
-            "choices": [_choice_values(choice, rows[choice.configuration]) for choice in self.choices],
+            "choices": [
+                {**_choice_values(choice, rows[choice.configuration]), "is_established": self._is_established(choice)}
+                for choice in self.choices
+            ],
             "front": [
                 {"configuration": cost.title, "time_s": cost.time_s, "energy_j": cost.energy_j} for cost in self.front
             ],

@@ -112,14 +112,15 @@ def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
 
 
 def find_doubts(ranked: Sequence[Cost]) -> list[Doubt]:
-    """Return why no best is established; none if it follows from repeated, undisturbed runs of what was requested."""
-    if len(ranked) < 2:
-        return []
+    """Return why no best, or no result, is established.
+
+    There is no doubt about repeated, undisturbed runs of what was requested, nor about the single run of a command.
+    """
     runs = [run for cost in ranked for run in cost.configuration.runs]
     has_repeats = len(runs) > len(ranked)  # of any configuration: they show how much the others vary
     doubts = [
         Doubt("rehearsal", sum(bool(run.rehearsal) for run in runs), len(runs)),
-        Doubt("single", 0 if has_repeats else len(runs), len(runs)),
+        Doubt("single", 0 if has_repeats or len(ranked) < 2 else len(runs), len(runs)),
         Doubt("disturbed", sum(bool(run.disturbed) for run in runs), len(runs)),
         Doubt("reused", sum(bool(run.reused) for run in runs) if len(_sweeps(ranked)) > 1 else 0, len(runs)),
     ]

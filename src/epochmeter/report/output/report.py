@@ -47,6 +47,7 @@ from epochmeter.shared.record_files import refusal
 
 CHARTS, TABLE = "report", "report.csv"
 FIRST_PAGES = ("answer", "comparison", "targets")  # pages directly below the first chart, as those with an opening
+NO_RESULT = "Answer:  none: no run was completed with an epoch after the warm-up."
 MAX_FIRST = 3  # sentences before the first chart
 REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
@@ -69,7 +70,7 @@ def answer_lines(folder: Path) -> list[str]:
     subject = subject_of(select_any(read_sweep(folder)))
     selection, configurations = subject.selection, subject.ranked
     if not configurations:
-        return []
+        return [NO_RESULT] if selection.ended or selection.excluded else []
     bottlenecks = stalls.analyze([run for run in selection.runs if not run.rehearsal])
     answer = render_macro("stalls.md.j2", "opening", bottlenecks, is_plain=True)
     ranked = ranked_costs(configurations)
@@ -80,9 +81,11 @@ def answer_lines(folder: Path) -> list[str]:
         best = find_best(ranked)[:2]
         groups = [*grouped(best, lambda choice: (choice.configuration, choice.scope)).values()]
         answer = render_macro("answer.md.j2", "overview", groups, doubts, is_plain=True)
-    is_stated = any(doubt.kind == "disturbed" for doubt in doubts)
+    steps = find_best(ranked)[0].configuration.runs[0].next_steps if ranked and not doubts else ()
+    is_stated = len(ranked) > 1 and any(doubt.kind == "disturbed" for doubt in doubts)
     return [
         *([f"Answer:  {' '.join(answer.split())}"] if answer else []),
+        *[f"Next:    {step['text']} `{step['change']}`" for step in steps[:1] if {"text", "change"} <= step.keys()],
         *[f"warning: {text}" for text in ([] if is_stated else render_notes("disturbed", selection.ended))],
         f"Report:  python src/report.py {_sweep_override(folder)}  ->  {display_path(folder / 'report.html')}",
     ]
