@@ -32,7 +32,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from omegaconf import DictConfig
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from epochmeter.report.analyses.best import Criteria
-    from epochmeter.report.build import Report
     from epochmeter.report.runs.run import Sweep
     from epochmeter.shared.record import Record
 
@@ -89,7 +88,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report
     from epochmeter.report.output.footprint_files import write_footprint_files
-    from epochmeter.report.output.report import print_report, print_text, write_errors, write_report
+    from epochmeter.report.output.report import first_sentences, print_report, print_text, write_errors, write_report
     from epochmeter.results.run_status import RUNNING
     from epochmeter.tracking.client import check_address
 
@@ -109,7 +108,8 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     with write_errors(folder):
         written = write_report(content, folder, warn, artist)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
-    show_files(written, folder, content, keys["tracking"], console)
+    answer = first_sentences(content.pages)
+    show_files(written, folder, ReportEntry(content.title, answer), keys["tracking"], console)
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
         raise InputError(NOTHING_YET)
     if not content.runs:
@@ -157,12 +157,19 @@ def record_errors(record: "Record") -> Iterator[None]:
         raise input_error(f"the record {record.folder} is damaged: {cause}", "give another run: `run=`") from error
 
 
+class ReportEntry(NamedTuple):
+    """The entry of a report in MLflow: its title, and the answer in Markdown."""
+
+    title: str
+    answer: str
+
+
 def show_files(
-    written: Sequence[Path], folder: Path, content: "Report", tracking: Mapping[str, Any], console: "Console"
+    written: Sequence[Path], folder: Path, entry: ReportEntry, tracking: Mapping[str, Any], console: "Console"
 ) -> None:
     """Print the names of the written files, and log them to MLflow if it is available."""
     from epochmeter.console.console import UI_HINT
-    from epochmeter.report.output.report import first_sentences, print_text
+    from epochmeter.report.output.report import print_text
     from epochmeter.tracking.report_artifacts import log_report
 
     names = [path.name for path in written if path.parent == folder]
@@ -170,7 +177,7 @@ def show_files(
     pictures = f", {count} picture{'s' if count > 1 else ''} as PNG and SVG in report/" if count else ""
     print_text(console, f"Written to {folder}: {', '.join(names)}{pictures}")
     try:
-        address = log_report(content.title, written, tracking, first_sentences(content.pages))
+        address = log_report(entry.title, written, tracking, entry.answer)
     except RuntimeError as error:
         print_text(console, errors.format_error(error, "warning"), style="yellow")
         return
