@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from cases import case, cases
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
@@ -102,30 +103,40 @@ def test_samples_without_torchs_own_batches(samples_of, how, samples):
     assert (found, reason) == (samples, "" if samples else NO_SAMPLES)
 
 
-@pytest.mark.parametrize(
-    ("samples", "collate", "batch_size", "expected"),
-    [
-        ([(torch.zeros(3), 1)] * COUNT, None, BATCH, COUNT),
-        ([torch.zeros(3)] * COUNT, None, BATCH, COUNT),
-        (SEQUENCES, lambda batch: (pad_sequence(batch), torch.ones(len(batch))), BATCH, None),
-        (SEQUENCES, list, BATCH, None),
-        ([(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long))] * 3, None, None, 15),
-        ([{"input_ids": torch.zeros(5, 9), "attention_mask": torch.zeros(5, 9)}] * 3, None, None, 15),
-        ([{"input_ids": torch.zeros(1, 99), "position_ids": torch.zeros(1, 99)}] * 3, None, None, None),
-        ([[torch.zeros(5)] * 4] * 3, None, None, None),
-        ([torch.zeros(5, 3)] * 3, None, None, None),
-    ],
-    ids=[
-        "pairs",
-        "tensors",
+@cases(
+    case("pairs", samples=[(torch.zeros(3), 1)] * COUNT, collate=None, batch_size=BATCH, expected=COUNT),
+    case("tensors", samples=[torch.zeros(3)] * COUNT, collate=None, batch_size=BATCH, expected=COUNT),
+    case(
         "time first",
-        "sentences",
+        samples=SEQUENCES,
+        collate=lambda batch: (pad_sequence(batch), torch.ones(len(batch))),
+        batch_size=BATCH,
+        expected=None,
+    ),
+    case("sentences", samples=SEQUENCES, collate=list, batch_size=BATCH, expected=None),
+    case(
         "own batches",
+        samples=[(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long))] * 3,
+        collate=None,
+        batch_size=None,
+        expected=15,
+    ),
+    case(
         "own dicts",
+        samples=[{"input_ids": torch.zeros(5, 9), "attention_mask": torch.zeros(5, 9)}] * 3,
+        collate=None,
+        batch_size=None,
+        expected=15,
+    ),
+    case(
         "packed",
-        "own sentences",
-        "unknown",
-    ],
+        samples=[{"input_ids": torch.zeros(1, 99), "position_ids": torch.zeros(1, 99)}] * 3,
+        collate=None,
+        batch_size=None,
+        expected=None,
+    ),
+    case("own sentences", samples=[[torch.zeros(5)] * 4] * 3, collate=None, batch_size=None, expected=None),
+    case("unknown", samples=[torch.zeros(5, 3)] * 3, collate=None, batch_size=None, expected=None),
 )
 def test_samples_of_a_stream_are_those_that_its_batches_show_with_certainty(
     samples_of, samples, collate, batch_size, expected

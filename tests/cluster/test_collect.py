@@ -1,6 +1,7 @@
 """Results of runs on a cluster's nodes."""
 
 import pytest
+from cases import case, cases
 from default_jobs import job_keys, job_of
 from metadata import RUN
 
@@ -48,28 +49,93 @@ RESUBMITTED = {"job": "18", "before": "r0.0"}
 """Of a job that found an attempt of job 17."""
 
 
-@pytest.mark.parametrize(
-    ("slurm_state", "made", "output", "result", "failure"),
-    [
-        ("COMPLETED", COMPLETED, None, ("completed", None, False), None),
-        ("COMPLETED", {**COMPLETED, **RESUBMITTED}, None, ("completed", None, True), None),
-        ("NODE_FAIL", {}, None, ("failed", "node", False), "its node b1 failed (Slurm job 17_0: NODE_FAIL)"),
-        ("CANCELLED", {}, None, ("killed", "stopped", False), "it was canceled (Slurm job 17_0: CANCELLED)"),
-        ("GONE", {}, None, ("failed", "node", False), "and it wrote no result (Slurm job 17_0: GONE)"),
-        ("FAILED", {}, None, ("failed", "killed", False), "without an error message (Slurm job 17_0: FAILED)"),
-        ("TIMEOUT", {}, None, ("failed", "timeout", False),
-         "it exceeded its time limit on b1 (Slurm job 17_0: TIMEOUT)\n  hint: raise `hydra.launcher.time`"),
-        ("NODE_FAIL", {**STOPPED, **RESUBMITTED}, None, ("failed", "node", False), "before the run began, its node b1"),
-        ("FAILED", {"started": False}, REFUSED, ("failed", "job", False),
-         "`batch=0` is not valid (Slurm job 17_0: FAILED)\n  hint: give 1"),
-        ("FAILED", {"started": False}, OUTPUT, ("failed", "job", False),
-         "/bin/sh: 1: module: not found (Slurm job 17_0: FAILED)\n  hint: see its log, "),
-        ("FAILED", {"started": False}, None, ("failed", "job", False),
-         "it ended without a log (Slurm job 17_0: FAILED)\n  hint: "),
-        ("CANCELLED", {"started": False}, None, ("killed", "stopped", False), "before the run began, it was canceled"),
-        ("BOOT_FAIL", {"started": False}, None, ("failed", "node", False), "before the run began, its node b1 did not"),
-    ],
-)  # fmt: skip
+@cases(
+    case(slurm_state="COMPLETED", made=COMPLETED, output=None, result=("completed", None, False), failure=None),
+    case(
+        slurm_state="COMPLETED",
+        made={**COMPLETED, **RESUBMITTED},
+        output=None,
+        result=("completed", None, True),
+        failure=None,
+    ),
+    case(
+        slurm_state="NODE_FAIL",
+        made={},
+        output=None,
+        result=("failed", "node", False),
+        failure="its node b1 failed (Slurm job 17_0: NODE_FAIL)",
+    ),
+    case(
+        slurm_state="CANCELLED",
+        made={},
+        output=None,
+        result=("killed", "stopped", False),
+        failure="it was canceled (Slurm job 17_0: CANCELLED)",
+    ),
+    case(
+        slurm_state="GONE",
+        made={},
+        output=None,
+        result=("failed", "node", False),
+        failure="and it wrote no result (Slurm job 17_0: GONE)",
+    ),
+    case(
+        slurm_state="FAILED",
+        made={},
+        output=None,
+        result=("failed", "killed", False),
+        failure="without an error message (Slurm job 17_0: FAILED)",
+    ),
+    case(
+        slurm_state="TIMEOUT",
+        made={},
+        output=None,
+        result=("failed", "timeout", False),
+        failure="it exceeded its time limit on b1 (Slurm job 17_0: TIMEOUT)\n  hint: raise `hydra.launcher.time`",
+    ),
+    case(
+        slurm_state="NODE_FAIL",
+        made={**STOPPED, **RESUBMITTED},
+        output=None,
+        result=("failed", "node", False),
+        failure="before the run began, its node b1",
+    ),
+    case(
+        slurm_state="FAILED",
+        made={"started": False},
+        output=REFUSED,
+        result=("failed", "job", False),
+        failure="`batch=0` is not valid (Slurm job 17_0: FAILED)\n  hint: give 1",
+    ),
+    case(
+        slurm_state="FAILED",
+        made={"started": False},
+        output=OUTPUT,
+        result=("failed", "job", False),
+        failure="/bin/sh: 1: module: not found (Slurm job 17_0: FAILED)\n  hint: see its log, ",
+    ),
+    case(
+        slurm_state="FAILED",
+        made={"started": False},
+        output=None,
+        result=("failed", "job", False),
+        failure="it ended without a log (Slurm job 17_0: FAILED)\n  hint: ",
+    ),
+    case(
+        slurm_state="CANCELLED",
+        made={"started": False},
+        output=None,
+        result=("killed", "stopped", False),
+        failure="before the run began, it was canceled",
+    ),
+    case(
+        slurm_state="BOOT_FAIL",
+        made={"started": False},
+        output=None,
+        result=("failed", "node", False),
+        failure="before the run began, its node b1 did not",
+    ),
+)
 def test_result_is_that_of_the_record_or_else_of_slurm(
     make_run, log, capsys, monkeypatch, slurm_state, made, output, result, failure
 ):

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import metadata
 import pytest
+from cases import case, cases
 from default_jobs import job_of
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
@@ -111,19 +112,22 @@ def test_script_execs_the_command_after_setup_and_gets_a_signal_before_its_limit
     assert script.index("module load rocm") < script.index("export MIOPEN") < script.index("exec env")
 
 
-@pytest.mark.parametrize(
-    ("end", "run", "reported", "dataset", "job"),
-    [
-        ("completed", {}, False, None, "17"),
-        ("completed", {}, True, None, None),
-        ("completed", {}, True, "of digits", None),
-        ("completed", {}, True, "of more digits", "18"),
-        ("completed", {"rehearsal": ["power_limit=15: no knob"]}, True, "of digits", "18"),
-        ("completed", {"dataset": None}, True, None, "18"),
-        ("failed", {}, True, None, "18"),
-        ("killed", {}, False, None, "18"),
-    ],
-    ids=["not reported", "reported", "same dataset", "other dataset", "rehearsal", "no dataset", "failed", "killed"],
+@cases(
+    case("not reported", end="completed", run={}, reported=False, dataset=None, job="17"),
+    case("reported", end="completed", run={}, reported=True, dataset=None, job=None),
+    case("same dataset", end="completed", run={}, reported=True, dataset="of digits", job=None),
+    case("other dataset", end="completed", run={}, reported=True, dataset="of more digits", job="18"),
+    case(
+        "rehearsal",
+        end="completed",
+        run={"rehearsal": ["power_limit=15: no knob"]},
+        reported=True,
+        dataset="of digits",
+        job="18",
+    ),
+    case("no dataset", end="completed", run={"dataset": None}, reported=True, dataset=None, job="18"),
+    case("failed", end="failed", run={}, reported=True, dataset=None, job="18"),
+    case("killed", end="killed", run={}, reported=False, dataset=None, job="18"),
 )
 def test_run_is_submitted_again_unless_it_is_completed(make_task, submit_all, log, end, run, reported, dataset, job):
     task, other = make_task(dataset=dataset), make_task("cpu", number=1)

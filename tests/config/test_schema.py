@@ -4,6 +4,7 @@ from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
+from cases import case, cases
 from golden import assert_text
 from project import ROOT
 
@@ -69,19 +70,36 @@ def test_key_of_the_same_name_has_the_rule_of_its_command():
         assert report[key].is_allowed(None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "allowed", "valid", "invalid"),
-    [
-        (bool, "one of true, false", [True, False], [1, "true", None]),
-        (bool | None, "one of true, false, or null", [True, None], [0, "null"]),
-        (str, "a non-empty text", ["a"], ["", " ", 1, None]),
-        (Literal["a", "b"], "one of a, b", ["a", "b"], ["c", None, True]),
-        (Literal["a"] | bool, "one of a, true, false", ["a", True], ["b", "true", 1, None]),
-        (Literal["a"] | bool | None, "one of a, true, false, or null", ["a", False, None], ["false", 0]),
-        (rules.PositiveCount, "a whole number, 1 or more, at most 1,000,000,000", [1], [0, True, 1.0, None]),
-        (rules.PositiveCount | None, "a whole number, 1 or more, at most 1,000,000,000, or null", [1, None], [0, ""]),
-        (Annotated[int | None, rules.POSITIVE_COUNT], rules.POSITIVE_COUNT.allowed, [1], [None]),
-    ],
+@cases(
+    case(kind=bool, allowed="one of true, false", valid=[True, False], invalid=[1, "true", None]),
+    case(kind=bool | None, allowed="one of true, false, or null", valid=[True, None], invalid=[0, "null"]),
+    case(kind=str, allowed="a non-empty text", valid=["a"], invalid=["", " ", 1, None]),
+    case(kind=Literal["a", "b"], allowed="one of a, b", valid=["a", "b"], invalid=["c", None, True]),
+    case(kind=Literal["a"] | bool, allowed="one of a, true, false", valid=["a", True], invalid=["b", "true", 1, None]),
+    case(
+        kind=Literal["a"] | bool | None,
+        allowed="one of a, true, false, or null",
+        valid=["a", False, None],
+        invalid=["false", 0],
+    ),
+    case(
+        kind=rules.PositiveCount,
+        allowed="a whole number, 1 or more, at most 1,000,000,000",
+        valid=[1],
+        invalid=[0, True, 1.0, None],
+    ),
+    case(
+        kind=rules.PositiveCount | None,
+        allowed="a whole number, 1 or more, at most 1,000,000,000, or null",
+        valid=[1, None],
+        invalid=[0, ""],
+    ),
+    case(
+        kind=Annotated[int | None, rules.POSITIVE_COUNT],
+        allowed=rules.POSITIVE_COUNT.allowed,
+        valid=[1],
+        invalid=[None],
+    ),
 )
 def test_rule_follows_from_the_type(kind, allowed, valid, invalid):
     rule = rules.rule_of(kind)

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from cases import case, cases
 from processes import ScriptedProc
 from project import put
 
@@ -44,18 +45,18 @@ def scripted(proc, monkeypatch):
     return make
 
 
-@pytest.mark.parametrize(
-    ("counts", "own", "fraction", "is_noted"),
-    [
-        ("300 0 100 0 0 0 0 0", 150, 0.625, True),
-        ("300 0 60 0 0 0 0 40", 300, 0.25, True),  # 40 ticks were stolen by other virtual machines
-        ("150 10 50 170 20 0 0 0", 160, 0.125, False),  # almost half of the time was idle
-        ("380 0 20 0 0 0 0 0", 380, 0.05, False),
-        ("390 0 10 0 0 0 0 0", 410, 0.0, False),  # ticks of a process are precise, those of cores are sampled
-        ("390 0 10 0 0 0 0 0", -50, 1.0, True),  # a descendant has left the family
-        ("40 0 9 0 0 0 0 0", 0, None, False),
-    ],
-    ids=["others", "stolen", "idle", "few", "precise", "left", "short"],
+@cases(
+    case("others", counts="300 0 100 0 0 0 0 0", own=150, fraction=0.625, is_noted=True),
+    # 40 ticks were stolen by other virtual machines
+    case("stolen", counts="300 0 60 0 0 0 0 40", own=300, fraction=0.25, is_noted=True),
+    # almost half of the time was idle
+    case("idle", counts="150 10 50 170 20 0 0 0", own=160, fraction=0.125, is_noted=False),
+    case("few", counts="380 0 20 0 0 0 0 0", own=380, fraction=0.05, is_noted=False),
+    # ticks of a process are precise, those of cores are sampled
+    case("precise", counts="390 0 10 0 0 0 0 0", own=410, fraction=0.0, is_noted=False),
+    # a descendant has left the family
+    case("left", counts="390 0 10 0 0 0 0 0", own=-50, fraction=1.0, is_noted=True),
+    case("short", counts="40 0 9 0 0 0 0 0", own=0, fraction=None, is_noted=False),
 )
 def test_others_use_what_is_neither_idle_nor_of_the_run(proc, scripted, counts, own, fraction, is_noted):
     load = scripted()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import boards
 import pytest
+from cases import case, cases
 from controls import Board
 
 from epochmeter.machine.gauge_sampler import READ_LIMIT_S, Gauges
@@ -209,16 +210,25 @@ UNTHROTTLED = {"power_capped_fraction": 0, "thermal_throttled_fraction": 0}
 CAPPED, HOT = "gpu1 power-capped", "gpu1 thermal throttling"
 
 
-@pytest.mark.parametrize(
-    ("gpus", "stub", "metrics", "throttled", "why"),
-    [
-        (["GPU-aaaa", "bbbb"], "", {**NVIDIA, **UNTHROTTLED}, [], None),
-        (["GPU-bbbb"], "throttled", {**NVIDIA, **dict.fromkeys(UNTHROTTLED, 1)}, [CAPPED, HOT], None),
-        (["GPU-bbbb"], "capped", {**NVIDIA, **UNTHROTTLED, "power_capped_fraction": 1}, [CAPPED], None),
-        (["GPU-aaaa"], "unsupported", {}, [], "of gpu0: Not Supported"),
-        (["GPU-aaaa"], "silent", {}, [], "nvmlInit of this machine: Driver Not Loaded"),
-        (["GPU-cccc"], "", {}, [], "of GPU-cccc: Not Found"),
-    ],
+@cases(
+    case(gpus=["GPU-aaaa", "bbbb"], stub="", metrics={**NVIDIA, **UNTHROTTLED}, throttled=[], why=None),
+    case(
+        gpus=["GPU-bbbb"],
+        stub="throttled",
+        metrics={**NVIDIA, **dict.fromkeys(UNTHROTTLED, 1)},
+        throttled=[CAPPED, HOT],
+        why=None,
+    ),
+    case(
+        gpus=["GPU-bbbb"],
+        stub="capped",
+        metrics={**NVIDIA, **UNTHROTTLED, "power_capped_fraction": 1},
+        throttled=[CAPPED],
+        why=None,
+    ),
+    case(gpus=["GPU-aaaa"], stub="unsupported", metrics={}, throttled=[], why="of gpu0: Not Supported"),
+    case(gpus=["GPU-aaaa"], stub="silent", metrics={}, throttled=[], why="nvmlInit of this machine: Driver Not Loaded"),
+    case(gpus=["GPU-cccc"], stub="", metrics={}, throttled=[], why="of GPU-cccc: Not Found"),
 )
 def test_nvidia_gpus_have_utilization_clock_and_throttling_or_a_reason(
     nvml, monkeypatch, gpus, stub, metrics, throttled, why

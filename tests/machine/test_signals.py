@@ -5,6 +5,7 @@ import sys
 from contextlib import nullcontext
 
 import pytest
+from cases import case, cases
 
 from epochmeter.config.installation import ROOT
 from epochmeter.machine.signals import STOP_SIGNALS, deferred_signals, prefer_stop, uninterruptible
@@ -98,14 +99,11 @@ FAILING = """
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "code", "output"),
-    [
-        ("SIGINT", IGNORED, 130, "KeyboardInterrupt()\n"),
-        ("SIGTERM", IGNORED, 143, "SystemExit(143)\n"),
-        ("SIGINT", FAILING, -signal.SIGINT, ""),
-        ("SIGTERM", FAILING, 143, ""),
-    ],
+@cases(
+    case(name="SIGINT", body=IGNORED, code=130, output="KeyboardInterrupt()\n"),
+    case(name="SIGTERM", body=IGNORED, code=143, output="SystemExit(143)\n"),
+    case(name="SIGINT", body=FAILING, code=-signal.SIGINT, output=""),
+    case(name="SIGTERM", body=FAILING, code=143, output=""),
 )
 def test_stop_ends_a_command_although_python_ignores_it_or_the_cleanup_fails(name, body, code, output):
     command = [sys.executable, "-c", COMMAND.format(name=name, body=body.format(name=name))]

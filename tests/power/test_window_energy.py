@@ -3,6 +3,7 @@ import time
 from itertools import pairwise
 
 import pytest
+from cases import case, cases
 from power.conftest import ScriptedPowers, counters
 
 from epochmeter.power.instrument import Domain, Instrument
@@ -166,17 +167,41 @@ def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, 
 PART_TIME = Response(0.025, 0.0, 0.1)
 
 
-@pytest.mark.parametrize(
-    ("response", "checked_s", "in_step_j", "half_width_j", "is_in_step"),
-    [
-        (PART_TIME, 0.025, 8.0, math.hypot(1, 8), True),
-        (PART_TIME, 0.025, 5.0, math.hypot(1, 5), False),
-        (PART_TIME, 0.025, 1.0, math.hypot(1, 3), False),
-        (PART_TIME, 0.025, None, math.hypot(1, 3), None),
-        (PART_TIME, 1.0, 8.0, math.hypot(1, 1.98 * math.sqrt(75) + 1.5), None),
-        (Response(0.1, 0.0, 0.1), 0.025, 8.0, 1.0, False),
-    ],
-    ids=["in step", "hardly", "evenly sampled", "steps unknown", "samples of another sensor", "continuous counter"],
+@cases(
+    case("in step", response=PART_TIME, checked_s=0.025, in_step_j=8.0, half_width_j=math.hypot(1, 8), is_in_step=True),
+    case("hardly", response=PART_TIME, checked_s=0.025, in_step_j=5.0, half_width_j=math.hypot(1, 5), is_in_step=False),
+    case(
+        "evenly sampled",
+        response=PART_TIME,
+        checked_s=0.025,
+        in_step_j=1.0,
+        half_width_j=math.hypot(1, 3),
+        is_in_step=False,
+    ),
+    case(
+        "steps unknown",
+        response=PART_TIME,
+        checked_s=0.025,
+        in_step_j=None,
+        half_width_j=math.hypot(1, 3),
+        is_in_step=None,
+    ),
+    case(
+        "samples of another sensor",
+        response=PART_TIME,
+        checked_s=1.0,
+        in_step_j=8.0,
+        half_width_j=math.hypot(1, 1.98 * math.sqrt(75) + 1.5),
+        is_in_step=None,
+    ),
+    case(
+        "continuous counter",
+        response=Response(0.1, 0.0, 0.1),
+        checked_s=0.025,
+        in_step_j=8.0,
+        half_width_j=1.0,
+        is_in_step=False,
+    ),
 )
 def test_uncertainty_includes_the_part_of_each_step_that_a_part_time_counter_misses(
     response, checked_s, in_step_j, half_width_j, is_in_step

@@ -6,6 +6,7 @@ import statistics
 from itertools import pairwise
 
 import pytest
+from cases import case, cases
 from scipy.stats import gmean, ttest_1samp, ttest_ind, ttest_rel
 from scipy.stats import t as t_distribution
 
@@ -178,16 +179,13 @@ def fastest(times):
     return min(range(len(times)), key=lambda index: statistics.fmean(times[index]))
 
 
-@pytest.mark.parametrize(
-    ("repeats", "noises", "drift", "most"),
-    [
-        (2, [0.01] * 8, 0, 8),
-        (3, [0.005, 0.01, 0.02, 0.04] * 2, 0, 10),
-        (2, [0.01] * 2, 0.1, 5),
-        (3, [0.01] * 4, 0.1, 7),
-        (2, [0.04] + [0.01] * 3, 0, 8),
-        (3, [0.04] + [0.005] * 7, 0, 6),
-    ],
+@cases(
+    case(repeats=2, noises=[0.01] * 8, drift=0, most=8),
+    case(repeats=3, noises=[0.005, 0.01, 0.02, 0.04] * 2, drift=0, most=10),
+    case(repeats=2, noises=[0.01] * 2, drift=0.1, most=5),
+    case(repeats=3, noises=[0.01] * 4, drift=0.1, most=7),
+    case(repeats=2, noises=[0.04] + [0.01] * 3, drift=0, most=8),
+    case(repeats=3, noises=[0.04] + [0.005] * 7, drift=0, most=6),
 )
 def test_equal_configurations_are_seldom_called_different(repeats, noises, drift, most):
     """Without the order of the runs, drift causes a false alarm in 10 and 7 % of the sweeps.

@@ -4,6 +4,7 @@ import math
 from statistics import fmean
 
 import pytest
+from cases import case, cases
 from project import ROOT
 
 from epochmeter.results.bottleneck import find_bottleneck, find_verdict, read_bottleneck, recorded_verdict
@@ -18,27 +19,41 @@ NOT_TIMED = "reading and preprocessing are not timed"
 
 
 @pytest.mark.parametrize("section", ["epoch", "steady"])
-@pytest.mark.parametrize(
-    ("timers", "medium", "residency", "stalls", "reason"),
-    [
-        (TIMERS, "nvme", None, DIVIDED, None),
-        (TIMERS, "nvme", 0.0, DIVIDED, None),
-        (TIMERS, "network", 0.98, DIVIDED, None),
-        (TIMERS, None, None, DIVIDED, None),
-        ({}, "nvme", 0.0, UNDIVIDED, NOT_TIMED),
-        ({}, None, None, UNDIVIDED, NOT_TIMED),
-        ({**TIMERS, "loader_decode_s": None}, "nvme", 0.0, UNDIVIDED,
-         "decoding is not timed, and may be part of reading"),
-        (dict.fromkeys(TIMERS, 0.0), "nvme", 0.0, UNDIVIDED, "reading and preprocessing took no time"),
-        # Nothing is fetched: the samples are in the process, in a file system in memory, or all in the page cache.
-        (TIMERS, "memory", None, PREP, IN_MEMORY),
-        (TIMERS, "ram", None, PREP, IN_MEMORY),
-        (TIMERS, "nvme", 1.0, PREP, IN_CACHE),
-        (TIMERS, "nvme", 0.9998, PREP, IN_CACHE),
-        ({}, "nvme", 1.0, PREP, IN_CACHE),
-        ({}, "synthetic", None, UNDIVIDED, "synthetic batches are neither read nor preprocessed"),
-    ],
-)  # fmt: skip
+@cases(
+    case(timers=TIMERS, medium="nvme", residency=None, stalls=DIVIDED, reason=None),
+    case(timers=TIMERS, medium="nvme", residency=0.0, stalls=DIVIDED, reason=None),
+    case(timers=TIMERS, medium="network", residency=0.98, stalls=DIVIDED, reason=None),
+    case(timers=TIMERS, medium=None, residency=None, stalls=DIVIDED, reason=None),
+    case(timers={}, medium="nvme", residency=0.0, stalls=UNDIVIDED, reason=NOT_TIMED),
+    case(timers={}, medium=None, residency=None, stalls=UNDIVIDED, reason=NOT_TIMED),
+    case(
+        timers={**TIMERS, "loader_decode_s": None},
+        medium="nvme",
+        residency=0.0,
+        stalls=UNDIVIDED,
+        reason="decoding is not timed, and may be part of reading",
+    ),
+    case(
+        timers=dict.fromkeys(TIMERS, 0.0),
+        medium="nvme",
+        residency=0.0,
+        stalls=UNDIVIDED,
+        reason="reading and preprocessing took no time",
+    ),
+    # Nothing is fetched: the samples are in the process, in a file system in memory, or all in the page cache.
+    case(timers=TIMERS, medium="memory", residency=None, stalls=PREP, reason=IN_MEMORY),
+    case(timers=TIMERS, medium="ram", residency=None, stalls=PREP, reason=IN_MEMORY),
+    case(timers=TIMERS, medium="nvme", residency=1.0, stalls=PREP, reason=IN_CACHE),
+    case(timers=TIMERS, medium="nvme", residency=0.9998, stalls=PREP, reason=IN_CACHE),
+    case(timers={}, medium="nvme", residency=1.0, stalls=PREP, reason=IN_CACHE),
+    case(
+        timers={},
+        medium="synthetic",
+        residency=None,
+        stalls=UNDIVIDED,
+        reason="synthetic batches are neither read nor preprocessed",
+    ),
+)
 def test_data_stall_is_divided_by_loader_times_if_a_storage_device_is_read(
     section, timers, medium, residency, stalls, reason
 ):
@@ -152,12 +167,12 @@ def test_data_stalls_of_epochs_are_divided_as_that_of_the_mean():
     assert of_mean(untimed, "nvme") == "prep_stall or fetch_stall", "the kinds of the second epoch are not known"
 
 
-@pytest.mark.parametrize(("word", "sizes", "parts", "equal"), [
-    ("compute or prep_stall", (4.9, 5.0, 0.0), ("prep_stall", "compute"), True),
-    ("compute or prep_stall", (5.4, 4.6, 0.0), ("compute", "prep_stall"), False),
-    ("compute or prep_stall", (5.0, 3.0, 2.0), ("compute", "prep_stall"), True),
-    ("prep_stall or fetch_stall", (1.0, 4.0, 5.0), ("fetch_stall", "prep_stall"), False),
-])  # fmt: skip
+@cases(
+    case(word="compute or prep_stall", sizes=(4.9, 5.0, 0.0), parts=("prep_stall", "compute"), equal=True),
+    case(word="compute or prep_stall", sizes=(5.4, 4.6, 0.0), parts=("compute", "prep_stall"), equal=False),
+    case(word="compute or prep_stall", sizes=(5.0, 3.0, 2.0), parts=("compute", "prep_stall"), equal=True),
+    case(word="prep_stall or fetch_stall", sizes=(1.0, 4.0, 5.0), parts=("fetch_stall", "prep_stall"), equal=False),
+)
 def test_recorded_tie_has_its_largest_part_first_and_whether_the_parts_are_about_equal(word, sizes, parts, equal):
     times = dict(zip(("compute_s", "prep_stall_s", "fetch_stall_s"), sizes, strict=True))
     read = read_bottleneck(word, {"steady/e2e_s": 10.0, **{f"steady/{name}": value for name, value in times.items()}})

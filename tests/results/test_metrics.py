@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
+from cases import case, cases
 from golden import assert_text
 
 from epochmeter.results.metric_table import TABLE
@@ -80,36 +80,72 @@ def with_rows(page):
     return page
 
 
-@pytest.mark.parametrize(
-    ("name", "title", "short", "unit", "symbol", "is_listed"),
-    [
-        ("epoch/e2e_s", "time per epoch", "time", "s", "s", True),
-        ("steady/e2e_s", "time per epoch", "time", "s", "s", True),
-        ("val/e2e_s", "time", "time", "s", "s", True),
-        ("load data/energy_j", "energy", "energy", "J", "J", True),
-        ("std/energy_cpu0_j", "energy cpu0", "energy cpu0", "J", "J", True),
-        ("rank_max/copy_s", "copy", "copy", "s", "s", True),
-        ("steady/samples_per_s", "throughput", "samples", "1/s", "samples/s", True),
-        ("steady/mfu", "MFU", "MFU", "0..1", "%", True),
-        ("trace/idle_data_fraction", "idle data", "idle data", "0..1", "%", True),
-        ("steady/read_iops", "read iops", "read iops", "1/s", "/s", True),
-        ("throughput/samples_per_s", "throughput", "throughput", "1/s", "samples/s", True),
-        ("system/cpu_utilization", "CPU utilization", "cpu", "0..1", "%", True),
-        ("system/cpu12_utilization", "utilization per core", "cpu12", "0..1", "%", True),
-        ("system/gpu0_2_clock_hz", "GPU clock", "gpu0 2", "Hz", "Hz", True),
-        ("system/CPU_therm_temperature_c", "temperature", "CPU therm", "C", "°C", True),
-        ("system/disk_queue_requests", "disk queue", "disk", "requests", "requests", True),
-        ("power/total_w", "power", "total", "W", "W", True),
-        ("power/VDD_IN_w", "power", "VDD IN", "W", "W", True),
-        ("system/npu0_utilization", "npu0", "npu0", "0..1", "%", False),
-        ("total/cost", "cost of the run", "cost of run", "currency", "", True),
-        # A metric of a user, or of another version, has what its name states.
-        ("steady/my_wait_s", "my wait", "my wait", "s", "s", False),
-        ("val/f1", "val f1", "val f1", "1", "", False),
-        ("epoch/cache_read_bytes_per_s", "cache read", "cache read", "B/s", "B/s", False),
-        ("strange", "strange", "strange", "1", "", False),
-        ("", "", "", "1", "", False),
-    ],
+@cases(
+    case(name="epoch/e2e_s", title="time per epoch", short="time", unit="s", symbol="s", is_listed=True),
+    case(name="steady/e2e_s", title="time per epoch", short="time", unit="s", symbol="s", is_listed=True),
+    case(name="val/e2e_s", title="time", short="time", unit="s", symbol="s", is_listed=True),
+    case(name="load data/energy_j", title="energy", short="energy", unit="J", symbol="J", is_listed=True),
+    case(name="std/energy_cpu0_j", title="energy cpu0", short="energy cpu0", unit="J", symbol="J", is_listed=True),
+    case(name="rank_max/copy_s", title="copy", short="copy", unit="s", symbol="s", is_listed=True),
+    case(
+        name="steady/samples_per_s", title="throughput", short="samples", unit="1/s", symbol="samples/s", is_listed=True
+    ),
+    case(name="steady/mfu", title="MFU", short="MFU", unit="0..1", symbol="%", is_listed=True),
+    case(
+        name="trace/idle_data_fraction", title="idle data", short="idle data", unit="0..1", symbol="%", is_listed=True
+    ),
+    case(name="steady/read_iops", title="read iops", short="read iops", unit="1/s", symbol="/s", is_listed=True),
+    case(
+        name="throughput/samples_per_s",
+        title="throughput",
+        short="throughput",
+        unit="1/s",
+        symbol="samples/s",
+        is_listed=True,
+    ),
+    case(name="system/cpu_utilization", title="CPU utilization", short="cpu", unit="0..1", symbol="%", is_listed=True),
+    case(
+        name="system/cpu12_utilization",
+        title="utilization per core",
+        short="cpu12",
+        unit="0..1",
+        symbol="%",
+        is_listed=True,
+    ),
+    case(name="system/gpu0_2_clock_hz", title="GPU clock", short="gpu0 2", unit="Hz", symbol="Hz", is_listed=True),
+    case(
+        name="system/CPU_therm_temperature_c",
+        title="temperature",
+        short="CPU therm",
+        unit="C",
+        symbol="°C",
+        is_listed=True,
+    ),
+    case(
+        name="system/disk_queue_requests",
+        title="disk queue",
+        short="disk",
+        unit="requests",
+        symbol="requests",
+        is_listed=True,
+    ),
+    case(name="power/total_w", title="power", short="total", unit="W", symbol="W", is_listed=True),
+    case(name="power/VDD_IN_w", title="power", short="VDD IN", unit="W", symbol="W", is_listed=True),
+    case(name="system/npu0_utilization", title="npu0", short="npu0", unit="0..1", symbol="%", is_listed=False),
+    case(name="total/cost", title="cost of the run", short="cost of run", unit="currency", symbol="", is_listed=True),
+    # A metric of a user, or of another version, has what its name states.
+    case(name="steady/my_wait_s", title="my wait", short="my wait", unit="s", symbol="s", is_listed=False),
+    case(name="val/f1", title="val f1", short="val f1", unit="1", symbol="", is_listed=False),
+    case(
+        name="epoch/cache_read_bytes_per_s",
+        title="cache read",
+        short="cache read",
+        unit="B/s",
+        symbol="B/s",
+        is_listed=False,
+    ),
+    case(name="strange", title="strange", short="strange", unit="1", symbol="", is_listed=False),
+    case(name="", title="", short="", unit="1", symbol="", is_listed=False),
 )
 def test_a_metric_is_found_by_its_name(name, title, short, unit, symbol, is_listed):
     found = find(name)

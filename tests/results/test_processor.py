@@ -1,6 +1,6 @@
 """The two causes of a scarce processor: the run's own threads, and other processes."""
 
-import pytest
+from cases import case, cases
 from default_jobs import job_of
 from metadata import run_info
 
@@ -50,16 +50,12 @@ def test_warning_names_at_most_three_processes_by_the_time_that_they_used():
     assert busiest_processes(loaded(0.9)) == []
 
 
-@pytest.mark.parametrize(
-    ("waited", "runnable", "threads", "is_contended", "is_flagged"),
-    [
-        (0.2, 2.01, 1, False, True),
-        (0.2, 2.01, 2, True, True),
-        (0.2, 2.01, 1, True, False),
-        (0.19, 2.01, 2, False, False),
-        (0.5, 2.0, 2, False, False),
-    ],
-    ids=["more threads", "several beside others", "one beside others", "short waits", "as many threads"],
+@cases(
+    case("more threads", waited=0.2, runnable=2.01, threads=1, is_contended=False, is_flagged=True),
+    case("several beside others", waited=0.2, runnable=2.01, threads=2, is_contended=True, is_flagged=True),
+    case("one beside others", waited=0.2, runnable=2.01, threads=1, is_contended=True, is_flagged=False),
+    case("short waits", waited=0.19, runnable=2.01, threads=2, is_contended=False, is_flagged=False),
+    case("as many threads", waited=0.5, runnable=2.0, threads=2, is_contended=False, is_flagged=False),
 )
 def test_run_is_oversubscribed_by_its_own_threads_only(waited, runnable, threads, is_contended, is_flagged):
     metrics = {"run_queue_wait_fraction": waited, "runnable_threads": runnable, "other_cpu_fraction": 0.5}
@@ -68,22 +64,57 @@ def test_run_is_oversubscribed_by_its_own_threads_only(waited, runnable, threads
     assert not is_oversubscribed({"other_cpu_fraction": 0.5}, demand, is_contended=is_contended)
 
 
-@pytest.mark.parametrize(
-    ("keys", "threads", "demand", "text", "remedy"),
-    [
-        ({"workers": 2}, 2, Demand(2, 2, 1, 2), "2 DataLoader workers + 2 threads on 2 cores", "threads=1"),
-        ({"workers": 2}, 1, Demand(2, 1, 1, 2), "2 DataLoader workers + 1 thread on 2 cores", "workers=1"),
-        ({"workers": 1}, None, Demand(1, None, 1, 2), "1 DataLoader worker on 2 cores", "threads=1"),
-        ({"workers": 4, "synthetic_batches": True}, 8, Demand(0, 8, 1, 2),
-         "0 DataLoader workers + 8 threads on 2 cores", "threads=2"),
-        ({"workers": 1, "strategy": {"ranks": 2, "launcher": "torchrun"}}, 1, Demand(1, 1, 2, 2),
-         "1 DataLoader worker + 1 thread for each of 2 ranks on 2 cores", "workers=0"),
-        ({"workers": 2, "measure": SCRIPT}, 2, Demand(None, 2, 1, 2), "2 threads of torch on 2 cores",
-         "OMP_NUM_THREADS=1"),
-        ({"workers": 2, "measure": SCRIPT}, 1, Demand(None, 1, 1, 2), "1 thread of torch on 2 cores",
-         "fewer DataLoader workers"),
-    ],
-)  # fmt: skip
+@cases(
+    case(
+        keys={"workers": 2},
+        threads=2,
+        demand=Demand(2, 2, 1, 2),
+        text="2 DataLoader workers + 2 threads on 2 cores",
+        remedy="threads=1",
+    ),
+    case(
+        keys={"workers": 2},
+        threads=1,
+        demand=Demand(2, 1, 1, 2),
+        text="2 DataLoader workers + 1 thread on 2 cores",
+        remedy="workers=1",
+    ),
+    case(
+        keys={"workers": 1},
+        threads=None,
+        demand=Demand(1, None, 1, 2),
+        text="1 DataLoader worker on 2 cores",
+        remedy="threads=1",
+    ),
+    case(
+        keys={"workers": 4, "synthetic_batches": True},
+        threads=8,
+        demand=Demand(0, 8, 1, 2),
+        text="0 DataLoader workers + 8 threads on 2 cores",
+        remedy="threads=2",
+    ),
+    case(
+        keys={"workers": 1, "strategy": {"ranks": 2, "launcher": "torchrun"}},
+        threads=1,
+        demand=Demand(1, 1, 2, 2),
+        text="1 DataLoader worker + 1 thread for each of 2 ranks on 2 cores",
+        remedy="workers=0",
+    ),
+    case(
+        keys={"workers": 2, "measure": SCRIPT},
+        threads=2,
+        demand=Demand(None, 2, 1, 2),
+        text="2 threads of torch on 2 cores",
+        remedy="OMP_NUM_THREADS=1",
+    ),
+    case(
+        keys={"workers": 2, "measure": SCRIPT},
+        threads=1,
+        demand=Demand(None, 1, 1, 2),
+        text="1 thread of torch on 2 cores",
+        remedy="fewer DataLoader workers",
+    ),
+)
 def test_demand_names_workers_threads_and_cores_and_its_remedy_fits_them(keys, threads, demand, text, remedy):
     training = {} if threads is None else {"threads": threads}
     found = demand_of(job_of(**keys), training, 2)

@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from cases import case, cases
 
 from epochmeter.results.run_info import Energy
 from epochmeter.results.run_result import RunResult
@@ -28,15 +29,12 @@ def test_stopped_run_is_killed_with_the_reason(monkeypatch, stop, job, part):
     assert part in result.failure.message
 
 
-@pytest.mark.parametrize(
-    ("meter", "source", "reason", "is_missing", "requested"),
-    [
-        ("none", "none", "energy is not measured.", True, "none"),
-        ("estimate", "estimated", "an estimate", True, "estimate"),
-        ("estimate", "none", "meter.tdp_w is not set", True, ""),
-        ("rapl", "none", "no counter", True, ""),
-        ("rapl", "counter", "only one of two packages", False, ""),
-    ],
+@cases(
+    case(meter="none", source="none", reason="energy is not measured.", is_missing=True, requested="none"),
+    case(meter="estimate", source="estimated", reason="an estimate", is_missing=True, requested="estimate"),
+    case(meter="estimate", source="none", reason="meter.tdp_w is not set", is_missing=True, requested=""),
+    case(meter="rapl", source="none", reason="no counter", is_missing=True, requested=""),
+    case(meter="rapl", source="counter", reason="only one of two packages", is_missing=False, requested=""),
 )
 def test_missing_energy_is_as_requested_with_a_meter_that_measures_none(meter, source, reason, is_missing, requested):
     result = RunResult(0, [])

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from cases import case, cases
 from default_jobs import job_of
 from project import write_checkpoint
 
@@ -46,18 +47,33 @@ STOP, SIGNAL, DURING_STOP = KeyboardInterrupt(), SystemExit(143), RuntimeError("
 DURING_STOP.__context__ = STOP
 
 
-@pytest.mark.parametrize(
-    ("error", "state", "code", "message", "stop"),
-    [
-        (worker_error("oom", "batch=16 ran out of memory"), "failed", "oom", "batch=16 ran out of memory", None),
-        (worker_error("killed", "the worker was killed"), "failed", "killed", "the worker was killed", None),
-        (ValueError("batch=0"), "failed", "exception", "batch=0", None),
-        (OSError(28, "No space left on device"), "failed", "exception", "[Errno 28] No space left on device", None),
-        (KeyError("a bug"), "failed", "exception", "KeyError: 'a bug'", None),
-        (STOP, "killed", "stopped", "stopped by Ctrl-C", STOP),
-        (DURING_STOP, "killed", "stopped", "stopped by Ctrl-C", STOP),
-        (SIGNAL, "killed", "stopped", "stopped by a signal", SIGNAL),
-    ],
+@cases(
+    case(
+        error=worker_error("oom", "batch=16 ran out of memory"),
+        state="failed",
+        code="oom",
+        message="batch=16 ran out of memory",
+        stop=None,
+    ),
+    case(
+        error=worker_error("killed", "the worker was killed"),
+        state="failed",
+        code="killed",
+        message="the worker was killed",
+        stop=None,
+    ),
+    case(error=ValueError("batch=0"), state="failed", code="exception", message="batch=0", stop=None),
+    case(
+        error=OSError(28, "No space left on device"),
+        state="failed",
+        code="exception",
+        message="[Errno 28] No space left on device",
+        stop=None,
+    ),
+    case(error=KeyError("a bug"), state="failed", code="exception", message="KeyError: 'a bug'", stop=None),
+    case(error=STOP, state="killed", code="stopped", message="stopped by Ctrl-C", stop=STOP),
+    case(error=DURING_STOP, state="killed", code="stopped", message="stopped by Ctrl-C", stop=STOP),
+    case(error=SIGNAL, state="killed", code="stopped", message="stopped by a signal", stop=SIGNAL),
 )
 def test_error_or_stop_ends_the_run_and_is_recorded(end_by, error, state, code, message, stop):
     result, record = end_by(error)
@@ -160,16 +176,18 @@ def test_only_the_first_node_whose_rank_reports_progress_has_a_limit_of_silence(
         assert start_training(plan) == (60, silence_s)
 
 
-@pytest.mark.parametrize(
-    ("load", "devices", "listed", "shared"),
-    [
-        (0.23, ["gpu-0000:01:00.0"], [], "another process uses the GPU: the GPU was 23 % busy before training began"),
-        (0.23, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
-        (None, ["gpu-0000:01:00.0"], [PROCESS], PROCESS),
-        (0.09, ["gpu"], [], ""),
-        (0.9, ["cpu"], [], ""),
-        (None, ["gpu"], [], ""),
-    ],
+@cases(
+    case(
+        load=0.23,
+        devices=["gpu-0000:01:00.0"],
+        listed=[],
+        shared="another process uses the GPU: the GPU was 23 % busy before training began",
+    ),
+    case(load=0.23, devices=["gpu-0000:01:00.0"], listed=[PROCESS], shared=PROCESS),
+    case(load=None, devices=["gpu-0000:01:00.0"], listed=[PROCESS], shared=PROCESS),
+    case(load=0.09, devices=["gpu"], listed=[], shared=""),
+    case(load=0.9, devices=["cpu"], listed=[], shared=""),
+    case(load=None, devices=["gpu"], listed=[], shared=""),
 )
 def test_another_process_on_the_gpu_before_training_sets_a_flag(terminal, load, devices, listed, shared):
     flags, result = {}, RunResult(0, [])

@@ -6,6 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from cases import case, cases
 from default_jobs import job_of
 from metadata import run_info
 
@@ -153,10 +154,10 @@ def run(monkeypatch, tmp_path):
     return partial(SimulatedRun, monkeypatch, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("period_s", "epochs", "steps", "longest_s", "uncertainty"),
-    [(0.1, 4, 3000, 7, 0.02), (0.1, 200, 40, 20, 0.02), (4.0, 2, 25_000, 61, 0.07)],
-    ids=["within an epoch", "in epochs of 2 s", "too slow counter"],
+@cases(
+    case("within an epoch", period_s=0.1, epochs=4, steps=3000, longest_s=7, uncertainty=0.02),
+    case("in epochs of 2 s", period_s=0.1, epochs=200, steps=40, longest_s=20, uncertainty=0.02),
+    case("too slow counter", period_s=4.0, epochs=2, steps=25_000, longest_s=61, uncertainty=0.07),
 )
 def test_probes_are_as_long_as_a_slow_counter_needs_and_no_longer(run, period_s, epochs, steps, longest_s, uncertainty):
     """At a period of 0.1 s a probe needs 5 s within an epoch, or seven pieces in epochs of 2 s."""
@@ -235,9 +236,9 @@ def test_limits_of_several_devices_are_chosen_by_the_power_of_each(run, auto):
     assert two.search["probing_j"] == pytest.approx(2 * one.search["probing_j"])
 
 
-@pytest.mark.parametrize(
-    ("epochs", "steps", "marks", "ended"),
-    [(2, 200, [{"warmup": True}, {}], "before the last epoch"), (1, 150, [{"warmup": True}], "before the search")],
+@cases(
+    case(epochs=2, steps=200, marks=[{"warmup": True}, {}], ended="before the last epoch"),
+    case(epochs=1, steps=150, marks=[{"warmup": True}], ended="before the search"),
 )
 def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch_if_there_is_one(run, epochs, steps, marks, ended):
     simulated = run(SimulatedGpu(), epochs=epochs)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cases import case, cases
 from default_jobs import job_of
 from kineto import Kineto
 from metadata import RUN, run_info
@@ -170,16 +171,28 @@ PARTS_DIFFER = "the parts of the total are sampled at different times."
 SAMPLED = {"unavailable": {}, "peak_w": 9.0, "half_width_j": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("sampling", "source", "ranks", "recorded"),
-    [
-        (SAMPLED, "counter", 1, {"energy_uncertainty_j": 0.5, "response": Response(0.1)._asdict()}),
-        (None, "none", 1, {"reason": "no meter"}),
-        (SAMPLED, "estimated", 1, {"reason": "energy is estimated, not measured."}),
-        (SAMPLED, "sampled", 2, {"reason": "several ranks train, and their modules run at different times."}),
-        ({**SAMPLED, "unavailable": {"gpu0": "lost"}}, "sampled", 1, {"reason": "gpu0: lost"}),
-        ({**SAMPLED, "peak_w": None}, "counter", 1, {"reason": PARTS_DIFFER}),
-    ],
+@cases(
+    case(
+        sampling=SAMPLED,
+        source="counter",
+        ranks=1,
+        recorded={"energy_uncertainty_j": 0.5, "response": Response(0.1)._asdict()},
+    ),
+    case(sampling=None, source="none", ranks=1, recorded={"reason": "no meter"}),
+    case(sampling=SAMPLED, source="estimated", ranks=1, recorded={"reason": "energy is estimated, not measured."}),
+    case(
+        sampling=SAMPLED,
+        source="sampled",
+        ranks=2,
+        recorded={"reason": "several ranks train, and their modules run at different times."},
+    ),
+    case(
+        sampling={**SAMPLED, "unavailable": {"gpu0": "lost"}},
+        source="sampled",
+        ranks=1,
+        recorded={"reason": "gpu0: lost"},
+    ),
+    case(sampling={**SAMPLED, "peak_w": None}, source="counter", ranks=1, recorded={"reason": PARTS_DIFFER}),
 )
 def test_power_of_the_traced_steps_is_recorded_or_its_absence_has_a_reason(tmp_path, sampling, source, ranks, recorded):
     powers = PowerSamples(array("q", [1, 2]), {"gpu0": array("d", [8, 9])}, array("d", [8, 9]), Response(0.1))

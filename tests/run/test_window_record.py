@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from cases import case, cases
 from golden import assert_text, json_line
 
 from epochmeter.machine.busy_processes import BusyProcess
@@ -105,16 +106,29 @@ def test_loss_that_is_not_finite_is_absent_and_its_flag_names_the_window(close):
 TIMERS = {"loader_read_s": 1.0, "loader_preprocess_s": 3.0, "loader_decode_s": 2.0}
 
 
-@pytest.mark.parametrize(
-    ("parts", "medium", "bottleneck", "stalls", "absent"),
-    [
-        (TIMERS, "nvme", "compute", {"prep_stall_s": 0.75, "fetch_stall_s": 0.25}, {}),
-        (TIMERS, "ram", "compute", {"prep_stall_s": 1.0},
-         {"epoch/fetch_stall_s": "no storage device is read: the samples are in memory"}),
-        ({"data_stall_s": 3.5, "compute_s": 0.5}, None, "data_stall", {},
-         dict.fromkeys(("epoch/prep_stall_s", "epoch/fetch_stall_s"), "reading and preprocessing are not timed")),
-    ],
-)  # fmt: skip
+@cases(
+    case(
+        parts=TIMERS,
+        medium="nvme",
+        bottleneck="compute",
+        stalls={"prep_stall_s": 0.75, "fetch_stall_s": 0.25},
+        absent={},
+    ),
+    case(
+        parts=TIMERS,
+        medium="ram",
+        bottleneck="compute",
+        stalls={"prep_stall_s": 1.0},
+        absent={"epoch/fetch_stall_s": "no storage device is read: the samples are in memory"},
+    ),
+    case(
+        parts={"data_stall_s": 3.5, "compute_s": 0.5},
+        medium=None,
+        bottleneck="data_stall",
+        stalls={},
+        absent=dict.fromkeys(("epoch/prep_stall_s", "epoch/fetch_stall_s"), "reading and preprocessing are not timed"),
+    ),
+)
 def test_an_epoch_has_its_bottleneck_and_stalls_as_data_and_an_evaluation_has_none(
     close, parts, medium, bottleneck, stalls, absent
 ):
@@ -160,8 +174,8 @@ CASES = {
 
 def test_windows_have_the_metrics_energies_notes_and_flags_of_the_golden_file(close):
     lines = []
-    for name, case in CASES.items():
-        options = {"before_s": 99.99, "after_s": 104.01, "meter": NONE, **case}
+    for name, changed in CASES.items():
+        options = {"before_s": 99.99, "after_s": 104.01, "meter": NONE, **changed}
         before, after = reading(options.pop("before_s"), gpu0=10), reading(options.pop("after_s"), gpu0=30)
         after = after._replace(suspended_s=options.pop("suspended_s", 0.0))
         line, notes, flags, _ = close(before, after, **options)
@@ -325,15 +339,12 @@ def test_other_processes_have_a_metric_and_if_no_core_was_free_a_flag(record):
     assert {"other_processes", "epoch/other_cpu_fraction"}.isdisjoint({*closed().line, *closed().line["metrics"]})
 
 
-@pytest.mark.parametrize(
-    ("cores", "wait_fraction", "runnable", "is_flagged"),
-    [
-        (2, 0.47, 3.8, True),
-        (2, 0.1, 3.8, False),
-        (4, 0.47, 3.8, False),
-        (None, 0.47, 3.8, False),
-        (2, None, None, False),
-    ],
+@cases(
+    case(cores=2, wait_fraction=0.47, runnable=3.8, is_flagged=True),
+    case(cores=2, wait_fraction=0.1, runnable=3.8, is_flagged=False),
+    case(cores=4, wait_fraction=0.47, runnable=3.8, is_flagged=False),
+    case(cores=None, wait_fraction=0.47, runnable=3.8, is_flagged=False),
+    case(cores=2, wait_fraction=None, runnable=None, is_flagged=False),
 )
 def test_window_is_oversubscribed_if_threads_wait_that_are_more_than_the_cores(
     record, cores, wait_fraction, runnable, is_flagged

@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cases import case, cases
 from kineto import Kineto
 
 from epochmeter.trace.device import IDLE_CAUSES, measure_device, stretches
@@ -57,18 +58,25 @@ def test_several_devices_are_added_and_their_streams_are_different(kineto, tmp_p
     assert time["launch_latency_s"] == pytest.approx((5 + 15) / 2 * US)
 
 
-@pytest.mark.parametrize(
-    ("launched", "host", "copies", "idle"),
-    [
-        (50, [], False, {"launch": 40}),
-        (20, [], False, {"launch": 10, "other": 30}),
-        (50, [("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 25, 20)], False,
-         {"launch": 25, "data": 15}),
-        (50, [("cudaStreamSynchronize", 12, 20, "cuda_runtime")], False, {"launch": 10, "sync": 30}),
-        (50, [], True, {"launch": 10, "copy": 30}),
-    ],
-    ids=["launch", "queue", "data", "synchronization", "copy"],
-)  # fmt: skip
+@cases(
+    case("launch", launched=50, host=[], copies=False, idle={"launch": 40}),
+    case("queue", launched=20, host=[], copies=False, idle={"launch": 10, "other": 30}),
+    case(
+        "data",
+        launched=50,
+        host=[("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 25, 20)],
+        copies=False,
+        idle={"launch": 25, "data": 15},
+    ),
+    case(
+        "synchronization",
+        launched=50,
+        host=[("cudaStreamSynchronize", 12, 20, "cuda_runtime")],
+        copies=False,
+        idle={"launch": 10, "sync": 30},
+    ),
+    case("copy", launched=50, host=[], copies=True, idle={"launch": 10, "copy": 30}),
+)
 def test_idle_time_is_divided_by_cause(kineto, tmp_path, launched, host, copies, idle):
     for event in host:
         kineto.host(*event)

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cases import case, cases
 from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_points, write_run
 
 from epochmeter.results import summary
@@ -148,9 +149,11 @@ def test_the_first_epoch_has_progress_a_forecast_and_a_bottleneck_from_its_steps
     assert view.bottleneck == {"compute": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("steps", "step_s", "silent_s", "state"),
-    [(45, 0.1, 40, "stalled"), (45, 15.0, 40, "training"), (90, 0.1, 40, "training"), (45, 0.1, 20, "training")],
+@cases(
+    case(steps=45, step_s=0.1, silent_s=40, state="stalled"),
+    case(steps=45, step_s=15.0, silent_s=40, state="training"),
+    case(steps=90, step_s=0.1, silent_s=40, state="training"),
+    case(steps=45, step_s=0.1, silent_s=20, state="training"),
 )
 def test_a_run_stalls_within_its_first_epoch_after_three_steps_of_silence(tmp_path, steps, step_s, silent_s, state):
     folder = write_run(tmp_path / "0")

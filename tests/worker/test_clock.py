@@ -4,6 +4,7 @@ import contextlib
 import time
 
 import pytest
+from cases import case, cases
 
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.timeline import EventTimeline, HostTimeline
@@ -161,24 +162,37 @@ def test_time_after_the_last_step_is_overhead_unless_the_step_goes_on(world, tim
 
 
 @timelines
-@pytest.mark.parametrize(
-    ("waits", "script", "expected", "rows"),
-    [
-        (
-            [3, 4], "fetch 10 fetch 20 end_step 7 fetch 0",
-            {"e2e": 47, "data_stall": 9, "host_wait": 9, "compute": 30, "overhead": 8, "loader_start": 5,
-             "loader_stop": 1},
-            [(5, 5, 0, 10), (4, 4, 0, 20)],
-        ),
-        ([], "end_step 7 fetch 0", {"e2e": 10, "overhead": 10, "loader_stop": 3}, []),
-        (
-            [0, 2], "fetch 10 end_last_step 5 end_step 3 fetch 4",
-            {"e2e": 26, "data_stall": 4, "host_wait": 4, "compute": 14, "overhead": 8, "loader_start": 2},
-            [(2, 2, 0, 10), (10, 2, 0, 4)],
-        ),
-    ],
-    ids=["two batches", "no batch", "an ended step is not extended by another batch"],
-)  # fmt: skip
+@cases(
+    case(
+        "two batches",
+        waits=[3, 4],
+        script="fetch 10 fetch 20 end_step 7 fetch 0",
+        expected={
+            "e2e": 47,
+            "data_stall": 9,
+            "host_wait": 9,
+            "compute": 30,
+            "overhead": 8,
+            "loader_start": 5,
+            "loader_stop": 1,
+        },
+        rows=[(5, 5, 0, 10), (4, 4, 0, 20)],
+    ),
+    case(
+        "no batch",
+        waits=[],
+        script="end_step 7 fetch 0",
+        expected={"e2e": 10, "overhead": 10, "loader_stop": 3},
+        rows=[],
+    ),
+    case(
+        "an ended step is not extended by another batch",
+        waits=[0, 2],
+        script="fetch 10 end_last_step 5 end_step 3 fetch 4",
+        expected={"e2e": 26, "data_stall": 4, "host_wait": 4, "compute": 14, "overhead": 8, "loader_start": 2},
+        rows=[(2, 2, 0, 10), (10, 2, 0, 4)],
+    ),
+)
 def test_consumer_that_requests_batches_itself_has_no_copies(world, timeline, waits, script, expected, rows):
     """`script` lists calls of the clock, each with the milliseconds until the next call."""
     clock = timeline(world, copies=False)
@@ -209,16 +223,30 @@ def test_cpu_parts_match_the_script_also_if_several_steps_are_collected_at_once(
         assert rows_ms(clock) == [(5, 5, 1, 10), (4, 4, 1, 10), (1, 1, 1, 5)]
 
 
-@pytest.mark.parametrize(
-    ("waits", "keys", "expected", "last_row"),
-    [
-        # 4 for the first batch, then the device never idles: 3 x (1 + 10)
-        ([4, 4, 4], {"stop": 2}, {"data_stall": 4, "host_wait": 12, "copy": 3, "compute": 30}, (0, 4, 1, 10)),
-        # requested at 5, ready at 35; the device was busy until 15
-        ([4, 30], {}, {"data_stall": 4 + 20, "host_wait": 4 + 30, "copy": 2, "compute": 20}, (20, 30, 1, 10)),
-        ([0, 0], {"copy": 0, "launch": 40}, {"compute": 80}, (0, 0, 0, 40)),
-    ],
-    ids=["a wait hidden by a lagging device is no stall", "a stall is idle time of the device", "a launch is compute"],
+@cases(
+    # 4 for the first batch, then the device never idles: 3 x (1 + 10)
+    case(
+        "a wait hidden by a lagging device is no stall",
+        waits=[4, 4, 4],
+        keys={"stop": 2},
+        expected={"data_stall": 4, "host_wait": 12, "copy": 3, "compute": 30},
+        last_row=(0, 4, 1, 10),
+    ),
+    # requested at 5, ready at 35; the device was busy until 15
+    case(
+        "a stall is idle time of the device",
+        waits=[4, 30],
+        keys={},
+        expected={"data_stall": 4 + 20, "host_wait": 4 + 30, "copy": 2, "compute": 20},
+        last_row=(20, 30, 1, 10),
+    ),
+    case(
+        "a launch is compute",
+        waits=[0, 0],
+        keys={"copy": 0, "launch": 40},
+        expected={"compute": 80},
+        last_row=(0, 0, 0, 40),
+    ),
 )
 def test_device_parts_match_the_script_from_an_idle_device_on(world, waits, keys, expected, last_row):
     clock = on_device(world)

@@ -6,6 +6,7 @@ import subprocess
 from itertools import permutations
 
 import pytest
+from cases import case, cases
 from controls import CPU, GPU, TABLES
 
 from epochmeter.machine import privilege
@@ -32,19 +33,44 @@ def knob_of(board):
     return lambda name, current=None: open_nvpmodel(board.with_modes(name, current).root)
 
 
-@pytest.mark.parametrize(
-    ("name", "current", "requested", "setting", "watts", "note"),
-    [
-        ("nano", 0, 5, "5W (id:1)", 5, None),
-        ("nx", 5, "mode_15w_6core", "MODE_15W_6CORE (id:2)", 15, None),
-        ("nx", 5, "id:8", "MODE_20W_6CORE (id:8)", 20, None),
-        ("orin_nano", 1, "15W", "15W (id:0)", 15, None),
-        ("gaps", 5, 20.0, "MODE_20W_AI (id:9)", 20, None),
-        ("nx", 5, 15, "MODE_15W_6CORE (id:2)", 15, "of MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1), "),
-        ("nx", 0, 10, "MODE_10W_DESKTOP (id:5)", 10, "the most CPU cores, then the board's default, then the lowest"),
-        ("agx", 0, 15, "MODE_15W_DESKTOP (id:7)", 15, "then the board's default"),
-        ("orin_nano", 1, "MAXN", "MAXN_SUPER (id:2)", None, "there is no mode MAXN."),
-    ],
+@cases(
+    case(name="nano", current=0, requested=5, setting="5W (id:1)", watts=5, note=None),
+    case(name="nx", current=5, requested="mode_15w_6core", setting="MODE_15W_6CORE (id:2)", watts=15, note=None),
+    case(name="nx", current=5, requested="id:8", setting="MODE_20W_6CORE (id:8)", watts=20, note=None),
+    case(name="orin_nano", current=1, requested="15W", setting="15W (id:0)", watts=15, note=None),
+    case(name="gaps", current=5, requested=20.0, setting="MODE_20W_AI (id:9)", watts=20, note=None),
+    case(
+        name="nx",
+        current=5,
+        requested=15,
+        setting="MODE_15W_6CORE (id:2)",
+        watts=15,
+        note="of MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1), ",
+    ),
+    case(
+        name="nx",
+        current=0,
+        requested=10,
+        setting="MODE_10W_DESKTOP (id:5)",
+        watts=10,
+        note="the most CPU cores, then the board's default, then the lowest",
+    ),
+    case(
+        name="agx",
+        current=0,
+        requested=15,
+        setting="MODE_15W_DESKTOP (id:7)",
+        watts=15,
+        note="then the board's default",
+    ),
+    case(
+        name="orin_nano",
+        current=1,
+        requested="MAXN",
+        setting="MAXN_SUPER (id:2)",
+        watts=None,
+        note="there is no mode MAXN.",
+    ),
 )
 def test_mode_is_selected_by_name_id_or_watts_with_a_note_if_several_match(
     knob_of, name, current, requested, setting, watts, note

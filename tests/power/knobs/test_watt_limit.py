@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from cases import case, cases
 from controls import Board
 
 from epochmeter.power.knobs import knob as settling
@@ -54,14 +55,11 @@ def test_limit_that_is_switched_off_is_an_error_with_the_switch(board):
     assert board.read(LIMIT.format("intel-rapl:0")) == "95000000"
 
 
-@pytest.mark.parametrize(
-    ("bounds", "choices", "valid", "invalid"),
-    [
-        ({}, "up to 120 W (lowest limit unknown)", 5, 150),
-        ({"min": 15_000_000}, "15 to 120 W", 15, 14.5),
-        ({"min": 15_000_000, "max": 0}, "15 W and more", 500, 14),
-        ({"max": "garbage"}, "watts (lowest limit unknown)", 500, "15W"),
-    ],
+@cases(
+    case(bounds={}, choices="up to 120 W (lowest limit unknown)", valid=5, invalid=150),
+    case(bounds={"min": 15_000_000}, choices="15 to 120 W", valid=15, invalid=14.5),
+    case(bounds={"min": 15_000_000, "max": 0}, choices="15 W and more", valid=500, invalid=14),
+    case(bounds={"max": "garbage"}, choices="watts (lowest limit unknown)", valid=500, invalid="15W"),
 )
 def test_range_is_that_of_the_kernel_as_far_as_it_is_known(board, bounds, choices, valid, invalid):
     board.with_rapl(packages=1)

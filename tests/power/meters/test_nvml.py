@@ -5,6 +5,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from cases import case, cases
 
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meters import nvml as nvml_meter
@@ -44,19 +45,34 @@ def test_window_energy_is_the_counter_difference_of_the_gpu_used(opened):
     assert meter.total(after) - meter.total(before) == 25.0
 
 
-@pytest.mark.parametrize(
-    ("stub", "sensors", "counter", "check"),
-    [
-        pytest.param("", TABLE, (BOARD, UNLISTED), (BOARD, MEAN), id="mean power"),
-        pytest.param("ga100", TABLE, (BOARD, SAME), (BOARD, SAME), id="GA100: the counter adds up sampled power"),
-        pytest.param("ga100", OWN, (BOARD, Response(0.1, 0.02, 0.1)), (BOARD, SAME), id="listed counter"),
-        pytest.param("instant", TABLE, (BOARD, UNLISTED), (BOARD, UNKNOWN), id="instantaneous power"),
-        pytest.param("superchip,fast,module,total", {}, (MODULE, UNLISTED), (MODULE, UNKNOWN), id="GH200"),
-        pytest.param("superchip,fast,instant", {}, (BOARD, UNLISTED), (BOARD, UNKNOWN), id="GB10"),
-        pytest.param("superchip,fast,instant,module", {}, (BOARD, UNLISTED), (BOARD, UNKNOWN), id="GB300"),
-        pytest.param("fast,module", {}, (BOARD, UNLISTED), (MODULE, UNKNOWN), id="only the module's power is known"),
-        pytest.param("gh200,fast", {}, (BOARD, UNLISTED), (BOARD, MEAN), id="only the GPU's mean power is known"),
-    ],
+@cases(
+    case("mean power", stub="", sensors=TABLE, counter=(BOARD, UNLISTED), check=(BOARD, MEAN)),
+    case(
+        "GA100: the counter adds up sampled power",
+        stub="ga100",
+        sensors=TABLE,
+        counter=(BOARD, SAME),
+        check=(BOARD, SAME),
+    ),
+    case("listed counter", stub="ga100", sensors=OWN, counter=(BOARD, Response(0.1, 0.02, 0.1)), check=(BOARD, SAME)),
+    case("instantaneous power", stub="instant", sensors=TABLE, counter=(BOARD, UNLISTED), check=(BOARD, UNKNOWN)),
+    case("GH200", stub="superchip,fast,module,total", sensors={}, counter=(MODULE, UNLISTED), check=(MODULE, UNKNOWN)),
+    case("GB10", stub="superchip,fast,instant", sensors={}, counter=(BOARD, UNLISTED), check=(BOARD, UNKNOWN)),
+    case("GB300", stub="superchip,fast,instant,module", sensors={}, counter=(BOARD, UNLISTED), check=(BOARD, UNKNOWN)),
+    case(
+        "only the module's power is known",
+        stub="fast,module",
+        sensors={},
+        counter=(BOARD, UNLISTED),
+        check=(MODULE, UNKNOWN),
+    ),
+    case(
+        "only the GPU's mean power is known",
+        stub="gh200,fast",
+        sensors={},
+        counter=(BOARD, UNLISTED),
+        check=(BOARD, MEAN),
+    ),
 )
 def test_scope_and_response_are_those_of_the_gpu_and_of_the_device_table(opened, stub, sensors, counter, check):
     meter = opened("GPU-bbbb", stub=stub, sensors=sensors)
@@ -68,17 +84,25 @@ def test_scope_and_response_are_those_of_the_gpu_and_of_the_device_table(opened,
     assert meter.energy["covers"] == (MODULES if counter[0] == MODULE else "GPUs used (whole boards)")
 
 
-@pytest.mark.parametrize(
-    ("stub", "domains", "covers", "watts"),
-    [
-        pytest.param("nocounter,instant,module,oneboard", ["gpu0", "gpu1"], "GPUs used (whole boards)", 400, id="GPUs"),
-        pytest.param("fast,instant,module,total,oneboard", ["gpu0", "gpu1"], "GPUs used (whole boards)", 400,
-                     id="GPUs whose counters are of their module"),
-        pytest.param("nocounter,module,oneboard", ["gpu0"], MODULES, 500, id="one module"),
-        pytest.param("fast,module,total,oneboard", ["gpu0"], MODULES, 500, id="counter of one module"),
-        pytest.param("nocounter,module", ["gpu0", "gpu1"], MODULES, 1000, id="two modules"),
-    ],
-)  # fmt: skip
+@cases(
+    case(
+        "GPUs",
+        stub="nocounter,instant,module,oneboard",
+        domains=["gpu0", "gpu1"],
+        covers="GPUs used (whole boards)",
+        watts=400,
+    ),
+    case(
+        "GPUs whose counters are of their module",
+        stub="fast,instant,module,total,oneboard",
+        domains=["gpu0", "gpu1"],
+        covers="GPUs used (whole boards)",
+        watts=400,
+    ),
+    case("one module", stub="nocounter,module,oneboard", domains=["gpu0"], covers=MODULES, watts=500),
+    case("counter of one module", stub="fast,module,total,oneboard", domains=["gpu0"], covers=MODULES, watts=500),
+    case("two modules", stub="nocounter,module", domains=["gpu0", "gpu1"], covers=MODULES, watts=1000),
+)
 def test_power_of_a_superchip_is_that_of_the_gpus_used_or_of_each_module_once(opened, stub, domains, covers, watts):
     """NVML reports 200 W of each GPU, and 500 W of the module, which two GPUs may share."""
     meter = opened("GPU-aaaa", "GPU-bbbb", stub=f"superchip,{stub}", period_s=0.02)

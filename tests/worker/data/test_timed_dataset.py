@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from cases import case, cases
 
 from epochmeter.shared.problem import Place, Problem
 from epochmeter.worker.data import timed_dataset
@@ -69,17 +70,43 @@ class Sequence(list):
         return self.clock.after(2, self.transform(torch.tensor(float(index)))), index
 
 
-@pytest.mark.parametrize(
-    ("open_samples", "indices", "labels", "times_ms"),
-    [
-        (lambda clock, transform: Separate(clock), [1], [7], (5, 3 + 2 + 1, 3)),
-        (lambda clock, transform: Separate(clock), [0, 1, 2], [7, 7, 7], (15, 3 * (3 + 2) + 1, 9)),
-        (lambda clock, transform: Sequence(clock, transform), [3], [3], (6, 2 + 1, 0)),
-        (lambda clock, transform: Sequence(clock, lambda image: image), [0, 1], [0, 1], (12, 1, 0)),
-        # samples next to a bad one are loaded again, and its decoding is preprocessing
-        (lambda clock, transform: Separate(clock, bad={0}), [0, 1], [7], (2 * (5 + 5), 2 * 50 + 3 + 2 + 1, 3)),
-    ],
-    ids=["separate reading and decoding", "sums", "a user's samples", "without transform", "a bad sample"],
+@cases(
+    case(
+        "separate reading and decoding",
+        open_samples=lambda clock, transform: Separate(clock),
+        indices=[1],
+        labels=[7],
+        times_ms=(5, 3 + 2 + 1, 3),
+    ),
+    case(
+        "sums",
+        open_samples=lambda clock, transform: Separate(clock),
+        indices=[0, 1, 2],
+        labels=[7, 7, 7],
+        times_ms=(15, 3 * (3 + 2) + 1, 9),
+    ),
+    case(
+        "a user's samples",
+        open_samples=lambda clock, transform: Sequence(clock, transform),
+        indices=[3],
+        labels=[3],
+        times_ms=(6, 2 + 1, 0),
+    ),
+    case(
+        "without transform",
+        open_samples=lambda clock, transform: Sequence(clock, lambda image: image),
+        indices=[0, 1],
+        labels=[0, 1],
+        times_ms=(12, 1, 0),
+    ),
+    # samples next to a bad one are loaded again, and its decoding is preprocessing
+    case(
+        "a bad sample",
+        open_samples=lambda clock, transform: Separate(clock, bad={0}),
+        indices=[0, 1],
+        labels=[7],
+        times_ms=(2 * (5 + 5), 2 * 50 + 3 + 2 + 1, 3),
+    ),
 )
 def test_batch_carries_times_to_read_preprocess_decode_and_collate(
     clock, monkeypatch, open_samples, indices, labels, times_ms

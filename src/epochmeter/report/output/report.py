@@ -47,7 +47,6 @@ from epochmeter.shared.record_files import refusal
 
 CHARTS, TABLE = "report", "report.csv"
 FIRST_PAGES = ("answer", "comparison", "targets")  # pages directly below the first chart, as those with an opening
-NO_RESULT = "Answer:  none: no run was completed with an epoch after the warm-up."
 MAX_FIRST = 3  # sentences before the first chart
 REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
@@ -70,7 +69,7 @@ def answer_lines(folder: Path) -> list[str]:
     subject = subject_of(select_any(read_sweep(folder)))
     selection, configurations = subject.selection, subject.ranked
     if not configurations:
-        return [NO_RESULT] if selection.ended or selection.excluded else []
+        return [f"Answer:  {phrase('no_result')}"] if selection.ended or selection.excluded else []
     bottlenecks = stalls.analyze([run for run in selection.runs if not run.rehearsal])
     answer = render_macro("stalls.md.j2", "opening", bottlenecks, is_plain=True)
     ranked = ranked_costs(configurations)
