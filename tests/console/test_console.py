@@ -235,6 +235,31 @@ def test_bottleneck_names_an_oversubscribed_processor_if_an_epoch_of_the_mean_ha
         assert [row.startswith(text) for row in rows() if row.startswith("Bottleneck")][-1:] == [True]
 
 
+def test_run_of_a_sweep_has_one_line_and_warnings_of_all_runs_are_printed_once(capsys, monkeypatch):
+    monkeypatch.setattr(console, "_already_printed", set())
+    for number in (0, 1):
+        terminal = Terminal()
+        terminal.sweep_run_started(f"[{number + 1}/2] run {number}: batch={8 + number}", ["no limit"], ["a warning"])
+        result = RunResult(number, [], of_sweep=True, metrics=steady(), bottleneck="compute", notes=["a note"])
+        finish(terminal, [epoch(0), epoch(1)], result)
+    assert capsys.readouterr().out.splitlines() == [
+        "REHEARSAL, not a result of the requested configuration: no limit.",
+        "warning: a warning",
+        *(f"[{number + 1}/2] run {number}: batch={8 + number}: 12.3 s per epoch, compute-bound" for number in (0, 1)),
+    ]
+
+
+def test_epochs_of_a_sweep_s_run_are_printed_once_per_minute_with_its_place(watch, capsys):
+    terminal = Terminal()
+    terminal.sweep_run_started("[2/6] run 1: batch=8", [], [])
+    for number in range(5):
+        terminal.window_opened("epoch", number, 5, steps=4)
+        watch.now_s += 25.0
+        terminal.window_measured(epoch(number), 5)
+    printed = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert printed == ["[2/6] epoch 3/5"]
+
+
 def test_wrapped_lines_keep_numbers_with_their_units(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "24")
