@@ -53,10 +53,10 @@ def test_warning_names_at_most_three_processes_by_the_time_that_they_used():
 @pytest.mark.parametrize(
     ("waited", "runnable", "threads", "is_contended", "is_flagged"),
     [
-        (0.2, 2.01, 1, False, True),
-        (0.2, 2.01, 2, True, True),
-        (0.2, 2.01, 1, True, False),
-        (0.19, 2.01, 2, False, False),
+        (0.3, 2.01, 1, False, True),
+        (0.3, 2.01, 2, True, True),
+        (0.3, 2.01, 1, True, False),
+        (0.29, 2.01, 2, False, False),
         (0.5, 2.0, 2, False, False),
     ],
     ids=["more threads", "several beside others", "one beside others", "short waits", "as many threads"],
