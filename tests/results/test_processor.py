@@ -51,10 +51,10 @@ def test_warning_names_at_most_three_processes_by_the_time_that_they_used():
 
 
 @cases(
-    case("more threads", waited=0.2, runnable=2.01, threads=1, is_contended=False, is_flagged=True),
-    case("several beside others", waited=0.2, runnable=2.01, threads=2, is_contended=True, is_flagged=True),
-    case("one beside others", waited=0.2, runnable=2.01, threads=1, is_contended=True, is_flagged=False),
-    case("short waits", waited=0.19, runnable=2.01, threads=2, is_contended=False, is_flagged=False),
+    case("more threads", waited=0.3, runnable=2.01, threads=1, is_contended=False, is_flagged=True),
+    case("several beside others", waited=0.3, runnable=2.01, threads=2, is_contended=True, is_flagged=True),
+    case("one beside others", waited=0.3, runnable=2.01, threads=1, is_contended=True, is_flagged=False),
+    case("short waits", waited=0.29, runnable=2.01, threads=2, is_contended=False, is_flagged=False),
     case("as many threads", waited=0.5, runnable=2.0, threads=2, is_contended=False, is_flagged=False),
 )
 def test_run_is_oversubscribed_by_its_own_threads_only(waited, runnable, threads, is_contended, is_flagged):
