@@ -80,7 +80,7 @@ MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/gauge_sampler",
 PHRASE = re.compile(r"[A-Za-z]+[,:;]? [a-z]+[,:;]? [a-z]+|[A-Z][a-z]+ [a-z]+")
 NO_PHRASE = re.compile(r"^system-ui|python src/")
 NOTE_THE_TIME = ("epochmeter/power/knobs/restore_journal.py", "epochmeter/agent/unattended.py")
-"""Modules that write down for people when a setting was changed, or a script started."""
+"""Files that write down for people when a setting was changed, and when a script began."""
 
 
 @cache

@@ -62,6 +62,13 @@ HOSTS = [
     *each("layouts", "map", "sampler", "stream"),
     # Loaders of further libraries
     *(Host("more_libraries", (name,), needs=(name,)) for name in ("prefetch_generator", "torchdata", "timm")),
+    Host("more_libraries", ("fastai",), needs=("fastai",), keys=("measure.loader=fastai.data.load:DataLoader",)),
+    Host(
+        "more_libraries",
+        ("webdataset",),
+        needs=("webdataset",),
+        keys=("measure.loader=webdataset.pipeline:DataPipeline",),
+    ),
     # Pickling
     *each("pickled", "cloudpickle", needs=("cloudpickle",)),
     *each("pickled", "dill", needs=("dill",)),

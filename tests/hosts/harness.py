@@ -37,7 +37,7 @@ ROOT = FOLDER.parents[1]
 PACKAGES = ROOT / ".hosts"  # `make test-hosts` installs them
 LIMIT_S = 300
 DEFAULT_STEPS = 500  # of a window, by conf
-STEPS_PER_WINDOW = "measure.steps_per_window="
+STEPS_PER_WINDOW, LOADER = "measure.steps_per_window=", "measure.loader="
 TOLERANCE = 0.02
 STEP_TOLERANCE_S = 0.002
 COMPARED = ("e2e_s", "data_stall_s", "steps", "samples")
@@ -80,8 +80,11 @@ class Host:
     @property
     def steps_per_window(self) -> int:
         """Steps of an epoch without passes of a known length."""
-        given = [key for key in self.keys if key.startswith(STEPS_PER_WINDOW)]
-        return int(given[-1][len(STEPS_PER_WINDOW) :]) if given else DEFAULT_STEPS
+        return int(self.value(STEPS_PER_WINDOW) or DEFAULT_STEPS)
+
+    def value(self, key: str) -> str | None:
+        """Return the value of a key, which ends with `=`; None if it is not given."""
+        return next((given[len(key) :] for given in self.keys if given.startswith(key)), None)
 
     @property
     def missing(self) -> list[str]:
@@ -184,7 +187,8 @@ def run_logged(host: Host, folder: Path) -> Outcome:
     """Run a host with the agent, but without a controller; its events are in the folder `logs`."""
     (logs := folder / "logs").mkdir(parents=True)
     with silent_controller() as link:
-        agent = json.dumps({"socket": link, "logs": str(logs), "folder": str(folder)})
+        arguments = {"socket": link, "logs": str(logs), "folder": str(folder), "loader": host.value(LOADER)}
+        agent = json.dumps(arguments)
         path = {"PYTHONPATH": str(ROOT / "src/epochmeter/agent/path"), "EPOCHMETER_AGENT": agent}
         return run([*starts_python(host), *host.words()], host, folder / "logged", **path)
 

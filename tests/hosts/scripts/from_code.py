@@ -11,6 +11,6 @@ elif kind == "runpy":
     runpy.run_module(name, run_name="__main__")
 else:
     del sys.modules["__main__"].__file__
-    del sys.modules["sitecustomize"]
+    sys.modules.pop("sitecustomize", None)  # absent in a Python without one that is not measured
     sys.modules.pop("site", None)
     __import__(name)

@@ -26,22 +26,28 @@ class Truth:
 
     def __init__(self, note=""):
         self.windows, self.note, self.open = [], note, None
+        self._began_s = self._delayed_s = 0.0
 
     @contextlib.contextmanager
     def window(self, name="epoch", partial=False, label="", **unknown):
         """Time a window; `unknown` are the keys that the record must lack, with a part of the reason that it gives."""
         self.open = {"window": name, "partial": partial, "label": label, "steps": 0, "samples": 0, "data_stall_s": 0.0}
         self.windows.append(self.open)
-        delayed_s, began_s = without_processor_s(), time.perf_counter()
+        self._delayed_s, self._began_s = without_processor_s(), time.perf_counter()
         try:
             yield self
         finally:
-            self.open["e2e_s"] = time.perf_counter() - began_s
-            self.open["delay_s"] = without_processor_s() - delayed_s
+            self.measure()
             for key in unknown:
                 self.open.pop(key, None)
             self.open["unknown"] = unknown
             self.open = None
+
+    def measure(self):
+        """Set the time of the open window up to now, and for how long it was without a processor."""
+        self.open["e2e_s"] = time.perf_counter() - self._began_s
+        self.open["delay_s"] = without_processor_s() - self._delayed_s
+        self.open["unknown"] = {}
 
     def step(self, samples):
         """Count a step of the open window."""
