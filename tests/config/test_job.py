@@ -45,8 +45,11 @@ def test_identity_changes_with_keys_that_affect_the_measurement_dataset_and_host
     assert identity(default, "digest", host="") == anywhere
 
 
-def test_threads_are_part_of_the_identity_only_if_their_number_is_set(made):
-    """Records of versions without this key have the identity of a run with torch's default."""
+def test_later_keys_are_part_of_the_identity_only_if_they_are_set_and_matter(made):
+    """Records of versions without these keys have the identity of a run with the defaults."""
+    assert measured_keys(made())["measure"].keys().isdisjoint({"loader", "events", "hide_arguments"})
+    assert measured_keys(made("measure.loader=a:B"))["measure"]["loader"] == "a:B"
+    assert "events" not in measured_keys(made("measure.events=/tmp"))["measure"]
     assert "threads" not in measured_keys(made())
     assert measured_keys(made("threads=2"))["threads"] == 2
 

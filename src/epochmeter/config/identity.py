@@ -13,7 +13,7 @@ from epochmeter.config.validation import flatten, format_value
 SLURM_KEYS = ("account", "qos", "time", "setup", "python", "poll_s")
 NON_MEASUREMENT_KEYS = (
     *("tracking", "sweep", "roofline", "footprint", "verbose"),
-    *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s", "measure.hide_arguments"),
+    *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s", "measure.hide_arguments", "measure.events"),
     *(f"{keys}.{key}" for keys in ("hydra.launcher", "device.slurm") for key in SLURM_KEYS),
 )
 """Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""
@@ -33,11 +33,17 @@ def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] =
 def measured_keys(job: Job) -> dict[str, object]:
     """Return the keys of a job that affect the measurement."""
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
-    if job.threads is None:  # as in records of versions without this key
-        del measured["threads"]
     measured["machine"] = {"root": job.machine.root}
     measured["device"] = {key: value for key, value in job.device.to_dict().items() if key != "slurm"}
-    measured["measure"] = {key: value for key, value in job.measure.to_dict().items() if key != "hide_arguments"}
+    of_script = {
+        key: value for key, value in job.measure.to_dict().items() if f"measure.{key}" not in NON_MEASUREMENT_KEYS
+    }
+    measured["measure"] = of_script
+    # Versions without these keys recorded the same runs.
+    if job.threads is None:
+        del measured["threads"]
+    if job.measure.loader is None:
+        del of_script["loader"]
     return measured
 
 
