@@ -126,5 +126,9 @@ def test_commands_of_the_tutorial_print_what_it_shows(project):
     for entry, arguments, shown in examples:
         done = project.run(entry, *shlex.split(f"{arguments} {quick if entry == 'train' else ''}"), check=True)
         printed = iter([structure(line) for line in done.stdout.splitlines()])
-        compared = (line for line in shown.splitlines() if not re.match(r"\.\.\.|\|.*\d", line))  # no rows of values
+        # No rows of values; and no best configuration on a machine that other processes use.
+        ignored = r"\.\.\.|\|.*\d"
+        if "all runs were disturbed" in " ".join(done.stdout.split()):
+            ignored += r"|Answer:|Fastest|The best|\| configuration"
+        compared = (line for line in shown.splitlines() if not re.match(ignored, line))
         assert [line for line in compared if structure(line) not in printed] == []

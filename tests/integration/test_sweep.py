@@ -103,7 +103,7 @@ def test_sweep_in_random_order_resumes_under_the_same_numbers(project):
     measured = points(project)
     assert [repeat for _, (_, repeat) in sorted(measured.items())] == [0, 0, 0, 1, 1, 1]
     assert len(set(measured.values())) == 6
-    assert re.search(r"^\[4/6\] run 3: repeat=1 batch=\d  ->  ", first.stdout, re.MULTILINE)
+    assert re.search(r"^\[4/6\] run 3: repeat=1 batch=\d: ", first.stdout, re.MULTILINE)
     (project.records()[4].folder / "completed.json").unlink()
     again = project.run("train", *arguments)
     assert table(again.stdout) == {**dict.fromkeys("01235", "skipped"), "4": "completed"}
