@@ -30,6 +30,7 @@ class Running:
     def __init__(self, folder, acts, name="7", rank=0):
         self.pids, self.ended, self.is_at_border = [1], set(), False
         self.openings, self.questions, self.traced, self.answers = [], [], [], []
+        self.stops = 0
         self.failure, self._acts, self._passes = None, iter(acts), 0
         self.optimizer = 2
         self.times_ns = []  # begin of each pass, and the end of its last step
@@ -51,6 +52,9 @@ class Running:
     def check_end(self):
         if self.failure:
             raise self.failure
+
+    def stop(self):
+        self.stops += 1
 
     def answer(self, connection, reply):
         self.answers.append((connection, reply))

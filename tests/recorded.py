@@ -21,6 +21,7 @@ class Connection:
 
     def __init__(self, folder):
         self.folder, self.sent, self.wakes, self.error, self.lost = folder, [], 0, None, ""
+        self.has_reached_budget = False
 
     def send(self, message):
         if self.error:
@@ -38,7 +39,9 @@ class Connection:
         if not named:
             return Proceed()
         metrics = {f"{message.window}/{part}": value for part, value in named[-1].parts.items()}
-        return Recorded(False, {**metrics, f"{message.window}/energy_j": 2.0, "forecast/energy_j": 9.0}, "")
+        return Recorded(
+            self.has_reached_budget, {**metrics, f"{message.window}/energy_j": 2.0, "forecast/energy_j": 9.0}, ""
+        )
 
     def of(self, *kinds):
         """Return the sent messages of these kinds."""

@@ -2,11 +2,12 @@
 
 TYPE_CHECKING = False  # `typing` would slow down the import, and the training process runs on Python 3.6
 if TYPE_CHECKING:
+    from epochmeter.agent.meter import BudgetReached as BudgetReached
     from epochmeter.agent.meter import Measurement as Measurement
     from epochmeter.agent.meter import Meter as Meter
     from epochmeter.report.runs.frames import load_runs as load_runs
 
-__all__ = ["Measurement", "Meter", "load_runs"]
+__all__ = ["BudgetReached", "Measurement", "Meter", "load_runs"]
 
 
 def __getattr__(name: str) -> object:

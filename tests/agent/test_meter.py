@@ -9,7 +9,7 @@ import torch
 from recorded import Script
 from torch.utils.data import DataLoader
 
-from epochmeter import Measurement, Meter
+from epochmeter import BudgetReached, Measurement, Meter
 from epochmeter.agent import hooks
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
@@ -59,6 +59,15 @@ def test_number_of_epochs_is_recorded_and_batches_have_the_loader_s_attributes(l
         assert loop.measured.expected_epochs == expected
     count = expected or 3
     assert (loop.windows, len(batches), batches.batch_size) == ([("epoch", n, 4) for n in range(count)], 4, 4)
+
+
+def test_script_is_told_that_a_budget_is_reached(loop):
+    loop.meter.check_budget()
+    loop.train(loop.meter.batches(BATCHES))
+    loop.meter.check_budget()
+    loop.connection.has_reached_budget = True
+    with pytest.raises(BudgetReached):
+        loop.meter.check_budget()
 
 
 def test_evaluation_follows_its_epoch_and_a_window_can_be_named(loop):

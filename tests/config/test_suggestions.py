@@ -24,7 +24,7 @@ def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys():
         ("train", "batchSize", "did you mean `batch=`? keys"),
         ("train", "Log_Los", "did you mean `log_loss=`"),
         ("train", "batch.size", "did you mean `batch=`"),
-        ("train", "xyzzy", "keys: auto, batch, cache,"),
+        ("train", "xyzzy", "keys: auto, batch, budget, cache,"),
         ("train", "optimizer.learning_rate", "keys of optimizer: "),
         ("train", "hydra.sweeper.n_trials", "list the keys of Hydra: `python src/train.py --cfg hydra`"),
         ("train", "meter.tdp_w", "`meter=estimate`"),  # of another option

@@ -28,7 +28,8 @@ FULL = {
     "storage": {"medium": "ssd", "disks": ["sda"]}, "idle": {"before": {"power_w": 2.0, "uncertainty_w": 0.1}},
     "model": {"parameters": 61706, "flops_per_sample": None},
     "training": {"torch": "2.5", "gpus": ["uuid", None], "threads": 2, "peaks": {"flop_per_s": 1e12}, "operators": {}},
-    "forecast": {"reason": "it has a target"}, "power_limit_search": [{"chosen": "100 W", "probes": [{"steps": 1}]}],
+    "forecast": {"reason": "it has a target"},
+    "budget": {"key": "time_s", "limit": 9, "used": 7.5, "expected": 10.0, "epochs": 3}, "power_limit_search": [{"chosen": "100 W", "probes": [{"steps": 1}]}],
     "traced": {**STEPS, "energy_uncertainty_j": 0.5, "response": {"averaging_s": None, "is_filter": False}},
     "gpu_counters": {"reason": "not allowed"}, "run_queue": {"reason": "not counted"},
 }  # fmt: skip

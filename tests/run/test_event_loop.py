@@ -112,6 +112,32 @@ def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, mo
     assert [*marks.values()] == [False, True, False, True, False, False]
 
 
+@pytest.mark.parametrize(("evaluate", "stops"), [(True, "epoch val epoch val"), (False, "epoch epoch")])
+def test_training_is_told_to_end_at_a_budget_after_the_evaluation_of_its_epoch(tmp_path, monkeypatch, evaluate, stops):
+    """Four epochs of 10 s, with evaluations of 0 s, have a budget of 25 s."""
+
+    def window(opened, *_, demand):
+        seconds = 10.0 if opened.window == "epoch" else 0.0
+        energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
+        metrics = {f"{opened.window}/e2e_s": seconds, f"{opened.window}/steps": 0}
+        return WindowRecord(
+            {"window": opened.window, "epoch": opened.epoch, "metrics": metrics, "energy": energy}, [], {}
+        )
+
+    monkeypatch.setattr(recording, "build_window", window)
+    run, job = run_info(), job_of(budget={"time_s": 25}, epochs=4, evaluate=evaluate, warmup_epochs=1)
+    plan = SimpleNamespace(record=Record(tmp_path), job=job, targets={}, run=run, describe=lambda: None)
+    made, kinds = Recording(plan, Mock(), Mock(drift_messages=list), Mock()), ("epoch", "val")[: 1 + evaluate]
+    ended, windows = False, iter((kind, epoch) for epoch in range(4) for kind in kinds)
+    measured = []
+    while not ended:
+        kind, epoch = next(windows)
+        measured.append(kind)
+        ended = made.add(WindowOpening(kind, epoch, 9), WindowMeasured([], []), None, None).stop
+    assert " ".join(measured) == stops
+    assert run.budget == {"key": "time_s", "limit": 25, "used": 20.0, "expected": 30.0, "epochs": 2}
+
+
 def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason(tmp_path):
     run, job = run_info(), job_of(measure={"command": ["a.py"]})
     plan = SimpleNamespace(job=job, run=run, describe=lambda: None, record=Record(tmp_path), targets={})

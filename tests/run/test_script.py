@@ -101,6 +101,14 @@ def test_process_that_has_ended_is_named_and_the_script_runs_until_it_ends_itsel
     running.script.check_end()
 
 
+def test_script_that_is_stopped_has_not_failed(running):
+    running.script.stop()
+    running.script.stop()
+    running.process.wait()
+    running.script.check_end()
+    assert (running.process.returncode, running.script.exit_code) == (-signal.SIGTERM, 0)
+
+
 def test_attached_script_ends_with_its_last_connection_and_fails_with_its_error(monkeypatch):
     for message, error in ((RankFailed(Problem("why"), 0), "why"), (Finished(), None), (None, "did not close")):
         with launch.listening_socket() as listener:

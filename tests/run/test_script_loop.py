@@ -40,6 +40,16 @@ def test_epochs_of_a_script_are_recorded_with_their_steps_rule_and_energy(follow
     assert second["energy"]["opened_ns"] == second["opened_ns"]
 
 
+@pytest.mark.parametrize(("stop", "stops"), [(True, 2), (False, 0)])
+def test_script_is_stopped_only_on_request_when_the_next_epoch_would_exceed_the_budget(follow, stop, stops):
+    """Each epoch takes about 0.2 s; the meter has the answer in any case."""
+    ask = [lambda script: script.ask()]
+    loop, script, _ = follow([*EPOCH, *ask, *EPOCH, *ask, *EPOCH], budget={"time_s": 0.5, "stop": stop})
+    assert script.stops == stops
+    assert loop._plan.run.budget["epochs"] == 2
+    assert [reply.stop for _, reply in script.answers] == [False, True]
+
+
 def test_facts_on_the_loader_that_trains_are_recorded(follow):
     loop, _, _ = follow([*EPOCH])
     facts = {"batch": 4, "workers": 2, "pin_memory": False, "persistent_workers": None}

@@ -68,6 +68,10 @@ FIELDS = Measurement._fields[:-2]
 """The fields that are metrics themselves."""
 
 
+class BudgetReached(Exception):  # noqa: N818 - no error: as StopIteration
+    """One more epoch would exceed a budget of the run."""
+
+
 class Meter:
     """Measures loops and other parts of a script as windows of one run.
 
@@ -168,6 +172,15 @@ class Meter:
         metrics = {re.sub("^" + name + "/", "", metric): value for metric, value in recorded.metrics.items()}
         values = {field: metrics.get(field, math.nan) for field in FIELDS}
         return Measurement(reason=recorded.no_energy, metrics=metrics, **values)
+
+    def check_budget(self) -> None:
+        """Raise `BudgetReached` if one more epoch would exceed a budget: `Meter("budget.energy_j=5000")`.
+
+        Call it after an epoch. Without a controller, or after `close`, no budget is checked.
+        """
+        recorded = None if self._agent is None else self._agent.measurement("epoch")
+        if recorded is not None and recorded.stop:
+            raise BudgetReached("one more epoch would exceed a budget")
 
     def hook_loaders(self) -> None:
         """Measure the passes over all DataLoaders from now on, also those of a library, as `measure.py` does."""

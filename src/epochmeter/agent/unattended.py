@@ -18,6 +18,7 @@ from epochmeter.shared.types import Document
 from epochmeter.worker.timeline import monotonic_ns
 
 COMMAND = "epochmeter run" if tool.IS_INSTALLED else "python src/measure.py"
+NO_BUDGET = "epochmeter: without a controller, no budget is checked"
 RECORDED = "epochmeter: only times are recorded, as {}; after the script, `{} {}` makes the record of the run"
 
 
@@ -51,6 +52,8 @@ class Unattended:
             "socket": None, "logs": folder, "folder": folder, "loader": settings.get("measure.loader"),
         }  # fmt: skip
         print(RECORDED.format(reason, COMMAND, events_argument(folder)), file=sys.stderr)
+        if any(key.startswith("budget.") for key in settings):
+            print(NO_BUDGET, file=sys.stderr)
 
     def wait(self) -> None:
         """Return at once: nothing is left to do when the script has ended."""

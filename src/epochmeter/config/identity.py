@@ -6,7 +6,7 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
-from epochmeter.config.schema import Job
+from epochmeter.config.schema import Budget, Job
 from epochmeter.config.secrets import conceal_tree
 from epochmeter.config.validation import flatten, format_value
 
@@ -42,6 +42,8 @@ def measured_keys(job: Job) -> dict[str, object]:
     # Versions without these keys recorded the same runs.
     if job.threads is None:
         del measured["threads"]
+    if job.budget == Budget():
+        del measured["budget"]
     if job.measure.loader is None:
         del of_script["loader"]
     return measured

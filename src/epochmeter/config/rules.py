@@ -157,6 +157,7 @@ WATTS_OR_MODE = either("watts above 0, a power mode such as MAXN, auto", TEXT, p
 INTENSITY = either("grams of CO2e per kWh, 0 or more, a country such as FRA, or a CSV file", TEXT, NOT_NEGATIVE)
 SECONDS = finite_number(0, MAX_SECONDS, unit="seconds")
 POSITIVE_SECONDS = positive("seconds", MAX_SECONDS)
+JOULES, GRAMS, PRICE = positive("joules"), positive("grams"), positive("an amount of money")
 WORKERS = either("auto, or a whole number, 0 or more", one_of("auto"), COUNT)
 THREADS = or_null(either("auto, or a whole number, 1 or more", one_of("auto"), POSITIVE_COUNT))
 SLOWDOWN = finite_number(1, unit="a multiple of the time without a new limit")

@@ -261,6 +261,25 @@ class Footprint(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Budget(Section):
+    """What a run may use in its epochs and evaluations."""
+
+    energy_j: Annotated[float, rules.JOULES] | None = key(None, "measured energy in joules; null: no budget")
+    time_s: PositiveSeconds | None = key(None, "time in seconds; null: no budget")
+    carbon_g: Annotated[float, rules.GRAMS] | None = key(None, "grams of CO2e, by footprint.intensity; null: no budget")
+    cost: Annotated[float, rules.PRICE] | None = key(None, "cost of the energy, by footprint.price; null: no budget")
+    stop: bool = key(
+        False, "for src/measure.py: true: end a script by SIGTERM when its next epoch would exceed a budget"
+    )
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The budgets that are set, by key."""
+        limits = {"energy_j": self.energy_j, "time_s": self.time_s, "carbon_g": self.carbon_g, "cost": self.cost}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Auto(Section):
     """The search of `power_limit=auto`."""
 
@@ -433,6 +452,7 @@ class Job(Section):
         Roofline(), "MFU (model FLOPs utilization): training FLOPs / time / the device's peak, measured before training"
     )
     footprint: Footprint = key(Footprint(), "carbon footprint and cost of the measured energy: docs/footprint.md")
+    budget: Budget = key(Budget(), "end training before the epoch that would exceed a budget: docs/footprint.md")
     checkpoint: Checkpoint = key(Checkpoint())
     log_loss: bool = key(
         False, "true: show the loss with the progress, twice per second; reading it waits for the device"

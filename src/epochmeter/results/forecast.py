@@ -165,4 +165,6 @@ def no_forecast_reason(job: Job, epochs: int | None) -> str:
         return "the number of epochs is not known"
     if job.target_accuracy is not None or job.target_loss is not None:
         return "the run ends when it reaches its target"
+    if job.budget.limits:
+        return "the run may end at its budget"
     return "the run ends at the step `throughput.stop`" if job.throughput.exit else ""

@@ -211,6 +211,16 @@ class Reason(TypedDict):
     reason: str
 
 
+class BudgetUse(TypedDict):
+    """The use of a budget after some epochs."""
+
+    key: str  # of `budget`
+    limit: float
+    used: float  # in these epochs and their evaluations
+    expected: float  # with one more, by the forecast
+    epochs: int
+
+
 @dataclass(kw_only=True)
 class RunInfo(Fields):
     """Metadata of a run, beside its configuration.
@@ -260,6 +270,7 @@ class RunInfo(Fields):
     model: dict[str, float | None] = field(default_factory=dict)  # statistics by metric name in `model/`
     training: Training = field(default_factory=Training)
     forecast: Reason | None = None  # why there is none
+    budget: BudgetUse | None = None  # the first budget that one more epoch would have exceeded
     power_limit_search: list[dict[str, object]] = field(default_factory=list)
     traced: TracedSteps = field(default_factory=TracedSteps)
     gpu_counters: Reason | None = None  # why there are none

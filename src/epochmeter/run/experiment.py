@@ -22,6 +22,7 @@ from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.restore import refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import SavedSetting
 from epochmeter.results import documents
+from epochmeter.results.budget import check_is_measured
 from epochmeter.results.run_info import DatasetFacts, Energy
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import read_points
@@ -201,6 +202,7 @@ def prepared_device(
         plan.describe()
         if (missing := plan.run.energy.missing) and job.meter.name != "none":
             terminal.no_energy(missing.message)
+        check_is_measured(job, plan.run)
         since_ns = time.monotonic_ns()
         idle = measure_idle_power(instruments.meter, job.meter.idle_s, result, terminal)
         plan.run.idle = idle_record(before=idle)

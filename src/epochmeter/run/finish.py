@@ -17,6 +17,7 @@ from epochmeter.console.run_end import print_run
 from epochmeter.machine.signals import deferred_signals, prefer_stop
 from epochmeter.results import footprint
 from epochmeter.results.bottleneck import find_verdict
+from epochmeter.results.budget import budget_notes
 from epochmeter.results.memory import memory_metrics
 from epochmeter.results.processor import processor_warnings
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
@@ -196,6 +197,7 @@ def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, ru
     elif 0 < epochs <= warmup and result.state == "completed" and not throughput:
         which = "the only epoch is" if epochs == 1 else f"all {epochs:g} epochs are"
         result.notes.append(f"no means: {which} warm-up (`warmup_epochs={warmup}`)")
+    result.notes += budget_notes(job, run, windows)
     if result.state == "completed":
         result.notes += missed_target_note(windows, job)
     result.metrics = metrics | throughput

@@ -21,6 +21,7 @@ from epochmeter.config.validation import check_values, flatten, format_value
 from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
 from epochmeter.machine.cores import physical_cores, usable_cores
+from epochmeter.results.budget import check_budget
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
 from epochmeter.run.interpreters import check_interpreter, choose_python, find_interpreter
@@ -58,6 +59,7 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str])
     if "meter=estimate" in overrides and job.meter.spec.get("tdp_w") is None:
         raise input_error("`meter=estimate` needs the CPU's rated power", "give it in watts: `meter.tdp_w=65`")
     check_footprint(job.footprint)
+    check_budget(job)
     check_address(job.tracking.to_dict())
     check_tensorboard(job.tracking.to_dict())
 

@@ -11,6 +11,7 @@ from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.device_settings import AUTO
 from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.window_energy import Reading
+from epochmeter.results.budget import BudgetTracker
 from epochmeter.results.footprint import epoch_footprint, forecast_cost
 from epochmeter.results.forecast import Forecaster, no_forecast_reason
 from epochmeter.results.processor import demand_of
@@ -45,6 +46,7 @@ class Recording:
         self._forecaster = Forecaster(
             earlier, plan.job.warmup_epochs, lambda count: plan.record.steps(self._steps - count, count)
         )
+        self._budget = BudgetTracker(plan.job, plan.run, earlier)
         self._forecast: dict[str, float] = {}
         self._probing: LimitProbing | None = None
         if plan.job.power_limit == AUTO and "power_limit" in plan.targets:  # not in a rehearsal
@@ -135,6 +137,7 @@ class Recording:
         of_script |= {} if training is None else {"training": training}
         self._unsaved = {**window.line, "metrics": metrics, **of_script, **warmup, **remarks}
         self._forecaster.add(self._unsaved)
+        self._check_budget(self._unsaved)
         return self._reply(self._unsaved, window.no_energy)
 
     def save(self) -> None:
@@ -158,7 +161,25 @@ class Recording:
         reasons = filter(None, (self._plan.run.energy.reason, own_reason))
         no_energy = " ".join(reasons) or "the window has no energy"
         has_energy = f"{line['window']}/energy_j" in line["metrics"]
-        return protocol.Recorded(reaches_target(line, self._plan.job), line["metrics"], "" if has_energy else no_energy)
+        stop = reaches_target(line, self._plan.job) or self.has_reached_budget
+        return protocol.Recorded(stop, line["metrics"], "" if has_energy else no_energy)
+
+    @property
+    def has_reached_budget(self) -> bool:
+        """Whether one more epoch would exceed a budget."""
+        return self._plan.run.budget is not None
+
+    def _check_budget(self, line: Mapping[str, Any]) -> None:
+        """Note the first budget that one more epoch would exceed, if a window is the last of its epoch."""
+        job, run = self._plan.job, self._plan.run
+        self._budget.add(line)
+        has_evaluation = job.evaluate and not job.measure.command
+        is_last = line["epoch"] + 1 == job.epochs and not job.measure.command
+        if line["window"] != ("val" if has_evaluation else "epoch") or is_last or run.budget:
+            return
+        if reached := self._budget.reached(self._forecaster):
+            run.budget = reached
+            self._plan.describe()
 
     def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
         """Return an epoch's utilization, carbon, cost and forecast."""

@@ -47,7 +47,7 @@ LOOPS_HINT = "docs/scripts.md lists the loops that are measured; `epochmeter.Met
 
 
 class ScriptProcess(WorkerProcess):
-    """The running script, which the controller never ends; its processes connect when they have begun to train.
+    """The running script; its processes connect when they have begun to train. The controller ends it by `stop` only.
 
     Attributes:
         remarks: Why an agent in the script stopped measuring, each reason once.
@@ -66,6 +66,7 @@ class ScriptProcess(WorkerProcess):
         self.questions: list[tuple[Connection, protocol.Asked]] = []
         self.traced: list[protocol.Traced | protocol.TraceFailed] = []
         self.ended: set[str] = set()
+        self._is_stopped = False
         self._attached = process if isinstance(process, StartingScript) else None
         self._error = error  # of an attached script, unless it closes its `Meter`
         self._listener = listener
@@ -93,6 +94,8 @@ class ScriptProcess(WorkerProcess):
     def check_end(self) -> None:
         """Wait for the end of the script; WorkerError if it has failed."""
         code = self._process.wait()
+        if self._is_stopped:
+            return
         if code > 0:  # of a launcher or a shell, if a process of the script was killed
             raise self._exit_code_error(f"the script ended with exit code {code}")
         if code < 0:
@@ -140,10 +143,19 @@ class ScriptProcess(WorkerProcess):
         with suppress(OSError):
             connection.socket.sendall(protocol.encode(reply))
 
+    def stop(self) -> None:
+        """End the script by SIGTERM, which it may handle; its end is no failure then."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            for pid in filter(None, self.pids):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+
     @property
     def exit_code(self) -> int | None:
-        """The script's exit code; None if it has not ended."""
-        return self._process.returncode
+        """The script's exit code, 0 if it was stopped; None if it has not ended."""
+        code = self._process.returncode
+        return 0 if self._is_stopped and code is not None else code
 
     def terminate(self) -> None:
         """Stop measuring, and wait for the end of the script."""

@@ -147,6 +147,8 @@ class ScriptLoop:
             opening, message, before, after, notes, rule=window.rule, training=window.training, is_warmup=is_warmup
         )
         self._recorded[window.name] = reply
+        if reply.stop and self._plan.job.budget.stop:
+            self._script.stop()
         self._recording.save()
         self._opened = None
         if time.monotonic() - self._published_s >= PUBLISH_S:
