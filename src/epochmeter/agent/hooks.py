@@ -68,7 +68,8 @@ def install() -> None:
     with contextlib.suppress(OSError):
         from epochmeter.shared.protocol import IMPORTED
 
-        open(arguments["socket"] + IMPORTED, "w").close()
+        with open(arguments["socket"] + IMPORTED, "x") as file:  # by the first process
+            file.write(str(monotonic_ns()))
     try:
         from epochmeter.agent.agent import Agent
     except ImportError as error:

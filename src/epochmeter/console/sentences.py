@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from epochmeter.console.tables import valued
+from epochmeter.results.account import grouped
 from epochmeter.results.bottleneck import MIN_FRACTION, STALLS, Bottleneck
 from epochmeter.results.measured_run import Gain
 from epochmeter.results.metrics import find
@@ -16,6 +17,7 @@ from epochmeter.results.roofline import verdict
 from epochmeter.shared.units import percent, percentage
 
 MINUTE_S = 60.0
+MIN_SHARE = 0.01  # of a run, for a group of its account to be stated
 PLACES = {"setting": "set:", "code": "in the script:", "command": "run:"}
 """Kind of a change -> the words before it."""
 
@@ -69,6 +71,18 @@ def _compared_with_idle(net_j: float, half_j: float) -> str:
     if abs(net_j) <= half_j:
         return f"not distinguishable from idle ({plus_minus(net_j, half_j, 'J')})"
     return f"{plus_minus(abs(net_j), half_j, 'J')} {'above' if net_j > 0 else 'below'} idle"
+
+
+def account_line(metrics: Mapping[str, float]) -> str:
+    """Return where the time of the whole run went, the largest share first; empty if it is not known."""
+    groups = grouped(metrics)
+    if not groups:
+        return ""
+    wall_s = metrics["run/wall_s"]
+    shares = [
+        f"{name} {percent(seconds / wall_s)}" for name, seconds in groups.items() if seconds >= MIN_SHARE * wall_s
+    ]
+    return f"Whole run: {quantity(wall_s, 's')}: {', '.join(shares)}."
 
 
 def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:

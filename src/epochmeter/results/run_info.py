@@ -211,6 +211,18 @@ class Reason(TypedDict):
     reason: str
 
 
+class Moments(TypedDict, total=False):
+    """When a run's last attempt went from one stage to the next, on the monotonic clock; docs/run-folder.md."""
+
+    command_ns: int  # its command was started; of a run of a sweep, its turn came
+    process_ns: int  # the training process, or the script, was started
+    imported_ns: int  # it had imported torch
+    peaks_ns: list[int]  # begin and end of the measurement of the device's peaks, if there was one
+    saves_ns: list[list[int]]  # begin and end of each file that it saved, as far as they are known
+    ended_ns: int  # it had ended
+    recorded_ns: int  # the record was complete
+
+
 class BudgetUse(TypedDict):
     """The use of a budget after some epochs."""
 
@@ -273,6 +285,7 @@ class RunInfo(Fields):
     budget: BudgetUse | None = None  # the first budget that one more epoch would have exceeded
     power_limit_search: list[dict[str, object]] = field(default_factory=list)
     traced: TracedSteps = field(default_factory=TracedSteps)
+    moments: Moments = field(default_factory=Moments)
     gpu_counters: Reason | None = None  # why there are none
     run_queue: Reason | None = None  # why it is not known how long threads wait for a core
 

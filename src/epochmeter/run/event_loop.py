@@ -49,6 +49,7 @@ class EventLoop:
                     case protocol.WindowMeasured():
                         self._record_window(message)
                     case protocol.Trained():
+                        self._plan.run.moments["saves_ns"] = [*message.saves_ns]
                         self._terminal.stage("Saving results and recording the profiler's trace")
                         self._worker.reply()
                         break
@@ -62,8 +63,11 @@ class EventLoop:
         at_ns, others = self._instruments.mark_others(self._peaks_ns)
         self._worker.reply(protocol.Disturbance("; ".join(others)))
         self._peaks_ns = at_ns
+        self._plan.run.moments.setdefault("peaks_ns", [at_ns, at_ns])[1] = at_ns
 
     def _start(self, built: protocol.Built) -> None:
+        if built.imported_ns is not None:
+            self._plan.run.moments["imported_ns"] = built.imported_ns
         self._recording.begin(built, self._worker.pids)
         self._terminal.stage("Waiting for MLflow")
         self._tracker.flush(FIRST_WAIT_S)

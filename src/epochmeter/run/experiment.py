@@ -42,6 +42,7 @@ from epochmeter.run.instruments import (
     write_powers,
 )
 from epochmeter.run.interpreters import check_interpreter, find_interpreter
+from epochmeter.run.moments import command_ns
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
 from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
 from epochmeter.run.recording import Recording
@@ -81,12 +82,14 @@ def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier:
 
     A script that has run without a controller is not run again: its record is made from its events.
     """
+    begun_ns = command_ns(of_sweep=request.of_sweep)
     if events := request.job.measure.events:
         record_unattended(request, Path(events), result, terminal)
         return
     terminal.stage("Checking the machine and the dataset")
     unrestored = restore_after_kill(open_restore_journal(request), terminal.warn)
     plan = resolve_plan(request)
+    plan.run.moments["command_ns"] = begun_ns
     terminal.end_stage()
     points = read_points(request.folder.parent)
     name = points.label(request.number) or plan.run.name
@@ -144,10 +147,12 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
                 with running_script(plan, result) as (script, windows):
                     ScriptLoop(script, windows, plan, instruments, recording, tracker).run()
             else:
+                plan.run.moments["process_ns"] = time.monotonic_ns()
                 with start_training(plan) as worker:
                     messages = worker.messages()
                     EventLoop(worker, plan, instruments, recording, tracker, terminal).run(messages)
                     result.notes += finish_trace(messages, plan, instruments.meter)
+                plan.run.moments["ended_ns"] = time.monotonic_ns()
             after = measure_idle_power(instruments.meter, plan.job.meter.idle_s, result, terminal)
             plan.run.idle = idle_record(before=instruments.idle, after=after)
             if reason := instruments.gpu_counters.reason:

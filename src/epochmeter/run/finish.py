@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from epochmeter.console.console import Terminal
 from epochmeter.console.run_end import print_run
 from epochmeter.machine.signals import deferred_signals, prefer_stop
 from epochmeter.results import footprint
+from epochmeter.results.account import account_of
 from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.budget import budget_notes
 from epochmeter.results.memory import memory_metrics
@@ -96,9 +98,19 @@ def end_record(plan: Plan, result: RunResult) -> None:
     result.notes += resume_hint(plan) if result.state != "completed" else []
     try:
         result.notes += plan.correct_start()
+        record_end(plan)
         write_summary(plan.record, plan.job, plan.run, result, ended=end_time(plan).astimezone().isoformat())
     except OSError as error:
         result.set_failed(write_problem(error))
+
+
+def record_end(plan: Plan) -> None:
+    """Record when the run ended; if an error or a signal ended it, its training process has just ended as well."""
+    moments, now_ns = plan.run.moments, time.monotonic_ns()
+    if "process_ns" in moments:
+        moments.setdefault("ended_ns", now_ns)
+        moments["recorded_ns"] = now_ns
+        plan.describe()
 
 
 def end_time(plan: Plan) -> datetime:
@@ -143,6 +155,8 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
     result.notes = [first + (f" ({len(more)} more with other numbers)" if more else "") for first, *more in groups]
     if windows:
         _evaluate_windows(windows, record.steps(), job, run, result)
+    account = account_of(run, windows, record.steps(), job.warmup_epochs)
+    result.metrics |= account.metrics
     optional = {
         **{f"model/{name}": value for name, value in run.model.items()},
         **idle_metrics(result.metrics, run.idle or {}),
@@ -158,6 +172,8 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
     verdict = find_verdict(result.metrics, run.medium, "steady", epochs)
     if result.trainings:
         verdict = verdict._replace(absent=dict.fromkeys(verdict.absent, SEVERAL_TRAININGS))
+    if account.reason:
+        verdict = verdict._replace(absent={**verdict.absent, "run/wall_s": account.reason})
     result.set_verdict(verdict)
     if result.state == "completed":
         try:

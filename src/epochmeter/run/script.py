@@ -6,6 +6,7 @@ import select
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.run import launch
 from epochmeter.run.event_folder import STARTED, event_folder
 from epochmeter.run.interpreters import find_interpreter
+from epochmeter.run.moments import read_moment
 from epochmeter.run.plan import Plan
 from epochmeter.run.worker_process import Connection, Process, StartingScript, WorkerError, WorkerProcess, worker_error
 from epochmeter.segmentation.script import ScriptWindows
@@ -187,6 +189,8 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
         if traced_epoch(plan.job) is not None:
             steps = {key: plan.job.profiler.spec[key] for key in ("warmup_steps", "steps")}
             agent["trace"] = {"epoch": traced_epoch(plan.job), **steps}
+        moments = plan.run.moments
+        moments["process_ns"] = moments["command_ns"] if ATTACHED in os.environ else time.monotonic_ns()
         script = start_script(plan, agent, pass_to, listener)
         if ATTACHED not in os.environ:
             with suppress(OSError):  # the disk is full: the processes with logs are known
@@ -196,6 +200,10 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
             yield script, windows
         finally:
             script.terminate()
+            moments["ended_ns"], moments["saves_ns"] = time.monotonic_ns(), windows.saves_ns
+            imported_ns = read_moment(Path(agent["socket"] + protocol.IMPORTED))
+            if imported_ns is not None:
+                moments["imported_ns"] = imported_ns
             result.exit_code = script.exit_code
             if "trace" in agent and not (plan.record.folder / TRACE).exists():
                 failed = [message.problem for message in script.traced if isinstance(message, protocol.TraceFailed)]

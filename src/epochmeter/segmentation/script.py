@@ -11,6 +11,7 @@ from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.segmentation.logs import FactsFile, ThreadLog
 from epochmeter.segmentation.process import CONCURRENT, ProcessWindows
 from epochmeter.segmentation.windows import EPOCH, Window
+from epochmeter.shared.events import SAVED
 from epochmeter.shared.protocol import RankWindow
 from epochmeter.shared.units import NANOSECOND
 
@@ -43,6 +44,7 @@ class LoggedProcess:
         self.last: dict[str, Window] = {}  # its last window of each name
         self.last_ns = 0  # time of its last event
         self.has_ended = False
+        self.saves_ns: list[list[int]] = []  # begin and end of each file that it saved
 
     def read(self, *, is_at_rest: bool, is_final: bool) -> None:
         """Read the new events of all threads; `is_at_rest`: the process waits, or `is_final`: it has ended."""
@@ -56,6 +58,9 @@ class LoggedProcess:
                 self.end = facts["error"]
             else:
                 self.windows.add_facts(facts)
+        self.saves_ns += [
+            [event.begun_ns, event.time_ns] for events in of_threads.values() for event in events if event.kind == SAVED
+        ]
         self.last_ns = max([self.last_ns, *(events[-1].time_ns for events in of_threads.values() if events)])
         if is_final:
             self.windows.lose(sum(log.lost_at_end() for log in self._logs.values()))
@@ -169,6 +174,11 @@ class ScriptWindows:
         """Moments that may be borders of windows which are not taken yet; empty if there was no event so far."""
         waiting = [border for window, _ in self._waiting for border in (window.opened_ns, window.closed_ns)]
         return waiting + (self.main.windows.possible_borders_ns if self.main else [])
+
+    @property
+    def saves_ns(self) -> list[list[int]]:
+        """Begin and end of each file that the process of the windows has saved."""
+        return self.main.saves_ns if self.main else []
 
     @property
     def reason(self) -> str:

@@ -28,11 +28,11 @@ The processes of a measured script write events to files instead (`events`), and
 """
 
 import json
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from epochmeter.shared.problem import Problem, read_problem
 
-IMPORTED = ".torch"  # suffix of an empty file next to the socket: a process of the script has imported torch
+IMPORTED = ".torch"  # suffix of a file next to the socket: when a process of the script had imported torch, in ns
 MISSING = ".missing"  # of a file with an interpreter and a module that it lacks, which ended a process of the script
 
 
@@ -47,6 +47,7 @@ PeaksBorder = NamedTuple("PeaksBorder", [])
 class Built(NamedTuple):
     model: Mapping[str, Any]
     training: Mapping[str, Any]  # facts for the record
+    imported_ns: Optional[int] = None  # when torch was imported, on the node's monotonic clock
 
 
 class WindowOpening(NamedTuple):
@@ -128,7 +129,10 @@ class Traced(NamedTuple):
     start, in ns. The last integer is the DataLoader worker, -1 for the training process itself."""
 
 
-Trained = NamedTuple("Trained", [])
+class Trained(NamedTuple):
+    saves_ns: Sequence[List[int]] = ()  # begin and end of each checkpoint, and of the saved weights
+
+
 TraceFailed = NamedTuple("TraceFailed", [("problem", Problem)])
 NotMeasured = NamedTuple("NotMeasured", [("problem", Problem)])
 Proceed = NamedTuple("Proceed", [])

@@ -5,7 +5,7 @@ import math
 import os
 import pathlib
 import zipfile
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -16,6 +16,7 @@ from epochmeter.worker import rng
 from epochmeter.worker.data.loader import Loader
 from epochmeter.worker.errors import first_line
 from epochmeter.worker.strategy import Single
+from epochmeter.worker.timeline import monotonic_ns
 from epochmeter.worker.trainer import Trainer
 
 
@@ -30,6 +31,8 @@ class Checkpoint:
     ) -> None:
         self._record, self._trainer, self._loaders, self._strategy = record, trainer, loaders, strategy
         self._path, self._every = record.folder / CHECKPOINT, every or math.inf
+        self.saves_ns: List[List[int]] = []
+        """Begin and end of each checkpoint that was written."""
 
     def resume(self) -> Tuple[int, bool]:
         """Restore the checkpoint of a resumed run; return its completed epochs, and whether training had ended."""
@@ -48,6 +51,7 @@ class Checkpoint:
         """Write the checkpoint if it is due, or raise RuntimeError; the previous one is kept until it is on disk."""
         if epochs % self._every:
             return
+        begun_ns = monotonic_ns()
         rank_state = {"numbers": rng.get_state(), "loaders": [loader.state() for loader in self._loaders]}
         ranks = self._strategy.all_gather(rank_state)
         if self._strategy.rank:
@@ -60,6 +64,7 @@ class Checkpoint:
             message = "cannot write the checkpoint after {} epochs: {}".format(epochs, first_line(error))
             hint = "free disk space or fix the permissions, or leave out checkpoint.every"
             raise machine_error(message, hint, file=str(self._path)) from error
+        self.saves_ns.append([begun_ns, monotonic_ns()])
 
 
 def write_state(path: pathlib.Path, state: Mapping[str, object], metadata: Mapping[str, object]) -> None:

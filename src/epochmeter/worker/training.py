@@ -46,6 +46,7 @@ from epochmeter.worker.windows import SuspendCounter, WindowRunner
 if TYPE_CHECKING:
     from epochmeter.worker.tasks import Task
 
+IMPORTED_NS = monotonic_ns()  # this module imports torch
 EXIT_WAIT_S = 5.0
 """How long a rank waits before it exits after another rank failed, so that the controller sees the failed one first."""
 
@@ -94,9 +95,12 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
     ranks.request(built)
     if not ended:
         train(range(completed, job["epochs"]), windows, trainer, checkpoint, training, *validation)
+    saves_ns = checkpoint.saves_ns
     if job["save_model"] and strategy.rank == 0:
+        begun_ns = monotonic_ns()
         torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
-    ranks.request(Trained())
+        saves_ns.append([begun_ns, monotonic_ns()])
+    ranks.request(Trained(saves_ns))
     record_profile(record, job, strategy, trainer, training, connection)
     connection.send(Finished())
     strategy.close()
@@ -136,7 +140,7 @@ def describe_training(
     if strategy.rank == 0:
         peaks = device_peaks(job, record.run().get("applied", {}), record.host(), trainer.device, disturbance)
     facts["peaks"] = strategy.broadcast(peaks)  # the other ranks wait, so that the device is idle
-    return Built(stats.metrics, facts)
+    return Built(stats.metrics, facts, IMPORTED_NS)
 
 
 def record_profile(

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
+from types import MappingProxyType
 
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, tooltip
@@ -12,6 +13,7 @@ from epochmeter.report.formatting import metric_title
 from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import ENERGY, TIME, TIME_TO_TARGET
+from epochmeter.results.account import GROUPS, grouped
 from epochmeter.results.metrics import find
 
 MAX_BARS, MAX_FOLDED_BARS = 15, 60
@@ -22,6 +24,11 @@ JOULES = {part: f"{part.removeprefix('data_')}_energy_j" for part in PARTS}
 DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega.VERMILION, vega.BROWN)
 CHECKS = r"(?:psys|(?:un)?core\d.*|.*_sampled)_j$"  # domains that only check others
 DOMAIN = re.compile(rf"steady/energy_(?!per_(?:sample|gflop)_j$|uncertainty_j$|{CHECKS})(.+)_j")
+RUN_TIME = "run/wall_s"
+RUN_COLORS = dict(
+    zip(GROUPS, (vega.BLUE, vega.PURPLE, vega.SKY, vega.GREEN, vega.ORANGE, vega.BROWN, vega.GRAY), strict=True)
+)
+"""Group of rows in the account of a run -> its color."""
 REST = "rest"  # the part of a total that its domains do not cover
 DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, which are read one after the other
 
@@ -32,6 +39,17 @@ def epoch_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     return _stacked(
         "epoch_parts", TIME, configurations, lambda configuration, _: _activities(configuration, TIMES), caption
     )
+
+
+def run_parts(configurations: Sequence[Configuration]) -> list[Chart]:
+    """Draw where the time of whole runs went."""
+    return _stacked("run_parts", RUN_TIME, configurations, _run_groups, {"whole_run": True}, RUN_COLORS)
+
+
+def _run_groups(configuration: Configuration, _: float) -> dict[str, float]:
+    metrics = {name for run in configuration.runs for name in run.metrics if name.startswith("run/")}
+    means = {name: mean for name in metrics if (mean := configuration.mean(name)) is not None}
+    return grouped(means)
 
 
 def energy_parts(configurations: Sequence[Configuration]) -> list[Chart]:
@@ -105,6 +123,7 @@ def _known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str
 def _stacked(
     name: str, metric: str, configurations: Sequence[Configuration],
     parts_of: Callable[[Configuration, float], dict[str, float]], caption: Caption,
+    own_colors: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Chart]:  # fmt: skip
     """Draw configurations with known parts as bars: the smallest, and further ones in a chart that the page folds."""
     base, label = find(metric).unit, metric_title(metric)
@@ -115,8 +134,8 @@ def _stacked(
         if (parts := parts_of(configuration, total.mean))
     ]
     activities = {part_title(part): color for part, color in PARTS.items()}
-    domains = sorted({part for bar in bars for part in bar.parts} - {*activities, REST})
-    colors = {**activities, **dict(zip(domains, cycle(DOMAIN_COLORS), strict=False)), REST: vega.GRAY}
+    domains = sorted({part for bar in bars for part in bar.parts} - {*activities, *own_colors, REST})
+    colors = {**own_colors, **activities, **dict(zip(domains, cycle(DOMAIN_COLORS), strict=False)), REST: vega.GRAY}
     title = phrase("by_component" if "by_component" in caption else "by_part", label=label)
     unknown = len(configurations) - len(bars)
     caption = {**caption, **_fewer(base, len(bars)), "unknown_parts": unknown and (unknown, len(configurations))}

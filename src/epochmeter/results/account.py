@@ -1,0 +1,153 @@
+"""Where the time of a whole run went, from the start of its command to the end of its record, in rows that add up.
+
+    command | process | imported | first window ... last window | end | recorded
+      prepare   import     build      windows and gaps     finish  analyze
+
+Windows are divided into the parts of the epochs, evaluations and a script's own windows. Three rows are taken out of
+the others: saving, wherever it happened, the measurement of the device's peaks, and the warm-up of the first steps,
+which is part of the compute of an epoch.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, takewhile
+from typing import NamedTuple
+
+from epochmeter.results.run_info import Moments, RunInfo
+from epochmeter.results.summary import Window, is_averaged
+from epochmeter.shared.record import INTERVALS, before_checkpoint, step_count
+from epochmeter.shared.types import FloatArray
+from epochmeter.shared.units import NANOSECOND
+
+PARTS = ("data_stall_s", "copy_s", "compute_s", "overhead_s")
+TRAINING = (*PARTS, "unknown_s")
+"""Rows of training: the parts of its epochs, and the time of epochs whose parts are not known."""
+GROUPS = {
+    "training": TRAINING,
+    "compilation and warm-up": ("warm_up_s",),
+    "evaluation": ("evaluation_s",),
+    "saving": ("save_s",),
+    "start, imports, building": ("import_s", "build_s"),
+    "preparation and analysis": ("prepare_s", "peaks_s", "analyze_s"),
+    "other work": ("window_s", "between_s", "finish_s"),
+}
+"""Name for people -> rows of an account; absent ones are not known, or do not exist."""
+WARM_UP_FACTOR = 1.5
+"""The warm-up has the first steps whose compute is longer than that of a later step by this factor."""
+MAX_OVERLAP_S = 0.001
+NO_MOMENTS = "the end of the run is not recorded"
+NO_WINDOWS = "no epoch was measured"
+CONCURRENT = "windows of several threads overlap"
+
+
+class Account(NamedTuple):
+    """The rows of an account as metrics `run/...`, or why there is none."""
+
+    metrics: Mapping[str, float]
+    reason: str = ""
+
+
+def account_of(run: RunInfo, windows: Sequence[Window], steps: FloatArray, warmup_epochs: int) -> Account:
+    """Return the account of a run; of a resumed run, that of its last attempt.
+
+    Args:
+        run: The metadata, with the moments of the attempt.
+        windows: All windows of the run.
+        steps: The rows of `steps.bin`.
+        warmup_epochs: Number of epochs whose steps are no example of later ones.
+    """
+    earlier = before_checkpoint(windows, run.resumed[-1].epoch) if run.resumed else []
+    rows = steps[len(INTERVALS) * step_count(earlier) :]
+    windows = windows[len(earlier) :]
+    moments = run.moments
+    if {"command_ns", "process_ns", "ended_ns", "recorded_ns"} - moments.keys():
+        return Account({}, NO_MOMENTS)
+    if not windows:
+        return Account({}, NO_WINDOWS)
+    windows = sorted(windows, key=lambda window: window["opened_ns"])
+    if any(
+        (before["closed_ns"] - after["opened_ns"]) * NANOSECOND > MAX_OVERLAP_S for before, after in pairwise(windows)
+    ):
+        return Account({}, CONCURRENT)
+    seconds = _between_windows(windows, moments)
+    seconds |= _within_windows(windows, _warm_up_s(windows, rows, warmup_epochs))
+    saved_s = math.fsum(window["metrics"].get(f"{window['window']}/save_s", 0.0) for window in windows)
+    seconds["save_s"] = seconds.get("save_s", 0.0) + saved_s
+    wall_s = (moments["recorded_ns"] - moments["command_ns"]) * NANOSECOND
+    named = {f"run/{row}": seconds[row] for rows in GROUPS.values() for row in rows if row in seconds}
+    return Account({"run/wall_s": wall_s, **named, "run/residual_s": wall_s - math.fsum(named.values())})
+
+
+def grouped(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each group of rows, the largest first; empty without an account."""
+    if "run/wall_s" not in metrics:
+        return {}
+    seconds = {name: math.fsum(metrics.get(f"run/{row}", 0.0) for row in rows) for name, rows in GROUPS.items()}
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
+
+
+def _between_windows(windows: Sequence[Window], moments: Moments) -> dict[str, float]:
+    """Return the rows outside of windows; the time in which something was saved is a row of its own."""
+    first_ns, last_ns = windows[0]["opened_ns"], max(window["closed_ns"] for window in windows)
+    imported_ns = moments.get("imported_ns", moments["process_ns"])
+    intervals = {
+        "prepare_s": [(moments["command_ns"], moments["process_ns"])],
+        "import_s": [(moments["process_ns"], imported_ns)],
+        "build_s": [(imported_ns, first_ns)],
+        "between_s": [(before["closed_ns"], after["opened_ns"]) for before, after in pairwise(windows)],
+        "finish_s": [(last_ns, moments["ended_ns"])],
+        "analyze_s": [(moments["ended_ns"], moments["recorded_ns"])],
+    }
+    others = {"save_s": moments.get("saves_ns", []), "peaks_s": [peaks] if (peaks := moments.get("peaks_ns")) else []}
+    rows = {row: sum(ended - begun for begun, ended in parts) * NANOSECOND for row, parts in intervals.items()}
+    for other, taken in others.items():
+        for row, parts in intervals.items():
+            taken_s = sum(_overlap_ns(part, each) for part in parts for each in taken) * NANOSECOND
+            rows[row] -= taken_s
+            rows[other] = rows.get(other, 0.0) + taken_s
+    absent = [row for row, key in (("import_s", "imported_ns"), ("peaks_s", "peaks_ns")) if key not in moments]
+    return {row: value for row, value in rows.items() if row not in absent}
+
+
+def _within_windows(windows: Iterable[Window], warm_up_s: float) -> dict[str, float]:
+    """Return the rows of windows: the parts of epochs without warm-up and saving, and the other kinds of windows."""
+    rows: dict[str, float] = {}
+    for window in windows:
+        metrics, kind = window["metrics"], window["window"]
+        of_kind = {
+            name.removeprefix(f"{kind}/"): value for name, value in metrics.items() if name.startswith(f"{kind}/")
+        }
+        saved_s = of_kind.get("save_s", 0.0)
+        if kind == "epoch" and "compute_s" in of_kind:
+            parts = {part: of_kind[part] for part in PARTS if part in of_kind}
+            parts["overhead_s"] -= saved_s
+        else:
+            row = {"epoch": "unknown_s", "val": "evaluation_s"}.get(kind, "window_s")
+            parts = {row: of_kind["e2e_s"] - saved_s}
+        for part, value in parts.items():
+            rows[part] = rows.get(part, 0.0) + value
+    if warm_up_s:
+        rows["compute_s"] -= warm_up_s
+        rows["warm_up_s"] = warm_up_s
+    return rows
+
+
+def _warm_up_s(windows: Sequence[Window], steps: FloatArray, warmup_epochs: int) -> float:
+    """Return by how much the first steps of a run computed longer than its later ones, as by compilation."""
+    epochs = [window for window in windows if window["window"] == "epoch"]
+    if not epochs or "epoch/compute_s" not in epochs[0]["metrics"]:
+        return 0.0
+    computes = steps[INTERVALS.index("compute_s") :: len(INTERVALS)]
+    of_first = int(epochs[0]["metrics"]["epoch/steps"])
+    has_later = any(is_averaged(epoch, warmup_epochs) for epoch in epochs[1:])
+    later = computes[of_first:] if has_later and len(computes) > of_first else computes[of_first // 2 : of_first]
+    if not later:
+        return 0.0
+    typical_s = statistics.median(later)
+    longer = takewhile(lambda compute_s: compute_s > WARM_UP_FACTOR * typical_s, computes[:of_first])
+    return math.fsum(compute_s - typical_s for compute_s in longer)
+
+
+def _overlap_ns(part: tuple[int, int], save: Sequence[int]) -> int:
+    return max(0, min(part[1], save[1]) - max(part[0], save[0]))

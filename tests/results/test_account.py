@@ -1,0 +1,128 @@
+"""Where the time of a whole run went: runs with known moments, windows and steps."""
+
+import math
+from array import array
+
+import pytest
+from metadata import run_info
+
+from epochmeter.results.account import CONCURRENT, NO_MOMENTS, NO_WINDOWS, account_of, grouped
+
+S = 10**9
+MOMENTS = {"command_ns": 0, "process_ns": 2 * S, "imported_ns": 5 * S, "ended_ns": 50 * S, "recorded_ns": 54 * S}
+
+
+def epoch(number, begin_s, end_s, **parts):
+    """An epoch of four steps; the rest of its time is compute."""
+    e2e_s = end_s - begin_s
+    values = {"e2e_s": e2e_s, "steps": 4, "data_stall_s": 1.0, "overhead_s": 1.0, **parts}
+    values.setdefault("compute_s", e2e_s - values["data_stall_s"] - values["overhead_s"])
+    return window("epoch", number, begin_s, end_s, **values)
+
+
+def window(kind, number, begin_s, end_s, **values):
+    metrics = {
+        f"{kind}/{name}": value for name, value in {"e2e_s": end_s - begin_s, **values}.items() if value is not None
+    }
+    return {"window": kind, "epoch": number, "opened_ns": begin_s * S, "closed_ns": end_s * S, "metrics": metrics}
+
+
+def rows(*computes_s):
+    return array("f", [value for compute_s in computes_s for value in (0.25, 0.25, 0.0, compute_s)])
+
+
+WINDOWS = [epoch(0, 10, 20), window("val", 0, 20, 23), epoch(1, 24, 34), window("val", 1, 34, 37), epoch(2, 38, 48)]
+STEADY = rows(*12 * [2.0])
+SECONDS = {
+    "prepare_s": 2, "import_s": 3, "build_s": 5, "data_stall_s": 3, "compute_s": 24, "overhead_s": 3,
+    "evaluation_s": 6, "save_s": 0, "between_s": 2, "finish_s": 2, "analyze_s": 4,
+}  # fmt: skip
+
+
+def seconds(windows=WINDOWS, steps=STEADY, moments=MOMENTS, **facts):
+    """Return the rows of an account in seconds, which add up."""
+    account = account_of(run_info(moments=moments, **facts), windows, steps, 1)
+    assert account.reason == ""
+    values = {name.removeprefix("run/"): value for name, value in account.metrics.items()}
+    wall_s, residual_s = values.pop("wall_s"), values.pop("residual_s")
+    assert math.fsum([*values.values(), residual_s]) == pytest.approx(wall_s)
+    assert residual_s == pytest.approx(0, abs=1e-6)
+    return values
+
+
+def test_rows_are_the_stages_and_the_parts_of_epochs():
+    assert seconds() == pytest.approx(SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "row"), [(6, 7, "build_s"), (23, 24, "between_s"), (48, 49, "finish_s"), (51, 52, "analyze_s")]
+)
+def test_saving_outside_of_windows_is_taken_out_of_the_row_in_which_it_happened(begin_s, end_s, row):
+    saved = seconds(moments={**MOMENTS, "saves_ns": [[begin_s * S, end_s * S]]})
+    assert saved == pytest.approx({**SECONDS, "save_s": 1, row: SECONDS[row] - 1})
+
+
+def test_saving_within_windows_is_taken_out_of_their_overhead_and_counts_once():
+    windows = [epoch(0, 10, 20, save_s=0.5), window("val", 0, 20, 23, save_s=0.25), *WINDOWS[2:]]
+    saved = seconds(windows, moments={**MOMENTS, "saves_ns": [[19 * S, 19 * S + S // 2], [21 * S, 21 * S + S // 4]]})
+    assert saved == pytest.approx({**SECONDS, "save_s": 0.75, "overhead_s": 2.5, "evaluation_s": 5.75})
+
+
+def test_peaks_are_measured_while_the_model_is_built():
+    measured = seconds(moments={**MOMENTS, "peaks_ns": [6 * S, 8 * S]})
+    assert measured == pytest.approx({**SECONDS, "peaks_s": 2, "build_s": 3})
+
+
+@pytest.mark.parametrize(
+    ("computes_s", "warm_up_s"),
+    [([5, 3.5, 2, 2, *8 * [2]], 4.5), ([2, 9, 2, 2, *8 * [2]], 0), ([2.9, 2, 2, 2, *8 * [2]], 0), ([4, *11 * [2]], 2)],
+    ids=["two longer steps", "a later one", "noise", "one"],
+)
+def test_warm_up_is_what_the_first_steps_computed_longer_than_later_ones(computes_s, warm_up_s):
+    found = seconds(steps=rows(*computes_s))
+    assert found.get("warm_up_s", 0) == pytest.approx(warm_up_s)
+    assert found["compute_s"] == pytest.approx(SECONDS["compute_s"] - warm_up_s)
+
+
+def test_only_epoch_is_compared_with_its_own_second_half():
+    assert seconds(WINDOWS[:1], rows(6, 2, 2, 2))["warm_up_s"] == pytest.approx(4)
+
+
+def test_epochs_without_parts_and_named_windows_have_rows_of_their_own():
+    windows = [window("epoch", 0, 10, 20, steps=4), window("load", 0, 20, 22)]
+    found = seconds([*windows, *WINDOWS[2:]])
+    assert (found["unknown_s"], found["window_s"], found["between_s"]) == (10, 2, 3)
+    assert "warm_up_s" not in found
+
+
+def test_script_whose_import_of_torch_is_not_known_has_no_row_for_it():
+    moments = {key: value for key, value in MOMENTS.items() if key != "imported_ns"}
+    assert seconds(moments=moments) == pytest.approx(
+        {**{k: v for k, v in SECONDS.items() if k != "import_s"}, "build_s": 8}
+    )
+
+
+def test_resumed_run_has_the_account_of_its_last_attempt():
+    """Its first attempt was on another boot of the machine; it begins with the evaluation after the checkpoint."""
+    found = seconds([epoch(0, 910, 920), *WINDOWS[1:]], resumed=[{"epoch": 1, "started": "", "clock": None}])
+    assert [found[row] for row in ("build_s", "evaluation_s", "compute_s")] == pytest.approx([15, 6, 16])
+
+
+@pytest.mark.parametrize(
+    ("windows", "moments", "reason"),
+    [
+        (WINDOWS, {}, NO_MOMENTS),
+        (WINDOWS, {"command_ns": 0, "process_ns": 1}, NO_MOMENTS),
+        ([], MOMENTS, NO_WINDOWS),
+        ([epoch(0, 10, 20), epoch(1, 15, 25)], MOMENTS, CONCURRENT),
+    ],
+)
+def test_account_that_is_not_known_has_a_reason(windows, moments, reason):
+    assert account_of(run_info(moments=moments), windows, STEADY, 1) == ({}, reason)
+    assert grouped({}) == {}
+
+
+def test_groups_add_up_and_the_largest_is_first():
+    groups = grouped(account_of(run_info(moments=MOMENTS), WINDOWS, STEADY, 1).metrics)
+    assert [*groups.items()][:3] == [("training", 30), ("start, imports, building", 8), ("evaluation", 6)]
+    assert math.fsum(groups.values()) == pytest.approx(54)
