@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 from epochmeter.config.schema import Job
 from epochmeter.results.bottleneck import FETCH_STALL, PREP_STALL, SYNTHETIC, Bottleneck, of_section
 from epochmeter.results.intervals import half_width
+from epochmeter.results.memory_growth import GROWTHS
 from epochmeter.results.roofline import verdict
 from epochmeter.results.run_info import LoaderFacts, RunInfo
 
@@ -20,8 +20,6 @@ MAX_FRACTION_OF_MEMORY = 0.25
 DECODED_PER_BYTE = 20  # upper bound of the size of decoded images, per byte of their files
 MIN_LOWERED = 0.05  # smallest fraction of the time with lowered clocks that matters
 MIN_LAUNCHING = 0.1  # fraction of the time that the GPU waits for launches, from which a run is launch-bound
-MIN_GROWTH_BYTES, MIN_GROWTH_EPOCHS = 2**20, 4
-"""Growth of the peak memory in each epoch, and number of epochs, that show a leak."""
 
 
 @dataclass(frozen=True)
@@ -172,11 +170,8 @@ class MeasuredRun:
 
     @property
     def memory_grows(self) -> bool:
-        """Whether the peak memory of the GPU grows in each epoch."""
-        known = [epoch.get("epoch/gpu_memory_peak_bytes") for epoch in self.epochs]
-        peaks = [peak for peak in known if peak is not None]
-        growths = [after - before for before, after in pairwise(peaks)]
-        return len(peaks) >= MIN_GROWTH_EPOCHS and min(growths) >= MIN_GROWTH_BYTES
+        """Whether the memory of the GPU, or of the training's processes, grows from epoch to epoch."""
+        return any(f"total/{growth}" in self.metrics for _, growth, _ in GROWTHS.values())
 
     @cached_property
     def steady(self) -> dict[str, float]:

@@ -157,7 +157,7 @@ RULES = (
         script=Change("code", "for epoch in range({}):", _epochs), rank=Rank.DOUBT,
     ),
     Rule(
-        "memory_growth", "Keep no tensors of earlier steps.", "the peak memory of the GPU grows in each epoch",
+        "memory_growth", "Keep no tensors of earlier steps.", "the memory of the training grows from epoch to epoch",
         lambda run: run.memory_grows,
         own=None,
         script=Change("code", "losses.append(loss.item())  # a tensor would keep its graph"), rank=Rank.DOUBT,

@@ -21,6 +21,7 @@ from epochmeter.results.account import account_of
 from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.budget import budget_notes
 from epochmeter.results.memory import memory_metrics
+from epochmeter.results.memory_growth import growth_metrics, growth_notes
 from epochmeter.results.processor import processor_warnings
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder, error_text
@@ -169,6 +170,9 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
         result.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
     failure = result.failure.to_fields() if result.failure else None
     epochs = averaged_epochs(windows, job.warmup_epochs)
+    if not result.trainings:
+        result.metrics.update(growth_metrics(epochs))
+        result.notes += growth_notes(result.metrics)
     verdict = find_verdict(result.metrics, run.medium, "steady", epochs)
     if result.trainings:
         verdict = verdict._replace(absent=dict.fromkeys(verdict.absent, SEVERAL_TRAININGS))

@@ -17,6 +17,7 @@ from epochmeter.machine.gpu_counters import NO_COUNTERS, GpuCounters, counter_id
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
 from epochmeter.machine.marks import Marks
 from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
+from epochmeter.machine.process_memory import NO_MEMORY, ProcessMemory
 from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import IdlePower, Reading, measure_idle, take_reading
@@ -123,6 +124,7 @@ class WindowInstruments(NamedTuple):
     idle: IdlePower | None = None  # before training; None if it was not measured
     gpu_monitor: GpuProcessMonitor = NO_GPUS
     gpu_counters: GpuCounters = NO_COUNTERS
+    memory: ProcessMemory = NO_MEMORY
 
     def read_start(self) -> Reading:
         """Read everything before a window; the energy last, so that the two readings enclose little more than it."""
@@ -130,6 +132,7 @@ class WindowInstruments(NamedTuple):
         self.data_source.mark()
         self.gauges.mark(RECENT_NS)
         self.cpu_load.mark()
+        self.memory.mark()
         self.gpu_counters.mark()
         return take_reading(self.meter)
 
@@ -141,18 +144,20 @@ class WindowInstruments(NamedTuple):
         return reading
 
     def mark_end(self) -> None:
-        """Read the gauges and the processor's load after a window, which takes most of the time."""
+        """Read the gauges, the processor's load and the memory after a window, which takes most of the time."""
         self.cpu_load.mark()
+        self.memory.mark()
         self.gauges.mark()
 
     def discard_before(self, before_ns: int) -> None:
         """Discard the readings before a moment, as far as no later window needs them."""
-        for instrument in (self.gauges, self.cpu_load, self.gpu_counters, self.data_source):
+        for instrument in (self.gauges, self.cpu_load, self.memory, self.gpu_counters, self.data_source):
             instrument.discard_before(before_ns)
 
     def own_processes(self, pids: Collection[int]) -> None:
         """Take processes, with their descendants, as those of the run."""
         self.cpu_load.own_pids.update(pids)
+        self.memory.own_pids.update(pids)
         self.gpu_monitor.own_pids.update(pids)
 
     def mark_others(self, since_ns: int | None) -> tuple[int, list[str]]:
@@ -186,8 +191,10 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         closing(GpuCounters(counter_ids(plan.used_gpus, os.environ) if plan.on_gpu else ())) as counters,
     ):
         try:
-            load = CpuLoad(Path(root))
-            yield WindowInstruments(meter, gauges, data_source, load, gpu_monitor=gpu_monitor, gpu_counters=counters)
+            load, memory = CpuLoad(Path(root)), ProcessMemory()
+            yield WindowInstruments(
+                meter, gauges, data_source, load, gpu_monitor=gpu_monitor, gpu_counters=counters, memory=memory
+            )
         finally:
             with suppress(OSError):  # the run may have failed because the disk is full
                 write_gauges(gauges, plan.record)

@@ -83,7 +83,7 @@ def build_window(
         metrics |= gauges.window(before.at_ns, after.at_ns)
         metrics |= instruments.gpu_counters.window(before.at_ns, after.at_ns)
         cpu = instruments.cpu_load.window(before.at_ns, after.at_ns)
-        metrics |= _cpu_metrics(cpu)
+        metrics |= _cpu_metrics(cpu) | instruments.memory.window(before.at_ns, after.at_ns)
         if demand and is_oversubscribed(metrics, demand, is_contended=cpu.is_contended):
             scarce = oversubscription(metrics, demand, os.cpu_count() or demand.cores)
     metrics |= instruments.data_source.window(name, merged.opened_ns, merged.closed_ns)
