@@ -19,6 +19,7 @@ from epochmeter.segmentation.windows import (
     NO_SAMPLES,
     Window,
     parts_of,
+    phases_of_pass,
     rows_of_steps,
     samples_of,
     step_times,
@@ -284,6 +285,11 @@ class ProcessWindows:
     def _window(self, name: str, rule: str, ended: Pass) -> Window:
         times = step_times(ended, has_optimizer=self._kinds.has_optimizer)
         parts = parts_of(ended, times)
+        if name == EPOCH and ended.trains:
+            phases = phases_of_pass(ended, times)
+            parts |= phases.parts
+            for reason in phases.reasons:
+                self._note(reason)
         return Window(
             name,
             rule,

@@ -11,6 +11,7 @@ from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.segmentation.logs import FactsFile, ThreadLog
 from epochmeter.segmentation.process import CONCURRENT, ProcessWindows
 from epochmeter.segmentation.windows import EPOCH, Window
+from epochmeter.shared.phases import PHASES
 from epochmeter.shared.protocol import RankWindow
 from epochmeter.shared.units import NANOSECOND
 
@@ -270,5 +271,8 @@ def clipped(window: Window, first: Window) -> RankWindow:
     removed["overhead_s"] = max(0.0, min(early_s, window.first_gap_s) - stall_s)
     removed["compute_s"] = min(early_s - stall_s - removed["overhead_s"], window.parts.get("compute_s", 0.0))
     parts = {name: value - removed.get(name, 0.0) for name, value in window.parts.items()}
+    if parts.get("compute_s"):
+        left = parts["compute_s"] / window.parts["compute_s"]
+        parts |= {phase: parts[phase] * left for phase in PHASES if phase in parts}
     opened_ns, closed_ns = max(first.opened_ns, window.opened_ns), min(first.closed_ns, window.closed_ns)
     return rank_window(replace(window, opened_ns=opened_ns, closed_ns=closed_ns, parts=parts))

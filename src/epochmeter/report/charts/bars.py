@@ -13,15 +13,18 @@ from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import ENERGY, TIME, TIME_TO_TARGET
 from epochmeter.results.metrics import find
+from epochmeter.shared.phases import PHASES
 
 MAX_BARS, MAX_FOLDED_BARS = 15, 60
 PARTS = {"data_stall": vega.VERMILION, "copy": vega.ORANGE, "compute": vega.BLUE, "overhead": vega.GRAY}
 """Part of an epoch -> its color."""
+PHASE_COLORS = (vega.SKY, vega.GREEN, vega.PURPLE, vega.BLUE, vega.ORANGE, vega.GRAY)
 TIMES = {part: f"{part}_s" for part in PARTS}
 JOULES = {part: f"{part.removeprefix('data_')}_energy_j" for part in PARTS}
 DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega.VERMILION, vega.BROWN)
 CHECKS = r"(?:psys|(?:un)?core\d.*|.*_sampled)_j$"  # domains that only check others
 DOMAIN = re.compile(rf"steady/energy_(?!per_(?:sample|gflop)_j$|uncertainty_j$|{CHECKS})(.+)_j")
+COMPUTE = "steady/compute_s"
 REST = "rest"  # the part of a total that its domains do not cover
 DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, which are read one after the other
 
@@ -31,6 +34,15 @@ def epoch_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     caption = {"by_activity": True, "measured_separately": True}
     return _stacked(
         "epoch_parts", TIME, configurations, lambda configuration, _: _activities(configuration, TIMES), caption
+    )
+
+
+def compute_phases(configurations: Sequence[Configuration]) -> list[Chart]:
+    """Draw the phases of the compute of a steady epoch."""
+    metrics = {phase.removesuffix("_s"): phase for phase in PHASES}
+    caption = {"by_phase": True}
+    return _stacked(
+        "compute_phases", COMPUTE, configurations, lambda configuration, _: _activities(configuration, metrics), caption
     )
 
 
@@ -115,6 +127,7 @@ def _stacked(
         if (parts := parts_of(configuration, total.mean))
     ]
     activities = {part_title(part): color for part, color in PARTS.items()}
+    activities |= {part_title(phase[:-2]): color for phase, color in zip(PHASES, PHASE_COLORS, strict=True)}
     domains = sorted({part for bar in bars for part in bar.parts} - {*activities, REST})
     colors = {**activities, **dict(zip(domains, cycle(DOMAIN_COLORS), strict=False)), REST: vega.GRAY}
     title = phrase("by_component" if "by_component" in caption else "by_part", label=label)
