@@ -29,6 +29,7 @@ CODES = {phase: code for code, phase in enumerate(PHASES)}
 NO_FORWARD = "the times of forward pass and loss are not known, as {}"
 NONE_SEEN = "only {} calls of modules with parameters were seen in {} steps"
 SEEN_LATE = "another class of modules was called later in the epoch"
+COMPILED = "with `torch.compile`, the times of forward pass and loss are those of compiled modules only"
 NO_BACKWARD = "the times of backward pass and loss are not known, as no call of `torch.autograd.backward` was seen"
 
 

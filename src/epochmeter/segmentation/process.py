@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from epochmeter.segmentation.device_times import DeviceTimes, TimedEvent
 from epochmeter.segmentation.kinds import GIVEN_RULE, PassKinds
 from epochmeter.segmentation.passes import Ending, Interval, Loader, Pass
+from epochmeter.segmentation.phases import COMPILED
 from epochmeter.segmentation.steps import OutsideSteps
 from epochmeter.segmentation.thread import Thread
 from epochmeter.segmentation.trainings import Trainings
@@ -26,6 +27,7 @@ from epochmeter.segmentation.windows import (
 )
 from epochmeter.shared import events
 from epochmeter.shared.events import Event
+from epochmeter.shared.phases import FORWARD
 from epochmeter.shared.units import NANOSECOND
 
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
@@ -290,6 +292,8 @@ class ProcessWindows:
             parts |= phases.parts
             for reason in phases.reasons:
                 self._note(reason)
+            if FORWARD in phases.parts and ended.hides_forwards:
+                self._note(COMPILED)
         return Window(
             name,
             rule,

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.segmentation.logs import FactsFile, ThreadLog
 from epochmeter.segmentation.process import CONCURRENT, ProcessWindows
 from epochmeter.segmentation.windows import EPOCH, Window
-from epochmeter.shared.phases import PHASES
+from epochmeter.shared.phases import OTHER, PHASES
 from epochmeter.shared.protocol import RankWindow
 from epochmeter.shared.units import NANOSECOND
 
@@ -234,7 +234,7 @@ class ScriptWindows:
         if len(others) < len(self._others()):
             first = first._replace(parts={key: value for key, value in first.parts.items() if key not in SUM_KEYS})
         ranks = [clipped(others[rank], window) for rank in sorted(others)]
-        return MeasuredWindow(window, [first, *ranks])
+        return MeasuredWindow(window, with_common_phases([first, *ranks]))
 
 
 def is_training(process: LoggedProcess) -> bool:
@@ -261,6 +261,18 @@ def rank_window(window: Window) -> RankWindow:
     """Return the measurements of a rank."""
     parts = dict(window.parts)
     return RankWindow(window.opened_ns, window.closed_ns, 0, parts, [], False, 0.0, 0.0, None)
+
+
+def with_common_phases(ranks: Sequence[RankWindow]) -> list[RankWindow]:
+    """Return the measurements of ranks with the phases that all of them have; the others are part of the rest."""
+    common = [phase for phase in PHASES if all(phase in rank.parts for rank in ranks)]
+    merged = []
+    for rank in ranks:
+        parts = {name: value for name, value in rank.parts.items() if name not in PHASES or name in common}
+        if OTHER in parts:
+            parts[OTHER] += sum(rank.parts[phase] for phase in PHASES if phase in rank.parts and phase not in common)
+        merged.append(rank._replace(parts=parts))
+    return merged
 
 
 def clipped(window: Window, first: Window) -> RankWindow:
