@@ -246,20 +246,24 @@ def test_compiled_modules_are_recorded_and_compiled_as_without_the_agent(script,
         model = Net()
         model(INPUTS)
         of_module, of_function = torch.compile(model, backend="eager", fullgraph=True), Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        compiled_step = torch.compile(optimizer.step, backend="eager")
         step = torch.compile(lambda inputs: of_function(inputs).sum(), backend="eager", fullgraph=True)
         for inputs, _ in train:
             of_module(inputs).sum().backward()
             step(inputs).backward()
+            compiled_step()
             of_function(inputs)
         exported = torch.export.export(of_function, (INPUTS,), strict=True)
-        return dict(torch._dynamo.utils.counters["stats"]), str(exported.graph)
+        counters = {name: dict(torch._dynamo.utils.counters[name]) for name in ("stats", "graph_break")}
+        return counters, str(exported.graph)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        measured = compiled(script.batches(loader))
+        compiled(script.batches(loader))
         assert forwards(script) == 1 + 8, "that before torch.compile, and those of the compiled module"
         held = begin(script, loader)
-        assert compiled(script.batches(loader)) == measured
+        measured = compiled(script.batches(loader))
         script.unhook()
         assert compiled(loader) == measured
     next(held)

@@ -191,6 +191,16 @@ def test_phases_without_their_events_are_absent_with_the_reason():
         script.act(BACKWARD, 8)
         script.act(OPTIMIZER, 32)
 
+    def with_compiled_steps(script):
+        script.act(FORWARD, 2)
+        script.act(BACKWARD, 8)
+        script.spend(16)
+        script.events.append(events.Event(script.now_ns, 0, 0.1, 9, 0, 0, 0, 0, events.STEP))
+        script.act(OPTIMIZER, 32)
+
+    window, notes = epoch_of(with_compiled_steps)
+    assert ms_per_step(window) == pytest.approx({PREPARATION: 0, FORWARD: 2, LOSS: 0, BACKWARD: 8, OTHER: 48})
+    assert notes == [phases.NO_OPTIMIZER]
     window, notes = epoch_of(without_forward)
     assert ms_per_step(window) == pytest.approx({BACKWARD: 8, OPTIMIZER: 32, OTHER: 1})
     assert notes == [NO_FORWARD.format(phases.NONE_SEEN.format(0, STEPS))]

@@ -40,7 +40,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
 
-from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.frames import hidden, hide_frames, visible_to_compiler
 from epochmeter.agent.loader_class import ImportFinder
 from epochmeter.agent.replaced import ReplacedMethod, Restore, replace
 from epochmeter.worker.timeline import monotonic_ns
@@ -249,7 +249,17 @@ def hook_optimizer_steps(end: Callable[..., None], begin: Callable[..., None]) -
     """
     module = importlib.import_module("torch.optim.optimizer")  # not an attribute of torch.optim in all versions
     if hasattr(module, "register_optimizer_step_post_hook"):
-        handles = [module.register_optimizer_step_pre_hook(begin), module.register_optimizer_step_post_hook(end)]
+        is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", lambda: False)
+
+        @visible_to_compiler
+        def begin_eagerly(*arguments: Any) -> None:
+            if not is_compiling():
+                begin(*arguments)
+
+        handles = [
+            module.register_optimizer_step_pre_hook(begin_eagerly),
+            module.register_optimizer_step_post_hook(end),
+        ]
         return lambda: [handle.remove() for handle in handles]
 
     def record_steps(optimizer: object, *_: object) -> None:

@@ -29,6 +29,7 @@ CODES = {phase: code for code, phase in enumerate(PHASES)}
 NO_FORWARD = "the times of forward pass and loss are not known, as {}"
 NONE_SEEN = "only {} calls of modules with parameters were seen in {} steps"
 SEEN_LATE = "another class of modules was called later in the epoch"
+NO_OPTIMIZER = "the times of optimizer steps are not known, as some of them are compiled by `torch.compile`"
 COMPILED = "with `torch.compile`, the times of forward pass and loss are those of compiled modules only"
 NO_BACKWARD = "the times of backward pass and loss are not known, as no call of `torch.autograd.backward` was seen"
 
@@ -42,16 +43,19 @@ class Spans:
         begun_ns: When the device has begun it; monotonic clock, as the next one.
         ended_ns: When the device has finished it.
         has_unseen: Whether some forward passes may not have been seen.
+        has_compiled: Whether the begin of some optimizer steps was not seen.
     """
 
     codes: "array[int]" = field(default_factory=lambda: array("B"))
     begun_ns: "array[int]" = field(default_factory=lambda: array("q"))
     ended_ns: "array[int]" = field(default_factory=lambda: array("q"))
     has_unseen: bool = False
+    has_compiled: bool = False
 
     def add(self, timed: TimedEvent) -> None:
         """Add a part that has ended, unless its begin is not known."""
         if not timed.event.begun_ns:
+            self.has_compiled |= timed.event.kind == STEP
             return
         self.codes.append(CODES[OF_EVENT[timed.event.kind]])
         self.begun_ns.append(timed.device_begun_ns)
@@ -114,7 +118,9 @@ def unknown_phases(spans: Spans, trained: int) -> tuple[set[str], list[str]]:
     if not counts[BACKWARD]:
         unknown |= {BACKWARD, LOSS}
         reasons.append(NO_BACKWARD)
-    if not counts[OPTIMIZER]:
+    if spans.has_compiled:
+        reasons.append(NO_OPTIMIZER)
+    if spans.has_compiled or not counts[OPTIMIZER]:
         unknown.add(OPTIMIZER)
     return unknown, reasons
 
