@@ -27,6 +27,8 @@ class Script:
         self.write(events.BATCH, ms, 4.0, number)
 
     def train(self, ms=10):
+        self.write(events.FORWARD_ENDED)
+        self.write(events.BACKWARD)
         self.write(events.STEP, ms, 0.1, 9)
 
     def evaluate(self, number, length=2):

@@ -20,7 +20,8 @@ import torch
 from common.gated import gate, scatter
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.optim.optimizer import _global_optimizer_post_hooks
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils.data import DataLoader
 
 from epochmeter import Meter
@@ -30,6 +31,10 @@ from epochmeter.worker.models.lenet import LeNet
 
 DIGITS = {"size": 32, "channels": 1, "normalize": {"mean": [0.305], "std": [0.324]}}
 BATCH, LEARNING_RATE = 16, 0.1
+GLOBAL_HOOKS = (
+    *(_global_optimizer_pre_hooks, _global_optimizer_post_hooks),
+    *(_global_forward_pre_hooks, _global_forward_hooks),
+)
 Part = Callable[[], AbstractContextManager[object]]
 
 
@@ -109,15 +114,21 @@ def train_in_turns(model: nn.Module, loader: DataLoader, epochs: int, tool: str)
 @contextmanager
 def unhooked() -> Iterator[None]:
     """Remove the hooks of a measured script from torch and from the garbage collector."""
-    iterate, steps = vars(DataLoader)["__iter__"], dict(_global_optimizer_post_hooks)
+    iterate, call = vars(DataLoader)["__iter__"], vars(LeNet).get("__call__")
     backward, collections = torch.autograd.backward, [*gc.callbacks]
+    kept = [dict(hooks) for hooks in GLOBAL_HOOKS]
     torch.autograd.backward = backward.__wrapped__  # AttributeError: this script is not measured
     DataLoader.__iter__ = getattr(iterate, "__wrapped__", iterate)
-    _global_optimizer_post_hooks.clear()
-    gc.callbacks.clear()
+    if call is not None:
+        del LeNet.__call__
+    for hooks in (*GLOBAL_HOOKS, gc.callbacks):
+        hooks.clear()
     yield
     gc.callbacks.extend(collections)
-    _global_optimizer_post_hooks.update(steps)
+    for hooks, of_hooks in zip(GLOBAL_HOOKS, kept, strict=True):
+        hooks.update(of_hooks)
+    if call is not None:
+        LeNet.__call__ = call
     DataLoader.__iter__ = iterate
     torch.autograd.backward = backward
 

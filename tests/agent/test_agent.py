@@ -48,11 +48,12 @@ def test_each_event_is_recorded_with_its_object_and_times(script, loader):
     begun, forward, *steps, dropped = [event for event in events_of(script.folder)[0] if event.kind != events.COLLECTED]
     assert (begun.kind, forward.kind, dropped.kind) == (events.PASS, events.BATCH, events.DROPPED)
     assert [event.kind for event in steps] == [
-        events.FORWARD, events.BACKWARD, events.STEP, events.BATCH, events.BACKWARD, events.STEP,
+        events.FORWARD, events.FORWARD_ENDED, events.BACKWARD, events.STEP,
+        events.BATCH, events.FORWARD_ENDED, events.BACKWARD, events.STEP,
     ]  # fmt: skip
     assert (begun.value, begun.flags) == (STEPS, events.HAS_GRADIENTS)
     assert {event.object for event in (begun, forward, dropped)} == {begun.object}
-    assert steps[2].value == 0.5
+    assert steps[3].value == 0.5
     times_ns = [time_ns for event in (begun, forward, dropped) for time_ns in (event.begun_ns, event.time_ns)]
     assert [before_ns, *times_ns] == sorted([before_ns, *times_ns])
     assert script.connection.wakes == 2, "at the borders of passes"
@@ -350,12 +351,14 @@ def test_all_hooks_are_removed_and_keep_what_the_script_has_replaced_since(scrip
 
     own = vars(DataLoader).get("_index_sampler"), torch.save, vars(DataLoader)["__iter__"]
     before = (autograd.backward, [*gc.callbacks])
+    others = (autograd.grad, torch.compile)
     restore, unhook = hooks.hook_loaders(script.agent), hooks.hook_training(script.agent)
     replaced = lambda *arguments: None  # noqa: E731
     autograd.backward, kept = replaced, autograd.backward
     unhook()
     restore()
     assert autograd.backward is replaced
+    assert (autograd.grad, torch.compile) == others
     autograd.backward = kept.__wrapped__
     assert (autograd.backward, gc.callbacks) == before
     assert (vars(data.DataLoader).get("_index_sampler"), torch.save, vars(data.DataLoader)["__iter__"]) == own
@@ -371,10 +374,14 @@ def test_steps_are_recorded_once_without_the_hook_of_torch_2(monkeypatch):
     monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)  # restored at the end
     monkeypatch.delattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook")
     stepped = []
-    hooks.hook_optimizer_steps(lambda optimizer, arguments, keywords: stepped.append((type(optimizer), arguments)))
+
+    def note(optimizer, arguments, keywords):
+        stepped.append((type(optimizer), arguments))
+
+    hooks.hook_optimizer_steps(note, note)
     for kind in (Custom, derived, derived):
         assert kind(nn.Linear(1, 1).parameters(), lr=0.1).step(2) == 2
-    assert stepped == [(Custom, (2,)), (derived, (2,)), (derived, (2,))]
+    assert stepped == [(kind, (2,)) for kind in (Custom, Custom, derived, derived, derived, derived)]
 
 
 # The connection

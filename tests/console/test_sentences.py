@@ -43,6 +43,14 @@ def test_sentences_have_the_available_metrics():
         assert line == expected
 
 
+def test_compute_is_divided_into_phases_that_are_large_enough():
+    phases = {"forward_s": 0.31, "loss_s": 0.001, "backward_s": 0.58, "optimizer_s": 0.09, "other_compute_s": 0.019}
+    line = sentences.phases_line(steady(compute_s=1.0, preparation_s=0.0, **phases))
+    assert line == "Compute: forward 31 %, backward 58 %, optimizer 9.0 %, other 2.0 %."
+    assert sentences.phases_line(steady(compute_s=1.0, other_compute_s=1.0)) == ""
+    assert sentences.phases_line(steady(compute_s=1.0)) == ""
+
+
 def test_evaluations_and_named_windows_have_their_mean_time_and_energy():
     def window(name, **metrics):
         return {"window": name, "metrics": {f"{name}/{metric}": value for metric, value in metrics.items()}}

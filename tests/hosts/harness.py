@@ -40,6 +40,7 @@ DEFAULT_STEPS = 500  # of a window, by conf
 STEPS_PER_WINDOW, LOADER = "measure.steps_per_window=", "measure.loader="
 TOLERANCE = 0.02
 STEP_TOLERANCE_S = 0.002
+PHASE_TOLERANCE_S = 0.0005  # per step
 COMPARED = ("e2e_s", "data_stall_s", "steps", "samples")
 ALWAYS = ("e2e_s",)
 """What the record has of an evaluation."""
@@ -262,8 +263,19 @@ def mismatches(host: Host, truth: Mapping[str, Any], windows: Sequence[Mapping[s
                 found.append(f"window {number}: {key} is absent, and {mine[key]} by the script's own count")
             elif abs(metrics[key] - mine[key]) > allowed(key, mine):
                 found.append(f"window {number}: {key} is {metrics[key]}, and {mine[key]} by the script's own count")
+        found += [f"window {number}: {text}" for text in wrong_phases(mine, metrics)]
     if truth.get("note", "") not in notes:
         found.append(f"no note has `{truth['note']}`: {notes}")
+    return found
+
+
+def wrong_phases(mine: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
+    """Return where the phases of a window differ from the host's own times, which older logs lack."""
+    found = []
+    for phase, own_s in mine.get("phases", {}).items():
+        allowed_s = max(TOLERANCE * own_s, PHASE_TOLERANCE_S * mine["steps"]) + mine["delay_s"]
+        if abs(metrics.get(phase, 0.0) - own_s) > allowed_s:
+            found.append(f"{phase} is {metrics.get(phase)}, and {own_s} by the script's own count")
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 from epochmeter.agent import device_marks
 from epochmeter.segmentation.device_times import MAX_DRIFT, DeviceTimes
 from epochmeter.shared import events
-from epochmeter.shared.events import HAS_DEVICE_TIME, Event
+from epochmeter.shared.events import HAS_BEGIN_TIME, HAS_DEVICE_TIME, Event
 
 MILLISECOND = 10**6
 NONE = float("nan")
@@ -149,6 +149,22 @@ def test_times_are_those_of_the_device_if_one_stream_waits_for_the_host_at_times
         gpu.host(1000)  # an evaluation, or any synchronization
     longest_ns = 100 * 5 * MILLISECOND
     assert max(map(abs, errors_ns(gpu, marks))) <= MAX_DRIFT * longest_ns + 5000
+
+
+def test_begin_of_a_part_has_the_time_of_the_device_also_if_it_began_before_another_part(simulated):
+    gpu, marks = simulated()
+    gpu.work(3.0)
+    outer, outer_ns = marks.record(), gpu.now_ns
+    gpu.work(5.0)
+    inner, inner_ns = marks.record(), gpu.now_ns
+    gpu.work(7.0)
+    flags = HAS_DEVICE_TIME | HAS_BEGIN_TIME
+    for kind, number, begun_ns in ((events.BACKWARD, inner, inner_ns), (events.STEP, outer, outer_ns)):
+        gpu.write(kind, gpu.now_ns, begun_ns, 0.1, 2, number, marks.record(), 0, flags)
+        gpu.work(2.0)
+    marks.write_all(1e9)
+    begins, ends = zip(*[(each.device_begun_ns, each.device_ns) for each in DeviceTimes().timed(gpu.log)], strict=True)
+    assert [begins[1], begins[0], *ends] == pytest.approx(gpu.reached_ns, abs=5000)
 
 
 def test_events_keep_their_order_and_wait_for_their_timestamps(simulated):

@@ -8,9 +8,10 @@ from epochmeter.agent import event_log
 from epochmeter.agent.event_log import EventLog
 from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.segmentation import logs, process, script
-from epochmeter.segmentation.script import ScriptWindows, clipped
+from epochmeter.segmentation.script import ScriptWindows, clipped, with_common_phases
 from epochmeter.segmentation.windows import Window
 from epochmeter.shared import events
+from epochmeter.shared.phases import FORWARD, LOSS, OTHER, PHASES
 
 SECOND = 10**9
 PARTS = {
@@ -196,3 +197,16 @@ def test_time_before_the_first_rank_is_taken_from_the_first_batch_then_compute()
     assert clipped(window(12.5, 13, 0.1), first).parts == PARTS
     without_loader = Window("epoch", "", 10 * SECOND, 14 * SECOND, {"e2e_s": 4.0, "steps": 8})
     assert clipped(without_loader, first).parts == {"e2e_s": 2.0, "steps": 8}
+
+
+def test_phases_of_ranks_add_up_to_the_compute_of_each():
+    phases = {FORWARD: 0.5, LOSS: 0.25, OTHER: PARTS["compute_s"] - 0.75}
+    late, early = clipped(window(12, 14, **phases), window(12, 14)), clipped(window(10, 14, **phases), window(12, 14))
+    assert late.parts[FORWARD] == 0.5
+    assert early.parts[FORWARD] / early.parts["compute_s"] == pytest.approx(0.5 / PARTS["compute_s"])
+    lacking = early._replace(parts={**early.parts, OTHER: early.parts[OTHER] + early.parts[LOSS]})
+    del lacking.parts[LOSS]
+    for rank in with_common_phases([late, lacking]):
+        found = {phase: rank.parts[phase] for phase in PHASES if phase in rank.parts}
+        assert [*found] == [FORWARD, OTHER]
+        assert sum(found.values()) == pytest.approx(rank.parts["compute_s"])

@@ -14,6 +14,7 @@ from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import RankedConnection
 from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
+from epochmeter.worker.phases import StepPhases
 from epochmeter.worker.strategy import Distributed, Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
@@ -92,8 +93,8 @@ class Controller:
 def runner(strategy, folder, trained, suspends=None, until=math.inf):
     controller, record, clock = Controller(), Record(folder), Clock(HostTimeline())
     connection = RankedConnection(controller, strategy)
-    suspends = suspends or SuspendCounter()
-    return controller, WindowRunner(record, connection, clock, trained, strategy, suspends, until)
+    suspends, phases = suspends or SuspendCounter(), StepPhases(HostTimeline())
+    return controller, WindowRunner(record, connection, clock, phases, trained, strategy, suspends, until)
 
 
 def measured(strategy, folder, trained, batch):

@@ -24,6 +24,7 @@ from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_fac
 from epochmeter.agent.frames import hidden
 from epochmeter.agent.iterators import PassProgress, RecordedIterator, is_from_signal_handler
 from epochmeter.agent.loader_class import LoaderClass
+from epochmeter.agent.phases import NOT_KNOWN, Begun, ForwardHooks
 from epochmeter.agent.samples import UNKNOWN, BatchSizes, batch_count, sample_counter
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.agent.thread_state import ThreadState
@@ -80,6 +81,7 @@ class Agent:
         self.reason = ""  # why it is off, or has no measurements to give
         self.trace = ScriptTrace(folder, **trace) if trace else None
         self.loader_class = LoaderClass(loader)
+        self.forwards = ForwardHooks(self)
         self._socket, self._folder, self._prepares_passes = socket, logs, prepares_passes
         self._model: Callable[[], Optional[torch.nn.Module]] = lambda: None
         """Returns the module of the last noted forward pass, unless it was deleted."""
@@ -149,6 +151,11 @@ class Agent:
 
     # Training
 
+    def optimizer_begun(self, optimizer: torch.optim.Optimizer, arguments: object, keywords: object) -> None:
+        """Note when a step of an optimizer of torch begins."""
+        if self.is_on:
+            self.thread.step_begins.append((id(optimizer), self.phase_begun()))
+
     def optimizer_stepped(self, optimizer: torch.optim.Optimizer, arguments: object, keywords: object) -> None:
         """Record a step of an optimizer of torch, which has ended."""
         if not self.is_on:
@@ -161,23 +168,64 @@ class Agent:
             except Exception:  # a class of the script
                 rate = None
             self._note_training(
-                events.STEP, self._facts.optimizer_number(optimizer), rate if type(rate) is float else as_float(rate)
+                events.STEP,
+                self._step_begun(optimizer),
+                self._facts.optimizer_number(optimizer),
+                rate if type(rate) is float else as_float(rate),
             )
         except BaseException as error:
             if self.is_of_script(error):
                 raise
 
-    def backward_ended(self) -> None:
+    def _step_begun(self, optimizer: object) -> Begun:
+        """Return when the last step of an optimizer that has not ended began; steps within it have failed."""
+        begins = self.thread.step_begins
+        while begins:
+            key, begun = begins.pop()
+            if key == id(optimizer):
+                return begun
+        return NOT_KNOWN
+
+    def backward_ended(self, begun: Begun = NOT_KNOWN) -> None:
         """Record a backward pass, which has ended."""
         if not self.is_on:
             return
         try:
             if self.thread.steps < FIRST_STEPS:
                 self._update_device()
-            self._note_training(events.BACKWARD, 0, UNKNOWN)
+            self._note_training(events.BACKWARD, begun, 0, UNKNOWN)
         except BaseException as error:
             if self.is_of_script(error):
                 raise
+
+    def phase_begun(self) -> Begun:
+        """Return the begin of a forward pass, a backward pass or an optimizer step, which is now."""
+        if not self.is_on:
+            return NOT_KNOWN
+        try:
+            marks = self.thread.marks
+            mark = None if marks is None else marks.record()
+            return monotonic_ns(), mark
+        except BaseException as error:
+            if self.is_of_script(error):
+                raise
+            return NOT_KNOWN
+
+    def phase_ended(self, kind: int, begun: Begun, flags: int = 0) -> None:
+        """Record the end of a part of a step that is no training step, in a thread that reads data or trains."""
+        log = self.thread.log
+        if not self.is_on or log is None:
+            return
+        try:
+            self._write_phase(log, kind, begun, 0, 0.0, flags)
+        except BaseException as error:
+            if self.is_of_script(error):
+                raise
+
+    def compiling(self) -> None:
+        """Note that the script begins or ends a call of `torch.compile`."""
+        self.guarded(self._remove_forward_hook)
+        self.guarded(self.forwards.compile)
 
     def forward_begun(self, module: torch.nn.Module, inputs: object) -> None:
         """Record the first forward pass of a thread since its last pass over data has begun."""
@@ -282,9 +330,11 @@ class Agent:
         flags |= events.IS_EXPLICIT if is_explicit else 0
         if self._has_compiled():
             flags |= events.HIDES_FORWARDS  # the hook would be compiled with the module
+            self.forwards.compile()
         else:
             self._await_forward()
         number, name_number = self._facts.new_number(), self._facts.name_number(name) if name else 0
+        self.forwards.begin_pass()
         batches = UNKNOWN if length is None else float(length)
         loader_number = self._facts.loader_number(loader)
         log.write(events.PASS, now_ns, called_ns, batches, number, loader_number, 0, name_number, flags)
@@ -298,19 +348,25 @@ class Agent:
         if marks is not None:
             marks.write_completed()
         self._connected().wake()
-        if self.trace is not None and kind in (events.END, events.DROPPED):
-            self._report_trace(self.trace.close())
+        if kind in (events.END, events.DROPPED):
+            self.forwards.end_pass()
+            if self.trace is not None:
+                self._report_trace(self.trace.close())
 
-    def _note_training(self, kind: int, thing: int, value: float) -> None:
+    def _note_training(self, kind: int, begun: Begun, thing: int, value: float) -> None:
         thread = self.thread
-        log, marks = thread.log or self.new_log(), thread.marks
         thread.steps += 1
+        self._write_phase(thread.log or self.new_log(), kind, begun, thing, value)
+
+    def _write_phase(self, log: EventLog, kind: int, begun: Begun, thing: int, value: float, flags: int = 0) -> None:
+        marks = self.thread.marks
         mark = None if marks is None else marks.record()
-        now_ns = monotonic_ns()
+        now_ns, (begun_ns, begun_mark) = monotonic_ns(), begun
         if marks is None or mark is None:
-            log.write(kind, now_ns, 0, value, thing)
+            log.write(kind, now_ns, begun_ns, value, thing, 0, 0, 0, flags)
         else:
-            log.write(kind, now_ns, 0, value, thing, 0, mark, 0, events.HAS_DEVICE_TIME)
+            flags |= events.HAS_DEVICE_TIME if begun_mark is None else events.HAS_DEVICE_TIME | events.HAS_BEGIN_TIME
+            log.write(kind, now_ns, begun_ns, value, thing, begun_mark or 0, mark, 0, flags)
             marks.collect(now_ns)
 
     def _note_work(self, kind: int, begun_ns: int) -> None:
@@ -414,6 +470,7 @@ class Agent:
         self.is_on = False
         with contextlib.suppress(Exception):
             self._remove_forward_hook()
+            self.forwards.remove()
             if self.trace is not None:
                 self._report_trace(self.trace.close())
         if self._connection is not None:

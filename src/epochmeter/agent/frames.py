@@ -21,6 +21,14 @@ def hidden(function: Function) -> Function:
     return function
 
 
+def visible_to_compiler(function: Function) -> Function:
+    """Let `torch.compile` trace a function, which must do nothing then; it skips the files of this package."""
+    code: Any = function.__code__
+    if hasattr(code, "replace"):
+        function.__code__ = code.replace(co_filename="<{}>".format(PACKAGE))
+    return function
+
+
 def hide_frames(error: BaseException) -> None:
     """Remove the functions of the agent from the begin of the traceback of an error that `raise` raises again.
 

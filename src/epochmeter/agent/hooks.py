@@ -9,10 +9,15 @@ DataLoader.__init_subclass__       to wrap `__iter__` of each subclass that defi
 the class in `measure.loader`      the same two methods, after the import of its module (`agent.loader_class`)
 DataLoader._index_sampler          the number of indices in each batch of a script's own batch sampler
 register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; the rest of a step after it is
-                                   overhead. Before torch 2.0, which has no such hook, `step` of each class is wrapped
-                                   when its first optimizer is made
+                                   overhead. With ..._pre_hook, the time of the step. Before torch 2.0, which has no
+                                   such hooks, `step` of each class is wrapped when its first optimizer is made
 torch.autograd.backward            training steps of scripts that change their weights without an optimizer of torch, or
-                                   accumulate gradients
+                                   accumulate gradients; the time of backward passes
+torch.autograd.grad                the time of backward passes, until the script uses `torch.compile`
+__call__ of classes of modules     the time of forward passes (`agent.phases`): of the outermost modules' classes
+register_module_forward_hook       with ..._pre_hook, to find these classes, during a few calls
+torch.compile                      to remove the last three before anything is compiled; from then on, only that of
+                                   compiled modules is replaced
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module. In scripts that use
                                    `torch.compile`, which would compile the hook, a pass without steps is an
@@ -30,15 +35,14 @@ import functools
 import gc
 import importlib
 import json
-import operator
 import os
-import pickle
 import sys
 import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
 
-from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.frames import hidden, hide_frames, visible_to_compiler
 from epochmeter.agent.loader_class import ImportFinder
+from epochmeter.agent.replaced import ReplacedMethod, Restore, replace
 from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
@@ -46,8 +50,6 @@ if TYPE_CHECKING:
 
 agent: "Optional[Agent]" = None  # of this process, if its script was started by `measure.py`
 loader_agent: "Optional[Agent]" = None  # which records the passes over DataLoaders
-Restore = Callable[[], object]
-"""Ends what a hook does."""
 
 MIN_WORK_NS = 1000 * 1000  # shortest garbage collection, and shortest saving, that is recorded
 
@@ -108,11 +110,22 @@ def report_old_torch(socket: str, error: ImportError) -> None:
 
 def hook_training(agent: "Agent") -> Restore:
     """Let an agent record training steps, garbage collections and saves; return a function that ends this."""
+    from epochmeter.shared.events import GRADIENTS
+
+    end_gradients = hook_gradients(agent.phase_begun, lambda begun: agent.phase_ended(GRADIENTS, begun))
+
+    def begin_compilation() -> None:
+        end_gradients()
+        agent.compiling()
+
     restores = [
-        hook_optimizer_steps(agent.optimizer_stepped),
-        hook_backward_passes(agent.backward_ended),
+        hook_optimizer_steps(agent.optimizer_stepped, agent.optimizer_begun),
+        hook_backward_passes(agent.phase_begun, agent.backward_ended),
+        end_gradients,
+        hook_compilation(begin_compilation, agent.compiling),
         hook_collections(agent.collected),
         hook_saves(agent.saved),
+        agent.forwards.remove,
     ]
 
     def end() -> None:
@@ -178,17 +191,16 @@ def hook_passes(base: Any, is_of_torch: bool = False) -> Restore:
     return end
 
 
-class RecordedMethod:
-    """The method `__iter__` of a class of loaders, which records the pass; `is_of_torch`: of torch's DataLoader itself.
+class RecordedMethod(ReplacedMethod):
+    """The method `__iter__` of a class of loaders, which records the pass.
 
-    It is pickled as the original function: other processes must be able to load a class that cloudpickle copies.
+    `is_of_torch`: it is that of torch's DataLoader itself.
     """
 
     __wrapped__: Callable[[Any], Iterator[Any]]
-    __qualname__: str
 
     def __init__(self, iterate: Callable[[Any], Iterator[Any]], is_of_torch: bool) -> None:
-        functools.update_wrapper(self, iterate)
+        super().__init__(iterate)
         self._is_of_torch = is_of_torch
 
     def __get__(self, loader: object, kind: Optional[type] = None) -> Any:
@@ -214,29 +226,6 @@ class RecordedMethod:
             return loader_agent.make_torch_iterator(loader, self.__wrapped__)
         return self.__wrapped__(loader)
 
-    def __reduce_ex__(self, protocol: object) -> Any:
-        pickler = sys._getframe(1).f_locals.get("self")
-        override = getattr(pickler, "reducer_override", lambda function: NotImplemented)
-        if self._is_pickled_by_name(pickler, override):
-            return self.__qualname__
-        reduced = override(self.__wrapped__)
-        if reduced is not NotImplemented:
-            return reduced  # as cloudpickle would have pickled the function
-        return operator.itemgetter(0), ((self.__wrapped__,),)
-
-    def _is_pickled_by_name(self, pickler: object, override: Callable[[Any], Any]) -> bool:
-        """Return whether a pickler, whose `override` reduces what it pickles by value, would name the function."""
-        path, _, name = self.__qualname__.rpartition(".")
-        try:
-            kind = operator.attrgetter(path)(sys.modules[self.__module__])
-        except (AttributeError, KeyError):
-            return False
-        if vars(kind).get(name) is not self:
-            return False
-        if isinstance(pickler, pickle._Pickler) and self.__module__ == "__main__":
-            return False  # dill copies the code of `__main__`
-        return override(kind) is NotImplemented
-
 
 def hook_index_samplers(kind: type) -> Restore:
     """Let the iterators of DataLoaders note the sizes of their batches where the loader does not state them."""
@@ -254,26 +243,56 @@ def hook_index_samplers(kind: type) -> Restore:
     return replace(kind, "_index_sampler", property(index_sampler))
 
 
-def hook_optimizer_steps(act: Callable[[Any, Any, Any], None]) -> Restore:
-    """Call `act` with an optimizer, its arguments and keywords after each step; return a function that ends this."""
+def hook_optimizer_steps(end: Callable[..., None], begin: Callable[..., None]) -> Restore:
+    """Call `begin` and `end` with an optimizer, its arguments and keywords around each step.
+
+    Return a function that ends this.
+    """
     module = importlib.import_module("torch.optim.optimizer")  # not an attribute of torch.optim in all versions
     if hasattr(module, "register_optimizer_step_post_hook"):
-        restore: Restore = module.register_optimizer_step_post_hook(act).remove
-        return restore
+        is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", lambda: False)
+
+        @visible_to_compiler
+        def begin_eagerly(*arguments: Any) -> None:
+            if not is_compiling():
+                begin(*arguments)
+
+        handles = [
+            module.register_optimizer_step_pre_hook(begin_eagerly),
+            module.register_optimizer_step_post_hook(end),
+        ]
+        return lambda: [handle.remove() for handle in handles]
 
     def record_steps(optimizer: object, *_: object) -> None:
         kind: Any = type(optimizer)
         if not getattr(kind.step, "is_recorded", False):
-            kind.step = followed_by(kind.step, act)
+            kind.step = followed_by(kind.step, end, begin)
             kind.step.is_recorded = True
 
     return replace(module.Optimizer, "__init__", followed_by(module.Optimizer.__init__, record_steps))
 
 
-def hook_backward_passes(act: Callable[[], None]) -> Restore:
-    """Call `act` after each backward pass, by `Tensor.backward` too, and return a function that ends this."""
+def hook_backward_passes(begin: Callable[[], Any], end: Callable[[Any], None]) -> Restore:
+    """Call `begin` before and `end` with its result after each backward pass, by `Tensor.backward` too.
+
+    Return a function that ends this.
+    """
     autograd = importlib.import_module("torch.autograd")
-    return replace(autograd, "backward", followed_by(autograd.backward, lambda *_: act()))
+    return replace(autograd, "backward", enclosed(autograd.backward, begin, end))
+
+
+def hook_gradients(begin: Callable[[], Any], end: Callable[[Any], None]) -> Restore:
+    """Do the same for each call of `torch.autograd.grad`."""
+    autograd = importlib.import_module("torch.autograd")
+    return replace(autograd, "grad", enclosed(autograd.grad, begin, end))
+
+
+def hook_compilation(begin: Callable[[], object], end: Callable[[], object]) -> Restore:
+    """Call `begin` before and `end` after each call of `torch.compile`, and return a function that ends this."""
+    torch = sys.modules["torch"]
+    if not hasattr(torch, "compile"):  # before torch 2.0
+        return lambda: None
+    return replace(torch, "compile", enclosed(torch.compile, begin, lambda _: end()))
 
 
 def hook_collections(act: Callable[[int], None]) -> Restore:
@@ -318,12 +337,38 @@ def hook_saves(act: Callable[[int], None]) -> Restore:
     return lambda: [restore() for restore in restores]
 
 
-def followed_by(function: Callable[..., Any], act: Callable[..., object]) -> Callable[..., Any]:
-    """Return a function that calls `function`, then `act` with the object, the other arguments and the keywords."""
+def enclosed(
+    function: Callable[..., Any], begin: Callable[[], Any], end: Callable[[Any], object]
+) -> Callable[..., Any]:
+    """Return a function that calls `begin`, `function`, then `end` with the result of `begin`."""
 
     @functools.wraps(function)
     @hidden
     def wrapper(*arguments: Any, **keywords: Any) -> Any:
+        begun = begin()
+        try:
+            result = function(*arguments, **keywords)
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        end(begun)
+        return result
+
+    return wrapper
+
+
+def followed_by(
+    function: Callable[..., Any], act: Callable[..., object], before: Callable[..., object] = lambda *_: None
+) -> Callable[..., Any]:
+    """Return a function that calls `function`, then `act` with the object, the other arguments and the keywords.
+
+    `before` is called before it, with the same.
+    """
+
+    @functools.wraps(function)
+    @hidden
+    def wrapper(*arguments: Any, **keywords: Any) -> Any:
+        before(*arguments[:1], arguments[1:], keywords)
         try:
             result = function(*arguments, **keywords)
         except BaseException as error:
@@ -333,20 +378,3 @@ def followed_by(function: Callable[..., Any], act: Callable[..., object]) -> Cal
         return result
 
     return wrapper
-
-
-def replace(owner: Any, name: str, replacement: object) -> Restore:
-    """Replace an attribute, and return a function that restores it unless it was replaced again."""
-    is_own, original = name in vars(owner), getattr(owner, name)
-    original = vars(owner).get(name, original)  # not bound
-
-    def restore() -> None:
-        if vars(owner).get(name) is not replacement:
-            return
-        if is_own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)
-
-    setattr(owner, name, replacement)
-    return restore

@@ -1,7 +1,7 @@
 """The state of one thread of the script."""
 
 import threading
-from typing import Optional
+from typing import Any, List, Optional, Tuple
 
 from epochmeter.agent.device_marks import DeviceMarks
 from epochmeter.agent.event_log import EventLog
@@ -17,3 +17,10 @@ class ThreadState(threading.local):
     awaits_forward = False  # whether the first forward pass since a pass has begun is still to come
     sizes: Optional[BatchSizes] = None  # of the loader whose iterator is being made
     steps = 0  # number of optimizer steps and backward passes
+    is_forwarding = False  # whether a forward pass is being recorded, whose inner modules are not
+    watched: Optional[Tuple[Any, Any]] = None  # the module whose forward pass global hooks record, and its begin
+    step_begins: List[Tuple[int, Tuple[int, Optional[int]]]]
+    """Steps of optimizers that have begun: `id` of the optimizer, and the begin."""
+
+    def __init__(self) -> None:
+        self.step_begins = []

@@ -43,6 +43,7 @@ def print_run(terminal: Terminal, windows: Sequence[Mapping[str, Any]], job: Job
 
 def _print_totals(terminal: Terminal, job: Job, result: RunResult) -> None:
     metrics = result.metrics
+    terminal.info(sentences.phases_line(metrics))
     terminal.info(sentences.account_line(metrics))
     terminal.info(sentences.energy_line(metrics))
     terminal.info(sentences.footprint_line(metrics, job.footprint.currency))

@@ -14,6 +14,7 @@ from epochmeter.results.metrics import find
 from epochmeter.results.next_steps import NextStep
 from epochmeter.results.quantities import plus_minus, quantity
 from epochmeter.results.roofline import verdict
+from epochmeter.shared.phases import OTHER, PHASES
 from epochmeter.shared.units import percent, percentage
 
 MINUTE_S = 60.0
@@ -37,6 +38,22 @@ def bottleneck_line(bottleneck: Bottleneck | None, *, is_oversubscribed: bool = 
     texts += [f"{next_part} {shares[next_part]}"] if next_part and others[next_part] >= least else []
     label = f"{bottleneck.label}, on an oversubscribed processor" if is_oversubscribed else bottleneck.label
     return f"Bottleneck: {label}. Epoch time: {', '.join(texts)}."
+
+
+def phases_line(metrics: Mapping[str, float]) -> str:
+    """Return the fractions of a mean epoch's compute by phase; empty if they are not known.
+
+    Small phases are part of the rest.
+    """
+    compute_s = metrics.get("steady/compute_s")
+    if not compute_s or f"steady/{OTHER}" not in metrics:
+        return ""
+    fractions = {phase: metrics[f"steady/{phase}"] / compute_s for phase in PHASES if f"steady/{phase}" in metrics}
+    shown = {phase: size for phase, size in fractions.items() if phase != OTHER and size >= MIN_FRACTION}
+    shown[OTHER] = 1 - sum(shown.values())
+    titles = {phase: "other" if phase == OTHER else find(f"epoch/{phase}").short for phase in shown}
+    texts = [f"{titles[phase]} {percent(size)}" for phase, size in shown.items()]
+    return f"Compute: {', '.join(texts)}." if len(texts) > 1 else ""
 
 
 def next_step_lines(steps: Sequence[NextStep]) -> list[tuple[str, str]]:

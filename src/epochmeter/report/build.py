@@ -22,7 +22,7 @@ from epochmeter.report.analyses.best import ANY, Best, Criteria
 from epochmeter.report.analyses.next_runs import command_of
 from epochmeter.report.analyses.prior import read_prior
 from epochmeter.report.analyses.scaling import Scaling
-from epochmeter.report.charts.bars import energy_parts, epoch_parts, run_parts
+from epochmeter.report.charts.bars import compute_phases, energy_parts, epoch_parts, run_parts
 from epochmeter.report.charts.changes import changes
 from epochmeter.report.charts.heatmap import heatmaps
 from epochmeter.report.charts.lines import efficiency, epochs, power_over_time
@@ -139,7 +139,8 @@ def all_charts(subject: Subject, scaled: Sequence[Scaling] = (), best: Sequence[
     # A chart of one point shows no comparison.
     is_alone = len(subject.loading) < 2
     per_epoch = [] if is_alone else energy_by_time(subject.loading, palette, () if subject.is_to_target else best)
-    parts = [*epoch_parts(subject.timed), *energy_parts(subject.timed), *run_parts(subject.timed)]
+    timed = subject.timed
+    parts = [*epoch_parts(timed), *compute_phases(timed), *energy_parts(timed), *run_parts(timed)]
     grids = heatmaps(subject.ranked)
     return [
         *([*targeted, *grids, *parts] if targeted else [*per_epoch, *parts, *grids]),

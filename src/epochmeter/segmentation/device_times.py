@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from epochmeter.shared.events import BATCH, DEVICE_TIME, HAS_DEVICE_TIME, IDLE_TIME, Event
+from epochmeter.shared.events import BATCH, DEVICE_TIME, HAS_BEGIN_TIME, HAS_DEVICE_TIME, IDLE_TIME, Event
 
 MAX_DRIFT = 1e-4
 """Largest drift of the host's clock against the device's. Clocks corrected by NTP are within 5e-5."""
@@ -63,7 +63,9 @@ class DeviceTimes:
         if event.kind == BATCH:
             begun_ns = self._host_ns(event.number, event.begun_ns)
             return TimedEvent(event, begun_ns, self._host_ns(event.number + 1, event.time_ns))
-        return TimedEvent(event, event.begun_ns, self._host_ns(event.number, event.time_ns))
+        has_begin = event.flags & HAS_BEGIN_TIME
+        begun_ns = self._host_ns(event.other, event.begun_ns) if has_begin else event.begun_ns
+        return TimedEvent(event, begun_ns, self._host_ns(event.number, event.time_ns))
 
     def _host_ns(self, number: int, recorded_ns: int) -> int:
         """Return a timestamp on the host's clock, which was recorded at a time of that clock."""

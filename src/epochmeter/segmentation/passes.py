@@ -10,6 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from epochmeter.segmentation.device_times import TimedEvent
+from epochmeter.segmentation.phases import Spans
 from epochmeter.shared.events import BACKWARD, HAS_GRADIENTS, HIDES_FORWARDS, IS_EXPLICIT, STEP
 
 DROP_LIMIT_NS = 10_000_000
@@ -144,6 +145,7 @@ class Pass:
         delivered_ns: The end of the last of these.
         loops: Times within its steps that are overhead: loops that do not train, and failed requests.
         work: Garbage collections and saves: kinds of the events, and times.
+        spans: Forward passes, backward passes and optimizer steps.
         before_next: Its training and the end of its last step, as another pass began after its last request.
         opened_ns: When its window begins.
         closed_ns: When its window ends; 0 before.
@@ -181,6 +183,7 @@ class Pass:
     delivered_ns: int = 0
     loops: list[Interval] = field(default_factory=list)
     work: list[tuple[int, Interval]] = field(default_factory=list)
+    spans: Spans = field(default_factory=Spans)
     before_next: tuple[Training, int] | None = None
     opened_ns: int = 0
     closed_ns: int = 0

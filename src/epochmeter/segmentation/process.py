@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from epochmeter.segmentation.device_times import DeviceTimes, TimedEvent
 from epochmeter.segmentation.kinds import GIVEN_RULE, PassKinds
 from epochmeter.segmentation.passes import Ending, Interval, Loader, Pass
+from epochmeter.segmentation.phases import COMPILED
 from epochmeter.segmentation.steps import OutsideSteps
 from epochmeter.segmentation.thread import Thread
 from epochmeter.segmentation.trainings import Trainings
@@ -19,12 +20,14 @@ from epochmeter.segmentation.windows import (
     NO_SAMPLES,
     Window,
     parts_of,
+    phases_of_pass,
     rows_of_steps,
     samples_of,
     step_times,
 )
 from epochmeter.shared import events
 from epochmeter.shared.events import Event
+from epochmeter.shared.phases import FORWARD
 from epochmeter.shared.units import NANOSECOND
 
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
@@ -284,6 +287,13 @@ class ProcessWindows:
     def _window(self, name: str, rule: str, ended: Pass) -> Window:
         times = step_times(ended, has_optimizer=self._kinds.has_optimizer)
         parts = parts_of(ended, times)
+        if name == EPOCH and ended.trains:
+            phases = phases_of_pass(ended, times)
+            parts |= phases.parts
+            for reason in phases.reasons:
+                self._note(reason)
+            if FORWARD in phases.parts and ended.hides_forwards:
+                self._note(COMPILED)
         return Window(
             name,
             rule,

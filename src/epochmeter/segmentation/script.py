@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from epochmeter.segmentation.logs import FactsFile, ThreadLog
 from epochmeter.segmentation.process import CONCURRENT, ProcessWindows
 from epochmeter.segmentation.windows import EPOCH, Window
 from epochmeter.shared.events import SAVED
+from epochmeter.shared.phases import OTHER, PHASES
 from epochmeter.shared.protocol import RankWindow
 from epochmeter.shared.units import NANOSECOND
 
@@ -243,7 +244,7 @@ class ScriptWindows:
         if len(others) < len(self._others()):
             first = first._replace(parts={key: value for key, value in first.parts.items() if key not in SUM_KEYS})
         ranks = [clipped(others[rank], window) for rank in sorted(others)]
-        return MeasuredWindow(window, [first, *ranks])
+        return MeasuredWindow(window, with_common_phases([first, *ranks]))
 
 
 def is_training(process: LoggedProcess) -> bool:
@@ -272,6 +273,18 @@ def rank_window(window: Window) -> RankWindow:
     return RankWindow(window.opened_ns, window.closed_ns, 0, parts, [], False, 0.0, 0.0, None)
 
 
+def with_common_phases(ranks: Sequence[RankWindow]) -> list[RankWindow]:
+    """Return the measurements of ranks with the phases that all of them have; the others are part of the rest."""
+    common = [phase for phase in PHASES if all(phase in rank.parts for rank in ranks)]
+    merged = []
+    for rank in ranks:
+        parts = {name: value for name, value in rank.parts.items() if name not in PHASES or name in common}
+        if OTHER in parts:
+            parts[OTHER] += sum(rank.parts[phase] for phase in PHASES if phase in rank.parts and phase not in common)
+        merged.append(rank._replace(parts=parts))
+    return merged
+
+
 def clipped(window: Window, first: Window) -> RankWindow:
     """Return a rank's window without the time in which it waits for the first rank, as after an evaluation."""
     early_s = max(0, first.opened_ns - window.opened_ns) * NANOSECOND
@@ -280,5 +293,8 @@ def clipped(window: Window, first: Window) -> RankWindow:
     removed["overhead_s"] = max(0.0, min(early_s, window.first_gap_s) - stall_s)
     removed["compute_s"] = min(early_s - stall_s - removed["overhead_s"], window.parts.get("compute_s", 0.0))
     parts = {name: value - removed.get(name, 0.0) for name, value in window.parts.items()}
+    if parts.get("compute_s"):
+        left = parts["compute_s"] / window.parts["compute_s"]
+        parts |= {phase: parts[phase] * left for phase in PHASES if phase in parts}
     opened_ns, closed_ns = max(first.opened_ns, window.opened_ns), min(first.closed_ns, window.closed_ns)
     return rank_window(replace(window, opened_ns=opened_ns, closed_ns=closed_ns, parts=parts))

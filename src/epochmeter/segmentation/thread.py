@@ -87,8 +87,8 @@ class Thread:
                 self._repeat(event.object)
             case events.FORWARD:
                 self._note_forward()
-            case events.COLLECTED | events.SAVED:
-                self._note_work(event)
+            case events.FORWARD_ENDED | events.GRADIENTS | events.COLLECTED | events.SAVED:
+                self._note_time(timed)
             case events.OPENED:
                 self._open_named(event)
             case events.CLOSED:
@@ -297,6 +297,7 @@ class Thread:
 
     def _train(self, timed: TimedEvent) -> None:
         self._set_apart()
+        self._note_time(timed)
         if self._live:
             for going_on in self._live:
                 going_on.train(timed)
@@ -316,9 +317,14 @@ class Thread:
         if self._fetched is not None and not self._live:
             self._fetched.has_late_forward = True
 
-    def _note_work(self, event: Event) -> None:
-        for going_on in self._live:
-            going_on.work.append((event.kind, Interval(event.begun_ns, event.time_ns)))
+    def _note_time(self, timed: TimedEvent) -> None:
+        event = timed.event
+        if event.kind in (events.COLLECTED, events.SAVED):
+            for going_on in self._live:
+                going_on.work.append((event.kind, Interval(event.begun_ns, event.time_ns)))
+        else:
+            for going_on in self._live or filter(None, [self._fetched]):
+                going_on.spans.add(timed)
 
     # Windows of a `Meter`
 

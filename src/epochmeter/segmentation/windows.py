@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from epochmeter.segmentation.passes import Ending, Pass
+from epochmeter.segmentation.phases import Phases, phases_of
 from epochmeter.shared.events import COLLECTED, SAVED
 from epochmeter.shared.record import INTERVALS
 from epochmeter.shared.units import NANOSECOND
@@ -175,6 +176,17 @@ def parts_of(measured: Pass, times: StepTimes) -> dict[str, float]:
     if not math.isnan(samples):
         parts["samples"] = samples
     return parts
+
+
+def phases_of_pass(measured: Pass, times: StepTimes) -> Phases:
+    """Return the phases of the compute of a pass that has ended."""
+    computed = np.stack([times.delivered, np.maximum(times.delivered, times.ended)], axis=1)
+    if late_ns := late_compute_ns(measured):
+        assert measured.ended
+        last_ns = measured.ended.ended_ns
+        computed = np.append(computed, [[last_ns, last_ns + late_ns]], axis=0)
+    trained_batches = len(computed) if measured.is_read_at_once else measured.trained_batches
+    return phases_of(measured.spans, computed, measured.loops, trained_batches)
 
 
 def parts_so_far(going_on: Pass, count: int) -> dict[str, float]:

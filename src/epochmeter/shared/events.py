@@ -31,9 +31,9 @@ DROPPED = 5
 REPEATED = 6
 """A pass of a subclass of DataLoader begins a pass of its base class. Object: pass."""
 STEP = 7
-"""An optimizer's step has ended. Object: optimizer; value: learning rate, if known."""
+"""An optimizer's step, which began at `begun_ns`, has ended. Object: optimizer; value: learning rate, if known."""
 BACKWARD = 8
-"""A backward pass has ended."""
+"""A backward pass, which began at `begun_ns`, has ended."""
 FORWARD = 9
 """The first forward pass of a module after a pass has begun."""
 OPENED = 10
@@ -52,6 +52,10 @@ IDLE_TIME = 16
 """A timestamp on a stream of the device without work, which had reached it at `time_ns`."""
 LOST = 17
 """Events were lost since the disk was full or the reader was gone. Value: their number."""
+FORWARD_ENDED = 20
+"""The forward pass of an outermost module with parameters, which began at `begun_ns`, has ended."""
+GRADIENTS = 21
+"""A call of `torch.autograd.grad`, which began at `begun_ns`, has ended."""
 
 HAS_GRADIENTS = 1
 """Flag of a pass: gradients were enabled as it began."""
@@ -61,6 +65,10 @@ HIDES_FORWARDS = 4
 """Flag of a pass: forward passes are not seen, as the script uses `torch.compile`."""
 HAS_DEVICE_TIME = 8
 """Flag of an event that has a timestamp of the device, `number`. A batch has two: of its request, then its arrival."""
+HAS_BEGIN_TIME = 16
+"""Flag of an event whose begin has a timestamp too, `other`."""
+WAS_UNSEEN = 32
+"""Flag of a forward pass: earlier ones of this class of modules may not have been seen."""
 
 
 class Event(NamedTuple):
@@ -71,7 +79,7 @@ class Event(NamedTuple):
         begun_ns: When it began; 0 if it has no duration.
         value: NaN if it is not known.
         object: Number of the object in `PID.jsonl`, from 1 on.
-        other: Number of a second object.
+        other: Number of a second object, or of the timestamp of its begin.
         number: Number of the device's timestamp.
         detail: Of a pass of a `Meter`, the number of the name that the script gave to it; else 0.
         flags: Bits, of a pass.

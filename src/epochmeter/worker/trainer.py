@@ -11,6 +11,7 @@ from epochmeter.worker.device import batch_mover, sample_count
 from epochmeter.worker.loop import EpochStats, evaluate, train
 from epochmeter.worker.models.model_stats import ModelStats, compute_model_stats
 from epochmeter.worker.models.shape_check import check_inputs
+from epochmeter.worker.phases import StepPhases
 from epochmeter.worker.precision import autocast_and_scaler
 from epochmeter.worker.schedules import Constant, scaled_optimizer
 from epochmeter.worker.strategy import Single
@@ -60,6 +61,10 @@ class Trainer:
         self._stats = EpochStats(self._task, sample_count)
         evaluate(self._eval_model, batches, self._task, self._stats, self._autocast)
         return self._stats
+
+    def hook(self, phases: StepPhases) -> None:
+        """Let the phases of each step be timed."""
+        phases.hook(self._train_model, self.optimizer)
 
     def last_loss(self) -> float:
         return self._stats.last_loss()

@@ -37,6 +37,7 @@ from epochmeter.worker.errors import describe_failure, is_peer_rank_error
 from epochmeter.worker.memory import record_memory
 from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.peaks import device_peaks
+from epochmeter.worker.phases import StepPhases
 from epochmeter.worker.strategy import Single, rank_seed
 from epochmeter.worker.timeline import monotonic_ns, wall_offset_ns
 from epochmeter.worker.trace import NsightTrace, NullProfiler, TorchTrace, module_ranges
@@ -88,7 +89,9 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
     observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
     clock = Clock(make_timeline(trainer.device), synchronous=job["timing"] == "synchronous", observe=observe)
     stop = job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
-    windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), stop)
+    phases = StepPhases(make_timeline(trainer.device))
+    trainer.hook(phases)
+    windows = WindowRunner(record, ranks, clock, phases, trainer, strategy, SuspendCounter(), stop)
     built = describe_training(record, job, strategy, trainer, lambda: connection.request(PeaksBorder()).text)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers

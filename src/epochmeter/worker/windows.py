@@ -14,6 +14,7 @@ from epochmeter.worker.connection import RankedConnection
 from epochmeter.worker.data.loader import Loader
 from epochmeter.worker.device import peak_memory, synchronize_and_reset_peaks
 from epochmeter.worker.loop import EpochStats
+from epochmeter.worker.phases import StepPhases
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.trainer import Trainer
 
@@ -42,13 +43,14 @@ class WindowRunner:
         record: Record,
         connection: RankedConnection,
         clock: Clock,
+        phases: StepPhases,
         trainer: Trainer,
         strategy: Single,
         suspends: SuspendCounter,
         stop: float = math.inf,
     ) -> None:
         self._record, self._connection, self._strategy = record, connection, strategy
-        self._clock, self._trainer, self._suspends = clock, trainer, suspends
+        self._clock, self._phases, self._trainer, self._suspends = clock, phases, trainer, suspends
         self._stop = stop
 
     def epoch(self, number: int, loader: Loader) -> bool:
@@ -81,8 +83,11 @@ class WindowRunner:
         synchronize_and_reset_peaks(device)
         self._connection.request(opening)
         suspends = self._suspends.count
+        move = self._phases.moving(self._trainer.move) if name == "epoch" else self._trainer.move
         clock.open()
-        stats = run(clock.batches(islice(loader, steps), self._trainer.move))
+        if name == "epoch":
+            self._phases.open()
+        stats = run(clock.batches(islice(loader, steps), move))
         clock.close()
         paused = self._suspends.count > suspends
         times = (clock.opened_ns, clock.closed_ns)
@@ -91,6 +96,8 @@ class WindowRunner:
         loaded = loader.parts(clock.rows)
         totals = stats.totals()
         if name == "epoch":
+            self._phases.close()
+            parts.update(self._phases.parts(parts["compute_s"]))
             parts.update(loaded, learning_rate=self._trainer.learning_rate())
             if self._trainer.unit:
                 parts[self._trainer.unit] = stats.samples if self._trainer.unit == "images" else totals.weight

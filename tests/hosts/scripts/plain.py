@@ -11,7 +11,7 @@ for epoch in range(3):
     with truth.window():
         for inputs, targets in loader:
             truth.step(len(inputs))
-            loss = train_on(model, optimizer, inputs, targets)
+            loss = train_on(model, optimizer, inputs, targets, truth)
     with truth.window("val"), torch.no_grad():
         for inputs, _ in held_out:
             truth.step(len(inputs))

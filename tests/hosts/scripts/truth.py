@@ -32,6 +32,7 @@ class Truth:
     def window(self, name="epoch", partial=False, label="", **unknown):
         """Time a window; `unknown` are the keys that the record must lack, with a part of the reason that it gives."""
         self.open = {"window": name, "partial": partial, "label": label, "steps": 0, "samples": 0, "data_stall_s": 0.0}
+        self.open["phases"] = {}
         self.windows.append(self.open)
         self._delayed_s, self._began_s = without_processor_s(), time.perf_counter()
         try:
@@ -65,6 +66,13 @@ class Truth:
         began_s = time.perf_counter()
         yield
         self.waited(time.perf_counter() - began_s)
+
+    @contextlib.contextmanager
+    def phase(self, name):
+        """Add the time in a `with` block to a phase of the open window, which must have it."""
+        began_s = time.perf_counter()
+        yield
+        self.open["phases"][name] = self.open["phases"].get(name, 0.0) + time.perf_counter() - began_s
 
     def write(self, *models, **values):
         """Write everything to the file; `values` must be the same in a script that is not measured."""
@@ -136,11 +144,16 @@ def small_model(inputs=8):
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def train_on(model, optimizer, inputs, targets):
-    """Make one training step of a few milliseconds, and return its loss."""
+def train_on(model, optimizer, inputs, targets, truth=None):
+    """Make one training step of a few milliseconds, and return its loss; its phases are known to a `truth`."""
+    timed = (lambda phase: contextlib.nullcontext()) if truth is None else truth.phase
     optimizer.zero_grad()
-    loss = (model(inputs) - targets).pow(2).mean()
-    time.sleep(0.003)
-    loss.backward()
+    with timed("forward_s"):
+        outputs = model(inputs)
+    with timed("loss_s"):
+        loss = (outputs - targets).pow(2).mean()
+        time.sleep(0.003)
+    with timed("backward_s"):
+        loss.backward()
     optimizer.step()
     return loss.item()

@@ -24,6 +24,7 @@ from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.filter import Selection
 from epochmeter.report.statistics import fits, ratio_in_fits
 from epochmeter.report.subject import subject_of
+from epochmeter.shared.phases import PHASES
 from epochmeter.shared.record import Record
 
 pytest.importorskip("vl_convert")
@@ -65,6 +66,20 @@ def test_charts_without_data_are_absent():
     assert [*drawn([ran(0, 10.0, steady=PARTS)])] == ["epoch_parts"]
     assert "target" not in drawn([reached(0)])
     assert drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)]) == {}, "one key makes no grid"
+
+
+def test_phases_of_compute_are_drawn_if_all_are_known():
+    phases = {phase: 1.0 + number for number, phase in enumerate(PHASES)}
+    runs = [
+        ran(0, 30.0, steady={"compute_s": 21.0, **phases}, batch=8),
+        ran(1, 20.0, steady={"compute_s": 9.0, "backward_s": 4.0, "other_compute_s": 5.0}, batch=16),
+    ]
+    chart = drawn(runs)["compute_phases"]
+    assert rows(chart, "parts", "part", "start", "end") == [
+        ("preparation", 0, 1), ("forward", 1, 3), ("loss", 3, 6), ("backward", 6, 10), ("optimizer", 10, 15),
+        ("other compute", 15, 21),
+    ]  # fmt: skip
+    assert chart.caption["unknown_parts"] == (1, 2)
 
 
 def test_a_value_of_the_key_has_one_color_in_all_charts_if_there_are_few():

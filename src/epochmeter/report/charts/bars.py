@@ -15,10 +15,12 @@ from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import ENERGY, TIME, TIME_TO_TARGET
 from epochmeter.results.account import GROUPS, grouped
 from epochmeter.results.metrics import find
+from epochmeter.shared.phases import PHASES
 
 MAX_BARS, MAX_FOLDED_BARS = 15, 60
 PARTS = {"data_stall": vega.VERMILION, "copy": vega.ORANGE, "compute": vega.BLUE, "overhead": vega.GRAY}
 """Part of an epoch -> its color."""
+PHASE_COLORS = (vega.SKY, vega.GREEN, vega.PURPLE, vega.BLUE, vega.ORANGE, vega.GRAY)
 TIMES = {part: f"{part}_s" for part in PARTS}
 JOULES = {part: f"{part.removeprefix('data_')}_energy_j" for part in PARTS}
 DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega.VERMILION, vega.BROWN)
@@ -29,6 +31,7 @@ RUN_COLORS = dict(
     zip(GROUPS, (vega.BLUE, vega.PURPLE, vega.SKY, vega.GREEN, vega.ORANGE, vega.BROWN, vega.GRAY), strict=True)
 )
 """Group of rows in the account of a run -> its color."""
+COMPUTE = "steady/compute_s"
 REST = "rest"  # the part of a total that its domains do not cover
 DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, which are read one after the other
 
@@ -50,6 +53,16 @@ def _run_groups(configuration: Configuration, _: float) -> dict[str, float]:
     metrics = {name for run in configuration.runs for name in run.metrics if name.startswith("run/")}
     means = {name: mean for name in metrics if (mean := configuration.mean(name)) is not None}
     return grouped(means)
+
+
+def compute_phases(configurations: Sequence[Configuration]) -> list[Chart]:
+    """Draw the phases of the compute of a steady epoch."""
+    metrics = {phase.removesuffix("_s"): phase for phase in PHASES}
+    colors = dict(zip(map(part_title, metrics), PHASE_COLORS, strict=True))
+    return _stacked(
+        "compute_phases", COMPUTE, configurations,
+        lambda configuration, _: _activities(configuration, metrics), {"by_phase": True}, colors,
+    )  # fmt: skip
 
 
 def energy_parts(configurations: Sequence[Configuration]) -> list[Chart]:

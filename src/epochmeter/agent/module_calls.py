@@ -1,0 +1,74 @@
+"""Calls of modules: those of one class, and for a time those of all modules."""
+
+import importlib
+import sys
+import types
+from typing import Any, Callable, Optional
+
+from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.replaced import ReplacedMethod, Restore, replace
+
+
+class RecordedCall(ReplacedMethod):
+    """The method `__call__` of a class of modules, which records its calls.
+
+    `begin` is called before each call, and `end` after it with the result of `begin`, unless that is None. Accessed by
+    the class, it is the original function: `torch.compile` and `torch.export` find nothing else.
+    """
+
+    def __init__(self, kind: type, begin: Callable[[], Optional[Any]], end: Callable[[Any], object]) -> None:
+        original: Any = kind.__call__
+        super().__init__(original)
+        own = vars(kind).get("__call__")
+        self._kind, self._is_own = kind, own is not None
+
+        @hidden
+        def call(module: Any, *arguments: Any, **keywords: Any) -> Any:
+            begun = begin()
+            try:
+                if own is None:
+                    parent: Any = super(kind, module)  # what others replace in it, such as torch.fx, has its effect
+                    return parent.__call__(*arguments, **keywords)
+                return own(module, *arguments, **keywords)
+            except BaseException as error:
+                hide_frames(error)
+                raise
+            finally:
+                if begun is not None:
+                    end(begun)
+
+        self._call = call
+
+    def __get__(self, module: object, kind: Optional[type] = None) -> Any:
+        if module is not None:
+            return types.MethodType(self._call, module)
+        inherited: Any = super(self._kind, kind)
+        return self.__wrapped__ if self._is_own else inherited.__call__
+
+
+def class_of_compiled_modules() -> Optional[type]:
+    """Return the class of the modules that `torch.compile` returns; None if the script has not used it."""
+    return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+
+
+def hook_calls(kind: type, begin: Callable[[], Optional[Any]], end: Callable[[Any], object]) -> Optional[Restore]:
+    """Record the calls of a class's objects (`RecordedCall`); return a function that ends this.
+
+    None if its calls cannot be recorded.
+    """
+    is_function = isinstance(vars(kind).get("__call__", hook_calls), types.FunctionType)
+    try:
+        return replace(kind, "__call__", RecordedCall(kind, begin, end)) if is_function else None
+    except TypeError:  # its metaclass refuses it
+        return None
+
+
+def hook_modules(enter: Callable[[Any, Any], None], leave: Callable[[Any, Any, Any], None]) -> Restore:
+    """Call `enter` before and `leave` after the forward pass of each module; return a function that ends this."""
+    module = importlib.import_module("torch.nn.modules.module")
+    handles = [module.register_module_forward_pre_hook(enter)]
+    try:
+        handles.append(module.register_module_forward_hook(leave, always_call=True))
+    except TypeError:  # before torch 2.1, which does not call it after an error
+        handles.append(module.register_module_forward_hook(leave))
+    return lambda: [handle.remove() for handle in handles]

@@ -1,0 +1,222 @@
+"""Phases of the compute of a pass: forward, loss, backward, optimizer (`shared.phases` has their rules)."""
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from epochmeter.segmentation.device_times import TimedEvent
+from epochmeter.shared.events import BACKWARD as BACKWARD_ENDED
+from epochmeter.shared.events import FORWARD_ENDED, GRADIENTS, STEP, WAS_UNSEEN
+from epochmeter.shared.phases import (
+    BACKWARD,
+    BATCH,
+    BETWEEN,
+    FORWARD,
+    LOSS,
+    OPTIMIZER,
+    OTHER,
+    PHASES,
+    PREPARATION,
+    WITHIN,
+)
+from epochmeter.shared.units import NANOSECOND
+
+OF_EVENT = {FORWARD_ENDED: FORWARD, BACKWARD_ENDED: BACKWARD, GRADIENTS: BACKWARD, STEP: OPTIMIZER}
+CODES = {phase: code for code, phase in enumerate(PHASES)}
+NO_FORWARD = "the times of forward pass and loss are not known, as {}"
+NONE_SEEN = "only {} calls of modules with parameters were seen in {} steps"
+SEEN_LATE = "another class of modules was called later in the epoch"
+NO_OPTIMIZER = "the times of optimizer steps are not known, as some of them are compiled by `torch.compile`"
+COMPILED = "with `torch.compile`, the times of forward pass and loss are those of compiled modules only"
+NO_BACKWARD = "the times of backward pass and loss are not known, as no call of `torch.autograd.backward` was seen"
+
+
+@dataclass
+class Spans:
+    """Forward passes, backward passes and optimizer steps, one entry each, in the order of their ends.
+
+    Attributes:
+        codes: Of their phases (`CODES`).
+        begun_ns: When the device has begun it; monotonic clock, as the next one.
+        ended_ns: When the device has finished it.
+        has_unseen: Whether some forward passes may not have been seen.
+        has_compiled: Whether the begin of some optimizer steps was not seen.
+    """
+
+    codes: "array[int]" = field(default_factory=lambda: array("B"))
+    begun_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    ended_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    has_unseen: bool = False
+    has_compiled: bool = False
+
+    def add(self, timed: TimedEvent) -> None:
+        """Add a part that has ended, unless its begin is not known."""
+        if not timed.event.begun_ns:
+            self.has_compiled |= timed.event.kind == STEP
+            return
+        self.codes.append(CODES[OF_EVENT[timed.event.kind]])
+        self.begun_ns.append(timed.device_begun_ns)
+        self.ended_ns.append(max(timed.device_begun_ns, timed.device_ns))
+        self.has_unseen |= bool(timed.event.flags & WAS_UNSEEN)
+
+
+class Phases(NamedTuple):
+    """The phases of the compute of a pass.
+
+    Attributes:
+        parts: Times in seconds by their metrics; unknown ones are absent.
+        reasons: Why some are unknown.
+    """
+
+    parts: Mapping[str, float]
+    reasons: Sequence[str]
+
+
+class Segment(NamedTuple):
+    """A part of the time that belongs to one phase."""
+
+    code: int
+    begun_ns: int
+    ended_ns: int
+
+
+def phases_of(spans: Spans, computed: np.ndarray, loops: Sequence[tuple[int, int]], trained: int) -> Phases:
+    """Return the phases of a pass.
+
+    Args:
+        spans: Its forward passes, backward passes and optimizer steps.
+        computed: Begin and end of the compute of each step, in order, in rows.
+        loops: Begin and end of loops within steps, which are no compute.
+        trained: Number of steps with training.
+    """
+    if not len(spans.codes):
+        return Phases({}, ())
+    excluded = np.array(sorted(loops), dtype=np.int64).reshape(-1, 2)
+    segments = np.array([*disjoint(spans)], dtype=np.int64).reshape(-1, 3)
+    segments = segments[~is_within(segments, excluded)]
+    segments = np.concatenate([segments, *gaps(segments, computed)])
+    excluded = clipped(excluded, computed)
+    unknown, reasons = unknown_phases(spans, trained)
+    times_ns = {}
+    for phase in [phase for phase in PHASES if phase != OTHER and phase not in unknown]:
+        of_phase = segments[segments[:, 0] == CODES[phase]]
+        times_ns[phase] = covered_ns(of_phase, computed) - covered_ns(of_phase, excluded)
+    times_ns[OTHER] = int(np.diff(computed).sum() - np.diff(excluded).sum()) - sum(times_ns.values())
+    return Phases({phase: time_ns * NANOSECOND for phase, time_ns in times_ns.items()}, reasons)
+
+
+def unknown_phases(spans: Spans, trained: int) -> tuple[set[str], list[str]]:
+    """Return the phases that the spans of a pass with a number of steps do not show, and why."""
+    counts = {phase: spans.codes.count(code) for phase, code in CODES.items()}
+    unknown, reasons = set[str](), list[str]()
+    if counts[FORWARD] < trained - 1 or not counts[FORWARD] or spans.has_unseen:
+        unknown |= {FORWARD, LOSS, PREPARATION}
+        reasons.append(NO_FORWARD.format(SEEN_LATE if spans.has_unseen else NONE_SEEN.format(counts[FORWARD], trained)))
+    if not counts[BACKWARD]:
+        unknown |= {BACKWARD, LOSS}
+        reasons.append(NO_BACKWARD)
+    if spans.has_compiled:
+        reasons.append(NO_OPTIMIZER)
+    if spans.has_compiled or not counts[OPTIMIZER]:
+        unknown.add(OPTIMIZER)
+    return unknown, reasons
+
+
+def is_within(segments: np.ndarray, loops: np.ndarray) -> np.ndarray:
+    """Return which segments are within a loop."""
+    if not len(loops):
+        return np.zeros(len(segments), dtype=bool)
+    loop = np.searchsorted(loops[:, 0], segments[:, 1], side="right") - 1
+    return np.asarray((loop >= 0) & (segments[:, 2] <= loops[loop, 1]))
+
+
+def clipped(loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
+    """Return the part of each loop in the compute of the step in which it begins."""
+    step = np.maximum(0, np.searchsorted(computed[:, 0], loops[:, 0], side="right") - 1)
+    return np.asarray(np.clip(loops, computed[step, :1], computed[step, 1:]))
+
+
+def gaps(segments: np.ndarray, computed: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the segments between others that belong to a phase (`BETWEEN`)."""
+    codes, begun_ns, ended_ns = segments.T
+    for (before, after), phase in BETWEEN.items():
+        if before == BATCH:
+            first = np.searchsorted(begun_ns, computed[:, 0])
+            is_free = np.append(-1, ended_ns)[first] <= computed[:, 0]
+            is_free &= np.append(begun_ns, np.iinfo(np.int64).max)[first] < computed[:, 1]
+            is_free &= np.append(codes, -1)[first] == CODES[after]
+            yield rows(phase, computed[is_free, 0], begun_ns[first[is_free]])
+        else:
+            follows = (codes[:-1] == CODES[before]) & (codes[1:] == CODES[after])
+            yield rows(phase, ended_ns[:-1][follows], begun_ns[1:][follows])
+
+
+def rows(phase: str, begun_ns: np.ndarray, ended_ns: np.ndarray) -> np.ndarray:
+    """Return segments of a phase."""
+    return np.stack([np.full(len(begun_ns), CODES[phase]), begun_ns, ended_ns], axis=1)
+
+
+def covered_ns(segments: np.ndarray, intervals: np.ndarray) -> int:
+    """Return how much of intervals the segments of one phase cover, neither of which overlap among themselves."""
+    if not len(segments):
+        return 0
+    _, begun_ns, ended_ns = segments[np.argsort(segments[:, 1])].T
+    sums_ns = np.append(0, np.cumsum(ended_ns - begun_ns))
+
+    def up_to(times_ns: np.ndarray) -> np.ndarray:
+        count = np.searchsorted(begun_ns, times_ns, side="right")
+        return np.asarray(sums_ns[count] - np.maximum(0, np.append(times_ns.min(), ended_ns)[count] - times_ns))
+
+    return int((up_to(intervals[:, 1]) - up_to(intervals[:, 0])).sum()) if len(intervals) else 0
+
+
+def disjoint(spans: Spans) -> Iterator[Segment]:
+    """Yield the time of spans as segments in order, with the gaps within an optimizer step (`WITHIN`, `BETWEEN`)."""
+    kept = [*unnested(spans)]
+    for before, segment, after in zip([None, *kept[:-1]], kept, [*kept[1:], None], strict=True):
+        yield segment if before is None or after is None else filled(before, segment, after)
+
+
+def filled(before: Segment, segment: Segment, after: Segment) -> Segment:
+    """Return a segment with its phase: between two parts within an optimizer step, as outside of it."""
+    is_within = before.ended_ns == segment.begun_ns and segment.ended_ns == after.begun_ns
+    phase = BETWEEN.get((PHASES[before.code], PHASES[after.code]))
+    is_gap = is_within and PHASES[segment.code] == OPTIMIZER and phase is not None
+    return segment._replace(code=CODES[phase]) if is_gap and phase else segment
+
+
+def unnested(spans: Spans) -> Iterator[Segment]:
+    """Yield the time of spans, some of which are within others, as segments in order (`WITHIN`)."""
+    open_spans: list[Segment] = []
+    at_ns = 0
+    for code, begun_ns, minus_ended_ns in sorted_spans(spans):
+        ended_ns = -minus_ended_ns
+        while open_spans and open_spans[-1].ended_ns <= begun_ns:
+            outer = open_spans.pop()
+            yield from segment_of(outer.code, at_ns, outer.ended_ns)
+            at_ns = outer.ended_ns
+        if open_spans:
+            outer = open_spans[-1]
+            yield from segment_of(outer.code, at_ns, begun_ns)
+            ended_ns = min(ended_ns, outer.ended_ns)  # the clocks of device and host may differ a little
+            code = CODES[WITHIN.get((PHASES[outer.code], PHASES[code]), PHASES[code])]
+        open_spans.append(Segment(code, begun_ns, ended_ns))
+        at_ns = begun_ns
+    while open_spans:
+        outer = open_spans.pop()
+        yield from segment_of(outer.code, at_ns, outer.ended_ns)
+        at_ns = outer.ended_ns
+
+
+def sorted_spans(spans: Spans) -> list[tuple[int, int, int]]:
+    """Return code, begin and minus the end of each span, in the order of their begins: outer ones first."""
+    rows = zip(spans.begun_ns, (-ended_ns for ended_ns in spans.ended_ns), spans.codes, strict=True)
+    return [(code, begun_ns, minus_ended_ns) for begun_ns, minus_ended_ns, code in sorted(rows)]
+
+
+def segment_of(code: int, begun_ns: int, ended_ns: int) -> Iterator[Segment]:
+    if begun_ns < ended_ns:
+        yield Segment(code, begun_ns, ended_ns)
