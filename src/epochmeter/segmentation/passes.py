@@ -3,11 +3,11 @@
 import math
 import operator
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from epochmeter.segmentation.device_times import TimedEvent
 from epochmeter.shared.events import BACKWARD, HAS_GRADIENTS, HIDES_FORWARDS, IS_EXPLICIT, STEP
@@ -26,9 +26,8 @@ class Loader:
         data: Number of its dataset; None if it is not a torch DataLoader.
         samples: Samples of a complete pass; None if the loader does not state them.
         batch_size: Samples of each batch except the last, if the loader states them.
-        workers: Its processes; None if it is not a torch DataLoader, as for the next two.
-        pin_memory: Whether it returns batches in page-locked memory.
-        persistent_workers: Whether its workers outlive a pass.
+        workers: Its processes; None if it is not a torch DataLoader.
+        facts: All facts that the agent wrote (`agent.facts.loader_facts`).
     """
 
     number: int
@@ -36,8 +35,7 @@ class Loader:
     samples: int | None = None
     batch_size: int | None = None
     workers: int | None = None
-    pin_memory: bool | None = None
-    persistent_workers: bool | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def key(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from epochmeter.segmentation.device_times import DeviceTimes, TimedEvent
 from epochmeter.segmentation.kinds import GIVEN_RULE, PassKinds
+from epochmeter.segmentation.loaders import UsedLoaders
 from epochmeter.segmentation.passes import Ending, Interval, Loader, Pass
 from epochmeter.segmentation.steps import OutsideSteps
 from epochmeter.segmentation.thread import Thread
@@ -29,8 +30,6 @@ from epochmeter.shared.units import NANOSECOND
 
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
 OF_METER = (events.OPENED, events.CLOSED, events.EXPECTED)
-LOADER_FACTS = ("data", "samples", "batch", "workers", "pin_memory", "persistent_workers")
-"""Facts on a loader, in the order of the attributes of `Loader` after its number."""
 
 READ_AHEAD_RULE = "a pass in another thread, with one training step per batch"
 READ_AHEAD = "another thread requests the batches, so that waits for data are not known"
@@ -72,7 +71,7 @@ class ProcessWindows:
         notes: What could not be measured, and why, each once.
         problem: The error of the agent that ended measuring; empty without one.
         expected_epochs: Number of epochs at the script's end; None if it is not known.
-        trained_loader: The data of the last epoch; None before it.
+        loaders: Those of the windows.
     """
 
     def __init__(self, steps_per_window: int) -> None:
@@ -82,7 +81,7 @@ class ProcessWindows:
         self.notes: list[str] = []
         self.problem = ""
         self.expected_epochs: int | None = None
-        self.trained_loader: Loader | None = None
+        self.loaders = UsedLoaders()
         self._kinds = PassKinds()
         self._trainings = Trainings()
         self._threads: dict[int, Thread] = {}
@@ -105,7 +104,8 @@ class ProcessWindows:
         """Add facts on an object of the process."""
         match facts:
             case {"kind": "loader", "object": int(number), "loader": int(first)}:
-                self._loaders[number] = Loader(first, *(facts.get(key) for key in LOADER_FACTS))
+                data, samples, batch_size, workers = map(facts.get, ("data", "samples", "batch", "workers"))
+                self._loaders[number] = Loader(first, data, samples, batch_size, workers, facts)
             case {"kind": "name", "object": int(number), "name": str(name)}:
                 self._names[number] = name
             case {"kind": "optimizer", "object": int(number), "earlier": [*earlier]}:
@@ -271,8 +271,8 @@ class ProcessWindows:
             return
         window = self._window(name, rule, ended)
         self._kinds.note(name, ended)
+        self.loaders.note(name, ended)
         if name == EPOCH:
-            self.trained_loader = ended.loader
             self._end_outside(thread)
             if ended.ending is Ending.CUT or ended.is_piece:
                 self.expected_epochs = None  # an epoch of the script has several windows
