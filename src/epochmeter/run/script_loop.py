@@ -143,8 +143,9 @@ class ScriptLoop:
         is_traced = any(window.opened_ns <= at_ns <= window.closed_ns for at_ns in self._traced_ns)
         message, is_warmup = protocol.WindowMeasured(measured.ranks, []), self._begins_training(window) or is_traced
         reply = self._recording.add(
-            opening, message, before, after, notes, rule=window.rule, training=window.training, is_warmup=is_warmup
-        )
+            opening, message, before, after, notes, rule=window.rule, training=window.training,
+            loading=window.loading, is_warmup=is_warmup,
+        )  # fmt: skip
         self._recorded[window.name] = reply
         self._recording.save()
         self._opened = None

@@ -80,13 +80,14 @@ class Batches:
         requested_ns: When it was requested, and the device had finished all earlier work.
         delivered_ns: When the device could begin to work on it.
         waits_ns: How long the host waited for it.
+        arrived_ns: When it was delivered to the host.
         trained_ns: When the device had finished the last training event of its step; 0 if there was none.
         samples: NaN if they are not known.
     """
 
     def __init__(self) -> None:
         self.requested_ns, self.delivered_ns = array("q"), array("q")
-        self.waits_ns, self.trained_ns = array("q"), array("q")
+        self.waits_ns, self.arrived_ns, self.trained_ns = array("q"), array("q"), array("q")
         self.samples = array("d")
 
     def __len__(self) -> int:
@@ -97,6 +98,7 @@ class Batches:
         self.requested_ns.append(timed.device_begun_ns)
         self.delivered_ns.append(timed.device_ns)
         self.waits_ns.append(timed.event.time_ns - timed.event.begun_ns)
+        self.arrived_ns.append(timed.event.time_ns)
         self.trained_ns.append(0)
         self.samples.append(timed.event.value)
 
