@@ -9,7 +9,7 @@ from torch import nn
 
 from epochmeter.agent import hooks
 from epochmeter.agent.agent import Agent
-from epochmeter.segmentation.logs import FactsFile, ThreadLog
+from epochmeter.segmentation.logs import FactsFile, LoadsFile, ThreadLog
 from epochmeter.segmentation.process import ProcessWindows
 from epochmeter.shared.protocol import Asked, Proceed, Recorded
 
@@ -128,5 +128,6 @@ def windows_of(folder, steps_per_window=STEPS_PER_WINDOW):
     windows = ProcessWindows(steps_per_window)
     for facts in FactsFile(Path(folder) / f"{os.getpid()}.jsonl").read():
         windows.add_facts(facts)
+    windows.add_loads(LoadsFile(Path(folder) / f"{os.getpid()}.loads").read())
     windows.add(events_of(folder), is_final=True)
     return windows

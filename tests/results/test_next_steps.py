@@ -42,7 +42,7 @@ def run(*parts, keys=None, machine=PC, steady=None, more=None, epochs=(), equal=
 def script(*parts, loader=None, training=None, keys=None, **options):
     """Return a run of a script, whose DataLoader has these facts."""
     keys = {"measure": {"command": ["train.py"]}, "dataset": {"layout": "script", "open": {}}, **(keys or {})}
-    facts = {**(training or {}), **({"loader": loader} if loader else {})}
+    facts = {**(training or {}), **({"loaders": [loader]} if loader else {})}
     return run(*parts, keys=keys, training=facts, **{"storage": {"reason": "not known"}, "dataset": None, **options})
 
 

@@ -54,8 +54,8 @@ def test_script_is_stopped_only_on_request_when_the_next_epoch_would_exceed_the_
 
 def test_facts_on_the_loader_that_trains_are_recorded(follow):
     loop, _, _ = follow([*EPOCH])
-    facts = {"batch": 4, "workers": 2, "pin_memory": False, "persistent_workers": None}
-    assert loop._plan.run.training == {"accelerator": "cpu", "loader": facts}
+    facts = {"batch": 4, "samples": 16, "batches": 4, "workers": 2, "pin_memory": False, "windows": ["epoch"]}
+    assert loop._plan.run.training == {"accelerator": "cpu", "loaders": [facts]}
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,21 @@ DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * ST
 TWO_EPOCHS = [("epoch", 0, 8), ("val", 0, 4), ("epoch", 1, 8), ("val", 1, 4)]
 
 
-def test_loader_of_the_last_epoch_is_known_with_its_options(script, loader, held_out):
-    script.train(DataLoader(DATA, batch_size=2, num_workers=1, persistent_workers=True))
+def test_loaders_of_windows_are_known_with_their_options(script, loader, held_out):
+    for _ in range(2):  # loaders that are alike are one
+        script.train(DataLoader(DATA, batch_size=2, num_workers=1, persistent_workers=True, drop_last=True))
     script.evaluate(held_out)
-    trained = script.measured.trained_loader
-    assert (trained.batch_size, trained.workers, trained.pin_memory, trained.persistent_workers) == (2, 1, False, True)
+    trained, evaluated = script.measured.loaders.documents
+    assert trained == {
+        "windows": ["epoch"], "class": "torch.utils.data.dataloader.DataLoader", "dataset": "builtins.list",
+        "sampler": "torch.utils.data.sampler.SequentialSampler", "iterable": False,
+        "batch_sampler": "torch.utils.data.sampler.BatchSampler", "in_order": True,
+        "samples": 16, "batch": 2, "batches": 8, "workers": 1, "prefetch": 2, "start_method": "fork",
+        "drop_last": True, "pin_memory": False, "persistent_workers": True,
+    }  # fmt: skip
+    assert (evaluated["windows"], evaluated["workers"], "prefetch" in evaluated) == (["val"], 0, False)
     script.train(loader)
-    assert script.measured.trained_loader.workers == 0
+    assert script.measured.loaders.documents[0]["workers"] == 0
 
 
 def pause(seconds):

@@ -12,18 +12,20 @@ import os
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Set, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Set, Tuple, TypeVar, Union
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils import data
 
 from epochmeter.agent import device_marks
+from epochmeter.agent.batch_timer import BatchTimer
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_facts, trained_gpu
 from epochmeter.agent.frames import hidden
 from epochmeter.agent.iterators import PassProgress, RecordedIterator, is_from_signal_handler
 from epochmeter.agent.loader_class import LoaderClass
+from epochmeter.agent.loader_workers import StandIn, stand_ins
 from epochmeter.agent.phases import NOT_KNOWN, Begun, ForwardHooks
 from epochmeter.agent.samples import UNKNOWN, BatchSizes, batch_count, sample_counter
 from epochmeter.agent.script_connection import ScriptConnection
@@ -125,13 +127,24 @@ class Agent:
 
     @hidden
     def make_torch_iterator(self, loader: Any, make_iterator: MakeIterator) -> Iterator[Any]:
-        """Return torch's own iterator over a DataLoader, after noting where the sizes of its batches go."""
+        """Return torch's own iterator over a DataLoader, which notes the sizes of its batches and times them."""
         thread = self.thread
-        thread.sizes, earlier = self._sizes_of(loader), thread.sizes
+        earlier = thread.sizes, thread.parts
+        thread.sizes, thread.parts = self._sizes_of(loader), self._timed_parts(loader)
         try:
             return make_iterator(loader)
         finally:
-            thread.sizes = earlier
+            thread.sizes, thread.parts = earlier
+
+    def _timed_parts(self, loader: Any) -> Dict[str, StandIn]:
+        """Return the timed parts of a loader; nothing if it is not measured, or of a kind that cannot be timed."""
+        if not self.is_on or data.get_worker_info() is not None:
+            return {}
+        try:
+            timer = BatchTimer(self, self._facts.loader_number(loader), self._folder, os.getpid())
+            return stand_ins(loader, timer)
+        except Exception:  # a class of the script
+            return {}
 
     def _sizes_of(self, loader: object) -> BatchSizes:
         """Return the sizes of a loader's batches, which are noted from its first pass on."""

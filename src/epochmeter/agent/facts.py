@@ -2,8 +2,9 @@
 
 import itertools
 import json
+import multiprocessing
 import os
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from torch import distributed
@@ -14,8 +15,10 @@ from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
 from epochmeter.worker.device import describe_device
 
-LOADER_FLAGS = ("pin_memory", "persistent_workers")
-"""Attributes of a DataLoader that are facts on it, as far as a subclass has them."""
+LOADER_FLAGS = ("pin_memory", "persistent_workers", "drop_last", "in_order")
+"""Attributes of a DataLoader that are facts on it, as far as a subclass and the version of torch have them."""
+LOADER_CLASSES = ("dataset", "sampler", "batch_sampler")
+"""Attributes of a DataLoader whose classes are facts on it, as far as they are not None."""
 
 
 class FactsFile:
@@ -137,7 +140,7 @@ def process_facts(device: Optional[torch.device] = None) -> Dict[str, object]:
 
 
 def loader_facts(loader: object) -> Dict[str, object]:
-    """Return facts on a script's data: its class, and of a DataLoader its dataset, workers and stated samples."""
+    """Return facts on a script's data: its class, and of a DataLoader its arguments, classes and stated samples."""
     facts: Dict[str, object] = {"class": class_name(loader)}
     if not isinstance(loader, data.DataLoader):
         return facts
@@ -145,7 +148,25 @@ def loader_facts(loader: object) -> Dict[str, object]:
     if stated is not None:
         facts.update(samples=stated[0], batch=stated[1])
     facts.update((name, bool(getattr(loader, name))) for name in LOADER_FLAGS if hasattr(loader, name))
-    return dict(facts, workers=loader.num_workers, data=id(loader.dataset))
+    parts = ((name, getattr(loader, name, None)) for name in LOADER_CLASSES)
+    facts.update((name, class_name(part)) for name, part in parts if part is not None)
+    if loader.num_workers:
+        facts.update(prefetch=loader.prefetch_factor, start_method=start_method(loader))
+    is_iterable = isinstance(loader.dataset, data.IterableDataset)
+    return dict(facts, workers=loader.num_workers, iterable=is_iterable, data=id(loader.dataset))
+
+
+def start_method(loader: "data.DataLoader[Any]") -> Optional[str]:
+    """Return how a DataLoader starts its workers; None if that is not known.
+
+    The default of this process is not set by asking for it: the script may still choose another one.
+    """
+    context: Any = loader.multiprocessing_context or multiprocessing
+    try:
+        method: Optional[str] = context.get_start_method(allow_none=True)
+    except Exception:  # a context of the script
+        return None
+    return method or multiprocessing.get_all_start_methods()[0]
 
 
 def class_name(thing: object) -> str:

@@ -8,6 +8,8 @@ DataLoader.__init_subclass__       to wrap `__iter__` of each subclass that defi
                                    has no passes of its own
 the class in `measure.loader`      the same two methods, after the import of its module (`agent.loader_class`)
 DataLoader._index_sampler          the number of indices in each batch of a script's own batch sampler
+DataLoader.dataset, .collate_fn,   stand-ins for torch's iterators, to time batches where they are loaded; the script
+  .worker_init_fn                  gets its own objects (`agent.loader_workers`)
 register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; the rest of a step after it is
                                    overhead. With ..._pre_hook, the time of the step. Before torch 2.0, which has no
                                    such hooks, `step` of each class is wrapped when its first optimizer is made
@@ -143,6 +145,7 @@ def hook_loaders(agent: "Agent") -> Restore:
     loader_agent = agent
     restores = [
         hook_index_samplers(data.DataLoader),
+        hook_loader_parts(data.DataLoader),
         hook_passes(data.DataLoader, is_of_torch=True),
         agent.loader_class.hook(hook_passes),
     ]
@@ -241,6 +244,20 @@ def hook_index_samplers(kind: type) -> Restore:
         return NotedSampler(sampler, sizes) if sizes and has_own_sampler(loader) else sampler
 
     return replace(kind, "_index_sampler", property(index_sampler))
+
+
+def hook_loader_parts(kind: Any) -> Restore:
+    """Give torch's iterators the timed parts of their DataLoader; return a function that ends this."""
+    from epochmeter.agent.loader_workers import PARTS, LoaderPart
+
+    for name in PARTS:
+        setattr(kind, name, LoaderPart(name, lambda: (loader_agent and loader_agent.thread.parts) or {}))
+
+    def end() -> None:
+        for name in PARTS:
+            delattr(kind, name)
+
+    return end
 
 
 def hook_optimizer_steps(end: Callable[..., None], begin: Callable[..., None]) -> Restore:

@@ -1,7 +1,7 @@
 """The state of one thread of the script."""
 
 import threading
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from epochmeter.agent.device_marks import DeviceMarks
 from epochmeter.agent.event_log import EventLog
@@ -16,6 +16,7 @@ class ThreadState(threading.local):
     is_fetching = False  # whether a recorded iterator, whose inner passes are not recorded, is fetching a batch
     awaits_forward = False  # whether the first forward pass since a pass has begun is still to come
     sizes: Optional[BatchSizes] = None  # of the loader whose iterator is being made
+    parts: Optional[Dict[str, Any]] = None  # what takes the places of that loader's parts, by attribute
     steps = 0  # number of optimizer steps and backward passes
     is_forwarding = False  # whether a forward pass is being recorded, whose inner modules are not
     watched: Optional[Tuple[Any, Any]] = None  # the module whose forward pass global hooks record, and its begin

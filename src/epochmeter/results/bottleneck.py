@@ -36,8 +36,12 @@ IN_MEMORY = (MEMORY, "ram")
 """Media of samples that no storage device holds: in the training process, or in a file system of the memory."""
 PART_TIMES = tuple(f"{part}_s" for part in (COMPUTE, COPY, OVERHEAD, DATA_STALL))
 STALL_TIMES = ("prep_stall_s", "fetch_stall_s")
-LOADER_TIMES = ("loader_read_s", "loader_preprocess_s", "loader_decode_s")
-"""Times of the DataLoader workers, which divide a data stall."""
+LOADER_TIMES = ("loader_read_s", "loader_preprocess_s", "loader_decode_s", "loader_fetch_s")
+"""Times of the DataLoader workers, which divide a data stall. Only scripts have the last one, and not the third."""
+NOT_APART = (
+    "reading and preprocessing are not known apart: other threads or processes work for the dataset, or the kernel "
+    "does not count waits for a core"
+)
 NO_EPOCH = "there is no epoch after the warm-up"
 Seconds = Mapping[str, Sequence[float]]
 """Condition, such as a data source -> seconds of each run, or of each epoch."""
@@ -290,8 +294,8 @@ def _undivided_reason(metrics: Mapping[str, float], medium: str | None) -> str:
     if not reads_storage(metrics, medium):
         return ""
     if not {"loader_read_s", "loader_preprocess_s"} <= metrics.keys():
-        return "reading and preprocessing are not timed"
-    if "loader_decode_s" not in metrics:
+        return NOT_APART if "loader_fetch_s" in metrics else "reading and preprocessing are not timed"
+    if not {"loader_decode_s", "loader_fetch_s"} & metrics.keys():
         return "decoding is not timed, and may be part of reading"
     loader_s = metrics["loader_read_s"] + metrics["loader_preprocess_s"]
     return "" if loader_s > 0 else "reading and preprocessing took no time"

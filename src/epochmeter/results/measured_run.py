@@ -110,7 +110,8 @@ class MeasuredRun:
     def loader(self) -> LoaderFacts:
         """The DataLoader that trains; of a script as far as it is known."""
         if self.is_script:
-            return self.run.training.get("loader", {})
+            loaders = self.run.training.get("loaders")
+            return loaders[0] if loaders else {}
         job = self.job
         pin_memory = self.on_gpu if job.pin_memory == "auto" else job.pin_memory
         facts: LoaderFacts = {

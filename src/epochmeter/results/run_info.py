@@ -132,13 +132,28 @@ class Peaks(TypedDict, total=False):
     reason: str
 
 
-class LoaderFacts(TypedDict, total=False):
-    """The DataLoader on whose batches a script trains (agent/facts.py); unknown values are absent or None."""
+class _LoaderClass(TypedDict("_LoaderClass", {"class": str}, total=False)):
+    """The fact whose name is a keyword of Python."""
 
+
+class LoaderFacts(_LoaderClass, total=False):
+    """Facts on a loader (agent/facts.py); those that are unknown, or do not apply, are absent or None."""
+
+    windows: list[str]  # of a script: kinds of the windows that its passes were
     batch: int | None
+    samples: int | None  # of a pass
+    batches: int | None  # of a pass
     workers: int | None
+    prefetch: int | None  # batches per worker in advance
+    start_method: str | None  # of the workers: `fork`, `spawn` or `forkserver`
     pin_memory: bool | None
     persistent_workers: bool | None
+    drop_last: bool | None
+    in_order: bool | None  # whether batches are delivered in the order of the sampler
+    iterable: bool | None  # whether the dataset is an `IterableDataset`
+    dataset: str | None  # class, as the following
+    sampler: str | None
+    batch_sampler: str | None
 
 
 class Training(TypedDict, total=False):
@@ -155,7 +170,7 @@ class Training(TypedDict, total=False):
     peaks: Peaks | None
     conventions: dict[str, float]  # FLOPs per sample by the name of a convention
     operators: dict[str, dict[str, float]]  # calls, FLOPs and bytes of a step by the name of an operator
-    loader: LoaderFacts  # of a script
+    loaders: list[LoaderFacts]  # of a script's windows; that of the last epoch is the first
 
 
 class SensorResponse(TypedDict, total=False):

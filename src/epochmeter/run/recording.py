@@ -109,6 +109,7 @@ class Recording:
         *,
         rule: str = "",
         training: int | None = None,
+        loading: Mapping[str, Any] | None = None,
         is_warmup: bool = False,
     ) -> protocol.Recorded:
         """Add the measurements of a window that has ended, and return those for the training process.
@@ -117,6 +118,7 @@ class Recording:
             notes: Further notes on the window.
             rule: Why it is a window of its kind, in a script.
             training: Number of its training, in a script.
+            loading: How its batches were loaded, in a script.
             is_warmup: Whether it counts as warm-up for another reason than its number.
         """
         plan = self._plan
@@ -135,6 +137,7 @@ class Recording:
         warmup = {"warmup": True} if is_warmup or self._is_resumed(window.line) else self._probing_mark(window.line)
         of_script: dict[str, object] = {"rule": rule} if rule else {}
         of_script |= {} if training is None else {"training": training}
+        of_script |= {"loading": loading} if loading and opened.window == "epoch" else {}
         self._unsaved = {**window.line, "metrics": metrics, **of_script, **warmup, **remarks}
         self._forecaster.add(self._unsaved)
         self._check_budget(self._unsaved)

@@ -10,7 +10,6 @@ from contextlib import suppress
 
 from epochmeter.power.readings import Readings
 from epochmeter.power.window_energy import take_reading
-from epochmeter.results.run_info import LoaderFacts
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
 from epochmeter.run.profiling import traced_steps
@@ -64,7 +63,7 @@ class ScriptLoop:
         finally:
             self._recording.end()
             self._renumber_trainings()
-            self._note_loader()
+            self._note_loaders()
         self._script.check_end()
 
     def _read_counters(self) -> None:
@@ -144,8 +143,9 @@ class ScriptLoop:
         is_traced = any(window.opened_ns <= at_ns <= window.closed_ns for at_ns in self._traced_ns)
         message, is_warmup = protocol.WindowMeasured(measured.ranks, []), self._begins_training(window) or is_traced
         reply = self._recording.add(
-            opening, message, before, after, notes, rule=window.rule, training=window.training, is_warmup=is_warmup
-        )
+            opening, message, before, after, notes, rule=window.rule, training=window.training,
+            loading=window.loading, is_warmup=is_warmup,
+        )  # fmt: skip
         self._recorded[window.name] = reply
         if reply.stop and self._plan.job.budget.stop:
             self._script.stop()
@@ -171,17 +171,11 @@ class ScriptLoop:
         if [*numbers] != [*range(len(numbers))]:
             self._plan.record.renumber_trainings(numbers)
 
-    def _note_loader(self) -> None:
-        """Add to the record on which DataLoader the script has trained last."""
-        loader = self._windows.main.windows.trained_loader if self._windows.main else None
-        if loader and loader.workers is not None:
-            facts: LoaderFacts = {
-                "batch": loader.batch_size,
-                "workers": loader.workers,
-                "pin_memory": loader.pin_memory,
-                "persistent_workers": loader.persistent_workers,
-            }
-            self._plan.run.training = {**self._plan.run.training, "loader": facts}
+    def _note_loaders(self) -> None:
+        """Add to the record on which DataLoaders the script has trained, and which it has evaluated."""
+        loaders = self._windows.main.windows.loaders.documents if self._windows.main else []
+        if loaders:
+            self._plan.run.training = {**self._plan.run.training, "loaders": [*loaders]}
             self._plan.describe()
 
     def _follow(self) -> None:

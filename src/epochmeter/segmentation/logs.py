@@ -3,10 +3,11 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from epochmeter.shared.events import LOST, RECORD, SEGMENT_BYTES, Event
+from epochmeter.shared.events import COLLATED, LOAD_FAILED, LOADED, LOST, RECORD, SEGMENT_BYTES, Event
 
 CHUNK_BYTES = 256 * RECORD.size
 KIND = RECORD.size - 1  # position of the kind in a record, which is 0 until the record is written
@@ -114,6 +115,26 @@ class ThreadLog:
         self._offset += RECORD.size
         self._is_hole = False
         return True
+
+
+class LoadsFile:
+    """The events that DataLoader workers have appended, up to the first damaged one, as on a full disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+        self._is_damaged = False
+
+    def read(self) -> Iterator[Event]:
+        """Yield the new events."""
+        with suppress(FileNotFoundError), open(self._path, "rb") as file:
+            file.seek(self._offset)
+            while not self._is_damaged and len(record := file.read(RECORD.size)) == RECORD.size:
+                event = Event._make(RECORD.unpack(record))
+                is_known = event.kind in (LOADED, COLLATED, LOAD_FAILED)
+                self._is_damaged = not (is_known and 0 < event.begun_ns <= event.time_ns)
+                if not self._is_damaged:
+                    self._offset += RECORD.size
+                    yield event
 
 
 class FactsFile:

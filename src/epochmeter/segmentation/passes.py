@@ -3,11 +3,11 @@
 import math
 import operator
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from epochmeter.segmentation.device_times import TimedEvent
 from epochmeter.segmentation.phases import Spans
@@ -27,9 +27,8 @@ class Loader:
         data: Number of its dataset; None if it is not a torch DataLoader.
         samples: Samples of a complete pass; None if the loader does not state them.
         batch_size: Samples of each batch except the last, if the loader states them.
-        workers: Its processes; None if it is not a torch DataLoader, as for the next two.
-        pin_memory: Whether it returns batches in page-locked memory.
-        persistent_workers: Whether its workers outlive a pass.
+        workers: Its processes; None if it is not a torch DataLoader.
+        facts: All facts that the agent wrote (`agent.facts.loader_facts`).
     """
 
     number: int
@@ -37,8 +36,7 @@ class Loader:
     samples: int | None = None
     batch_size: int | None = None
     workers: int | None = None
-    pin_memory: bool | None = None
-    persistent_workers: bool | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def key(self) -> int:
@@ -83,13 +81,14 @@ class Batches:
         requested_ns: When it was requested, and the device had finished all earlier work.
         delivered_ns: When the device could begin to work on it.
         waits_ns: How long the host waited for it.
+        arrived_ns: When it was delivered to the host.
         trained_ns: When the device had finished the last training event of its step; 0 if there was none.
         samples: NaN if they are not known.
     """
 
     def __init__(self) -> None:
         self.requested_ns, self.delivered_ns = array("q"), array("q")
-        self.waits_ns, self.trained_ns = array("q"), array("q")
+        self.waits_ns, self.arrived_ns, self.trained_ns = array("q"), array("q"), array("q")
         self.samples = array("d")
 
     def __len__(self) -> int:
@@ -100,6 +99,7 @@ class Batches:
         self.requested_ns.append(timed.device_begun_ns)
         self.delivered_ns.append(timed.device_ns)
         self.waits_ns.append(timed.event.time_ns - timed.event.begun_ns)
+        self.arrived_ns.append(timed.event.time_ns)
         self.trained_ns.append(0)
         self.samples.append(timed.event.value)
 

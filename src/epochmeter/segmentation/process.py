@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from epochmeter.segmentation.device_times import DeviceTimes, TimedEvent
 from epochmeter.segmentation.kinds import GIVEN_RULE, PassKinds
+from epochmeter.segmentation.loaders import UsedLoaders
+from epochmeter.segmentation.loads import Loads, PassLoads
 from epochmeter.segmentation.passes import Ending, Interval, Loader, Pass
 from epochmeter.segmentation.phases import COMPILED
 from epochmeter.segmentation.steps import OutsideSteps
@@ -31,9 +33,8 @@ from epochmeter.shared.phases import FORWARD
 from epochmeter.shared.units import NANOSECOND
 
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
+OF_LOADING = (events.LOADED, events.COLLATED, events.LOAD_FAILED)
 OF_METER = (events.OPENED, events.CLOSED, events.EXPECTED)
-LOADER_FACTS = ("data", "samples", "batch", "workers", "pin_memory", "persistent_workers")
-"""Facts on a loader, in the order of the attributes of `Loader` after its number."""
 
 READ_AHEAD_RULE = "a pass in another thread, with one training step per batch"
 READ_AHEAD = "another thread requests the batches, so that waits for data are not known"
@@ -75,7 +76,7 @@ class ProcessWindows:
         notes: What could not be measured, and why, each once.
         problem: The error of the agent that ended measuring; empty without one.
         expected_epochs: Number of epochs at the script's end; None if it is not known.
-        trained_loader: The data of the last epoch; None before it.
+        loaders: Those of the windows.
     """
 
     def __init__(self, steps_per_window: int) -> None:
@@ -85,8 +86,9 @@ class ProcessWindows:
         self.notes: list[str] = []
         self.problem = ""
         self.expected_epochs: int | None = None
-        self.trained_loader: Loader | None = None
+        self.loaders = UsedLoaders()
         self._kinds = PassKinds()
+        self._loads = Loads()
         self._trainings = Trainings()
         self._threads: dict[int, Thread] = {}
         self._device_times: dict[int, DeviceTimes] = {}
@@ -108,7 +110,15 @@ class ProcessWindows:
         """Add facts on an object of the process."""
         match facts:
             case {"kind": "loader", "object": int(number), "loader": int(first)}:
-                self._loaders[number] = Loader(first, *(facts.get(key) for key in LOADER_FACTS))
+                data, samples, batch_size, workers = map(facts.get, ("data", "samples", "batch", "workers"))
+                self._loaders[number] = Loader(first, data, samples, batch_size, workers, facts)
+            case {
+                "kind": "transforms",
+                "loader": int(number),
+                "begun_ns": int(begun_ns),
+                "times_ns": dict() as times_ns,
+            }:
+                self._loads.add_transforms(self.loader(number), begun_ns, times_ns)
             case {"kind": "name", "object": int(number), "name": str(name)}:
                 self._names[number] = name
             case {"kind": "optimizer", "object": int(number), "earlier": [*earlier]}:
@@ -118,6 +128,11 @@ class ProcessWindows:
                 self._note(text)
             case {"kind": "loaders", "problem": str(problem), "unmeasured": [*unmeasured], "around": [*around]}:
                 self._loader_problem, self._unmeasured, self._around = problem, unmeasured, around
+
+    def add_loads(self, of_workers: Iterable[Event]) -> None:
+        """Add the next events of DataLoader workers, before those of the threads that got their batches."""
+        for event in of_workers:
+            self._loads.add(event, self.loader(event.object))
 
     def add(self, of_threads: Mapping[int, Iterable[Event]], *, is_final: bool = False) -> None:
         """Add the next events of each thread; with `is_final`, they are the last ones of the process."""
@@ -185,6 +200,8 @@ class ProcessWindows:
             self._explain()
             self._owners[event.object] = number
             self._has_meter |= bool(event.flags & events.IS_EXPLICIT)
+        elif event.kind in OF_LOADING:
+            self._loads.add(event, self.loader(event.object))
         elif event.kind in OF_PASS:
             thread = self._owner(event, number)
         elif event.kind in OF_METER:
@@ -266,16 +283,17 @@ class ProcessWindows:
 
     def end_pass(self, thread: int, ended: Pass) -> None:
         """Add the window of a pass that has ended, or the reason why it is none."""
+        loads = self._loads.take(ended)
         name, rule = self._kinds.name(ended)
         if name is None:
             self.discarded.append(Discarded(Interval(ended.opened_ns, ended.closed_ns), rule))
             if not (ended.trains or ended.has_forward) and len(ended.batches):
                 self._unexplained.append((thread, ended))
             return
-        window = self._window(name, rule, ended)
+        window = self._window(name, rule, ended, loads)
         self._kinds.note(name, ended)
+        self.loaders.note(name, ended)
         if name == EPOCH:
-            self.trained_loader = ended.loader
             self._end_outside(thread)
             if ended.ending is Ending.CUT or ended.is_piece:
                 self.expected_epochs = None  # an epoch of the script has several windows
@@ -284,9 +302,10 @@ class ProcessWindows:
         else:
             self._add_window(thread, window)
 
-    def _window(self, name: str, rule: str, ended: Pass) -> Window:
+    def _window(self, name: str, rule: str, ended: Pass, loads: PassLoads | None) -> Window:
         times = step_times(ended, has_optimizer=self._kinds.has_optimizer)
-        parts = parts_of(ended, times)
+        count = len(times.delivered)
+        parts = parts_of(ended, times) | (loads.parts(count) if loads else {})
         if name == EPOCH and ended.trains:
             phases = phases_of_pass(ended, times)
             parts |= phases.parts
@@ -305,6 +324,7 @@ class ProcessWindows:
             length=self.steps_per_window if ended.is_piece else ended.length,
             first_gap_s=int(times.gaps[0]) * NANOSECOND,
             reason="" if "samples" in parts or name != EPOCH else NO_SAMPLES,
+            loading=loads.document(count) if loads else {},
         )
 
     def _add_window(self, thread: int, window: Window) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.results.rank_merge import SUM_KEYS
-from epochmeter.segmentation.logs import FactsFile, ThreadLog
+from epochmeter.segmentation.logs import FactsFile, LoadsFile, ThreadLog
 from epochmeter.segmentation.process import CONCURRENT, ProcessWindows
 from epochmeter.segmentation.windows import EPOCH, Window
 from epochmeter.shared.events import SAVED
@@ -37,6 +37,7 @@ class LoggedProcess:
     def __init__(self, folder: Path, name: str, steps_per_window: int) -> None:
         self._folder, self.name = folder, name
         self._facts = FactsFile(folder / f"{name}.jsonl")
+        self._loads = LoadsFile(folder / f"{name}.loads")
         self._logs: dict[int, ThreadLog] = {}
         self.windows = ProcessWindows(steps_per_window)
         self.rank, self.is_first = 0, True
@@ -59,6 +60,7 @@ class LoggedProcess:
                 self.end = facts["error"]
             else:
                 self.windows.add_facts(facts)
+        self.windows.add_loads(self._loads.read())
         self.saves_ns += [
             [event.begun_ns, event.time_ns] for events in of_threads.values() for event in events if event.kind == SAVED
         ]

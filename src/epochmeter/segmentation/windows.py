@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from epochmeter.segmentation.loads import Loading
 from epochmeter.segmentation.passes import Ending, Pass
 from epochmeter.segmentation.phases import Phases, phases_of
 from epochmeter.shared.events import COLLECTED, SAVED
@@ -35,6 +36,7 @@ class Window:
         first_gap_s: Time from the begin to the first batch: its data stall, and overhead.
         reason: Why parts are absent; empty if none is.
         training: Number of the training of an epoch or an evaluation, as far as it was known at its end.
+        loading: What the line of an epoch in the record has on its loader.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Window:
     first_gap_s: float = 0.0
     reason: str = ""
     training: int | None = None
+    loading: Loading = field(default_factory=Loading)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Events of a measured script: its agent writes them, and the controller derives windows from them.
 
 Each thread of a process has a log of its own: files named `PID-THREAD.SEGMENT`, one after another, with records of a
-fixed size. `PID.jsonl` has facts on the process and on the objects of its events, one JSON object per line. All times
-are of the monotonic clock, in ns.
+fixed size. `PID.jsonl` has facts on the process and on the objects of its events, one JSON object per line. DataLoader
+workers append records to `PID.loads` of their training process. All times are of the monotonic clock, in ns.
 """
 
 import struct
@@ -17,6 +17,9 @@ SEGMENT_RECORDS = 8192
 SEGMENT_BYTES = SEGMENT_RECORDS * RECORD.size
 """Behind them, a file has room for one more record: a `LOST` if no file follows."""
 MAX_SEGMENTS = 512  # of a log, unread: about 4 million events, after which a script loses events
+
+MAX_LOADS_BYTES = 200_000_000
+"""Size of a file `PID.loads`, from which on workers write no more."""
 
 PASS = 1
 """`iter(loader)` was called. Object: pass; other: loader; value: number of batches, if known; flags: see below."""
@@ -56,6 +59,15 @@ FORWARD_ENDED = 20
 """The forward pass of an outermost module with parameters, which began at `begun_ns`, has ended."""
 GRADIENTS = 21
 """A call of `torch.autograd.grad`, which began at `begun_ns`, has ended."""
+
+LOADED = 30
+"""The samples of a batch were fetched from the dataset, from `begun_ns` on. Object: loader; other: its worker, from 1
+on, or 0 in the training process; value: ns off the processor without waits for a core, if known."""
+COLLATED = 31
+"""These samples were collated from `begun_ns` on: the batch is ready. Value: ns of the waits in which other threads or
+child processes may have worked for it; NaN if that was not looked at."""
+LOAD_FAILED = 32
+"""A batch that was begun at `begun_ns` was not loaded. Object and other: as above."""
 
 HAS_GRADIENTS = 1
 """Flag of a pass: gradients were enabled as it began."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 NO_FACTS = {"job", "keys", "metrics", "epochs", "storage", "platform", "folder", "mode_clocks", "fingerprint",
-            "next_steps"}  # fmt: skip
+            "next_steps", "loaders"}  # fmt: skip
 """Attributes of a run without a column `run.NAME`."""
 
 

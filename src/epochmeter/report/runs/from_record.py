@@ -82,6 +82,7 @@ def run_of(folder: RunFolder) -> Run:
         read_errors=[*_left_out(recorded, metrics), *folder.errors],
         bottleneck=verdict.bottleneck,
         absent=verdict.absent,
+        loaders=run.training.get("loaders", []),
         next_steps=(folder.summary or {}).get("next_steps", []),
     )
 

@@ -14,6 +14,7 @@ from epochmeter.config.schema import DEVICE_SETTINGS
 from epochmeter.config.validation import format_value
 from epochmeter.report.formatting import join_or_more
 from epochmeter.results.documents import NextStepFields
+from epochmeter.results.run_info import LoaderFacts
 from epochmeter.results.run_status import COMPLETED
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.record import Record
@@ -60,6 +61,7 @@ class Run:
         board: Name of the Jetson; empty on other machines. `mode` is its power mode.
         mode_clocks: Power modes that need no reboot of the board -> number of CPU cores, and highest clocks of CPU, GPU
             and memory. Empty unless the clocks of all modes are known.
+        loaders: The DataLoaders of a script's windows.
     """
 
     number: int
@@ -97,6 +99,7 @@ class Run:
     board: str = ""
     mode: str = ""
     mode_clocks: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    loaders: Sequence[LoaderFacts] = ()
 
     def __repr__(self) -> str:
         return f"<Run {' '.join([self.name, self.state, *(f'{key}={value}' for key, value in self.keys.items())])}>"

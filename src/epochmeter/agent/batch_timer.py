@@ -1,0 +1,170 @@
+"""Times of the batches that one DataLoader loads in one process, which is a worker or the training process.
+
+The time to fetch the samples of a batch is divided. Waiting is the time off the processor, without waits for a core;
+everything else is working. If other threads or processes have worked meanwhile, the wait may have been for them.
+
+A worker is no measured process: it appends its events to the file `PID.loads` of the process that it loads for.
+"""
+
+import json
+import math
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
+
+from epochmeter.agent.frames import hidden
+from epochmeter.agent.spawned import REBUILT
+from epochmeter.agent.thread_times import Helpers, RunQueue, thread_ns
+from epochmeter.agent.transform_times import TransformTimes
+from epochmeter.shared.events import COLLATED, LOAD_FAILED, LOADED, MAX_LOADS_BYTES, RECORD
+from epochmeter.worker.timeline import monotonic_ns
+
+if TYPE_CHECKING:
+    from typing import Protocol  # from Python 3.8 on
+
+    from epochmeter.agent.thread_state import ThreadState
+
+    class Recorder(Protocol):
+        """What a timer needs of the agent."""
+
+        thread: ThreadState
+        is_on: bool
+
+
+MIN_OFF_NS = 20 * 1000  # shortest time off the processor whose cause matters
+SAMPLED = 16
+"""In one of so many batches, the transforms are timed, which takes a microsecond per call, and other threads are looked
+at; the latter also in the first batch."""
+FIRST_SAMPLED = 2  # the number of batches before the first of them: these start threads, and import modules
+
+
+class BatchTimer:
+    """Times the batches of one loader in one process, which loads one batch at a time.
+
+    Args:
+        agent: Of the training process; None in a worker that was spawned.
+        number: Number of the loader in the facts.
+        folder: Folder of the logs.
+        process: The training process.
+
+    Attributes:
+        is_sampled: Whether the transforms of the next batch are timed.
+        begun_ns: When the batch that is being loaded began; 0 between batches.
+    """
+
+    def __init__(self, agent: "Optional[Recorder]", number: int, folder: str, process: int) -> None:
+        self._agent, self._number, self._folder, self._process = agent, number, folder, process
+        self.dataset: Any = None
+        self.begun_ns = 0
+        self.is_sampled = False
+        self._is_on = True
+        self._worker = 0  # from 1 on; 0: the training process
+        self._run_queue: Optional[RunQueue] = None
+        self._helpers: Optional[Helpers] = None  # while a batch is fetched in which they are looked at
+        self._transforms: Optional[TransformTimes] = None
+        self._batches = 0
+        self._cpu_ns = self._fetched_ns = 0
+        self._queued_ns = self._waits_ns = self._helped_ns = 0.0
+
+    def __reduce__(self) -> Any:
+        return REBUILT, ("timer", None, (self._number, self._folder, self._process))
+
+    def enter_worker(self, worker: int) -> None:
+        """Note that this process is a DataLoader worker."""
+        self._agent, self._worker, self._run_queue = None, worker + 1, None
+
+    def begin(self) -> None:
+        """Note that the samples of a batch are requested from the dataset."""
+        if self.begun_ns:
+            self.fail()  # of the batch before, which raised an error
+        if not self._is_on:
+            return
+        try:
+            if self._run_queue is None or self._run_queue.thread != threading.get_ident():
+                self._run_queue = RunQueue()
+            self._helpers = Helpers() if self.is_sampled or not self._batches else None
+            self._queued_ns = self._run_queue.waited_ns()
+            self._cpu_ns = thread_ns()
+            self.begun_ns = monotonic_ns()
+        except Exception:
+            self._is_on = False
+
+    def end_fetch(self) -> None:
+        """Note that the samples of the batch are there."""
+        if not self.begun_ns or self._run_queue is None:
+            return
+        try:
+            self._fetched_ns = monotonic_ns()
+            off_ns = self._fetched_ns - self.begun_ns - (thread_ns() - self._cpu_ns)
+            self._waits_ns = 0.0
+            if off_ns >= MIN_OFF_NS:
+                waits_ns = off_ns - (self._run_queue.waited_ns() - self._queued_ns)
+                self._waits_ns = 0.0 if waits_ns < 0 else waits_ns  # which may be NaN
+            self._helped_ns = math.nan if self._helpers is None else min(self._waits_ns, self._helpers.worked_ns())
+        except Exception:
+            self._is_on, self.begun_ns = False, 0
+
+    def end(self) -> None:
+        """Note that the batch is collated, and record it."""
+        begun_ns, self.begun_ns = self.begun_ns, 0
+        if not begun_ns:
+            return
+        try:
+            fetched_ns = self._fetched_ns
+            self._write(
+                (LOADED, fetched_ns, begun_ns, self._waits_ns), (COLLATED, monotonic_ns(), fetched_ns, self._helped_ns)
+            )
+            if self.is_sampled and self._transforms is not None:
+                self._write_transforms(self._transforms.take(), begun_ns)
+            self._batches += 1
+            self.is_sampled = self._batches % SAMPLED == FIRST_SAMPLED
+        except Exception:
+            self._is_on = False
+
+    def fail(self) -> None:
+        """Record that a batch was not loaded."""
+        begun_ns, self.begun_ns = self.begun_ns, 0
+        try:
+            if begun_ns and self._is_on:
+                self._write((LOAD_FAILED, monotonic_ns(), begun_ns, 0.0))
+        except Exception:
+            self._is_on = False
+
+    @hidden
+    def load(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        """Load samples by a function of the script, and time the transforms if the batch is sampled."""
+        if not self.is_sampled:
+            return function(argument)
+        if self._transforms is None:
+            self._transforms = TransformTimes(self.dataset)
+        with self._transforms:
+            return function(argument)
+
+    def _write(self, *records: Tuple[int, int, int, float]) -> None:
+        """Write events: kind, time, begin and value of each."""
+        if self._worker:
+            packed = [
+                RECORD.pack(time_ns, begun_ns, value, self._number, self._worker, 0, 0, 0, kind)
+                for kind, time_ns, begun_ns, value in records
+            ]
+            self._is_on = append("{}/{}.loads".format(self._folder, self._process), b"".join(packed), MAX_LOADS_BYTES)
+        elif self._agent is not None and self._agent.is_on and self._agent.thread.log is not None:
+            for kind, time_ns, begun_ns, value in records:
+                self._agent.thread.log.write(kind, time_ns, begun_ns, value, self._number)
+
+    def _write_transforms(self, times_ns: Dict[str, int], begun_ns: int) -> None:
+        """Write the times of the transforms of a batch as facts of the training process."""
+        if times_ns:
+            facts = {"kind": "transforms", "loader": self._number, "begun_ns": begun_ns, "times_ns": times_ns}
+            line = json.dumps(facts).encode("utf-8") + b"\n"
+            append("{}/{}.jsonl".format(self._folder, self._process), line, math.inf)
+
+
+def append(path: str, content: bytes, limit: float) -> bool:
+    """Append to a file, which is not kept open as a dataset may close all; return whether more may be appended."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        is_complete = os.write(descriptor, content) == len(content)
+        return is_complete and os.lseek(descriptor, 0, os.SEEK_CUR) < limit
+    finally:
+        os.close(descriptor)

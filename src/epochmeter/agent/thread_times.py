@@ -1,0 +1,99 @@
+"""What a thread does while it is off the processor: whether it waits for a core, and whether others work for it."""
+
+import contextlib
+import glob
+import math
+import os
+import resource
+import sys
+import threading
+import time
+from typing import Callable, Iterator
+
+MAX_LAG_NS = 10**9  # by which the kernel's count of a thread's processor time may be behind its clock
+FEEDER = "QueueFeederThread"  # a thread of a DataLoader worker that sends its batches
+
+
+def nanoseconds_of(clock: int) -> int:
+    """Return the time of a clock; Python 3.6 only has it in float seconds."""
+    return time.clock_gettime_ns(clock) if hasattr(time, "clock_gettime_ns") else int(time.clock_gettime(clock) * 1e9)
+
+
+thread_ns: Callable[[], int] = getattr(time, "thread_time_ns", lambda: nanoseconds_of(time.CLOCK_THREAD_CPUTIME_ID))
+"""Processor time of the current thread."""
+
+
+class RunQueue:
+    """How long the current thread has waited for a core while it was ready to run, as Linux counts it."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        try:
+            self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._descriptor = -1
+
+    def waited_ns(self) -> float:
+        """Return the time since the thread began; NaN if it is not known."""
+        try:
+            running, waited, _ = map(int, os.pread(self._descriptor, 64, 0).split())
+        except (OSError, ValueError):
+            return math.nan
+        # If the script has closed all files, this may be another one.
+        return waited if 0 <= thread_ns() - running < MAX_LAG_NS else math.nan
+
+
+class Helpers:
+    """The processor time, from now on, of threads and processes that may work for the current thread.
+
+    Threads without Python that run now are left out: torch's own spin for some time after each operation. So are the
+    threads that send a worker's batches.
+    """
+
+    def __init__(self) -> None:
+        self._apart = [clock_of(thread) for thread in threads_apart()]
+        self._begun_ns = self._total_ns()
+
+    def worked_ns(self) -> float:
+        """Return the processor time since it was made."""
+        return max(0.0, self._total_ns() - self._begun_ns)
+
+    def _total_ns(self) -> float:
+        apart_ns = 0
+        for clock in self._apart:
+            with contextlib.suppress(OSError):  # the thread has ended
+                apart_ns += nanoseconds_of(clock)
+        return nanoseconds_of(time.CLOCK_PROCESS_CPUTIME_ID) - thread_ns() - apart_ns + children_ns()
+
+
+def threads_apart() -> Iterator[int]:
+    """Yield the threads of this process that work for no other thread, by their numbers in Linux."""
+    of_python = {getattr(thread, "native_id", None): thread for thread in threading.enumerate()}  # from 3.8 on
+    if None in of_python:
+        return
+    own = of_python.keys()
+    sharer = getattr(sys.modules.get("multiprocessing.resource_sharer"), "_resource_sharer", None)
+    sends = (FEEDER, getattr(getattr(sharer, "_thread", None), "name", FEEDER))
+    yield from (number for number, thread in of_python.items() if number and thread.name in sends)
+    for path in glob.glob("/proc/self/task/*/stat"):
+        number = int(path.split("/")[-2])
+        with contextlib.suppress(OSError), open(path) as file:
+            if number not in own and file.read().rpartition(")")[2].split()[0] == "R":
+                yield number
+
+
+def clock_of(thread: int) -> int:
+    """Return the clock with the processor time of a thread of this process (clock_getcpuclockid, in Linux)."""
+    return (~thread << 3) | 6
+
+
+def children_ns() -> float:
+    """Return the processor time of the child processes, and of the ended ones that were waited for."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total_ns = (ended.ru_utime + ended.ru_stime) * 1e9
+    for path in glob.glob("/proc/self/task/*/children"):
+        with contextlib.suppress(OSError), open(path) as children:
+            for child in children.read().split():
+                with open("/proc/{}/schedstat".format(child)) as file:
+                    total_ns += int(file.read().split()[0])
+    return total_ns

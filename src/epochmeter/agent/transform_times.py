@@ -1,0 +1,121 @@
+"""The time of each transform of a dataset: of a `Compose`, of an `nn.Sequential`, or of an attribute `transform`.
+
+The transforms are replaced only while a sample is loaded that is timed, in the thread that loads it.
+"""
+
+import threading
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+from torch import nn
+
+from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.worker.timeline import perf_counter_ns
+
+MAX_OWNERS = 64  # objects that are searched for transforms
+NESTED = ("dataset", "datasets", "transforms")
+"""Attributes with further objects that have transforms, such as the dataset of a `Subset`."""
+WORDS = ("transform", "augment")
+"""Parts of the names of attributes that are transforms."""
+
+
+class TransformTimes:
+    """Times the transforms of a dataset while it is entered."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._times_ns: Dict[str, int] = {}
+        self._thread = 0
+        self._places = [*places_of(dataset)]
+        kinds = [name_of(transform) for container, key in self._places for transform in [container[key]]]
+        self._timed: List[Any] = []
+        for number, ((container, key), kind) in enumerate(zip(self._places, kinds)):
+            name = kind if kinds.count(kind) == 1 else "{} ({})".format(kind, kinds[: number + 1].count(kind))
+            self._timed.append(TimedTransform(container[key], name, self._add))
+        self._own: List[Any] = []
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        self._own = [container[key] for container, key in self._places]
+        for (container, key), timed, own in zip(self._places, self._timed, self._own):
+            if timed._transform is own:
+                container[key] = timed
+
+    def __exit__(self, *_: object) -> None:
+        for (container, key), timed, own in zip(self._places, self._timed, self._own):
+            if container[key] is timed:
+                container[key] = own
+
+    def take(self) -> Dict[str, int]:
+        """Return the time of each transform since the last call, in ns."""
+        times_ns, self._times_ns = self._times_ns, {}
+        return times_ns
+
+    def _add(self, name: str, time_ns: int) -> None:
+        if threading.get_ident() == self._thread:
+            self._times_ns[name] = self._times_ns.get(name, 0) + time_ns
+
+
+class TimedTransform:
+    """Takes the place of a transform; to `isinstance`, it is that transform."""
+
+    def __init__(self, transform: Any, name: str, add: Callable[[str, int], None]) -> None:
+        self._transform, self._name, self._add = transform, name, add
+
+    __class__: Any = property(lambda self: self._transform.__class__)
+
+    def __getattr__(self, name: str) -> Any:
+        if "_transform" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._transform, name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._transform.__reduce_ex__(protocol)
+
+    def __repr__(self) -> str:
+        return repr(self._transform)
+
+    @hidden
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        begun_ns = perf_counter_ns()
+        try:
+            return self._transform(*arguments, **keywords)
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        finally:
+            self._add(self._name, perf_counter_ns() - begun_ns)
+
+
+def places_of(dataset: Any) -> Iterator[Tuple[Any, Any]]:
+    """Yield the containers, with the key in each, of the transforms of a dataset and of those within it."""
+    owners: List[Any] = [dataset]
+    seen = {id(dataset)}
+    for owner in owners:
+        attributes = getattr(owner, "__dict__", {})
+        for name, value in list(attributes.items()) if type(attributes) is dict else ():
+            if id(value) in seen or len(owners) > MAX_OWNERS:
+                continue
+            seen.add(id(value))
+            has_name = any(word in name for word in WORDS)
+            steps = steps_of(value, has_name)
+            if steps is not None:
+                for key in steps[1]:
+                    yield steps[0], key
+            elif name in NESTED:
+                owners += value if isinstance(value, list) else [value]
+            elif has_name and callable(value) and not isinstance(value, type):
+                yield attributes, name
+
+
+def steps_of(value: Any, has_name: bool) -> Any:
+    """Return the container of the steps of a sequence of transforms, and their keys; None if it is no sequence."""
+    if isinstance(value, nn.Sequential):
+        return value._modules, list(value._modules)
+    steps: Any = getattr(value, "transforms", value if has_name else None)
+    is_list = type(steps) is list and steps and all(map(callable, steps))
+    return (steps, range(len(steps))) if is_list else None
+
+
+def name_of(transform: Any) -> str:
+    """Return the name of a function, or of the class of another transform."""
+    kind = type(transform)
+    return str(getattr(transform, "__qualname__", kind.__name__))
