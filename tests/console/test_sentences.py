@@ -18,7 +18,7 @@ def test_sentences_have_the_available_metrics():
     rough = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
     exact = {"forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 0.0463}
     paid = {**exact, "forecast/cost": 0.61, "forecast/cost_uncertainty": 0.0123}
-    spent, reached = "Energy of the whole run: 1.41 kJ (± 36 %)", "Target reached after 1 epoch: 2.500 s"
+    spent, reached = "Energy of epochs and evaluations: 1.41 kJ (± 36 %)", "Target reached after 1 epoch: 2.500 s"
     for line, expected in (
         (sentences.bottleneck_line(None), ""),
         (sentences.energy_line({"total/energy_j": 1406.0}), ""),

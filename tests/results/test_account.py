@@ -126,3 +126,28 @@ def test_groups_add_up_and_the_largest_is_first():
     groups = grouped(account_of(run_info(moments=MOMENTS), WINDOWS, STEADY, 1).metrics)
     assert [*groups.items()][:3] == [("training", 30), ("start, imports, building", 8), ("evaluation", 6)]
     assert math.fsum(groups.values()) == pytest.approx(54)
+
+
+STAGES = {"start": 40.0, "between": 20.0, "finish": 10.0}
+
+
+def metered(window, power_w=10.0, **term):
+    used_j = (window["closed_ns"] - window["opened_ns"]) / S * power_w
+    borders = {key: window[key] for key in ("opened_ns", "closed_ns")}
+    return {**window, "energy": {**borders, "term": {"energy_j": used_j, "energy_uncertainty_j": used_j / 20, **term}}}
+
+
+@pytest.mark.parametrize("missing", [None, *STAGES, "window"])
+def test_energies_of_stages_and_windows_add_up_or_are_absent_if_one_is_not_known(missing):
+    stages = {name: {"energy_j": used_j, "uncertainty_j": 1.0} for name, used_j in STAGES.items() if name != missing}
+    windows = [metered(window) for window in WINDOWS]
+    if missing == "window":
+        windows[1]["energy"]["term"] = {}
+    metrics = account_of(run_info(moments=MOMENTS, stage_energies=stages), windows, STEADY, 1).metrics
+    energies_j = {name.removeprefix("run/"): value for name, value in metrics.items() if name.endswith("_j")}
+    if missing:
+        assert energies_j == {}
+        return
+    parts = {"start": 40, "training": 300, "evaluation": 60, "between": 20, "finish": 10}
+    total = {"energy_j": 430, "energy_uncertainty_j": 360 / 20 + 3}
+    assert energies_j == pytest.approx({**{f"{part}_energy_j": used_j for part, used_j in parts.items()}, **total})

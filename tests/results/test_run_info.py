@@ -33,6 +33,7 @@ FULL = {
     "power_limit_search": [{"chosen": "100 W", "probes": [{"steps": 1}]}],
     "traced": {**STEPS, "energy_uncertainty_j": 0.5, "response": {"averaging_s": None, "is_filter": False}},
     "moments": {"command_ns": 1, "peaks_ns": [3, 4], "saves_ns": [[5, 6]], "ended_ns": 7},
+    "stage_energies": {"start": {"energy_j": 2.0, "uncertainty_j": 0.1}},
     "gpu_counters": {"reason": "not allowed"}, "run_queue": {"reason": "not counted"},
 }  # fmt: skip
 

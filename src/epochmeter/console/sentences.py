@@ -78,7 +78,7 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     energy_j, uncertainty_j = metrics.get("total/energy_j"), metrics.get("total/energy_uncertainty_j")
     if not energy_j or uncertainty_j is None:
         return ""
-    text = f"Energy of the whole run: {quantity(energy_j, 'J')} (± {percent(uncertainty_j / energy_j)})"
+    text = f"Energy of epochs and evaluations: {quantity(energy_j, 'J')} (± {percent(uncertainty_j / energy_j)})"
     net_j, half_j = metrics.get("total/net_energy_j"), metrics.get("total/net_energy_uncertainty_j")
     return f"{text}." if net_j is None or half_j is None else f"{text}, {_compared_with_idle(net_j, half_j)}."
 
@@ -99,7 +99,9 @@ def account_line(metrics: Mapping[str, float]) -> str:
     shares = [
         f"{name} {percent(seconds / wall_s)}" for name, seconds in groups.items() if seconds >= MIN_SHARE * wall_s
     ]
-    return f"Whole run: {quantity(wall_s, 's')}: {', '.join(shares)}."
+    energy_j, half_j = metrics.get("run/energy_j"), metrics.get("run/energy_uncertainty_j")
+    energy = f", {quantity(energy_j, 'J')} (± {percent(half_j / energy_j)})" if energy_j and half_j is not None else ""
+    return f"Whole run: {quantity(wall_s, 's')}{energy}: {', '.join(shares)}."
 
 
 def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:

@@ -15,7 +15,7 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from epochmeter.results.run_info import Moments, RunInfo
-from epochmeter.results.summary import Window, is_averaged
+from epochmeter.results.summary import Window, is_averaged, total_uncertainty_j
 from epochmeter.shared.record import INTERVALS, before_checkpoint, step_count
 from epochmeter.shared.types import FloatArray
 from epochmeter.shared.units import NANOSECOND
@@ -75,8 +75,30 @@ def account_of(run: RunInfo, windows: Sequence[Window], steps: FloatArray, warmu
     saved_s = math.fsum(window["metrics"].get(f"{window['window']}/save_s", 0.0) for window in windows)
     seconds["save_s"] = seconds.get("save_s", 0.0) + saved_s
     wall_s = (moments["recorded_ns"] - moments["command_ns"]) * NANOSECOND
+    energies = _energies(run, windows)
     named = {f"run/{row}": seconds[row] for rows in GROUPS.values() for row in rows if row in seconds}
-    return Account({"run/wall_s": wall_s, **named, "run/residual_s": wall_s - math.fsum(named.values())})
+    residual_s = wall_s - math.fsum(named.values())
+    return Account({"run/wall_s": wall_s, **named, "run/residual_s": residual_s, **energies})
+
+
+def _energies(run: RunInfo, windows: Sequence[Window]) -> dict[str, float]:
+    """Return the energy of the process by stage, and its sum; empty if that of a stage or a window is not known."""
+    stages = run.stage_energies
+    if {"start", "finish", *(["between"] if len(windows) > 1 else [])} - stages.keys():
+        return {}
+    terms = [window["energy"]["term"] for window in windows]
+    if not all("energy_j" in term for term in terms):
+        return {}
+    energies_j = {f"run/{stage}_energy_j": used["energy_j"] for stage, used in stages.items()}
+    for window, term in zip(windows, terms, strict=True):
+        name = {"epoch": "run/training_energy_j", "val": "run/evaluation_energy_j"}.get(
+            window["window"], "run/window_energy_j"
+        )
+        energies_j[name] = energies_j.get(name, 0.0) + term["energy_j"]
+    seconds = sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
+    half_j = total_uncertainty_j(terms, math.fsum(term["energy_j"] for term in terms) / seconds)
+    half_j += math.fsum(used["uncertainty_j"] for used in stages.values())
+    return {**energies_j, "run/energy_j": math.fsum(energies_j.values()), "run/energy_uncertainty_j": half_j}
 
 
 def grouped(metrics: Mapping[str, float]) -> dict[str, float]:

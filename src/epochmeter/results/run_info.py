@@ -238,6 +238,13 @@ class Moments(TypedDict, total=False):
     recorded_ns: int  # the record was complete
 
 
+class StageEnergy(TypedDict):
+    """Energy of a stage of a run outside of its windows."""
+
+    energy_j: float
+    uncertainty_j: float  # 95 % confidence interval (plus or minus)
+
+
 class BudgetUse(TypedDict):
     """The use of a budget after some epochs."""
 
@@ -301,6 +308,7 @@ class RunInfo(Fields):
     power_limit_search: list[dict[str, object]] = field(default_factory=list)
     traced: TracedSteps = field(default_factory=TracedSteps)
     moments: Moments = field(default_factory=Moments)
+    stage_energies: dict[str, StageEnergy] = field(default_factory=dict)  # `start`, `between`, `finish`; if known
     gpu_counters: Reason | None = None  # why there are none
     run_queue: Reason | None = None  # why it is not known how long threads wait for a core
 

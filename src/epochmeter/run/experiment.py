@@ -143,6 +143,8 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
             tracker.start()
             terminal.stage("Starting the training process")
             recording = Recording(plan, instruments, settings, terminal)
+            if plan.node.nodes == 1 and ATTACHED not in os.environ:
+                recording.start()
             if plan.job.measure.command:
                 with running_script(plan, result) as (script, windows):
                     ScriptLoop(script, windows, plan, instruments, recording, tracker).run()
@@ -153,6 +155,7 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
                     EventLoop(worker, plan, instruments, recording, tracker, terminal).run(messages)
                     result.notes += finish_trace(messages, plan, instruments.meter)
                 plan.run.moments["ended_ns"] = time.monotonic_ns()
+            recording.process_ended()
             after = measure_idle_power(instruments.meter, plan.job.meter.idle_s, result, terminal)
             plan.run.idle = idle_record(before=instruments.idle, after=after)
             if reason := instruments.gpu_counters.reason:

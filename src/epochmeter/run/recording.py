@@ -10,7 +10,7 @@ from epochmeter.machine import gpus
 from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.device_settings import AUTO
 from epochmeter.power.meter import EnergyMeter
-from epochmeter.power.window_energy import Reading
+from epochmeter.power.window_energy import Reading, take_reading
 from epochmeter.results.budget import BudgetTracker
 from epochmeter.results.footprint import epoch_footprint, forecast_cost
 from epochmeter.results.forecast import Forecaster, no_forecast_reason
@@ -20,6 +20,7 @@ from epochmeter.results.run_info import training_facts
 from epochmeter.results.summary import reaches_target
 from epochmeter.run.instruments import WindowInstruments, write_gauges
 from epochmeter.run.plan import Plan
+from epochmeter.run.stage_energy import StageMeter
 from epochmeter.run.window_record import build_window
 from epochmeter.shared import protocol
 from epochmeter.shared.problem import machine_error
@@ -46,6 +47,7 @@ class Recording:
         self._forecaster = Forecaster(
             earlier, plan.job.warmup_epochs, lambda count: plan.record.steps(self._steps - count, count)
         )
+        self._stages = StageMeter(instruments.meter)
         self._budget = BudgetTracker(plan.job, plan.run, earlier)
         self._forecast: dict[str, float] = {}
         self._probing: LimitProbing | None = None
@@ -55,6 +57,10 @@ class Recording:
             self._probing = limit_probing.LimitProbing(plan, instruments.meter, settings, terminal)
         self._unsaved: Mapping[str, Any] | None = None
         self._gauges_written_s = time.monotonic()
+
+    def start(self) -> None:
+        """Note that the process is started now, which uses energy before its first window."""
+        self._stages.begin(take_reading(self._instruments.meter))
 
     def begin(self, built: protocol.Built, pids: Sequence[int]) -> None:
         """Record what is known of the model and the training; RuntimeError if other GPUs are metered than train."""
@@ -122,6 +128,7 @@ class Recording:
             is_warmup: Whether it counts as warm-up for another reason than its number.
         """
         plan = self._plan
+        self._stages.add_window(before, after)
         demand = demand_of(plan.job, plan.run.training, plan.run.usable_cores)
         window = build_window(
             opened, measured, before, after, self._instruments, plan.record, self._steps, demand=demand
@@ -159,6 +166,11 @@ class Recording:
         self.save()
         if self._probing:
             self._probing.end()
+
+    def process_ended(self) -> None:
+        """Note that the process has ended now, and record what it used outside of windows."""
+        self._stages.end(take_reading(self._instruments.meter))
+        self._plan.run.stage_energies = self._stages.stages
 
     def _reply(self, line: Mapping[str, Any], own_reason: str) -> protocol.Recorded:
         reasons = filter(None, (self._plan.run.energy.reason, own_reason))
