@@ -33,6 +33,8 @@ GROUPS = {
     "other work": ("window_s", "between_s", "finish_s"),
 }
 """Name for people -> rows of an account; absent ones are not known, or do not exist."""
+STAGES = {"start": "start_energy_j", "between": "between_energy_j", "finish": "finish_energy_j"}
+"""Stage outside of windows -> its energy."""
 WARM_UP_FACTOR = 1.5
 """The warm-up has the first steps whose compute is longer than that of a later step by this factor."""
 MAX_OVERLAP_S = 0.001
@@ -89,7 +91,7 @@ def _energies(run: RunInfo, windows: Sequence[Window]) -> dict[str, float]:
     terms = [window["energy"]["term"] for window in windows]
     if not all("energy_j" in term for term in terms):
         return {}
-    energies_j = {f"run/{stage}_energy_j": used["energy_j"] for stage, used in stages.items()}
+    energies_j = {f"run/{STAGES[stage]}": used["energy_j"] for stage, used in stages.items()}
     for window, term in zip(windows, terms, strict=True):
         name = {"epoch": "run/training_energy_j", "val": "run/evaluation_energy_j"}.get(
             window["window"], "run/window_energy_j"
