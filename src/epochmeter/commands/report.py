@@ -20,7 +20,7 @@ report.csv and report.md, and if a sweep allows it, with all numbers (.json) and
     failures   of failed runs: the reason, and what to do
 
 Exit code: 0, or 1 if no run is left to report; the page then lists the failures.
-With gate.time or gate.energy: 2 if a bound is violated, and 3 if the runs are too few to decide.
+With gate.time, gate.energy or gate.run: 2 if a bound is violated, and 3 if the runs are too few to decide.
 """
 
 import gc
@@ -233,7 +233,7 @@ def report_options(keys: Mapping[str, Any]) -> ReportOptions:
     bounds = {name: bound for name, bound in keys["gate"].items() if bound is not None}
     if bounds and not keys["against"] and options["baseline"] is None:
         raise input_error(
-            "gate.time and gate.energy need another sweep or a baseline", "give against=SWEEP or report.baseline="
+            "gate.time, gate.energy and gate.run need another sweep or a baseline", "give against=SWEEP or report.baseline="
         )
     criteria = Criteria(
         eta=options["eta"],

@@ -55,6 +55,7 @@ class Gate(Section):
         None, "largest ratio of the time per epoch, such as 1.03; null: any"
     )
     energy: Annotated[float, rules.RATIO] | None = key(None, "largest ratio of the energy per epoch; null: any")
+    run: Annotated[float, rules.RATIO] | None = key(None, "largest ratio of the time of the whole run; null: any")
 
 
 @dataclass(frozen=True, kw_only=True)

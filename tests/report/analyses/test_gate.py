@@ -53,6 +53,25 @@ def test_ratio_is_compared_with_the_bound():
     assert (check.verdict, check.repeats) == ("undecided", 10)
 
 
+def with_wall(run, wall_s):
+    return replace(run, metrics={**run.metrics, "run/wall_s": wall_s})
+
+
+def test_time_of_the_whole_run_has_a_bound_of_its_own():
+    """Its epochs take as long as before, but starting it does not."""
+    before, after = (
+        group_repeats([
+            with_wall(costing(number, 1.0, batch=8, repeat=number), wall_s)
+            for number, wall_s in enumerate(around(seconds, 0.001))
+        ])
+        for seconds in (10.0, 12.0)
+    )  # fmt: skip
+    pairs = list(zip(before, after, strict=True))
+    found = check_bounds(pairs, {"time": 1.03, "run": 1.03})
+    assert [(check.metric, check.verdict) for check in found] == [("time", "passed"), ("run", "violated")]
+    assert found[1].ratio.value == pytest.approx(1.2, rel=1e-3)
+
+
 def test_many_configurations_at_the_bound_are_rarely_called_violations():
     """Holm's correction: any violation among eight configurations exactly at the bound in about 5 % of the gates."""
     chance, alarms = random.Random(1), 0

@@ -20,12 +20,12 @@ from epochmeter.report.statistics import ALPHA, Estimate, ratio_in_fits
 from epochmeter.results.intervals import student
 from epochmeter.shared.problem import input_error
 
-METRICS = {"time": TIME, "energy": ENERGY}
+METRICS = {"time": TIME, "energy": ENERGY, "run": "run/wall_s"}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One bound on the time or energy per epoch of one configuration.
+    """One bound on the time or energy per epoch of one configuration, or on the time of its whole run.
 
     Attributes:
         ratio: After as a multiple of before; None if it is not known, with the reason if energies lack.
