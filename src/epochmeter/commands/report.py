@@ -233,7 +233,7 @@ def report_options(keys: Mapping[str, Any]) -> ReportOptions:
     bounds = {name: bound for name, bound in keys["gate"].items() if bound is not None}
     if bounds and not keys["against"] and options["baseline"] is None:
         raise input_error(
-            "gate.time, gate.energy and gate.run need another sweep or a baseline", "give against=SWEEP or report.baseline="
+            "a gate needs another sweep or a baseline to compare with", "give against=SWEEP or report.baseline="
         )
     criteria = Criteria(
         eta=options["eta"],
