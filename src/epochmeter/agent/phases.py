@@ -5,7 +5,6 @@ classes is replaced. Global hooks find these classes: during the first calls of 
 calls from time to time. Calls of modules without parameters, such as loss functions, are no forward passes.
 """
 
-import weakref
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
 
 from epochmeter.agent.module_calls import class_of_compiled_modules, hook_calls, hook_modules
@@ -48,13 +47,13 @@ class ForwardHooks:
 
     def __init__(self, recorder: "Recorder") -> None:
         self._recorder = recorder
-        self._known: "weakref.WeakSet[Any]" = weakref.WeakSet()  # classes
         self._replaced: List[Restore] = []  # restore the classes
         self._end_watch: Optional[Restore] = None
         self._to_watch = FIRST_CALLS  # remaining calls
         self._recorded = 0
         self._has_call = self._has_seen_all = False  # whether there was a call in the last pass, and all were watched
         self._is_of_compiled = False
+        self._compiled: Optional[type] = None  # the class of compiled modules
 
     def begin_pass(self) -> None:
         """Watch the first calls of a pass over data."""
@@ -78,10 +77,10 @@ class ForwardHooks:
         if not self._is_of_compiled:
             self.remove()
             self._is_of_compiled = True
-            self._known.clear()
-        compiled = class_of_compiled_modules()
-        if compiled is not None and compiled not in self._known:
-            self._add(compiled)
+        if self._compiled is None:
+            self._compiled = class_of_compiled_modules()
+            if self._compiled is not None:
+                self._add(self._compiled)
 
     def begin(self) -> Optional[Begun]:
         """Return the begin of a forward pass; None if it is none of the script's outermost ones."""
@@ -105,8 +104,7 @@ class ForwardHooks:
         elif self._recorded % WATCH_EVERY == 0:
             self._watch(LATER_CALLS)
 
-    def _add(self, kind: Any) -> None:
-        self._known.add(kind)
+    def _add(self, kind: type) -> None:
         restore = hook_calls(kind, self.begin, self.end)
         if restore is not None:
             self._replaced.append(restore)
