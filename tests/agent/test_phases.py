@@ -315,3 +315,43 @@ def test_error_of_the_agent_in_a_forward_pass_does_not_reach_the_script(script, 
     assert torch.equal(model(INPUTS), expected)
     assert capsys.readouterr().err.count("measuring ended") == 1
     next(batches)
+
+
+class Marks:
+    """Numbers the timestamps of a GPU."""
+
+    count = 0
+    is_capturing = False
+
+    def record(self):
+        if self.is_capturing:
+            return None
+        self.count += 1
+        return self.count - 1
+
+    def collect(self, now_ns):
+        pass
+
+    def write_completed(self):
+        pass
+
+    def write_all(self, limit_s):
+        pass
+
+
+def test_begin_and_end_of_each_part_have_a_timestamp_of_the_gpu(script, loader):
+    def train():
+        script.optimizer.step(lambda: script.model(INPUTS).sum().backward())
+
+    batches = begin(script, loader)
+    script.agent.thread.marks = marks = Marks()
+    train()
+    forward, backward, step = recorded = spans(script, events.FORWARD_ENDED, events.BACKWARD, events.STEP)
+    assert all(event.flags == events.HAS_DEVICE_TIME | events.HAS_BEGIN_TIME for event in recorded)
+    numbers = [step.other, forward.other, forward.number, backward.other, backward.number, step.number]
+    assert numbers == [*range(6)]
+    marks.is_capturing = True
+    train()
+    captured = spans(script, events.FORWARD_ENDED, events.BACKWARD, events.STEP)[3:]
+    assert [(event.flags, event.number, event.other) for event in captured] == [(0, 0, 0)] * 3
+    next(batches)

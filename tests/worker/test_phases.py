@@ -60,6 +60,7 @@ def make(time, *, recomputes=False):
     phases, model = StepPhases(HostTimeline(lambda: time.ns)), Model(time, recomputes)
     optimizer = Optimizer(model.parameters(), lr=0.1)
     optimizer.defaults["time"] = time
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # replaces the method too
     phases.hook(model, optimizer)
     return phases, model, optimizer
 
@@ -83,6 +84,11 @@ def test_phases_are_between_their_borders_and_add_up_to_the_compute(time):
     per_step = {phase: seconds / STEPS for phase, seconds in parts.items()}
     expected = {PREPARATION: 1, FORWARD: 2, LOSS: 3, BACKWARD: 5, OPTIMIZER: 7, OTHER: 10}
     assert per_step == pytest.approx(expected)
+
+
+def test_steps_of_optimizers_without_hooks_are_timed_too(time, monkeypatch):
+    monkeypatch.delattr(torch.optim.Optimizer, "register_step_pre_hook")
+    assert train(time, *make(time), steps=2)[OPTIMIZER] == pytest.approx(14)
 
 
 def test_recomputed_forward_passes_and_backward_passes_within_one_are_backward(time):

@@ -5,13 +5,13 @@ classes is replaced. Global hooks find these classes: during the first calls of 
 calls from time to time. Calls of modules without parameters, such as loss functions, are no forward passes.
 """
 
-import weakref
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
 
 from epochmeter.agent.module_calls import class_of_compiled_modules, hook_calls, hook_modules
 from epochmeter.agent.replaced import Restore
 from epochmeter.agent.thread_state import ThreadState
 from epochmeter.shared.events import FORWARD_ENDED, WAS_UNSEEN
+from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
     from typing import Protocol  # from Python 3.8 on
@@ -47,13 +47,13 @@ class ForwardHooks:
 
     def __init__(self, recorder: "Recorder") -> None:
         self._recorder = recorder
-        self._known: "weakref.WeakSet[Any]" = weakref.WeakSet()  # classes
         self._replaced: List[Restore] = []  # restore the classes
         self._end_watch: Optional[Restore] = None
         self._to_watch = FIRST_CALLS  # remaining calls
         self._recorded = 0
         self._has_call = self._has_seen_all = False  # whether there was a call in the last pass, and all were watched
         self._is_of_compiled = False
+        self._compiled: Optional[type] = None  # the class of compiled modules
 
     def begin_pass(self) -> None:
         """Watch the first calls of a pass over data."""
@@ -77,35 +77,34 @@ class ForwardHooks:
         if not self._is_of_compiled:
             self.remove()
             self._is_of_compiled = True
-            self._known.clear()
-        compiled = class_of_compiled_modules()
-        if compiled is not None and compiled not in self._known:
-            self._add(compiled)
+        if self._compiled is None:
+            self._compiled = class_of_compiled_modules()
+            if self._compiled is not None:
+                self._add(self._compiled)
 
     def begin(self) -> Optional[Begun]:
         """Return the begin of a forward pass; None if it is none of the script's outermost ones."""
-        thread = self._recorder.thread
-        if thread.is_forwarding or thread.is_fetching or thread.log is None or not self._recorder.is_on:
+        # Runs in every step, as `end`: each call of a function takes about a microsecond with cold CPU caches.
+        recorder = self._recorder
+        thread = recorder.thread
+        if thread.is_forwarding or thread.is_fetching or thread.log is None or not recorder.is_on:
             return None
-        begun = self._recorder.phase_begun()
+        begun = (monotonic_ns(), None) if thread.marks is None else recorder.phase_begun()
         thread.is_forwarding = True
         return begun
 
     def end(self, begun: Begun) -> None:
         """Record a forward pass, which has ended."""
-        self._end(begun, 0)
+        recorder = self._recorder
+        recorder.thread.is_forwarding = False
+        recorder.phase_ended(FORWARD_ENDED, begun, 0)
         self._recorded += 1
         if self._end_watch is not None:
             self._count()
         elif self._recorded % WATCH_EVERY == 0:
             self._watch(LATER_CALLS)
 
-    def _end(self, begun: Begun, flags: int) -> None:
-        self._recorder.thread.is_forwarding = False
-        self._recorder.phase_ended(FORWARD_ENDED, begun, flags)
-
-    def _add(self, kind: Any) -> None:
-        self._known.add(kind)
+    def _add(self, kind: type) -> None:
         restore = hook_calls(kind, self.begin, self.end)
         if restore is not None:
             self._replaced.append(restore)
@@ -152,6 +151,7 @@ class ForwardHooks:
             return
         (_, begun), thread.watched = thread.watched, None
         if begun is not None:
-            self._end(begun, 0 if self._has_seen_all else WAS_UNSEEN)
+            thread.is_forwarding = False
+            self._recorder.phase_ended(FORWARD_ENDED, begun, 0 if self._has_seen_all else WAS_UNSEEN)
         self._add(type(module))
         self._count()

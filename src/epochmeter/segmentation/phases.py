@@ -95,7 +95,7 @@ def phases_of(spans: Spans, computed: np.ndarray, loops: Sequence[tuple[int, int
     if not len(spans.codes):
         return Phases({}, ())
     excluded = np.array(sorted(loops), dtype=np.int64).reshape(-1, 2)
-    segments = np.array([*disjoint(spans)], dtype=np.int64).reshape(-1, 3)
+    segments = disjoint(spans)
     segments = segments[~is_within(segments, excluded)]
     segments = np.concatenate([segments, *gaps(segments, computed)])
     excluded = clipped(excluded, computed)
@@ -173,19 +173,24 @@ def covered_ns(segments: np.ndarray, intervals: np.ndarray) -> int:
     return int((up_to(intervals[:, 1]) - up_to(intervals[:, 0])).sum()) if len(intervals) else 0
 
 
-def disjoint(spans: Spans) -> Iterator[Segment]:
-    """Yield the time of spans as segments in order, with the gaps within an optimizer step (`WITHIN`, `BETWEEN`)."""
+def disjoint(spans: Spans) -> np.ndarray:
+    """Return the time of spans as segments in order, with the gaps within an optimizer step (`WITHIN`, `BETWEEN`)."""
+    columns: np.ndarray = np.array([spans.codes, spans.begun_ns, spans.ended_ns], dtype=np.int64).T
+    columns = columns[np.argsort(columns[:, 1], kind="stable")]
+    if (columns[1:, 1] >= columns[:-1, 2]).all():
+        return columns  # none is within another one
     kept = [*unnested(spans)]
-    for before, segment, after in zip([None, *kept[:-1]], kept, [*kept[1:], None], strict=True):
-        yield segment if before is None or after is None else filled(before, segment, after)
+    around = zip([None, *kept[:-1]], kept, [*kept[1:], None], strict=True)
+    return np.array([gap_within_step(*three) for three in around], dtype=np.int64).reshape(-1, 3)
 
 
-def filled(before: Segment, segment: Segment, after: Segment) -> Segment:
-    """Return a segment with its phase: between two parts within an optimizer step, as outside of it."""
-    is_within = before.ended_ns == segment.begun_ns and segment.ended_ns == after.begun_ns
+def gap_within_step(before: Segment | None, segment: Segment, after: Segment | None) -> Segment:
+    """Return a segment with its phase: between two parts within an optimizer step, it is that outside of one."""
+    if before is None or after is None or PHASES[segment.code] != OPTIMIZER:
+        return segment
     phase = BETWEEN.get((PHASES[before.code], PHASES[after.code]))
-    is_gap = is_within and PHASES[segment.code] == OPTIMIZER and phase is not None
-    return segment._replace(code=CODES[phase]) if is_gap and phase else segment
+    is_within = before.ended_ns == segment.begun_ns and segment.ended_ns == after.begun_ns
+    return segment._replace(code=CODES[phase]) if phase and is_within else segment
 
 
 def unnested(spans: Spans) -> Iterator[Segment]:

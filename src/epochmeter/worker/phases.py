@@ -6,6 +6,7 @@
 Each border is a timestamp on the device's timeline. Nothing waits for it.
 """
 
+import functools
 import threading
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -46,9 +47,11 @@ class StepPhases:
         """Note the forward passes of a model and the steps of its optimizer while an epoch is open."""
         model.register_forward_pre_hook(lambda *_: self._mark(FORWARD_BEGUN))
         model.register_forward_hook(lambda *_: self._mark(FORWARD_ENDED))
-        if hasattr(optimizer, "register_step_pre_hook"):  # from torch 2.0 on
+        if hasattr(optimizer, "register_step_pre_hook"):
             optimizer.register_step_pre_hook(lambda *_: self._mark(STEP_BEGUN))
             optimizer.register_step_post_hook(lambda *_: self._mark(STEP_ENDED))
+        else:  # before torch 2.0
+            self._replace_step(optimizer)
 
     def open(self) -> None:
         """Begin an epoch."""
@@ -81,6 +84,18 @@ class StepPhases:
         """Return the phases of the closed epoch in seconds, which add up to its compute; unknown ones are absent."""
         known = {phase: self._sums[pair] * NANOSECOND for phase, pair in INTERVALS.items() if pair in self._sums}
         return dict(known, **{OTHER: compute_s - sum(known.values())})
+
+    def _replace_step(self, optimizer: Any) -> None:
+        step = optimizer.step
+
+        @functools.wraps(step)  # a schedule looks for its own attributes
+        def timed_step(*arguments: Any, **keywords: Any) -> Any:
+            self._mark(STEP_BEGUN)
+            result = step(*arguments, **keywords)
+            self._mark(STEP_ENDED)
+            return result
+
+        optimizer.step = timed_step
 
     def _mark(self, border: int) -> None:
         if self._is_open and threading.get_ident() == self._thread:
