@@ -42,6 +42,28 @@ def kinds(folder, thread=0):
     return [event.kind for event in events_of(folder)[thread]]
 
 
+class OwnStep(torch.optim.SGD):
+    """An optimizer whose step calls that of its base class; torch calls the hooks for both once the latter was used."""
+
+    def step(self, closure=None):
+        time.sleep(0.01)
+        loss = super().step(closure)
+        time.sleep(0.01)
+        return loss
+
+
+def test_step_that_calls_the_step_of_its_base_class_is_one(script):
+    script.optimizer.step()
+    script.optimizer = OwnStep(script.model.parameters(), lr=0.5)
+    for _ in range(10):
+        script.step(torch.ones(4))
+    kinds_of_steps = [kind for kind in kinds(script.folder) if kind == events.STEP]
+    assert len(kinds_of_steps) == 1 + 2 * 10, "both are recorded"
+    assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5)]
+    script.train(DataLoader(DATA, batch_size=2))
+    assert script.parts[-1]["compute_s"] >= 0.02 * STEPS
+
+
 def test_each_event_is_recorded_with_its_object_and_times(script, loader):
     before_ns = time.monotonic_ns()
     script.train(loader, steps=2)

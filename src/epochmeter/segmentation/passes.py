@@ -266,6 +266,13 @@ class Pass:
         if len(self.batches) == 1 and not self.is_complete and self.before_next is None:
             self.late.append((timed.event.kind, timed.device_ns))
 
+    def prolong(self, ended_ns: int) -> None:
+        """Note that the last training event of the present step ended later."""
+        for training in (self.training, self.step):
+            training.ended_ns = max(training.ended_ns, ended_ns)
+        if self.batches:
+            self.batches.trained_ns[-1] = self.step.ended_ns
+
     def note_next(self) -> None:
         """Note that another pass has begun, and keep what is needed if it follows this one and is no part of it."""
         if self.before_next is None and self.batches:

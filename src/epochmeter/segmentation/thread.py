@@ -48,6 +48,7 @@ class Thread:
             tuple[int, int] | None
         ] = []  # open windows of a `Meter`: name and begin; None: within another
         self._ended_ns = 0  # the end of the last pass or named window
+        self._last_step: Event | None = None
 
     @property
     def current(self) -> Pass | None:
@@ -298,6 +299,10 @@ class Thread:
     def _train(self, timed: TimedEvent) -> None:
         self._set_apart()
         self._note_time(timed)
+        if self._encloses_last_step(timed.event):
+            for going_on in self._live:
+                going_on.prolong(timed.device_ns)
+            return
         if self._live:
             for going_on in self._live:
                 going_on.train(timed)
@@ -310,6 +315,13 @@ class Thread:
                 self._end_fetched()
         elif not self._named:
             self._process.train_outside(self._number, timed.event.kind, timed.device_ns, timed.event.value)
+
+    def _encloses_last_step(self, event: Event) -> bool:
+        """Return whether a step of an optimizer has called the last one of the same optimizer, as of its base class."""
+        last = self._last_step
+        self._last_step = event if event.kind == events.STEP else last
+        is_same = event.kind == events.STEP and last is not None and last.object == event.object
+        return is_same and last is not None and 0 < event.begun_ns <= last.begun_ns
 
     def _note_forward(self) -> None:
         for going_on in self._live:

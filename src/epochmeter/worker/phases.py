@@ -41,22 +41,22 @@ class StepPhases:
         self._sums: Dict[Tuple[int, int], float] = {}  # ns, by pairs of successive borders
         self._is_open = False
         self._thread = 0
-        self._depth = 0  # of backward passes within each other
+        self._depth = self._steps = 0  # backward passes, and steps, that have begun within each other
 
     def hook(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Note the forward passes of a model and the steps of its optimizer while an epoch is open."""
         model.register_forward_pre_hook(lambda *_: self._mark(FORWARD_BEGUN))
         model.register_forward_hook(lambda *_: self._mark(FORWARD_ENDED))
         if hasattr(optimizer, "register_step_pre_hook"):
-            optimizer.register_step_pre_hook(lambda *_: self._mark(STEP_BEGUN))
-            optimizer.register_step_post_hook(lambda *_: self._mark(STEP_ENDED))
+            optimizer.register_step_pre_hook(lambda *_: self._begin_step())
+            optimizer.register_step_post_hook(lambda *_: self._end_step())
         else:  # before torch 2.0
             self._replace_step(optimizer)
 
     def open(self) -> None:
         """Begin an epoch."""
         self._borders, self._sums = [STEP_ENDED], {}
-        self._thread, self._depth = threading.get_ident(), 0
+        self._thread, self._depth, self._steps = threading.get_ident(), 0, 0
         self._backward = torch.autograd.backward
         torch.autograd.backward = self._timed_backward
         self._timeline.start()
@@ -90,12 +90,23 @@ class StepPhases:
 
         @functools.wraps(step)  # a schedule looks for its own attributes
         def timed_step(*arguments: Any, **keywords: Any) -> Any:
-            self._mark(STEP_BEGUN)
+            self._begin_step()
             result = step(*arguments, **keywords)
-            self._mark(STEP_ENDED)
+            self._end_step()
             return result
 
         optimizer.step = timed_step
+
+    def _begin_step(self) -> None:
+        """Note that a step begins; those of a class and its base class are one."""
+        if not self._steps:
+            self._mark(STEP_BEGUN)
+        self._steps += 1
+
+    def _end_step(self) -> None:
+        self._steps -= 1
+        if not self._steps:
+            self._mark(STEP_ENDED)
 
     def _mark(self, border: int) -> None:
         if self._is_open and threading.get_ident() == self._thread:
