@@ -5,7 +5,6 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from epochmeter.console.plain import PlainConsole, wrap
 from epochmeter.console.sentences import forecast_text
 from epochmeter.console.stacked import stack
 from epochmeter.results.metrics import shown_in
+from epochmeter.results.quantities import span
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import WORKER_LOG
@@ -189,7 +189,7 @@ class Terminal(logging.Handler):
         metrics = line["metrics"]
         values = ", ".join(tables.titled(name, metrics[name]) for name in shown_in("line") if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining
-        remaining = f"{timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
+        remaining = f"{span(remaining_s)} left" if remaining_s else ""
         forecast = forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
         text = "; ".join(filter(None, (values, remaining, forecast)))
         self.info(f"{_place(self.label)}epoch {line['epoch'] + 1}/{epochs}: {text}")

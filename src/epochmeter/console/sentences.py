@@ -3,38 +3,27 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from epochmeter.console.tables import valued
-from epochmeter.results.bottleneck import MIN_FRACTION, STALLS, Bottleneck
+from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.measured_run import Gain
 from epochmeter.results.metrics import find
 from epochmeter.results.next_steps import NextStep
-from epochmeter.results.quantities import plus_minus, quantity
+from epochmeter.results.quantities import plus_minus, quantity, within
 from epochmeter.results.roofline import verdict
 from epochmeter.shared.units import percent, percentage
 
-MINUTE_S = 60.0
 PLACES = {"setting": "set:", "code": "in the script:", "command": "run:"}
 """Kind of a change -> the words before it."""
 
 
 def bottleneck_line(bottleneck: Bottleneck | None, *, is_oversubscribed: bool = False) -> str:
-    """Return the bottleneck of a run's mean epoch, the data stalls and the next largest part; empty if not known."""
+    """Return the bottleneck of a run's mean epoch and the fractions of its time; empty if it is not known."""
     if bottleneck is None:
         return ""
-    shares = {part: percent(fraction) for part, fraction in bottleneck.fractions.items()}
-    texts = [f"{part} {shares[part]}" for part in bottleneck.parts if part in shares and part not in STALLS]
-    if stalls := [stall for stall in STALLS if stall in shares]:
-        kinds = ", ".join(f"{stall.replace('_', ' ')} {shares[stall]}" for stall in stalls)
-        texts.append(f"data stalls {percent(bottleneck.data_stall)}" + (f" ({kinds})" if len(stalls) > 1 else ""))
-    others = {part: size for part, size in bottleneck.fractions.items() if part not in (*bottleneck.parts, *STALLS)}
-    next_part = max(others, key=lambda part: others[part], default="")
-    least = MIN_FRACTION if len(texts) < 2 else max(MIN_FRACTION, bottleneck.data_stall)
-    texts += [f"{next_part} {shares[next_part]}"] if next_part and others[next_part] >= least else []
     label = f"{bottleneck.label}, on an oversubscribed processor" if is_oversubscribed else bottleneck.label
-    return f"Bottleneck: {label}. Epoch time: {', '.join(texts)}."
+    return f"Bottleneck: {label}. Epoch time: {bottleneck.shares}."
 
 
 def next_step_lines(steps: Sequence[NextStep]) -> list[tuple[str, str]]:
@@ -59,7 +48,7 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     energy_j, uncertainty_j = metrics.get("total/energy_j"), metrics.get("total/energy_uncertainty_j")
     if not energy_j or uncertainty_j is None:
         return ""
-    text = f"Energy of the whole run: {quantity(energy_j, 'J')} (± {percent(uncertainty_j / energy_j)})"
+    text = f"Energy of the whole run: {within(energy_j, uncertainty_j, 'J')}"
     net_j, half_j = metrics.get("total/net_energy_j"), metrics.get("total/net_energy_uncertainty_j")
     return f"{text}." if net_j is None or half_j is None else f"{text}, {_compared_with_idle(net_j, half_j)}."
 
@@ -116,11 +105,7 @@ def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> 
     if "forecast/e2e_s" not in metrics:
         return ""
     time_s, half_s = metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"]
-    if max(time_s, half_s) < MINUTE_S:
-        text = f"forecast total {plus_minus(time_s, half_s, 's')}"
-    else:
-        e2e, half = (timedelta(seconds=max(1, round(seconds))) for seconds in (time_s, half_s))
-        text = f"forecast total {e2e} ± {half}"
+    text = f"forecast total {plus_minus(time_s, half_s, 's')}"
     if "forecast/energy_j" in metrics:
         text += f", {plus_minus(metrics['forecast/energy_j'], metrics['forecast/energy_uncertainty_j'], 'J')}"
     if "forecast/cost" in metrics:

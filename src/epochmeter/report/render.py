@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from html import escape
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 
@@ -21,12 +21,14 @@ from epochmeter.config.installation import code_cache, with_own_commands
 from epochmeter.report import formatting
 from epochmeter.report.runs.run import grouped
 from epochmeter.results.metrics import find
+from epochmeter.results.quantities import NO_BREAK, quantity, unbroken
 from epochmeter.results.run_info import DISTURBED
 from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.bccache import Bucket
+    from markdown_it import MarkdownIt
     from rich.console import Console, ConsoleOptions
     from rich.markdown import Markdown
     from rich.segment import Segment
@@ -38,10 +40,10 @@ OF_RUN = "trace"  # the page of one run; others are of a sweep
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped
-NO_BREAK = "\u00a0"  # a space at which no line is broken
-FILTERS = ("beside", "interval", "join_or_more", "number", "percent", "plural", "quantity", "ratio", "times")
+FILTERS = ("beside", "interval", "join_or_more", "number", "percent", "plural", "ratio", "times")
 """Functions of `formatting` that are filters of the templates."""
 QUANTITIES = ("beside", "interval", "percent", "quantity", "ratio", "times")  # those of numbers with units
+JOINT = "\ue000"  # of two words on one line, for rich, which breaks lines at every kind of space
 MAX_CACHED = 100  # compiled templates that are kept, the latest: those of some versions
 MAX_ROWS = 200  # rows of a table; the JSON file has all
 
@@ -117,10 +119,17 @@ def render_html(template: str, **values: object) -> str:
 
 
 def markdown_to_html(markdown: str) -> Markup:
-    """Convert Markdown to HTML; HTML within it is shown as text."""
+    """Convert Markdown to HTML; HTML within it is shown as text. No line breaks between a number and its unit."""
+    return Markup(_markdown_parser().render(markdown))
+
+
+@cache  # imported late, as it takes a while
+def _markdown_parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
-    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.add_render_rule("text", lambda _, tokens, place, *__: escape(unbroken(tokens[place].content), quote=False))
+    return parser
 
 
 def print_markdown(markdown: str, console: "Console") -> None:
@@ -134,8 +143,19 @@ def print_markdown(markdown: str, console: "Console") -> None:
 
 @cache  # imported late, as it takes a while
 def _terminal_markdown() -> "type[Markdown]":
-    """Return the class of Markdown for a terminal, with tables that divide no word."""
+    """Return the class of Markdown for a terminal, whose lines divide no quantity, and whose tables divide no word."""
     from rich.markdown import Markdown, TableElement
+
+    class Unbroken(Markdown):
+        def __init__(self, markup: str) -> None:
+            super().__init__(markup)
+            for token in chain.from_iterable(token.children or () for token in self.parsed):
+                if token.type == "text":
+                    token.content = unbroken(token.content).replace(NO_BREAK, JOINT)
+
+        def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Segment]":
+            for segment in cast("Iterator[Segment]", super().__rich_console__(console, options)):
+                yield segment._replace(text=segment.text.replace(JOINT, " "))
 
     class Table(TableElement):
         def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Segment]":
@@ -148,7 +168,7 @@ def _terminal_markdown() -> "type[Markdown]":
                 column.width = width
             yield from console.render(table, options.update(width=sum(widths) + edges))
 
-    return type("TerminalMarkdown", (Markdown,), {"elements": {**Markdown.elements, "table_open": Table}})
+    return type("TerminalMarkdown", (Unbroken,), {"elements": {**Markdown.elements, "table_open": Table}})
 
 
 def column_widths(columns: Sequence[Sequence[str]], most: int) -> list[int]:
@@ -217,15 +237,15 @@ def _join_lines(markdown: str) -> str:
 
 
 def _unbroken(format_value: Callable[..., str]) -> Callable[..., Markup]:
-    """Return a filter of numbers that stay on one line with their units; a line may break before errors and bounds."""
+    """Return a filter of numbers that stay on one line with their units and errors; a line may break before bounds."""
 
-    def unbroken(*values: Any, **options: Any) -> Markup:
+    def in_one_line(*values: Any, **options: Any) -> Markup:
         text = escape_markdown(format_value(*values, **options)).replace(" ", NO_BREAK)
-        for word in ("(", "±", "to"):
+        for word in ("(", "to"):
             text = text.replace(NO_BREAK + word, f" {word}")
         return Markup(text)
 
-    return unbroken
+    return in_one_line
 
 
 @lru_cache(maxsize=3)
@@ -261,6 +281,8 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
     environment.filters |= {
         "code": code,
         "markdown": markdown_to_html,
+        "quantity": quantity,
+        "unbroken": lambda text: type(text)(unbroken(text)),  # which is Markup, or is not
         "text": lambda text: markdown_to_html(str(escape_markdown(text))),  # text between backticks is code
         "by_frequency": by_frequency,
     }

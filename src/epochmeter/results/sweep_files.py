@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.results import documents
+from epochmeter.results.quantities import span
 from epochmeter.results.reuse import referenced_record
 from epochmeter.results.run_folder import READ_ERRORS
 from epochmeter.results.run_result import RunResult
@@ -52,7 +53,7 @@ class Points(NamedTuple):
         typical_s = statistics.median(durations_s)
         remaining = sum(other not in self.completed for other in range(number, len(self.overrides)))
         end = (now or datetime.now()) + timedelta(seconds=remaining * typical_s)
-        return f"ends about {end:%Y-%m-%d %H:%M} ({remaining} x {timedelta(seconds=round(typical_s))})"
+        return f"ends about {end:%Y-%m-%d %H:%M} ({remaining} x {span(typical_s)})"
 
 
 @lru_cache(maxsize=1)

@@ -207,7 +207,7 @@ def test_changes_have_intervals_and_the_color_of_their_verdict():
     colors = {"All 3 configurations": GRAY, "batch 1": VERMILION, "batch 3": GREEN, "batch 2": GRAY}
     assert rows(chart, "points", "title", "color") == [*colors.items()]
     (_, low, high, text), *_ = rows(chart, "points", "row", "x_low", "x_high", "ratio")
-    assert text == f"{(1.2 * 0.9) ** (1 / 3):.3f} ({low:.3f} to {high:.3f})"
+    assert text == f"{(1.2 * 0.9) ** (1 / 3):.2f} ({low:.2f} to {high:.2f})"
     assert [len(rows(*compared(*[1.2] * count), "points")) for count in (2, 20)] == [2, 15]
     assert compared() == []
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import ROOT, display_path, with_own_commands
+from epochmeter.console.plain import wrap
 from epochmeter.report.analyses import stalls
 from epochmeter.report.analyses.best import find_best, find_doubts
 from epochmeter.report.build import Report
@@ -114,8 +115,11 @@ def print_text(console: Console, *texts: str, style: str = "") -> None:
     from rich.markup import escape
 
     for text in texts:
+        text = with_own_commands(text)
         is_wrapped = console.is_terminal and "://" not in text
-        console.print(escape(with_own_commands(text)), style=style, soft_wrap=not is_wrapped)
+        for line in text.split("\n"):
+            for row in wrap(line, console.width) or [""] if is_wrapped else [line]:
+                console.print(escape(row), style=style, soft_wrap=True)
 
 
 def print_page(page: Page, console: Console) -> None:
