@@ -20,6 +20,7 @@ from epochmeter.console import tables
 from epochmeter.console.plain import PlainConsole, wrap
 from epochmeter.console.sentences import forecast_text
 from epochmeter.console.stacked import stack
+from epochmeter.console.sweep_lines import runs_text
 from epochmeter.results.metrics import shown_in
 from epochmeter.results.quantities import span
 from epochmeter.results.run_result import RunResult
@@ -230,12 +231,17 @@ class Terminal(logging.Handler):
 
     def print_missing(self, results: Sequence[RunResult]) -> None:
         """Print once for all runs why energy was not measured, or why results are not in MLflow."""
-        for reason, meter in dict.fromkeys((result.no_energy, result.requested_meter) for result in results):
-            if reason and meter:
+        lacking: dict[tuple[Problem, str], list[int]] = {}
+        for result in results:
+            if result.no_energy:
+                lacking.setdefault((result.no_energy, result.requested_meter), []).append(result.number)
+        for (reason, meter), numbers in lacking.items():
+            some = f" of {runs_text(numbers, len(results))}" if len(numbers) < len(results) else ""
+            if meter:
                 what = "was not measured" if meter == "none" else "is not measured, but estimated"
-                self.info(f"Energy {what} (meter={meter}).", style="dim")
-            elif reason:
-                self.warn(format_error(reason.within("energy was not measured"), "warning"))
+                self.info(f"Energy{some} {what} (meter={meter}).", style="dim")
+            else:
+                self.warn(format_error(reason.within(f"energy{some} was not measured"), "warning"))
         for text in dict.fromkeys(result.publish_error for result in results if result.publish_error):
             self.warn(text)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from epochmeter.console.tables import valued
 from epochmeter.results.bottleneck import Bottleneck
-from epochmeter.results.measured_run import Gain
+from epochmeter.results.measured_run import MIN_LAUNCHING
 from epochmeter.results.metrics import find
-from epochmeter.results.next_steps import NextStep
+from epochmeter.results.next_steps import NextStep, gain_sentence
 from epochmeter.results.quantities import plus_minus, quantity, within
 from epochmeter.results.roofline import verdict
 from epochmeter.shared.units import percent, percentage
@@ -26,21 +26,20 @@ def bottleneck_line(bottleneck: Bottleneck | None, *, is_oversubscribed: bool = 
     return f"Bottleneck: {label}. Epoch time: {bottleneck.shares}."
 
 
+def launch_line(metrics: Mapping[str, float]) -> str:
+    """Return how long the GPU of a traced run waited for launches; empty if not long, or not traced."""
+    fraction = metrics.get("trace/idle_launch_fraction", 0.0)
+    if fraction < MIN_LAUNCHING:
+        return ""
+    return f"Launch-bound: in {percent(fraction)} of the traced time, the GPU waited for the host to start kernels."
+
+
 def next_step_lines(steps: Sequence[NextStep]) -> list[tuple[str, str]]:
     """Return the advice and the change of each next step: a sentence to read, and a line to paste."""
     return [
-        (f"{number}. {step.text}{_gain_text(step.gain)}", f"   {PLACES[step.kind]} {step.change}")
+        (f"{number}. {step.text}{gain_sentence(step.gain)}", f"   {PLACES[step.kind]} {step.change}")
         for number, step in enumerate(steps, 1)
     ]
-
-
-def _gain_text(gain: Gain | None) -> str:
-    """Return what a step saves, as a sentence with a space before it; empty if that is not known."""
-    if gain is None:
-        return ""
-    bounds = [] if gain.low is None or gain.high is None else [percentage(gain.low), percent(gain.high)]
-    interval = f" ({' to '.join(bounds)})" if bounds and bounds[1] != f"{bounds[0]} %" else ""
-    return f" It saves at most {percent(gain.at_most)}{interval} of the epoch's time."
 
 
 def energy_line(metrics: Mapping[str, float]) -> str:

@@ -73,8 +73,7 @@ def interval(estimate: Estimate | None, base: str, reference: float | None = Non
 
 def metric_title(name: str) -> str:
     """Return the title of a metric at the beginning of a line: `Time per epoch`."""
-    title = find(name).title
-    return title[:1].upper() + title[1:]
+    return as_sentence(find(name).title)
 
 
 def metric_column(name: str, currency: str = "") -> str:
@@ -89,6 +88,18 @@ def metric_column(name: str, currency: str = "") -> str:
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
     """Format a count with its noun: `1 run`, `3 runs`."""
     return f"{count:,} {noun if count == 1 else plural_noun or f'{noun}s'}"
+
+
+def of_total(count: int, total: int) -> str:
+    """Format which of some runs a sentence is about: `the run`, `both runs`, `all 6 runs`, `2 of 6 runs`."""
+    if count < total:
+        return f"{count:,} of {total:,} runs"
+    return "the run" if total == 1 else "both runs" if total == 2 else f"all {total:,} runs"
+
+
+def as_sentence(text: str) -> str:
+    """Return a text with an upper-case first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def join_or_more(texts: Iterable[str], limit: int, separator: str = ", ") -> str:

@@ -89,16 +89,16 @@ class Bottleneck:
         stall and fetch stall are named if both are at least `MIN_FRACTION`.
         """
         sizes = {part: percent(fraction) for part, fraction in self.fractions.items()}
-        texts = [f"{part} {sizes[part]}" for part in self.parts if part in sizes and part not in STALLS]
-        if any(stall in sizes for stall in STALLS):
-            kinds = [stall for stall in STALLS if self.fractions.get(stall, 0.0) >= MIN_FRACTION]
-            named = ", ".join(f"{kind.replace('_', ' ')} {sizes[kind]}" for kind in kinds)
-            texts.append(f"data stalls {percent(self.data_stall)}" + (f" ({named})" if len(kinds) > 1 else ""))
+        kinds = [stall for stall in STALLS if self.fractions.get(stall, 0.0) >= MIN_FRACTION]
+        named = ", ".join(f"{kind.replace('_', ' ')} {sizes[kind]}" for kind in kinds)
+        stalls = f"data stalls {percent(self.data_stall)}" + (f" ({named})" if len(kinds) > 1 else "")
+        texts = [stalls if part in STALLS else f"{part} {sizes[part]}" for part in self.parts if part in sizes]
+        texts += [stalls] if any(stall in sizes for stall in STALLS) else []
         others = {part: size for part, size in self.fractions.items() if part not in (*self.parts, *STALLS)}
         next_part = max(others, key=lambda part: others[part], default="")
-        least = MIN_FRACTION if len(texts) < 2 else max(MIN_FRACTION, self.data_stall)
+        least = MIN_FRACTION if len({*texts}) < 2 else max(MIN_FRACTION, self.data_stall)
         texts += [f"{next_part} {sizes[next_part]}"] if next_part and others[next_part] >= least else []
-        return ", ".join(texts)
+        return ", ".join(dict.fromkeys(texts))
 
 
 def find_bottleneck(
