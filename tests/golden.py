@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from epochmeter.report.render import NO_BREAK, Page, page_markdown, sweep_pages
+from epochmeter.report.render import Page, page_markdown, sweep_pages
+from epochmeter.results.quantities import NO_BREAK
 
 FOLDER = Path(__file__).parent / "report" / "golden"
 HINT = "read the text; if it is correct, run the tests with UPDATE_GOLDEN=1 to write it"

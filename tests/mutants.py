@@ -234,6 +234,8 @@ MUTANTS = [
     Mutant("results/bottleneck.py", "min(values) >= LARGE_FRACTION * e2e_s", "min(values) > 0"),
     Mutant("results/next_steps.py", "gain.at_most >= MIN_GAIN", "gain.at_most >= 0"),
     Mutant("results/next_step_rules.py", "run.cores_per_rank > 1 and", "", "results/test_next_steps.py"),
+    Mutant("results/quantities.py", "supported_decimals(half) if half else 6", "6"),
+    Mutant("results/summary.py", 'metrics[f"steady/{short}"] = values[-1]', 'metrics[f"steady/{short}"] = mean'),
     Mutant("results/throughput.py", "- (count - 1) * global_batch]", "- count * global_batch]"),
     Mutant("results/reuse.py", "            and not run_folder.run.rehearsal\n", ""),
     Mutant(
@@ -280,6 +282,12 @@ MUTANTS = [
         "report/analyses/best.py",
         "criteria.max_slowdown * fastest.time_s",
         "criteria.max_slowdown * group[0].time_s",
+        "report/analyses/test_answer.py",
+    ),
+    Mutant(
+        "report/analyses/best.py",
+        "1.0 if difference >= MIN_EFFECT else (1 + difference) / smallest",
+        "1.0",
         "report/analyses/test_answer.py",
     ),
     Mutant("report/analyses/stalls.py", "stall.value < -neglected_s and", "False and"),

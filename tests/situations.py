@@ -187,7 +187,7 @@ SITUATIONS = {
             run={"training": {"threads": 4}},
         )
     ],
-    "own_script": [Ran(parts=STALLED, keys=SCRIPT, run={"training": {"loader": {"workers": 0, "batch": BATCH}}})],
+    "own_script": [Ran(parts=STALLED, keys=SCRIPT, run={"training": {"loaders": [{"workers": 0, "batch": BATCH}]}})],
     "storage_bound": [
         Ran(
             parts={**STALLED, "loader_read": 3.0, "loader_preprocess": 0.3, "loader_decode": 0.1},

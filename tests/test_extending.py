@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -30,6 +29,9 @@ from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.trainer import Trainer
 
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+EXAMPLES = dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
+"""File of the documentation's examples -> content."""
 NEW_METRIC = """
 import io
 import json
@@ -117,31 +119,17 @@ def test_a_new_metric_and_a_new_gauge_are_one_row_each(tmp_path):
     assert "| `system/npu<N>_clock_hz` | Hz | clock of an NPU |" in shown["docs"]
 
 
-NEW_METER = {
-    "my_meter.py": """
-import time
-
-from epochmeter.power.meter import Domain, EnergyMeter, Instrument
-
-
-def open_constant(watts, gpus, root):
-    counter = Instrument(Domain("counter", 0.001, "a lamp"), lambda: watts * time.monotonic())
-    return EnergyMeter(counters={"lamp": counter}, total=["lamp"], covers="a lamp")
-""",
-    "conf/meter/constant.yaml": "name: constant\n_target_: my_meter.open_constant\nwatts: 40\nidle_s: 0\n",
-}
-
-
-def test_a_new_meter_is_a_function_and_a_file_of_its_keys(tmp_path, composed, monkeypatch):
-    put(tmp_path, NEW_METER)
+def test_a_new_meter_is_the_function_and_the_file_of_the_documentation(tmp_path, composed, monkeypatch):
+    put(tmp_path, EXAMPLES)
     monkeypatch.syspath_prepend(str(tmp_path))
     composed()  # Hydra knows its resolvers from here on
-    keys = job.to_plain(compose("train", [f"hydra.searchpath=[file://{tmp_path}/conf]", "meter=constant"]))
-    made = Job.from_dict(keys)
-    preflight.validate_job(made, {"meter": "constant"}, [])
+    (joules := tmp_path / "joules").write_text("40.5\n")
+    path = f"hydra.searchpath=[file://{tmp_path}/conf]"
+    made = Job.from_dict(job.to_plain(compose("train", [path, "meter=socket", f"meter.file={joules}"])))
+    preflight.validate_job(made, {"meter": "socket"}, [])
     meter = open_meter(made.meter.spec, gpus=[])
-    assert meter.energy["covers"] == "a lamp"
-    assert 0 < meter.read()["lamp"] / 40 - time.monotonic() + 1 <= 1
+    assert (meter.energy["source"], meter.energy["covers"]) == ("counter", "the machine at its socket")
+    assert meter.read() == {"socket": 40.5}
 
 
 NEW_TEMPLATE = """
@@ -181,8 +169,7 @@ def test_a_new_analysis_is_a_module_and_a_template(tmp_path, monkeypatch):
 
 
 def test_example_is_valid_and_learns(tmp_path, composed, monkeypatch):
-    text = (ROOT / "docs" / "extending.md").read_text()
-    put(tmp_path, dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", text, re.DOTALL)))
+    put(tmp_path, EXAMPLES)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "my_package", raising=False)
     composed()  # Hydra knows its resolvers from here on

@@ -236,7 +236,7 @@ def test_report_command_of_a_sweep_finds_it(project, name):
     for number, batch in enumerate((8, 16)):
         write(folder, row(number, "storage", 1.0 + number, typed={"batch": str(batch)}))
     (line,) = [line for line in answer_lines(folder) if line.startswith("Report: ")]
-    python, entry, *arguments = shlex.split(line.removeprefix("Report:").partition("  ->  ")[0])
+    python, entry, *arguments = shlex.split(line.removeprefix("Report:"))
     assert (python, entry) == ("python", "src/report.py")
     done = project.run("report", *arguments, "tracking=none")
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ from epochmeter.tracking.run_export import run_note
 
 FOLDER = Path(__file__).parent / "situations"
 LINE_END = "\n"
-ANSWERED = ("doubts", "choices", "bottlenecks", "next_steps", "unmet")
+ANSWERED = ("state", "states", "errors", "doubts", "choices", "bottlenecks", "no_energy", "next_steps", "unmet")
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -41,12 +41,16 @@ def test_output_at_the_end_of_a_command_is_as_it_was_approved(name, terminal, tm
     texts = {
         "Terminal": terminal.console.file.getvalue(),
         "Report": "\n\n".join([f"# {report.heading}", *report.banner, first_sentences(report.pages), *report.notes]),
-        "answer.json": json.dumps([{key: answer[key] for key in ANSWERED} for answer in answers], indent=1),
+        "answer.json": json.dumps([_answered(answer) for answer in answers], indent=1),
         "MLflow": run_note(RunFolder(sweep / "0")),
     }
     assert all(answer["schema"] == SCHEMA for answer in answers)
     text = "\n".join(f"===== {title}\n{text.rstrip().lstrip(LINE_END)}\n" for title, text in texts.items())
     assert_text(FOLDER / f"{name}.txt", _without_place(text, tmp_path))
+
+
+def _answered(answer: dict[str, object]) -> dict[str, object]:
+    return {key: answer[key] for key in ANSWERED if key in answer}
 
 
 def _without_place(text: str, root: Path) -> str:

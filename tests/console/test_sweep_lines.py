@@ -36,6 +36,8 @@ def test_equal_notes_of_runs_are_one_line_with_the_numbers_of_the_runs():
         RunResult(2, [], notes=[varies.format(12)]),
     ]
     assert note_lines(results) == [f"{varies.format(12)} (all 3 runs)", "only here (run 0)"]
+    results[2].notes = [varies.format("10 to 12")]
+    assert note_lines(results)[:1] == [f"{varies.format(12)} (all 3 runs)"], "a range is a number"
     many = [RunResult(number, [], notes=["same"] if number else []) for number in range(8)]
     assert note_lines(many) == ["same (runs 1, 2, 3, 4, 5 and 2 more)"]
     assert note_lines([RunResult(0, [], notes=["alone"])]) == ["alone (run 0)"]

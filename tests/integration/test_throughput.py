@@ -62,7 +62,7 @@ def test_non_finite_loss_is_flagged_and_the_run_continues_without_reaching_a_tar
     record = project.record()
     flag = record.run()["flags"]["diverged"]
     assert flag in ("epoch 1: the loss was nan", "epoch 1: the loss was inf")
-    assert f"{flag}; its mean loss is omitted." in " ".join(done.stdout.split())
+    assert f"{flag}; the training diverged, and the mean loss is omitted." in " ".join(done.stdout.split())
     assert record.summary()["metrics"]["total/epochs"] == 2
     assert not [name for name in record.summary()["metrics"] if "target" in name or name.endswith("loss")]
     assert project.rows("select value from tags where key = 'epochmeter.diverged'") == [(flag,)]

@@ -177,7 +177,7 @@ def test_chosen_excluded_disturbed_partly_metered_and_different_runs_are_noted()
          ["Mean energies are mean power times mean time, as not all epochs have an energy: run 0 (2 of 3)."]),
         (sweep(*MODES), {}, [0, 1], []),  # the runs set the power modes
         (sweep(unreadable={"0": "half of it"}), {}, [],
-         ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]),
+         ["Left out: the run, whose record cannot be read: 0 (half of it)."]),
         (sweep(*(replace(trained(n, 100.0), disturbed=SHARED if n else {}) for n in range(3))), {}, [0, 1, 2],
          [f"Disturbed runs 1, 2: {SHARED['gpu_shared']}."]),
         (sweep(*(replace(trained(n, 100.0), disturbed={"cpu_shared": f"epoch {n}: load."}) for n in range(2))), {},

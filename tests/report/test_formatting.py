@@ -34,8 +34,8 @@ def test_numbers_as_text():
         ([beside(14_400.0, "s", 1.0), beside(1.0, "s", 14_400.0)], ["4.000 h", "2.78e-04 h"]),
         (beside(None, "s", 1.0), "-"),
         # An interval is relative, unless it is wide or includes zero.
-        (interval(Estimate(2.0, 1.4, 3.0), "s"), "2.00 s ± 50 %"),
-        (interval(Estimate(1.0, 0.3, 9.0), "s"), "1.00 s (0.30 to 9.00)"),
+        (interval(Estimate(2.0, 1.4, 3.0), "s"), "2.0 s ± 50 %"),
+        (interval(Estimate(1.0, 0.3, 9.0), "s"), "1.0 s (0.3 to 9.0)"),
         (interval(Estimate(1.0, 0.3, 11.0), "s"), "1.00 s (few repeats)"),
         ([join_or_more("abcd", limit, "; ") for limit in (4, 2)], ["a; b; c; d", "a; b; 2 more"]),
         ([plural(count, "run") for count in (0, 1, 3000)], ["0 runs", "1 run", "3,000 runs"]),

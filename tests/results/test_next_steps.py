@@ -73,6 +73,7 @@ WORKERS = {"workers": 2, "pin_memory": True, "persistent_workers": True, "batch"
 
 CROWDED = {"oversubscribed": "epoch 2"}
 TARGET = {"target_accuracy": 0.9}
+DIVERGED, ONE_EPOCH = {"diverged": "epoch 1: the loss was nan"}, {"total/epochs": 1.0}
 FIRES = {
     "end_gpu_processes": [(run(flags={"gpu_shared": "pid 7"}, machine=NVIDIA), "nvidia-smi")],
     "end_amd_gpu_processes": [(run(flags={"gpu_shared": "pid 7"}, machine=AMD), "amd-smi process")],
@@ -91,6 +92,9 @@ FIRES = {
         (script(more={f"total/{name}_bytes": 1e6}), "losses.append(loss.item())  # a tensor would keep its graph")
         for name in ("memory_growth", "gpu_memory_growth")
     ],
+    "lower_rate": [(run(flags=DIVERGED, keys={"optimizer": {"name": "sgd", "lr": 0.01}}), "optimizer.lr=0.001")],
+    "past_warmup": [(run(keys={"epochs": 1}, more=ONE_EPOCH), "epochs=6"),
+                    (script(more=ONE_EPOCH), "for epoch in range(6):")],
     "reach_target": [(run(keys=TARGET), "epochs=12")],
     "start_workers": [
         (run("prep_stall", keys={"workers": 0}), "workers=4"),
@@ -174,6 +178,9 @@ SILENT = {
     "more_epochs": [run("compute", "copy"), run(equal=False),
                     run("compute", "copy", equal=False, more={"total/epochs": 3.0})],
     "memory_growth": [run(more={"total/memory_growth_bytes": 1e6}), script()],
+    "lower_rate": [run(keys={"optimizer": {"name": "sgd", "lr": 0.01}}), run(flags=DIVERGED), script(flags=DIVERGED)],
+    "past_warmup": [run(), run(keys={"epochs": 1, "warmup_epochs": 0}, more=ONE_EPOCH), run(more=ONE_EPOCH),
+                    run(keys={"epochs": 1}, more={**ONE_EPOCH, "throughput/samples_per_s": 9.0})],
     "reach_target": [run(), run(keys=TARGET, more={"total/epochs_to_target": 4.0}),
                      run(keys=TARGET, more={"total/epochs": 3.0})],
     "start_workers": [run("prep_stall"), run("prep_stall", keys={"workers": 0}, machine=NO_CORES),

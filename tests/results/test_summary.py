@@ -140,6 +140,14 @@ def test_summaries_have_the_metrics_and_the_note_on_energy_of_the_golden_file():
     assert_text(Path(__file__).parent / "golden" / "summaries.txt", "\n".join([*lines, ""]))
 
 
+def test_losses_and_accuracies_are_those_of_the_last_epoch():
+    """A mean over epochs would be of no model."""
+    windows = [epoch(number, train_loss=1.0 / (1 + number), train_accuracy=number / 4) for number in range(4)]
+    metrics = summarize(windows, NO_STEPS, JOB)
+    assert (metrics["steady/train_loss"], metrics["steady/train_accuracy"]) == (0.25, 0.75)
+    assert not {"std/train_loss", "std/train_accuracy"} & metrics.keys()
+
+
 @pytest.mark.parametrize("unmetered", [(), (1,), (2,), (1, 4)])
 def test_mean_energy_at_constant_power_is_in_proportion_to_the_mean_time(unmetered):
     """Two runs at 7.24 W, of which the second takes 0.695 times the time: it needs 0.695 times the energy."""

@@ -53,9 +53,14 @@ def test_remaining_time_uses_the_median_of_measured_runs():
     for completed, results, number, eta in (
         ({}, [], 0, ""),
         ({}, [result(0, earlier=True), result(1, state="failed")], 2, ""),
-        ({}, [result(0, 600), result(1, 60, "failed"), result(2, 720)], 3, "ends about 2026-11-20 12:11 (1 x 0:11:00)"),
-        ({}, [result(0, 600)], 1, "ends about 2026-11-20 12:30 (3 x 0:10:00)"),
-        ({0, 2}, [result(0, earlier=True), result(1, 600)], 1, "ends about 2026-11-20 12:20 (2 x 0:10:00)"),
+        (
+            {},
+            [result(0, 600), result(1, 60, "failed"), result(2, 720)],
+            3,
+            "ends about 2026-11-20 12:11 (1 x 11 min 0 s)",
+        ),
+        ({}, [result(0, 600)], 1, "ends about 2026-11-20 12:30 (3 x 10 min 0 s)"),
+        ({0, 2}, [result(0, earlier=True), result(1, 600)], 1, "ends about 2026-11-20 12:20 (2 x 10 min 0 s)"),
     ):
         points = POINTS._replace(completed=frozenset(completed))
         assert points.forecast(number, results, NOON) == eta

@@ -95,7 +95,7 @@ def test_loss_that_is_not_finite_is_absent_and_its_flag_names_the_window(close):
         closed = close(reading(99.99), reading(104.01), NONE, measured=measured, opened=opened)
         assert closed.line["metrics"].keys().isdisjoint({"epoch/train_loss", "val/loss"})
         assert closed.flags == {"diverged": text}
-        assert closed.notes == [f"{text}; its mean loss is omitted."]
+        assert closed.notes == [f"{text}; the training diverged, and the mean loss is omitted."]
         return closed.line["metrics"]
 
     assert diverged("epoch", math.nan, "epoch 4: the loss was nan")["epoch/train_accuracy"] == 0.8

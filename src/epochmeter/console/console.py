@@ -5,7 +5,6 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ from epochmeter.console import tables
 from epochmeter.console.plain import PlainConsole, wrap
 from epochmeter.console.sentences import forecast_text
 from epochmeter.console.stacked import stack
+from epochmeter.console.sweep_lines import runs_text
 from epochmeter.results.metrics import shown_in
+from epochmeter.results.quantities import span
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import WORKER_LOG
@@ -189,7 +190,7 @@ class Terminal(logging.Handler):
         metrics = line["metrics"]
         values = ", ".join(tables.titled(name, metrics[name]) for name in shown_in("line") if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining
-        remaining = f"{timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
+        remaining = f"{span(remaining_s)} left" if remaining_s else ""
         forecast = forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
         text = "; ".join(filter(None, (values, remaining, forecast)))
         self.info(f"{_place(self.label)}epoch {line['epoch'] + 1}/{epochs}: {text}")
@@ -230,12 +231,17 @@ class Terminal(logging.Handler):
 
     def print_missing(self, results: Sequence[RunResult]) -> None:
         """Print once for all runs why energy was not measured, or why results are not in MLflow."""
-        for reason, meter in dict.fromkeys((result.no_energy, result.requested_meter) for result in results):
-            if reason and meter:
+        lacking: dict[tuple[Problem, str], list[int]] = {}
+        for result in results:
+            if result.no_energy:
+                lacking.setdefault((result.no_energy, result.requested_meter), []).append(result.number)
+        for (reason, meter), numbers in lacking.items():
+            some = f" of {runs_text(numbers, len(results))}" if len(numbers) < len(results) else ""
+            if meter:
                 what = "was not measured" if meter == "none" else "is not measured, but estimated"
-                self.info(f"Energy {what} (meter={meter}).", style="dim")
-            elif reason:
-                self.warn(format_error(reason.within("energy was not measured"), "warning"))
+                self.info(f"Energy{some} {what} (meter={meter}).", style="dim")
+            else:
+                self.warn(format_error(reason.within(f"energy{some} was not measured"), "warning"))
         for text in dict.fromkeys(result.publish_error for result in results if result.publish_error):
             self.warn(text)
 

@@ -11,8 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from epochmeter.config.printable import printable
-
-NO_BREAK = "\N{NO-BREAK SPACE}"
+from epochmeter.results.quantities import NO_BREAK, unbroken
 
 
 class PlainConsole(Console):
@@ -39,7 +38,6 @@ class PlainConsole(Console):
 
 def wrap(text: str, width: int) -> list[str]:
     """Return the lines of a text, which break at spaces, but not between a number and its unit or within a command."""
-    joined = re.sub(r"(?<=\d) (?=\S{1,4}( |$))", NO_BREAK, text)
-    joined = re.sub("`[^`]*`", lambda command: command[0].replace(" ", NO_BREAK), joined)
+    joined = re.sub("`[^`]*`", lambda command: command[0].replace(" ", NO_BREAK), unbroken(text))
     lines = textwrap.wrap(joined, width, break_on_hyphens=False, break_long_words=False)
     return [line.replace(NO_BREAK, " ") for line in lines]

@@ -12,13 +12,13 @@ from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.next_steps import NextStep
 from epochmeter.results.run_info import OVERSUBSCRIBED
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.summary import collect_flags, is_averaged
+from epochmeter.results.summary import averaged_epochs, collect_flags, is_averaged
 
 
 def print_run(terminal: Terminal, windows: Sequence[Mapping[str, Any]], job: Job, result: RunResult) -> None:
     """Print the results of a run, the most important ones last; in a sweep one line, unless `verbose=true`."""
     if terminal.label:
-        terminal.info(run_line(terminal.label, result))
+        terminal.info(run_line(terminal.label, result, averaged_epochs(windows, job.warmup_epochs)))
         terminal.failed(result)
         return
     has_epochs = any(window["window"] == "epoch" for window in windows)
@@ -34,6 +34,7 @@ def print_run(terminal: Terminal, windows: Sequence[Mapping[str, Any]], job: Job
         terminal.print_missing([result])
     if has_epochs:
         terminal.info(_verdict(windows, job, result), style="bold")
+        terminal.info(sentences.launch_line(result.metrics))
     if not result.of_sweep:
         _print_next_steps(terminal, result.next_steps)
         if result.folder:

@@ -3,41 +3,38 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from epochmeter.console.tables import valued
 from epochmeter.results.account import grouped
-from epochmeter.results.bottleneck import MIN_FRACTION, STALLS, Bottleneck
-from epochmeter.results.measured_run import Gain
+from epochmeter.results.bottleneck import MIN_FRACTION, Bottleneck
+from epochmeter.results.measured_run import MIN_LAUNCHING
 from epochmeter.results.metrics import find
-from epochmeter.results.next_steps import NextStep
-from epochmeter.results.quantities import plus_minus, quantity
+from epochmeter.results.next_steps import NextStep, gain_sentence
+from epochmeter.results.quantities import plus_minus, quantity, within
 from epochmeter.results.roofline import verdict
 from epochmeter.shared.phases import OTHER, PHASES
 from epochmeter.shared.units import percent, percentage
 
-MINUTE_S = 60.0
 MIN_SHARE = 0.01  # of a run, for a group of its account to be stated
 PLACES = {"setting": "set:", "code": "in the script:", "command": "run:"}
 """Kind of a change -> the words before it."""
 
 
 def bottleneck_line(bottleneck: Bottleneck | None, *, is_oversubscribed: bool = False) -> str:
-    """Return the bottleneck of a run's mean epoch, the data stalls and the next largest part; empty if not known."""
+    """Return the bottleneck of a run's mean epoch and the fractions of its time; empty if it is not known."""
     if bottleneck is None:
         return ""
-    shares = {part: percent(fraction) for part, fraction in bottleneck.fractions.items()}
-    texts = [f"{part} {shares[part]}" for part in bottleneck.parts if part in shares and part not in STALLS]
-    if stalls := [stall for stall in STALLS if stall in shares]:
-        kinds = ", ".join(f"{stall.replace('_', ' ')} {shares[stall]}" for stall in stalls)
-        texts.append(f"data stalls {percent(bottleneck.data_stall)}" + (f" ({kinds})" if len(stalls) > 1 else ""))
-    others = {part: size for part, size in bottleneck.fractions.items() if part not in (*bottleneck.parts, *STALLS)}
-    next_part = max(others, key=lambda part: others[part], default="")
-    least = MIN_FRACTION if len(texts) < 2 else max(MIN_FRACTION, bottleneck.data_stall)
-    texts += [f"{next_part} {shares[next_part]}"] if next_part and others[next_part] >= least else []
     label = f"{bottleneck.label}, on an oversubscribed processor" if is_oversubscribed else bottleneck.label
-    return f"Bottleneck: {label}. Epoch time: {', '.join(texts)}."
+    return f"Bottleneck: {label}. Epoch time: {bottleneck.shares}."
+
+
+def launch_line(metrics: Mapping[str, float]) -> str:
+    """Return how long the GPU of a traced run waited for launches; empty if not long, or not traced."""
+    fraction = metrics.get("trace/idle_launch_fraction", 0.0)
+    if fraction < MIN_LAUNCHING:
+        return ""
+    return f"Launch-bound: in {percent(fraction)} of the traced time, the GPU waited for the host to start kernels."
 
 
 def phases_line(metrics: Mapping[str, float]) -> str:
@@ -59,18 +56,9 @@ def phases_line(metrics: Mapping[str, float]) -> str:
 def next_step_lines(steps: Sequence[NextStep]) -> list[tuple[str, str]]:
     """Return the advice and the change of each next step: a sentence to read, and a line to paste."""
     return [
-        (f"{number}. {step.text}{_gain_text(step.gain)}", f"   {PLACES[step.kind]} {step.change}")
+        (f"{number}. {step.text}{gain_sentence(step.gain)}", f"   {PLACES[step.kind]} {step.change}")
         for number, step in enumerate(steps, 1)
     ]
-
-
-def _gain_text(gain: Gain | None) -> str:
-    """Return what a step saves, as a sentence with a space before it; empty if that is not known."""
-    if gain is None:
-        return ""
-    bounds = [] if gain.low is None or gain.high is None else [percentage(gain.low), percent(gain.high)]
-    interval = f" ({' to '.join(bounds)})" if bounds and bounds[1] != f"{bounds[0]} %" else ""
-    return f" It saves at most {percent(gain.at_most)}{interval} of the epoch's time."
 
 
 def energy_line(metrics: Mapping[str, float]) -> str:
@@ -78,7 +66,7 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     energy_j, uncertainty_j = metrics.get("total/energy_j"), metrics.get("total/energy_uncertainty_j")
     if not energy_j or uncertainty_j is None:
         return ""
-    text = f"Energy of epochs and evaluations: {quantity(energy_j, 'J')} (± {percent(uncertainty_j / energy_j)})"
+    text = f"Energy of epochs and evaluations: {within(energy_j, uncertainty_j, 'J')}"
     net_j, half_j = metrics.get("total/net_energy_j"), metrics.get("total/net_energy_uncertainty_j")
     return f"{text}." if net_j is None or half_j is None else f"{text}, {_compared_with_idle(net_j, half_j)}."
 
@@ -100,7 +88,7 @@ def account_line(metrics: Mapping[str, float]) -> str:
         f"{name} {percent(seconds / wall_s)}" for name, seconds in groups.items() if seconds >= MIN_SHARE * wall_s
     ]
     energy_j, half_j = metrics.get("run/energy_j"), metrics.get("run/energy_uncertainty_j")
-    energy = f", {quantity(energy_j, 'J')} (± {percent(half_j / energy_j)})" if energy_j and half_j is not None else ""
+    energy = f", {within(energy_j, half_j, 'J')}" if energy_j and half_j is not None else ""
     return f"Whole run: {quantity(wall_s, 's')}{energy}: {', '.join(shares)}."
 
 
@@ -149,11 +137,7 @@ def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> 
     if "forecast/e2e_s" not in metrics:
         return ""
     time_s, half_s = metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"]
-    if max(time_s, half_s) < MINUTE_S:
-        text = f"forecast total {plus_minus(time_s, half_s, 's')}"
-    else:
-        e2e, half = (timedelta(seconds=max(1, round(seconds))) for seconds in (time_s, half_s))
-        text = f"forecast total {e2e} ± {half}"
+    text = f"forecast total {plus_minus(time_s, half_s, 's')}"
     if "forecast/energy_j" in metrics:
         text += f", {plus_minus(metrics['forecast/energy_j'], metrics['forecast/energy_uncertainty_j'], 'J')}"
     if "forecast/cost" in metrics:

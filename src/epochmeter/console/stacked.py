@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from epochmeter.console.plain import NO_BREAK
 from epochmeter.console.tables import PERCENT_ROW, ResultTable
 from epochmeter.results.metrics import find
-from epochmeter.results.quantities import ABSENT
+from epochmeter.results.quantities import ABSENT, NO_BREAK
 
 INDENT = "  "
 

@@ -39,5 +39,5 @@ def print_sweep(
     terminal.print_missing(results)
     terminal.console.print()
     for line in answer:
-        terminal.info(line, style="bold" if line == answer[0] else "")
+        terminal.info(line, style="bold" if line == answer[0] else "", wraps=not line.startswith("Report:"))
     terminal.print_places(results)

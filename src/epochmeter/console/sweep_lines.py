@@ -1,7 +1,7 @@
 """Lines about the runs of a sweep, as functions of their results."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from epochmeter.console.tables import state_name
 from epochmeter.results.headline import headline
@@ -13,12 +13,15 @@ MAX_NUMBERS = 5  # of the runs that a line names
 MORE_OF_A_RUN = re.compile(r" \(\d+ more with other numbers\)$")
 
 
-def run_line(label: str, result: RunResult) -> str:
-    """Return a run of a sweep in a line: `[2/6] run 1: batch=16: 1.23 s per epoch, 53.1 J, prep-bound`."""
+def run_line(label: str, result: RunResult, epochs: Sequence[Mapping[str, float]] = ()) -> str:
+    """Return a run of a sweep in a line: `[2/6] run 1: batch=16: 1.23 s ± 0.8 % per epoch, 53.1 J, prep-bound`.
+
+    `epochs` has the metrics of the epochs that its mean epoch is the mean of.
+    """
     state = state_name(result)
     texts = [] if state == COMPLETED else [state]
     texts += ["rehearsal"] if result.rehearsal else []
-    texts += headline(result.metrics, result.bottleneck)
+    texts += headline(result.metrics, result.bottleneck, epochs)
     return f"{label}: {', '.join(texts) or state}"
 
 
@@ -37,11 +40,12 @@ def note_lines(results: Sequence[RunResult]) -> list[str]:
     lines = []
     for group in group_notes(text for of_run in texts.values() for text in of_run):
         numbers = [number for number, of_run in texts.items() if not {*group}.isdisjoint(of_run)]
-        lines.append(f"{group[0]} ({_runs(numbers, len(results))}){hints[group[0]]}")
+        lines.append(f"{group[0]} ({runs_text(numbers, len(results))}){hints[group[0]]}")
     return lines
 
 
-def _runs(numbers: Sequence[int], total: int) -> str:
+def runs_text(numbers: Sequence[int], total: int) -> str:
+    """Return which runs of a sweep a line is about: `run 1`, `runs 0, 2`, `all 6 runs`."""
     if len(numbers) == total > 1:
         return "both runs" if total == 2 else f"all {total} runs"
     shown = ", ".join(map(str, numbers[:MAX_NUMBERS]))

@@ -1,6 +1,5 @@
 """Tables at the end of a run and of a sweep, as functions of the measurements."""
 
-import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -10,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from epochmeter.results.intervals import half_width
-from epochmeter.results.metrics import find, is_unlisted, shown_in
-from epochmeter.results.quantities import ABSENT
+from epochmeter.results.metrics import find, is_quality, is_unlisted, shown_in
+from epochmeter.results.quantities import ABSENT, MAX_DECIMAL, supported_decimals
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED
 from epochmeter.results.summary import is_averaged, trainings_of
@@ -83,24 +82,22 @@ def _add_mean(
 ) -> None:
     """Add the rows of a mean epoch, if `metrics` has one: means, their 95 % intervals, and parts in percent.
 
-    `averaged` has the metrics of its epochs.
+    `averaged` has the metrics of its epochs. Losses and accuracies have no mean: that would be of no model.
     """
     if not any(name.startswith("steady/") for name in metrics):
         return
-    means = {name: metrics.get(name.replace("epoch/", "steady/")) for name in columns}
-    for name in columns:
-        if name.startswith("epoch/"):
-            continue
-        if scores := [values[name] for values in averaged.values() if name in values]:
-            means[name] = statistics.fmean(scores)
+    averages = {name: metrics.get(name.replace("epoch/", "steady/")) for name in columns if not is_quality(name)}
+    halves = _half_widths(columns, metrics, [*averaged.values()])
     table.add_section()
-    table.add_row(mean_title([*averaged]), *(cell(name, means.get(name)) for name in columns), style="bold")
-    if halves := _half_widths(columns, metrics, [*averaged.values()]):
-        table.add_row(INTERVAL_TITLE, *(cell(name, halves[name]) if name in halves else "" for name in columns))
-    if e2e_s := means.get("epoch/e2e_s"):
+    means = (cell(name, averages[name], halves.get(name)) if name in averages else "" for name in columns)
+    table.add_row(mean_title([*averaged]), *means, style="bold")
+    if halves:
+        intervals = (cell(name, halves[name], halves[name]) if name in halves else "" for name in columns)
+        table.add_row(INTERVAL_TITLE, *intervals)
+    if e2e_s := averages.get("epoch/e2e_s"):
         times = {f"epoch/{name}" for name in TIMES}
-        parts = {name: mean for name, mean in means.items() if name in times and mean is not None}
-        table.add_row(PERCENT_ROW, *(percentage(parts[name] / e2e_s) if name in parts else "" for name in means))
+        parts = {name: mean for name, mean in averages.items() if name in times and mean is not None}
+        table.add_row(PERCENT_ROW, *(percentage(parts[name] / e2e_s) if name in parts else "" for name in columns))
 
 
 def _half_widths(
@@ -172,14 +169,19 @@ def column_title(name: str) -> str:
     return f"{metric.short} {metric.symbol.removeprefix(metric.short)}".rstrip()
 
 
-def cell(name: str, value: float | None) -> str:
-    """Return the value of a metric as a cell of a table; its unit is in the column's title."""
+def cell(name: str, value: float | None, half: float | None = None) -> str:
+    """Return the value of a metric as a cell of a table; its unit is in the column's title.
+
+    It has no more decimals than its interval of plus or minus `half` supports.
+    """
     metric = find(name)
     if value is None:
         return ABSENT
     if metric.unit == "0..1":
         return percentage(value, metric.decimals)
-    return f"{value:.{DIGITS}g}" if metric.decimals is None else f"{value:.{metric.decimals}f}"
+    if metric.decimals is None or abs(value) >= MAX_DECIMAL:
+        return f"{value:.{DIGITS}g}"
+    return f"{value:.{min(metric.decimals, supported_decimals(half)) if half else metric.decimals}f}"
 
 
 def titled(name: str, value: float) -> str:

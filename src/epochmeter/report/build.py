@@ -13,6 +13,7 @@ from epochmeter.report.analyses import (
     failures,
     footprint,
     gate,
+    outcome,
     questions,
     scaling,
     stalls,
@@ -87,7 +88,9 @@ def build_report(
     workloads = read_prior(prior, {run.name for run in selection.ended}) if prior and criteria.predict else None
     # Data of a rehearsal may be on another device.
     stalled = stalls.analyze([run for run in selection.runs if REHEARSALS in include or not run.rehearsal])
-    result = answer.analyze(subject.ranked, criteria, workloads, subject.not_ranked, stalls.verdicts(stalled))
+    failed = failures.analyze(selection)
+    ended = outcome.analyze(selection, failed)
+    result = answer.analyze(subject.ranked, criteria, workloads, subject.not_ranked, stalls.verdicts(stalled), ended)
     scaled = scaling.analyze(subject.timed)
     title, banner, notes = sweep.title, render_notes("warnings", selection), _notes(sweep, subject, scaled, where or {})
     compared, pairs = None, None
@@ -108,13 +111,13 @@ def build_report(
     analyses: dict[str, object] = {
         "comparison": compared,
         "gate": checks,
-        "answer": result,
+        "answer": result or (outcome.NoAnswer(ended) if ended.total and not subject.timed else None),
         "stalls": stalled,
         "targets": [replace(group, is_ranked_above=is_ranked) for group in targets.analyze(selection.ended)],
         "scaling": scaled,
         "questions": questions.analyze(subject.timed, scaled),
     }
-    last = {"footprint": footprint.analyze(sweep.runs), "failures": failures.analyze(selection)}
+    last = {"footprint": footprint.analyze(sweep.runs), "failures": failed}
     analyses |= {**analyze_runs(selection.runs, without=[*analyses, *last]), **last}
     compared_runs = {run for pair in pairs or () for configuration in pair for run in configuration.runs}
     ranked_runs = {run for configuration in subject.ranked for run in configuration.runs}
@@ -136,12 +139,9 @@ def all_charts(subject: Subject, scaled: Sequence[Scaling] = (), best: Sequence[
     """Return the charts of the page in order, with labels at the best; to a target, costs per epoch are folded."""
     palette = Palette.of(subject.configurations)
     targeted = to_target(subject.reaching, palette, best if subject.is_to_target else ())
-    # A chart of one point shows no comparison.
-    is_alone = len(subject.loading) < 2
-    per_epoch = [] if is_alone else energy_by_time(subject.loading, palette, () if subject.is_to_target else best)
-    timed = subject.timed
+    per_epoch = energy_by_time(subject.loading, palette, () if subject.is_to_target else best)
+    timed, grids = subject.timed, heatmaps(subject.ranked)
     parts = [*epoch_parts(timed), *compute_phases(timed), *energy_parts(timed), *run_parts(timed)]
-    grids = heatmaps(subject.ranked)
     return [
         *([*targeted, *grids, *parts] if targeted else [*per_epoch, *parts, *grids]),
         *epochs(subject.timed, palette),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from epochmeter.report.statistics import Estimate
 from epochmeter.results.metrics import find
-from epochmeter.results.quantities import ABSENT, number, quantity, readable_unit
+from epochmeter.results.quantities import ABSENT, number, readable_unit, within
 from epochmeter.shared import units
 
 MAX_PLUS_MINUS = 1.0  # relative half-width up to which an interval is written with a plus-minus sign
@@ -47,12 +47,13 @@ def with_bounds(
     if estimate is None:
         return ABSENT
     size = factor * (estimate.value if reference is None else reference)
-    text = f"{number(factor * estimate.value, size)}{unit}"
     if estimate.low is None or estimate.high is None:
-        return text
+        return f"{number(factor * estimate.value, size)}{unit}"
     if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
-        return f"{text} (few repeats)"
-    return f"{text} ({number(factor * estimate.low, size)} to {number(factor * estimate.high, size)})"
+        return f"{number(factor * estimate.value, size)}{unit} (few repeats)"
+    half = factor * (estimate.high - estimate.low) / 2
+    value, low, high = (number(factor * bound, size, half) for bound in (estimate.value, estimate.low, estimate.high))
+    return f"{value}{unit} ({low} to {high})"
 
 
 def interval(estimate: Estimate | None, base: str, reference: float | None = None) -> str:
@@ -63,17 +64,16 @@ def interval(estimate: Estimate | None, base: str, reference: float | None = Non
     if estimate is None:
         return ABSENT
     if estimate.low and estimate.low > 0 and estimate.high is not None:
-        relative = max(estimate.high - estimate.value, estimate.value - estimate.low) / estimate.value
-        if relative <= MAX_PLUS_MINUS:
-            return f"{quantity(estimate.value, base, reference)} ± {percent(relative)}"
+        half = max(estimate.high - estimate.value, estimate.value - estimate.low)
+        if half <= MAX_PLUS_MINUS * estimate.value:
+            return within(estimate.value, half, base, reference)
     unit = readable_unit(estimate.value if reference is None else reference, base)
     return with_bounds(estimate, reference, unit=f" {unit.name}".rstrip(), factor=1 / unit.size)
 
 
 def metric_title(name: str) -> str:
     """Return the title of a metric at the beginning of a line: `Time per epoch`."""
-    title = find(name).title
-    return title[:1].upper() + title[1:]
+    return as_sentence(find(name).title)
 
 
 def metric_column(name: str, currency: str = "") -> str:
@@ -88,6 +88,18 @@ def metric_column(name: str, currency: str = "") -> str:
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
     """Format a count with its noun: `1 run`, `3 runs`."""
     return f"{count:,} {noun if count == 1 else plural_noun or f'{noun}s'}"
+
+
+def of_total(count: int, total: int) -> str:
+    """Format which of some runs a sentence is about: `the run`, `both runs`, `all 6 runs`, `2 of 6 runs`."""
+    if count < total:
+        return f"{count:,} of {total:,} runs"
+    return "the run" if total == 1 else "both runs" if total == 2 else f"all {total:,} runs"
+
+
+def as_sentence(text: str) -> str:
+    """Return a text with an upper-case first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def join_or_more(texts: Iterable[str], limit: int, separator: str = ", ") -> str:

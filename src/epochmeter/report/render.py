@@ -10,23 +10,28 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from html import escape
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 
 from epochmeter.config.installation import code_cache, with_own_commands
+from epochmeter.console.plain import wrap
 from epochmeter.report import formatting
 from epochmeter.report.runs.run import grouped
+from epochmeter.report.statistics import MAX_REPEATS, MIN_EFFECT
 from epochmeter.results.metrics import find
+from epochmeter.results.next_steps import gain_sentence, recorded_gain
+from epochmeter.results.quantities import ABSENT, NO_BREAK, quantity, unbroken, within
 from epochmeter.results.run_info import DISTURBED
-from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
+from epochmeter.results.sweep_files import repeats_override
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.bccache import Bucket
+    from markdown_it import MarkdownIt
     from rich.console import Console, ConsoleOptions
     from rich.markdown import Markdown
     from rich.segment import Segment
@@ -38,10 +43,12 @@ OF_RUN = "trace"  # the page of one run; others are of a sweep
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped
-NO_BREAK = "\u00a0"  # a space at which no line is broken
-FILTERS = ("beside", "interval", "join_or_more", "number", "percent", "plural", "quantity", "ratio", "times")
+FILTERS = (
+    "as_sentence", "beside", "interval", "join_or_more", "number", "of_total", "percent", "plural", "ratio", "times",
+)  # fmt: skip
 """Functions of `formatting` that are filters of the templates."""
-QUANTITIES = ("beside", "interval", "percent", "quantity", "ratio", "times")  # those of numbers with units
+QUANTITIES = ("beside", "interval", "percent", "quantity", "ratio", "times", "within")  # those of numbers with units
+JOINT = "\ue000"  # of two words on one line, for rich, which breaks lines at every kind of space
 MAX_CACHED = 100  # compiled templates that are kept, the latest: those of some versions
 MAX_ROWS = 200  # rows of a table; the JSON file has all
 
@@ -117,10 +124,17 @@ def render_html(template: str, **values: object) -> str:
 
 
 def markdown_to_html(markdown: str) -> Markup:
-    """Convert Markdown to HTML; HTML within it is shown as text."""
+    """Convert Markdown to HTML; HTML within it is shown as text. No line breaks between a number and its unit."""
+    return Markup(_markdown_parser().render(markdown))
+
+
+@cache  # imported late, as it takes a while
+def _markdown_parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
-    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.add_render_rule("text", lambda _, tokens, place, *__: escape(unbroken(tokens[place].content), quote=False))
+    return parser
 
 
 def print_markdown(markdown: str, console: "Console") -> None:
@@ -134,8 +148,20 @@ def print_markdown(markdown: str, console: "Console") -> None:
 
 @cache  # imported late, as it takes a while
 def _terminal_markdown() -> "type[Markdown]":
-    """Return the class of Markdown for a terminal, with tables that divide no word."""
+    """Return the class of Markdown for a terminal. No line divides a quantity; a table that is too wide is stacked."""
     from rich.markdown import Markdown, TableElement
+    from rich.text import Text
+
+    class Unbroken(Markdown):
+        def __init__(self, markup: str) -> None:
+            super().__init__(markup)
+            for token in chain.from_iterable(token.children or () for token in self.parsed):
+                if token.type == "text":
+                    token.content = unbroken(token.content).replace(NO_BREAK, JOINT)
+
+        def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Segment]":
+            for segment in cast("Iterator[Segment]", super().__rich_console__(console, options)):
+                yield segment._replace(text=segment.text.replace(JOINT, " "))
 
     class Table(TableElement):
         def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Segment]":
@@ -144,11 +170,15 @@ def _terminal_markdown() -> "type[Markdown]":
             cells = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
             edges = 2 * len(cells)
             widths = column_widths(cells, options.max_width - edges)
+            if sum(widths) + edges > options.max_width:
+                lines = "\n".join(stacked(cells, options.max_width))
+                yield from console.render(Text(lines, no_wrap=True, overflow="ignore"), options)
+                return
             for column, width in zip(table.columns, widths, strict=True):
                 column.width = width
             yield from console.render(table, options.update(width=sum(widths) + edges))
 
-    return type("TerminalMarkdown", (Markdown,), {"elements": {**Markdown.elements, "table_open": Table}})
+    return type("TerminalMarkdown", (Unbroken,), {"elements": {**Markdown.elements, "table_open": Table}})
 
 
 def column_widths(columns: Sequence[Sequence[str]], most: int) -> list[int]:
@@ -163,6 +193,20 @@ def column_widths(columns: Sequence[Sequence[str]], most: int) -> list[int]:
         _, widest = max((width, place) for place, width in enumerate(widths) if width > least[place])
         widths[widest] -= 1
     return widths
+
+
+def stacked(columns: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return the rows of a table as paragraphs, in which each cell follows the title of its column, its first cell."""
+    titles, *rows = zip(*columns, strict=True)
+    lines = []
+    for first, *others in rows:
+        cells = [
+            f"{title}{NO_BREAK}{cell}"
+            for title, cell in zip(titles[1:], others, strict=True)
+            if cell not in ("", ABSENT)
+        ]
+        lines += [f"{titles[0]} {first}", *(f"  {line}" for line in wrap(", ".join(cells), width - 2))]
+    return lines
 
 
 def one_line(value: object, to_markup: Callable[[str], str] = str) -> str:
@@ -217,15 +261,15 @@ def _join_lines(markdown: str) -> str:
 
 
 def _unbroken(format_value: Callable[..., str]) -> Callable[..., Markup]:
-    """Return a filter of numbers that stay on one line with their units; a line may break before errors and bounds."""
+    """Return a filter of numbers that stay on one line with their units and errors; a line may break before bounds."""
 
-    def unbroken(*values: Any, **options: Any) -> Markup:
+    def in_one_line(*values: Any, **options: Any) -> Markup:
         text = escape_markdown(format_value(*values, **options)).replace(" ", NO_BREAK)
-        for word in ("(", "±", "to"):
+        for word in ("(", "to"):
             text = text.replace(NO_BREAK + word, f" {word}")
         return Markup(text)
 
-    return unbroken
+    return in_one_line
 
 
 @lru_cache(maxsize=3)
@@ -261,6 +305,11 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
     environment.filters |= {
         "code": code,
         "markdown": markdown_to_html,
+        "gain": lambda step: gain_sentence(recorded_gain(step)),
+        "quantity": quantity,
+        "repeats_override": repeats_override,
+        "within": within,
+        "unbroken": lambda text: type(text)(unbroken(text)),  # which is Markup, or is not
         "text": lambda text: markdown_to_html(str(escape_markdown(text))),  # text between backticks is code
         "by_frequency": by_frequency,
     }
@@ -269,8 +318,10 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
         environment.filters |= {name: _unbroken(environment.filters[name]) for name in QUANTITIES}
     environment.globals |= {
         "max_rows": MAX_ROWS,
-        "recommended_repeats": RECOMMENDED_REPEATS,
+        "recommended_repeats": repeats_override(),
         "disturbances": DISTURBED,
+        "max_repeats": MAX_REPEATS,
+        "min_effect": MIN_EFFECT,
         "metric": find,
     }
     module: Any = environment.get_template("macros.md.j2").module

@@ -59,6 +59,10 @@ class Estimate:
         """Whether the interval is known and contains a value."""
         return self.low is not None and self.high is not None and self.low <= value <= self.high
 
+    def is_within(self, least: float, most: float) -> bool:
+        """Whether the interval is known and lies between two values."""
+        return self.low is not None and self.high is not None and least <= self.low and self.high <= most
+
     @property
     def is_positive(self) -> bool:
         """Whether the value is significantly above zero, as far as its interval is known."""

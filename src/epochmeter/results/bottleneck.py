@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from epochmeter.machine.page_cache import MIN_WARM_FRACTION
 from epochmeter.results.intervals import half_width
+from epochmeter.shared.units import percent
 
 COMPUTE, PREP_STALL, FETCH_STALL, DATA_STALL = "compute", "prep_stall", "fetch_stall", "data_stall"
 COPY, OVERHEAD = "copy", "overhead"
@@ -45,19 +46,18 @@ NOT_APART = (
 NO_EPOCH = "there is no epoch after the warm-up"
 Seconds = Mapping[str, Sequence[float]]
 """Condition, such as a data source -> seconds of each run, or of each epoch."""
-IsSignificant = Callable[[str, str | None], bool]
-"""Whether a part is significantly larger than another one, or than zero for None."""
+IsSignificant = Callable[[str, str], bool]
+"""Whether a part is significantly larger than another one."""
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The largest part of an epoch, and the smaller data stalls.
+    """The largest part of an epoch.
 
     Attributes:
         parts: The largest part, of the data stalls the larger one; several if they do not differ significantly, the
             largest first; empty if undecided.
         fractions: Part -> its fraction of the epoch's time, 0 to 1; parts that were not measured are absent.
-        stalls: Data stalls that are significant but not in `parts`, the largest first.
         equal: Whether several `parts` differ by less than `MIN_FRACTION`; else their difference is not significant.
         why: Why a stall analysis is undecided.
         repeats: Approximate number of repeats per configuration that would make the difference significant, if known.
@@ -65,7 +65,6 @@ class Bottleneck:
 
     parts: tuple[str, ...]
     fractions: Mapping[str, float]
-    stalls: tuple[str, ...] = ()
     equal: bool = False
     why: Literal["disturbed", "unmeasured", "not warm", "not cold"] | None = None
     repeats: int | None = None
@@ -86,15 +85,33 @@ class Bottleneck:
     def data_stall(self) -> float:
         return math.fsum(self.fractions.get(stall, 0.0) for stall in STALLS)
 
+    @property
+    def shares(self) -> str:
+        """The fractions of the epoch's time behind the verdict: `compute 78 %, data stalls 20 %`.
+
+        They are those of the largest parts, of all data stalls, and of the next part if it is larger than these. Prep
+        stall and fetch stall are named if both are at least `MIN_FRACTION`.
+        """
+        sizes = {part: percent(fraction) for part, fraction in self.fractions.items()}
+        kinds = [stall for stall in STALLS if self.fractions.get(stall, 0.0) >= MIN_FRACTION]
+        named = ", ".join(f"{kind.replace('_', ' ')} {sizes[kind]}" for kind in kinds)
+        stalls = f"data stalls {percent(self.data_stall)}" + (f" ({named})" if len(kinds) > 1 else "")
+        texts = [stalls if part in STALLS else f"{part} {sizes[part]}" for part in self.parts if part in sizes]
+        texts += [stalls] if any(stall in sizes for stall in STALLS) else []
+        others = {part: size for part, size in self.fractions.items() if part not in (*self.parts, *STALLS)}
+        next_part = max(others, key=lambda part: others[part], default="")
+        least = MIN_FRACTION if len({*texts}) < 2 else max(MIN_FRACTION, self.data_stall)
+        texts += [f"{next_part} {sizes[next_part]}"] if next_part and others[next_part] >= least else []
+        return ", ".join(dict.fromkeys(texts))
+
 
 def find_bottleneck(
     seconds: Mapping[str, float], e2e_s: float, significant: IsSignificant = lambda *_: True
 ) -> Bottleneck | None:
     """Return the bottleneck of an epoch; None if a part that was not measured (absent) could be the largest.
 
-    A part counts as larger than another (or than zero, for None) if the difference is significant and at least
-    `MIN_FRACTION` of the epoch; negative times count as zero. The larger data stall represents all data stalls when it
-    is compared with another part.
+    A part counts as larger than another if the difference is significant and at least `MIN_FRACTION` of the epoch;
+    negative times count as zero. The larger data stall represents all data stalls in a comparison with another part.
     """
     fractions = {part: max(0.0, seconds[part]) / e2e_s for part in PARTS if part in seconds}
     stalls = {part: fraction for part, fraction in fractions.items() if part in STALLS}
@@ -106,14 +123,7 @@ def find_bottleneck(
         return None
     if parts == kinds[:1]:
         parts, are_equal = kinds, are_kinds_equal
-    others = [stall for stall in _other_stalls(fractions, parts) if significant(stall, None)]
-    return Bottleneck(tuple(parts), fractions, tuple(others), are_equal)
-
-
-def _other_stalls(fractions: Mapping[str, float], parts: Sequence[str]) -> tuple[str, ...]:
-    """Return the data stalls of at least `MIN_FRACTION` of the epoch that are not in `parts`, the largest first."""
-    visible = [stall for stall in STALLS if fractions.get(stall, 0.0) >= MIN_FRACTION and stall not in parts]
-    return tuple(sorted(visible, key=lambda stall: -fractions[stall]))
+    return Bottleneck(tuple(parts), fractions, are_equal)
 
 
 def _largest(sizes: Mapping[str, float], significant: Callable[[str, str], bool]) -> tuple[list[str], bool]:
@@ -125,8 +135,8 @@ def _largest(sizes: Mapping[str, float], significant: Callable[[str, str], bool]
     return [*ordered[:1], *tied], close.issuperset(tied)
 
 
-def part_difference(parts: Mapping[str, Seconds], one: str, other: str | None) -> dict[str, list[float]]:
-    """Return the paired differences of two parts, or one part for None; see `_measured_parts`."""
+def part_difference(parts: Mapping[str, Seconds], one: str, other: str) -> dict[str, list[float]]:
+    """Return the paired differences of two parts; see `_measured_parts`."""
     result: dict[str, list[float]] = {}
     for sign, names in ((1.0, _measured_parts(one, other)), (-1.0, _measured_parts(other, one))):
         for condition, seconds in chain.from_iterable(parts.get(name, {}).items() for name in names):
@@ -135,11 +145,9 @@ def part_difference(parts: Mapping[str, Seconds], one: str, other: str | None) -
     return result
 
 
-def _measured_parts(part: str | None, other: str | None) -> tuple[str, ...]:
+def _measured_parts(part: str, other: str) -> tuple[str, ...]:
     """Return the parts that one stands for if it is compared with another: a data stall stands for all data stalls."""
-    if part is None:
-        return ()
-    return STALLS if part in STALLS and other not in (None, *STALLS) else (part,)
+    return STALLS if part in STALLS and other not in STALLS else (part,)
 
 
 def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: float) -> IsSignificant:
@@ -154,8 +162,8 @@ def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: flo
     names = [part for part in PARTS if all(part in epoch for epoch in epochs)]
     parts = {part: {"epochs": [epoch[part] for epoch in epochs]} for part in names}
 
-    def significant(part: str, other: str | None) -> bool:
-        sides = [_measured_parts(part, other), *([_measured_parts(other, part)] if other else [])]
+    def significant(part: str, other: str) -> bool:
+        sides = [_measured_parts(part, other), _measured_parts(other, part)]
         if not all(parts.keys() & {*names} for names in sides):
             return False
         values = part_difference(parts, part, other)["epochs"]
@@ -255,7 +263,7 @@ def read_bottleneck(word: str, metrics: Mapping[str, float | None], section: str
         sizes |= {part: all_stalls for part in parts if part in STALLS}
     largest, *_ = ordered = sorted(parts, key=lambda part: -sizes[part])
     is_equal = sizes[largest] - sizes[ordered[-1]] < MIN_FRACTION
-    return Bottleneck(tuple(ordered), fractions, _other_stalls(fractions, parts), is_equal)
+    return Bottleneck(tuple(ordered), fractions, is_equal)
 
 
 def part_seconds(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -17,6 +17,7 @@ AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
 """Names of devices with the tensor cores of Ampere or newer: `A100`, `L40S`, `GH200`, `RTX 3090`."""
 MAX_FRACTION_OF_MEMORY = 0.25
 """Fraction of the machine's memory that a dataset in memory may use: workers, caches and other processes need some."""
+USUAL_WORKERS = 4
 DECODED_PER_BYTE = 20  # upper bound of the size of decoded images, per byte of their files
 MIN_LOWERED = 0.05  # smallest fraction of the time with lowered clocks that matters
 MIN_LAUNCHING = 0.1  # fraction of the time that the GPU waits for launches, from which a run is launch-bound
@@ -224,4 +225,4 @@ def half_precision(*names: str) -> str:
 
 def more_workers(workers: int, most: float) -> int:
     """Return the number of DataLoader workers to try next, at most so many."""
-    return int(min(max(1, 2 * workers), most))
+    return int(min(2 * workers or USUAL_WORKERS, most))

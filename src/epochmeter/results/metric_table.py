@@ -28,6 +28,8 @@ class Metric(NamedTuple):
         steps: Aggregation of the steps of an epoch: `sum`, `mean` (of samples), or a percentile such as `p95`. Empty if
             the metric is measured for the whole epoch, or computed from others.
         epochs: Aggregation of the steady epochs to `steady/`; `of the means` is computed from means as in one epoch.
+            A quality of the model has the value of the `last` epoch, and none in `std/`: a mean over epochs would be
+            that of no model.
         ranks: Aggregation of the ranks. `sum of nodes`: each node measures it. Empty: the first node measures it, or it
             is computed from others.
         better: Which values are better; empty if neither.
@@ -44,7 +46,7 @@ class Metric(NamedTuple):
     unit: str
     meaning: str
     steps: str = ""
-    epochs: Literal["", "mean", "ratio of sums", "of the means", "of all steps", "maximum"] = ""
+    epochs: Literal["", "mean", "ratio of sums", "of the means", "of all steps", "maximum", "last"] = ""
     ranks: Literal["", "mean", "sum", "equal", "maximum", "sum of nodes"] = ""
     better: Literal["", "lower", "higher"] = ""
     windows: tuple[str, ...] = ()
@@ -341,11 +343,11 @@ TABLE = (
     Metric("epoch/learning_rate", "1", "learning rate of the optimizer's first parameter group",
            epochs="mean", ranks="equal"),
     Metric("epoch/train_loss", "1", "training loss, mean over the epoch's samples; includes auxiliary losses",
-           steps="mean", epochs="mean", ranks="mean", better="lower", title="training loss", short="train loss",
+           steps="mean", epochs="last", ranks="mean", better="lower", title="training loss", short="train loss",
            decimals=4,
            shown=("epochs", "line", "report", "page")),
     Metric("epoch/train_accuracy", "0..1", "top-1 accuracy on the training samples, measured while training",
-           steps="mean", epochs="mean", ranks="mean", better="higher", title="training accuracy", short="train acc",
+           steps="mean", epochs="last", ranks="mean", better="higher", title="training accuracy", short="train acc",
            decimals=1,
            shown=("epochs", "line", "report", "page")),
     Metric("rank_max/<part>_s", "s", "largest value over ranks of a time whose mean over ranks is epoch/<part>_s",

@@ -101,6 +101,12 @@ def is_known(name: str) -> bool:
     return bool(find(name).meaning)
 
 
+def is_quality(name: str) -> bool:
+    """Return whether a metric is of the model at the end of an epoch, such as a loss: it has no mean over epochs."""
+    aggregation = find(name).epochs
+    return aggregation == "last" or (name.startswith("val/") and not aggregation)
+
+
 def is_unlisted(name: str) -> bool:
     """Return whether a metric is shown as a user's own: one that the table does not have, without its `std/`."""
     return not is_known(name) and not name.startswith("std/")

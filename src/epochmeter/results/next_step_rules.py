@@ -15,14 +15,14 @@ from epochmeter.results.measured_run import (
     half_precision,
     more_workers,
 )
-from epochmeter.results.run_info import OVERSUBSCRIBED
+from epochmeter.results.run_info import DIVERGED, OVERSUBSCRIBED
 from epochmeter.results.step_rule import Change, Rank, Rule
 from epochmeter.results.summary import excessive_variation
 
-USUAL_WORKERS = 4
 SLOW_MEDIA = ("hdd", "hdd_usb", "sd", "emmc")
 MIN_EPOCHS = 3  # after the warm-up, for an interval that is not much wider than with more
 EPOCHS_TO_TRAIN = 5  # after the warm-up
+LOWER_RATE = 10  # factor to a learning rate that may train without overflows
 COOL_DOWN_C, COOL_C = 20, 40  # by how much a device should cool down before a run, and the lowest limit, in degrees
 NOT_REPEATED = ("cache", "data_source", "synthetic_batches", "experiment", "repeat", "sweep", "hydra", "profiler")
 """Keys of a run that `experiment=stalls` sets itself, or that are of a sweep."""
@@ -30,8 +30,7 @@ NOT_REPEATED = ("cache", "data_source", "synthetic_batches", "experiment", "repe
 
 def _workers(run: MeasuredRun) -> int:
     """Return the number of DataLoader workers to try next."""
-    workers = run.loader.get("workers") or 0
-    return more_workers(workers, run.cores_per_rank) if workers else min(USUAL_WORKERS, run.cores_per_rank)
+    return more_workers(run.loader.get("workers") or 0, run.cores_per_rank)
 
 
 def _has_spare_cores(run: MeasuredRun, *, has_workers: bool) -> bool:
@@ -66,6 +65,12 @@ def _missed_target(run: MeasuredRun) -> bool:
     """Return whether the run ended with its last epoch, before it reached its quality target."""
     has_target = run.job.target_accuracy is not None or run.job.target_loss is not None
     return has_target and run.trained_all_epochs and "total/epochs_to_target" not in run.metrics
+
+
+def _is_all_warmup(run: MeasuredRun) -> bool:
+    """Return whether the run ended with its last epoch, and measured nothing after the warm-up."""
+    is_short = 0 < run.metrics.get("total/epochs", 0.0) <= run.job.warmup_epochs
+    return is_short and run.trained_all_epochs and "throughput/samples_per_s" not in run.metrics
 
 
 def _sync_gain(run: MeasuredRun) -> Gain | None:
@@ -163,6 +168,18 @@ RULES = (
         script=Change("code", "losses.append(loss.item())  # a tensor would keep its graph"), rank=Rank.DOUBT,
     ),
     Rule(
+        "lower_rate", "Lower the learning rate.", "the loss was not finite: the training diverged",
+        lambda run: DIVERGED in run.run.flags and bool(run.job.optimizer.spec.get("lr")),
+        own=Change("setting", "optimizer.lr={:g}", lambda run: run.job.optimizer.spec["lr"] / LOWER_RATE), script=None,
+        rank=Rank.DOUBT,
+    ),
+    Rule(
+        "past_warmup", "Train more epochs than the warm-up.", "the means are of the epochs after the warm-up",
+        _is_all_warmup,
+        own=Change("setting", "epochs={}", _epochs), script=Change("code", "for epoch in range({}):", _epochs),
+        rank=Rank.DOUBT,
+    ),
+    Rule(
         "reach_target", "Train more epochs, which may reach the target.",
         "the target was not reached in the last epoch",
         _missed_target,
@@ -224,7 +241,8 @@ RULES = (
         own=Change("command", "python src/train.py -m experiment=stalls {}", _overrides), script=None, parts=STALLS,
     ),
     Rule(
-        "name_data", "Name the files that the script reads.", "reads of a storage device are then known",
+        "name_data", "Name the files that the script reads, to tell waits for storage from preprocessing.",
+        "reads of a storage device are then known",
         lambda run: run.is_bottleneck(DATA_STALL) and run.job.measure.data is None,
         own=None, script=Change("setting", "measure.data=/path/of/data"), parts=STALLS,
     ),

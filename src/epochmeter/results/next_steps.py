@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from epochmeter.results.documents import NextStepFields
 from epochmeter.results.measured_run import Gain, MeasuredRun
 from epochmeter.results.next_step_rules import RULES
 from epochmeter.results.step_rule import Kind, Rule
+from epochmeter.shared.units import percent, percentage
 
 MAX_STEPS = 3
 MIN_GAIN = 0.05  # smallest bound of a step's gain, as a fraction of the time per epoch
@@ -33,6 +35,21 @@ class NextStep(NamedTuple):
     def to_document(self) -> dict[str, object]:
         """Return the step for JSON."""
         return {**self._asdict(), "gain": self.gain._asdict() if self.gain else None}
+
+
+def recorded_gain(step: NextStepFields) -> Gain | None:
+    """Return the gain of a recorded step; None if it is not known."""
+    fields = step.get("gain") or {}
+    return Gain(fields["at_most"], fields.get("low"), fields.get("high")) if "at_most" in fields else None
+
+
+def gain_sentence(gain: Gain | None) -> str:
+    """Return what a step saves, as a sentence with a space before it; empty if that is not known."""
+    if gain is None:
+        return ""
+    bounds = [] if gain.low is None or gain.high is None else [percentage(gain.low), percent(gain.high)]
+    interval = f" ({' to '.join(bounds)})" if bounds and bounds[1] != f"{bounds[0]} %" else ""
+    return f" It saves at most {percent(gain.at_most)}{interval} of the epoch's time."
 
 
 def find_next_steps(run: MeasuredRun, rules: Sequence[Rule] = RULES) -> list[NextStep]:

@@ -37,6 +37,8 @@ DISTURBED = {
 """Possible disturbances of a measurement, by the tags of runs."""
 OVERSUBSCRIBED = "oversubscribed"
 """Tag of a run with more threads ready to run than cores: a property of its configuration, not a disturbance."""
+DIVERGED = "diverged"
+"""Tag of a run with a loss that is not finite: its times hold, but it trained no model."""
 
 
 @dataclass(kw_only=True)

@@ -136,6 +136,9 @@ def _means(epochs: Sequence[Window]) -> dict[str, float]:
             continue
         values = [epoch["metrics"][name] for epoch in epochs]
         rule, mean = find(name).epochs or "mean", statistics.fmean(values)
+        if rule == "last":
+            metrics[f"steady/{short}"] = values[-1]
+            continue
         if rule in ("mean", "maximum"):
             metrics[f"steady/{short}"] = max(values) if rule == "maximum" else mean
         if len(values) > 1:  # statistics.stdev is many times slower, and a live view needs this at each refresh
@@ -172,7 +175,7 @@ def group_notes(notes: Iterable[str]) -> list[list[str]]:
     """Group notes that differ only in their numbers, in the order of the first note of each group."""
     groups: dict[str, list[str]] = {}
     for note in dict.fromkeys(notes):
-        groups.setdefault(re.sub(r"\d+(\.\d+)?", "#", note), []).append(note)
+        groups.setdefault(re.sub(r"\d+(\.\d+)?( to \d+(\.\d+)?)?", "#", note), []).append(note)
     return [*groups.values()]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.results import documents
+from epochmeter.results.quantities import span
 from epochmeter.results.reuse import referenced_record
 from epochmeter.results.run_folder import READ_ERRORS
 from epochmeter.results.run_result import RunResult
@@ -24,8 +25,7 @@ from epochmeter.shared.record_files import read_document
 
 POINTS_FILE, SEARCH_FILE, SUBMISSIONS_FILE = "points.json", "search.json", "slurm/jobs.json"
 MAX_PLANNED_RUNS = 10**6  # more are not a number of runs: search.json is damaged
-RECOMMENDED_REPEATS = "sweep.repeats=3 sweep.order=random"
-"""Recommended repeats: rounds of all configurations, so that drift does not appear as a difference between them."""
+RECOMMENDED_REPEATS = 3  # with fewer, intervals are much wider
 
 
 class Points(NamedTuple):
@@ -52,7 +52,12 @@ class Points(NamedTuple):
         typical_s = statistics.median(durations_s)
         remaining = sum(other not in self.completed for other in range(number, len(self.overrides)))
         end = (now or datetime.now()) + timedelta(seconds=remaining * typical_s)
-        return f"ends about {end:%Y-%m-%d %H:%M} ({remaining} x {timedelta(seconds=round(typical_s))})"
+        return f"ends about {end:%Y-%m-%d %H:%M} ({remaining} x {span(typical_s)})"
+
+
+def repeats_override(count: int = RECOMMENDED_REPEATS) -> str:
+    """Return the overrides for repeats as rounds of all configurations, so that drift is not taken for a difference."""
+    return f"sweep.repeats={count} sweep.order=random"
 
 
 @lru_cache(maxsize=1)

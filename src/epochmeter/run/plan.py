@@ -23,6 +23,7 @@ from epochmeter.machine import host
 from epochmeter.machine.gpus import Gpu, meter_id
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.results.quantities import span
 from epochmeter.results.run_info import Clock, RunInfo, Start, read_run
 from epochmeter.results.summary import collect_flags
 from epochmeter.run.nodes import Node
@@ -124,7 +125,7 @@ class Plan:
         else:
             self.run.started, self.run.clock = started, clock
         self.describe()
-        change, direction = timedelta(seconds=abs(round(set_s))), "forward" if set_s > 0 else "back"
+        change, direction = span(abs(set_s)), "forward" if set_s > 0 else "back"
         return [f"the clock was set {direction} by {change} during the run: its start is given by the new clock."]
 
     def record_settings(self, settings: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.metrics import EPOCH
 from epochmeter.results.processor import CPU_SHARED, Demand, is_oversubscribed, oversubscription
 from epochmeter.results.rank_merge import MergedWindow, merge_ranks
-from epochmeter.results.run_info import OVERSUBSCRIBED
+from epochmeter.results.run_info import DIVERGED, OVERSUBSCRIBED
 from epochmeter.results.summary import RATIOS, step_percentiles
 from epochmeter.run.instruments import WindowInstruments, write_powers
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
@@ -32,7 +32,7 @@ PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the t
 SUSPENDED_NOTE = "the machine was suspended; the times exclude the pause, but the energy may include it"
 MIN_SUSPENSION_S = 0.1  # shortest suspension of the machine that is noted, in seconds
 FLAG_CONSEQUENCES = {
-    "diverged": "; its mean loss is omitted",
+    DIVERGED: "; the training diverged, and the mean loss is omitted",
     "partial": "; excluded from the means",
     "paused": "; excluded from the means",
 }
@@ -177,7 +177,7 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
 def _flag_causes(opened: WindowOpening, merged: MergedWindow, suspended_s: float) -> dict[str, str]:
     """Return the flags that a window sets itself, each with its cause; the machine was suspended for `suspended_s`."""
     causes = {
-        "diverged": "" if merged.loss is None or math.isfinite(merged.loss) else f"the loss was {merged.loss}",
+        DIVERGED: "" if merged.loss is None or math.isfinite(merged.loss) else f"the loss was {merged.loss}",
         "partial": f"only {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
         "paused": PAUSED_NOTE if merged.paused else SUSPENDED_NOTE if suspended_s >= MIN_SUSPENSION_S else "",
     }
@@ -187,7 +187,7 @@ def _flag_causes(opened: WindowOpening, merged: MergedWindow, suspended_s: float
 def _notes(
     ranks: Sequence[RankWindow], merged: MergedWindow, metrics: Mapping[str, float], phases: PhaseEnergy
 ) -> Iterator[str]:
-    """Yield notes on defects of the measurement; a loss that is not finite sets the flag `diverged` instead."""
+    """Yield notes on defects of the measurement; a loss that is not finite sets a flag instead."""
     # The parts of a script's windows have the same clock.
     residual = max(abs(rank.parts.get("clock_residual_s", 0.0)) / rank.parts["e2e_s"] for rank in ranks)
     if residual > MAX_RESIDUAL_FRACTION:

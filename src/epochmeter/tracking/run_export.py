@@ -20,9 +20,11 @@ from epochmeter.results import run_status as states
 from epochmeter.results.documents import Summary, Window
 from epochmeter.results.headline import headline
 from epochmeter.results.metrics import CORE, SECTIONS
+from epochmeter.results.next_steps import gain_sentence, recorded_gain
 from epochmeter.results.power_trace import downsample
 from epochmeter.results.run_folder import RunFolder
-from epochmeter.results.run_info import DISTURBED, OVERSUBSCRIBED, RunInfo
+from epochmeter.results.run_info import DISTURBED, DIVERGED, OVERSUBSCRIBED, RunInfo
+from epochmeter.results.summary import averaged_epochs
 from epochmeter.shared.problem import format_problem
 from epochmeter.shared.process_identity import Process
 from epochmeter.shared.record import CHECKPOINT, GAUGES, PERFETTO, PROGRESS, TIME_SERIES, WINDOWS_FILE, step_count
@@ -101,9 +103,8 @@ def run_note(folder: RunFolder) -> str:
     source = source_file(folder)
     script = ["--", *folder.job["measure"]["command"]] if source == MEASURE else []
     rehearsal = " ".join(f"{text.rstrip('.')}." for text in run.rehearsal)
-    result = headline(summary.get("metrics") or {}, summary.get("bottleneck") or "")
     paragraphs = [
-        _result(run, result),
+        _result(folder, summary),
         f"**Rehearsal, not a result.** {rehearsal}" if rehearsal else "",
         format_problem(failure, f"**Failed** ({failure.code})") if failure else "",
         f"```\n{shlex.join([*with_own_commands(f'python {source}').split(), *run.overrides, *script])}\n```",
@@ -115,19 +116,26 @@ def run_note(folder: RunFolder) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
-def _result(run: RunInfo, result: Sequence[str]) -> str:
+def _result(folder: RunFolder, summary: Summary) -> str:
     """Return the result of a run in Markdown with the doubts about it; empty without a result."""
+    run, verdict = folder.run, folder.verdict
+    epochs = averaged_epochs(folder.windows, folder.job.get("warmup_epochs", 0))
+    result = headline({**(summary.get("metrics") or {}), **verdict.metrics}, verdict.bottleneck, epochs)
     if not result:
         return ""
     causes = [cause for flag, cause in DISTURBED.items() if flag in run.flags]
     causes += ["the processor was oversubscribed"] if OVERSUBSCRIBED in run.flags else []
+    causes += ["the training diverged"] if DIVERGED in run.flags else []
     return f"**{', '.join(result)}**" + (f", although {' and '.join(causes)}" if causes else "")
 
 
 def _next_steps(summary: Summary) -> str:
     """Return the next steps of a run as a list in Markdown; empty without any."""
     steps = summary.get("next_steps", [])
-    lines = [f"{number}. {step.get('text', '')} `{step.get('change', '')}`" for number, step in enumerate(steps, 1)]
+    lines = [
+        f"{number}. {step.get('text', '')}{gain_sentence(recorded_gain(step))} `{step.get('change', '')}`"
+        for number, step in enumerate(steps, 1)
+    ]
     return "\n".join(["**Next steps, in this order:**\n", *lines]) if lines else ""
 
 

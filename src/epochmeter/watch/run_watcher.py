@@ -9,7 +9,7 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from epochmeter.results import documents
 from epochmeter.results.bottleneck import Verdict, find_verdict, read_bottleneck, recorded_verdict
 from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.metrics import find, is_known
+from epochmeter.results.quantities import span
 from epochmeter.results.reuse import record_of
 from epochmeter.results.run_folder import RunFolder, parse_window
 from epochmeter.results.run_info import RunInfo, typed_keys
@@ -155,7 +156,7 @@ class RunWatcher:
         alive = f"its process is alive ({pid})" if host == platform.node() else f"its host is {host}"
         facts = [
             *([first_line(failure)] if failure else []),
-            f"no new record for {format_span(silent_s)}",
+            f"no new record for {span(silent_s)}",
             f"the process {pid} is gone" if status in ENDED else alive,
             *(["the disk of the run folder is full"] if is_full else []),
         ]
@@ -307,10 +308,6 @@ def _epoch_s(windows: Sequence[Mapping[str, Any]]) -> float | None:
 def recorded_end_s(summary: documents.Summary | None) -> float | None:
     ended = (summary or {}).get("ended")
     return datetime.fromisoformat(ended).timestamp() if ended else None
-
-
-def format_span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
 def last_change_s(folder: Path, default_s: float) -> float:

@@ -24,13 +24,12 @@ from epochmeter.console.plain import wrap
 from epochmeter.console.tables import cell, column_title
 from epochmeter.report.formatting import join_or_more
 from epochmeter.results.metrics import find
-from epochmeter.results.quantities import quantity
+from epochmeter.results.quantities import quantity, span
 from epochmeter.results.run_folder import READ_ERRORS, error_text
 from epochmeter.shared.problem import format_problem
 from epochmeter.shared.units import percent
 from epochmeter.watch.appended import Series
 from epochmeter.watch.gauges import Gauge, gauges_of
-from epochmeter.watch.run_watcher import format_span
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, Progress, RunView, Snapshot, SweepRow
 
 Line = Sequence[tuple[str, str]]
@@ -175,14 +174,14 @@ def _remaining(
         return ""
     energy = "" if energy_j is None else f", {quantity(energy_j, 'J')}"
     costs = [f", {energy_j * view.cost_per_j:.3g} {view.currency}" for view in views if energy_j and view.cost_per_j]
-    return f"{'at most' if is_maximum else 'about'} {format_span(seconds)}{energy}{''.join(costs[:1])} to go"
+    return f"{'at most' if is_maximum else 'about'} {span(seconds)}{energy}{''.join(costs[:1])} to go"
 
 
 def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line]:
     progress = view.progress
     label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {_of_epochs(progress)}"
     remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
-    yield _bar(label, progress.fraction, remaining or f"{format_span(progress.elapsed_s)} elapsed", width)
+    yield _bar(label, progress.fraction, remaining or f"{span(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
     yield from (((line, "bold"),) for line in wrap(view.verdict, width))
@@ -314,7 +313,7 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow], width: int)
             cell(TIME, row.epoch_s),
             "-" if row.stall_fraction is None else percent(row.stall_fraction),
             *(cell(f"steady/{name}", getattr(row, name)) for name in shown),
-            "" if row.duration_s is None else format_span(row.duration_s),
+            "" if row.duration_s is None else span(row.duration_s),
         ]
         lines.append((COLORS[row.state], cells))
     yield from _table(lines, len(names), width, keys=slice(1, 1 + len(keys)))

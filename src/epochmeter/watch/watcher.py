@@ -22,6 +22,7 @@ from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.folders import has_runs
 from epochmeter.report.runs.load import load_run
 from epochmeter.report.runs.run import Run, Sweep
+from epochmeter.results.quantities import span
 from epochmeter.results.reuse import is_run
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder, error_text
 from epochmeter.results.run_info import typed_keys
@@ -33,7 +34,6 @@ from epochmeter.watch.run_watcher import (
     ENDED,
     RunWatcher,
     first_line,
-    format_span,
     last_change_s,
     recorded_end_s,
 )
@@ -159,7 +159,7 @@ class Watcher:
         idle_s = now_s - last_change_s(self.folder, now_s)
         if idle_s < MAX_BREAK_S:
             return "preparing", "no run trains at this moment"
-        return "stalled", f"no run for {format_span(idle_s)}; run the command again to resume"
+        return "stalled", f"no run for {span(idle_s)}; run the command again to resume"
 
 
 def _single_snapshot(view: RunView, now_s: float) -> Snapshot:

@@ -265,7 +265,48 @@ def test_the_choices_of_answer_json_have_the_bottleneck_and_the_stalls_as_data()
     choice = answer(slow).values["choices"][0]
     assert (choice["bottleneck"], choice["prep_stall_s"], choice["fetch_stall_s"]) == ("prep_stall", 8.0, None)
     assert choice["fractions"]["prep_stall"] == 0.8
-    assert choice["absent"] == {"steady/fetch_stall_s": "no storage device is read: the samples are in memory"}
+    in_memory = "no storage device is read: the samples are in memory"
+    assert choice["absent"] == {"steady/fetch_stall_s": in_memory, "steady/energy_j": "no meter here"}
+
+
+def repeated(*times_s):
+    """Return the choice among configurations with three repeats each, which vary by 1 %, and its tie break."""
+    factors = (0.99, 1.0, 1.01)
+    runs = [run(3 * n + turn, time_s * factors[turn], batch=64 >> n, repeat=turn)
+            for n, time_s in enumerate(times_s) for turn in range(3)]  # fmt: skip
+    return answer(*runs).choices[0].tie_break
+
+
+def test_a_tie_states_the_repeats_that_would_show_its_difference_and_at_least_one_that_matters():
+    """With six runs, ten degrees of freedom: (2.23 + 0.88) x 1 % x sqrt(2 / 6) = 1.8 %; with five, 2.02 %."""
+    assert repeated(10.0, 12.0) is None, "no tie"
+    observed, smallest = repeated(10.0, 10.2), repeated(10.0, 10.05)
+    assert (observed.effect, smallest.effect) == pytest.approx((0.0203, 0.02), abs=0.0005)
+    assert (observed.repeats, smallest.repeats, smallest.is_equal) == (6, 6, False)
+    assert repeated(10.0, 10.18, 10.19, 10.2).repeats > observed.repeats, "several differences are compared"
+
+
+def test_a_tie_whose_interval_is_below_a_difference_that_matters_is_equal():
+    times_s = (10.0, 10.01, 10.02, 10.001, 10.012, 10.02)
+    runs = [run(n, time_s, batch=64 >> n // 3, repeat=n % 3) for n, time_s in enumerate(times_s)]
+    assert answer(*runs).choices[0].tie_break[1:] == (True, 0.02, None)
+    assert answer(run(0, 10.0), run(1, 10.0, batch=8)).choices[0].tie_break is None, "single runs have no spread"
+
+
+def test_energies_are_compared_only_if_all_are_measured():
+    front = answer(run(0, 10.0, batch=8), run(1, 12.0, 99.0, batch=16)).values
+    assert (front["front"], front["no_energy"]["without"], front["no_energy"]["reason"]) == ([], 1, "no meter here")
+    measured = answer(run(0, 10.0, 120.0, batch=8), run(1, 12.0, 99.0, batch=16)).values
+    assert (len(measured["front"]), measured["no_energy"]) == (2, None)
+
+
+def test_a_best_configuration_that_trained_no_model_is_not_established():
+    fast, slow = run(0, 10.0, batch=8), run(1, 12.0, batch=16)
+    for diverged, doubts in ((fast, ["single", "diverged"]), (slow, ["single"])):
+        runs = [
+            replace(each, diverged="epoch 1: the loss was nan") if each is diverged else each for each in (fast, slow)
+        ]
+        assert [doubt.kind for doubt in answer(*runs).doubts] == doubts
 
 
 def test_equal_bottlenecks_are_of_one_kind_in_either_order():

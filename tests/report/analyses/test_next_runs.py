@@ -55,7 +55,7 @@ def test_suggestions_follow_the_bottleneck_of_the_fastest():
         (waiting(0, 1.0, 9.0), ["workers=4", "dataset.layout=memory"]),
         (waiting(0, 1.0, 9.0, cores=3), ["workers=3", "dataset.layout=memory"]),
         (waiting(0, 1.0, 9.0, cores=2), ["dataset.layout=memory", "prefetch=4"]),
-        (waiting(0, 1.0, 9.0, workers=0), ["workers=1", "dataset.layout=memory"]),
+        (waiting(0, 1.0, 9.0, workers=0), ["workers=4", "dataset.layout=memory"]),
         (waiting(0, 1.0, 9.0, cores=0, workers=0), ["dataset.layout=memory"]),  # nothing to keep batches ready
         (waiting(0, 1.0, 9.0, cores=None), ["workers=4", "dataset.layout=memory"]),
         # The DataLoader workers of all ranks share the cores.

@@ -163,9 +163,10 @@ CASES = {
     "near_points": ([ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 10.1, 10.2, 30.0))], []),
     "many_points": ([*(ran(n, 10 + n / 10, 600 - n, batch=n + 1) for n in range(8)), ran(8, 10.35, 599.0, batch=99),
                      ran(9, 90.0, 900.0, batch=100)], [("fastest", 0)]),
-    "without_energy": ([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)], []),
+    "without_energy": ([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16), ran(2, 30.0, 400.0, batch=32)], []),
     "mixed_scopes": ([ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
-                      ran(2, 20.0, 300.0, batch=16)], []),
+                      ran(2, 20.0, 300.0, batch=16), ran(3, 25.0, 280.0, batch=32)], []),
+    "single_energy": ([ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)], []),
     "scopes": ([replace(run, energy_domains=["cpu0" if run.number < 2 else "gpu0"]) for run in SCOPES], []),
     "grid": (GRID, []),
     "three_keys": (CUBE, []),
@@ -222,7 +223,7 @@ def test_changes_have_intervals_and_the_color_of_their_verdict():
     colors = {"All 3 configurations": GRAY, "batch 1": VERMILION, "batch 3": GREEN, "batch 2": GRAY}
     assert rows(chart, "points", "title", "color") == [*colors.items()]
     (_, low, high, text), *_ = rows(chart, "points", "row", "x_low", "x_high", "ratio")
-    assert text == f"{(1.2 * 0.9) ** (1 / 3):.3f} ({low:.3f} to {high:.3f})"
+    assert text == f"{(1.2 * 0.9) ** (1 / 3):.2f} ({low:.2f} to {high:.2f})"
     assert [len(rows(*compared(*[1.2] * count), "points")) for count in (2, 20)] == [2, 15]
     assert compared() == []
 

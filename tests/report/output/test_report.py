@@ -157,7 +157,9 @@ def test_texts_have_the_warnings_and_notes_of_their_report(tmp_path):
     console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None, highlight=False)
     output.print_report(content, console)
     text = " ".join(console.file.getvalue().split())
-    assert "resnet152 on ddp x 2 64 weak 190 1.90" in text, "numbers are complete in a narrow terminal"
+    assert "devices ddp x 2, batch 64, scaling weak, samples/s 190, speed-up 1.90" in text, (
+        "numbers are complete in a narrow terminal"
+    )
     for each in (text, page):
         assert why in each
         assert "Left out: 1 of 3 runs: not completed (failed)." in each
@@ -175,7 +177,7 @@ def test_answer_and_report_command_are_one_line_each(tmp_path):
     answer, command = output.answer_lines(tmp_path / "sweep")
     assert "Fastest so far: " in answer
     assert answer.index("batch 16") < answer.index("Least energy so far: ") < answer.index("batch 24")
-    assert command.startswith(f"Report:  python src/report.py sweep={tmp_path / 'sweep'}  ->  ")
+    assert command.startswith(f"Report:  python src/report.py sweep={tmp_path / 'sweep'}")
     write_run(
         tmp_path / "sweep", row(3, "storage", 0.5, steady={"energy_j": 9.0}, job_keys={"batch": 1}), energy=energy
     )
@@ -220,11 +222,11 @@ def test_answer_states_how_many_runs_were_disturbed(tmp_path):
     alone = write_run(tmp_path / "one", row(0, "storage", 1.0))
     alone.describe(alone.job(), {**alone.run(), "flags": {"paused": "epoch 1: paused"}})
     _, warning, _ = output.answer_lines(tmp_path / "one")
-    assert warning.startswith("warning: 1 of 1 run was disturbed (the run was paused): ")
+    assert warning.startswith("warning: The run was disturbed (the run was paused): ")
     for record in records:
         record.describe(record.job(), {**record.run(), "flags": {"oversubscribed": "epoch 1: oversubscribed: x"}})
     _, warning, _ = output.answer_lines(tmp_path)
-    assert warning.startswith("warning: 2 of 2 runs were oversubscribed, ")
+    assert warning.startswith("warning: Both runs were oversubscribed, ")
 
 
 @pytest.fixture

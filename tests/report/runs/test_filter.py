@@ -40,7 +40,7 @@ def test_runs_without_results_are_counted_by_reason_unless_they_are_included():
         reasons = {1: "not completed (failed)", 2: "rehearsal (rehearse=true)"}
         assert render_notes("left_out", found) == [
             *(f"Left out: 1 of 5 runs: {reason}." for number, reason in reasons.items() if number not in numbered),
-            "Left out: 1 of 5 runs, whose records cannot be read: 4 (JSONDecodeError: half of it).",
+            "Left out: 1 of 5 runs, whose record cannot be read: 4 (JSONDecodeError: half of it).",
         ]
         short = "NO RESULT (run 3): no epoch after the warm-up. hint: train more epochs, or set `warmup_epochs=0`."
         assert render_notes("warnings", found) == [*banner, short]

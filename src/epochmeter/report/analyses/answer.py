@@ -23,6 +23,7 @@ from epochmeter.report.analyses.best import (
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
+from epochmeter.report.analyses.outcome import SCHEMA, Outcome
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
 from epochmeter.report.analyses.prior import Prior
 from epochmeter.report.analyses.ratios import Ratios, is_adjusted
@@ -54,12 +55,12 @@ from epochmeter.results.documents import NextStepFields
 from epochmeter.results.summary import excessive_variation
 from epochmeter.shared.problem import input_error
 
-SCHEMA = 1  # of answer.json; it changes if a field is removed, renamed or gets another meaning
 LARGE = 0.1
 """Relative difference, as a fraction, from which on too few repeats and outliers are reported."""
 FAR, FAR_OF_TWO, MIN_REPEATS = 8.0, 40.0, 3
 """Multiple of the usual distance from the median of repeats above which a run is an outlier, and multiple of the
 smaller one of two distances; repeats for a median. Noise alone causes an outlier in one of 25 sweeps."""
+NO_OUTCOME = Outcome({})
 CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys that may change the number of epochs to a given accuracy."""
 
@@ -81,6 +82,7 @@ class Answer:
 
     Attributes:
         shares: Empty if no configuration differs significantly from the best.
+        outcome: How the runs ended, also those that are not ranked.
     """
 
     configurations: Sequence[Configuration]
@@ -92,6 +94,7 @@ class Answer:
     suggestions: Sequence[Suggestion]
     prediction: Prediction | NoPrediction | None
     baseline: Cost | None
+    outcome: Outcome = NO_OUTCOME
 
     @cached_property
     def unranked(self) -> list[tuple[Configuration, int]]:
@@ -186,7 +189,8 @@ class Answer:
     @cached_property
     def front(self) -> list[Cost]:
         """The Pareto front of time and energy, the fastest first; empty if not all energies can be compared."""
-        front = pareto_front(self.costs) if len(comparable(self.costs)) == 1 else set()
+        is_comparable = [*map(len, comparable(self.costs).values())] == [len(self.costs)]
+        front = pareto_front(self.costs) if is_comparable else set()
         return sorted((cost for cost in self.costs if cost.configuration in front), key=lambda cost: cost.time_s)
 
     @cached_property
@@ -264,6 +268,8 @@ class Answer:
         rows = {row.cost.configuration: row for row in self.rows}
         return {
             "schema": SCHEMA,
+            "state": "result",
+            **self.outcome.values,
             "doubts": [doubt._asdict() for doubt in self.doubts],
             "choices": [
                 {**_choice_values(choice, rows[choice.configuration]), "is_established": self._is_established(choice)}
@@ -284,18 +290,21 @@ class Answer:
             "next_steps": [*self.next_steps],
             "prediction": self.prediction.values if self.prediction else None,
             "unmet": {unmet.name: unmet.bound for unmet in self.unmet},
+            "no_energy": asdict(self.no_energy) if self.no_energy else None,
         }  # fmt: skip
 
 
 def analyze(
     configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None,
     excluded: Sequence[Configuration] = (), verdicts: Mapping[tuple[int, ...], Bottleneck] = MappingProxyType({}),
+    outcome: Outcome = NO_OUTCOME,
 ) -> Answer | None:  # fmt: skip
     """Return the answer; None if no configuration has a time; ValueError unless one has the baseline's values.
 
     Args:
         excluded: Configurations that were started but are not candidates, which are neither predicted nor suggested.
         verdicts: Bottlenecks by the numbers of runs, of stall analyses, which are more exact than those of runs.
+        outcome: How all selected runs ended.
     """
     ranked = ranked_costs(configurations)
     if not ranked:
@@ -318,6 +327,7 @@ def analyze(
         suggest_runs([*configurations, *excluded], choices, bottlenecks),
         predict(configurations, prior, criteria.next_runs, excluded) if criteria.predict else None,
         None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
+        outcome,
     )
 
 
@@ -338,8 +348,16 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
     return matching[0]
 
 
+def _lead_values(cost: Cost, ratio: Estimate) -> dict[str, object]:
+    return {"configuration": cost.title, "runs": cost.configuration.numbers, "ratio": asdict(ratio)}
+
+
 def _choice_values(choice: Best, row: Row) -> dict[str, object]:
-    cost, bottleneck = choice.cost, row.bottleneck
+    cost, bottleneck, absent = choice.cost, row.bottleneck, dict[str, str]()
+    for run in choice.configuration.runs:
+        absent |= run.absent
+        if run.no_energy:
+            absent[ENERGY] = run.no_energy
     return {
         "name": choice.name, "configuration": cost.title, "runs": choice.configuration.numbers, "value": choice.value,
         "time_s": cost.time_s, "energy_j": cost.energy_j, "power_w": cost.power_w, "energy_covers": cost.covers,
@@ -348,6 +366,8 @@ def _choice_values(choice: Best, row: Row) -> dict[str, object]:
         "bottleneck": bottleneck.word or None if bottleneck else None,
         "fractions": dict(bottleneck.fractions) if bottleneck else None,
         **{name: choice.configuration.mean(f"steady/{name}") for name in STALL_TIMES},
-        "absent": {name: why for run in choice.configuration.runs for name, why in run.absent.items()},
+        "absent": absent,
         "not_significantly_different": [tie.configuration.numbers for tie, _ in choice.ties],
+        "tie_break": choice.tie_break._asdict() if choice.tie_break else None,
+        "lead": _lead_values(*choice.lead) if choice.lead else None,
     }  # fmt: skip

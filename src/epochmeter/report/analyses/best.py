@@ -11,17 +11,25 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, max_power
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import geometric_mean, indistinguishable_from_best, positive_means
+from epochmeter.report.statistics import (
+    MIN_EFFECT,
+    Estimate,
+    geometric_mean,
+    indistinguishable_from_best,
+    positive_means,
+    tukey_critical_value,
+)
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
 """Values that a criterion compares, one per run."""
 LEAST_WIDENED = 3
 """Smallest number of configurations, not significantly different, for which the interval of the best is widened."""
-TIMES, JOULES, TIME = attrgetter("times_s"), attrgetter("joules"), attrgetter("time_s")
+TIMES, JOULES, TIME, ENERGY = map(attrgetter, ("times_s", "joules", "time_s", "energy_j"))
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,23 @@ class Criteria:
 ANY = Criteria()
 
 
+class TieBreak(NamedTuple):
+    """What would show the difference between a best configuration and the largest of its ties.
+
+    Attributes:
+        difference: Relative increase of the tie's value.
+        is_equal: Whether all ties differ by less than `MIN_EFFECT`, which is too little to matter.
+        effect: Relative difference that the repeats would show: the observed one, but at least `MIN_EFFECT`.
+        repeats: Estimated runs of each configuration that show it with a probability of 80 %. None: not known, or more
+            than 200.
+    """
+
+    difference: float
+    is_equal: bool
+    effect: float
+    repeats: int | None
+
+
 @dataclass(frozen=True)
 class Best:
     """The best configuration by one criterion.
@@ -48,6 +73,8 @@ class Best:
         cost: Its time and energy. Their intervals allow for the choice of the best among its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
         ties: Configurations that are not significantly different, and the relative increase of their value.
+        tie_break: What would show their difference; None without ties that were repeated.
+        lead: The next best configuration, and its value as a multiple of the best one's; None if there are ties.
         count: Number of configurations with comparable values, including those that the constraint excludes.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
@@ -65,6 +92,8 @@ class Best:
     fastest: Cost | None = None
     max_power: tuple[float, bool] | None = None
     is_met: bool = True
+    tie_break: TieBreak | None = None
+    lead: tuple[Cost, Estimate] | None = None
 
     @property
     def configuration(self) -> Configuration:
@@ -74,7 +103,7 @@ class Best:
 class Doubt(NamedTuple):
     """Why no best configuration is established: the number of affected runs, of a total."""
 
-    kind: Literal["rehearsal", "single", "disturbed", "reused"]
+    kind: Literal["rehearsal", "single", "disturbed", "reused", "diverged"]
     affected: int
     total: int
 
@@ -114,7 +143,8 @@ def find_best(ranked: Sequence[Cost], criteria: Criteria = ANY) -> list[Best]:
 def find_doubts(ranked: Sequence[Cost]) -> list[Doubt]:
     """Return why no best, or no result, is established.
 
-    There is no doubt about repeated, undisturbed runs of what was requested, nor about the single run of a command.
+    There is no doubt about repeated, undisturbed runs of what was requested, nor about the single run of a command. A
+    configuration that trained no model is a doubtful best one.
     """
     runs = [run for cost in ranked for run in cost.configuration.runs]
     has_repeats = len(runs) > len(ranked)  # of any configuration: they show how much the others vary
@@ -123,8 +153,16 @@ def find_doubts(ranked: Sequence[Cost]) -> list[Doubt]:
         Doubt("single", 0 if has_repeats or len(ranked) < 2 else len(runs), len(runs)),
         Doubt("disturbed", sum(bool(run.disturbed) for run in runs), len(runs)),
         Doubt("reused", sum(bool(run.reused) for run in runs) if len(_sweeps(ranked)) > 1 else 0, len(runs)),
+        Doubt("diverged", sum(bool(run.diverged) for run in runs) if _best_diverged(ranked) else 0, len(runs)),
     ]
     return [doubt for doubt in doubts if doubt.affected]
+
+
+def _best_diverged(ranked: Sequence[Cost]) -> bool:
+    """Return whether a run of the fastest, or of the configuration with the least energy, has diverged."""
+    metered = [cost for cost in ranked if cost.energy_j is not None]
+    best = [*([min(ranked, key=TIME)] if ranked else []), *([min(metered, key=ENERGY)] if metered else [])]
+    return any(run.diverged for cost in best for run in cost.configuration.runs)
 
 
 def reused_runs(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Run]:
@@ -157,7 +195,29 @@ def _best(
         [[run.started for run in cost.configuration.runs] for cost in candidates],
     )
     ties = [(candidates[place], ratio - 1) for place, ratio in ratios.items() if candidates[place] is not best]
-    return Best(name, best, value, ties, len(group), scope, **more)
+    ratios_of = Ratios({cost.configuration: values(cost) for cost in candidates})
+    others = sorted((cost for cost in candidates if cost is not best), key=order)
+    lead = ratios_of.between(others[0].configuration, best.configuration) if others and not ties else None
+    return Best(
+        name, best, value, ties, len(group), scope,
+        tie_break=_tie_break(best, ties, ratios_of), lead=(others[0], lead) if lead else None, **more,
+    )  # fmt: skip
+
+
+def _tie_break(best: Cost, ties: Sequence[tuple[Cost, float]], ratios: Ratios) -> TieBreak | None:
+    """Return what would show the difference between the best and the largest of its ties, by the variance so far."""
+    if not ties:
+        return None
+    largest, difference = max(ties, key=lambda tie: tie[1])
+    ends, smallest = (largest.configuration, best.configuration), 1 + MIN_EFFECT
+    ratio = ratios.between(*ends)
+    if ratio is None or ratio.low is None:  # single runs show no variance
+        return None
+    every = (ratios.between(tie.configuration, best.configuration) for tie, _ in ties)
+    is_equal = difference < MIN_EFFECT and all(each and each.is_within(1 / smallest, smallest) for each in every)
+    bound = 1.0 if difference >= MIN_EFFECT else (1 + difference) / smallest
+    repeats = ratios.repeats(*ends, lambda dof: tukey_critical_value(len(ratios.places), dof), bound)
+    return TieBreak(difference, is_equal, max(difference, MIN_EFFECT), None if is_equal else repeats)
 
 
 def _widened(choices: list[Best], ranked: Sequence[Cost]) -> list[Best]:

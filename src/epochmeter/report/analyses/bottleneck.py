@@ -43,7 +43,7 @@ def epoch_bottlenecks(configurations: Sequence[Configuration]) -> dict[Configura
 def decide(parts: Mapping[str, Seconds], e2e_s: float, rounds: Mapping[str, Rounds] | None = None) -> Bottleneck | None:
     """Decide the bottleneck with the intervals that repeats allow; the difference of two parts is taken run by run."""
 
-    def significant(part: str, other: str | None) -> bool:
+    def significant(part: str, other: str) -> bool:
         difference = part_difference(parts, part, other)
         return contrast(dict.fromkeys(difference, 1.0), difference, rounds).is_positive
 

@@ -33,17 +33,22 @@ RULES = {
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A command whose run may be better than the best so far, since it changes a `key`."""
+    """A command whose run may be better than the best so far, since it changes a `key`.
+
+    Attributes:
+        rule: The rule for the next steps of a run whose reason holds here too, if it is not that of the key.
+    """
 
     command: str
     key: str
     bottleneck: Bottleneck
     has_limits: bool = False
+    rule: str = ""
 
     @property
     def why(self) -> str:
         """Why the change may help; empty for changes that only a sweep can judge."""
-        return WHY[RULES[self.key]] if self.key in RULES else ""
+        return WHY.get(self.rule or RULES.get(self.key, ""), "")
 
 
 def suggest_runs(
@@ -67,7 +72,8 @@ def suggest_runs(
         new = ((key, value) for key, value in changes if value not in _values(key, tried))
         for key, value in itertools.islice(new, MAX_COMMANDS // 2):
             command = command_line(configuration, {key: value})
-            suggestions.setdefault(command, Suggestion(command, key, bottleneck, has_limits))
+            rule = "start_workers" if key == "workers" and not configuration.job.get("workers") else ""
+            suggestions.setdefault(command, Suggestion(command, key, bottleneck, has_limits, rule))
     return [*suggestions.values()]
 
 

@@ -28,8 +28,8 @@ class MeanSd(NamedTuple):
 
     def text(self, base: str) -> str:
         """Format it in a readable unit: `90.0 s (SD 1.4 s)`."""
-        text = quantity(self.mean, base)
-        return text if self.sd is None else f"{text} (SD {quantity(self.sd, base, self.mean)})"
+        text = quantity(self.mean, base, half=self.sd)
+        return text if self.sd is None else f"{text} (SD {quantity(self.sd, base, self.mean, half=self.sd)})"
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,11 @@ class Box(NamedTuple):
 
 
 def energy_by_time(configurations: Sequence[Configuration], palette: Palette, best: Sequence[Best] = ()) -> list[Chart]:
-    """Draw energy against time of a steady epoch, with labels at the best."""
-    front = pareto_front(costs(configurations))
+    """Draw energy against time of a steady epoch, with labels at the best, unless there is only a single point."""
+    ranked = costs(configurations)
+    if sum(cost.energy is not None for cost in ranked) < 2:
+        return []
+    front = pareto_front(ranked)
     return _scatters("energy_by_time", phrase("energy_by_time"), PER_EPOCH, configurations, front, palette, best)
 
 

@@ -15,9 +15,11 @@ from typing import NamedTuple
 from rich.console import Console
 
 from epochmeter.config.arguments import quoted_override
-from epochmeter.config.installation import ROOT, display_path, with_own_commands
-from epochmeter.report.analyses import stalls
-from epochmeter.report.analyses.best import find_best, find_doubts
+from epochmeter.config.installation import ROOT, with_own_commands
+from epochmeter.console.plain import wrap
+from epochmeter.report.analyses import failures, outcome, stalls
+from epochmeter.report.analyses.best import Best, Doubt, find_best, find_doubts
+from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.build import Report
 from epochmeter.report.charts.trace import module_bars, roofline
 from epochmeter.report.charts.vega import Artist, javascript, missing_packages, theme
@@ -35,11 +37,12 @@ from epochmeter.report.render import (
     render_notes,
     sweep_pages,
 )
-from epochmeter.report.runs.costs import ranked_costs
+from epochmeter.report.runs.costs import Cost, ranked_costs
 from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.load import read_sweep
 from epochmeter.report.runs.run import grouped
 from epochmeter.report.subject import subject_of
+from epochmeter.results.documents import NextStepFields
 from epochmeter.shared.atomic_files import write_atomically, write_json
 from epochmeter.shared.problem import input_error
 from epochmeter.shared.record import Record
@@ -61,7 +64,7 @@ class Section(NamedTuple):
 
 
 def answer_lines(folder: Path) -> list[str]:
-    """Return the answer of a sweep in one line, a warning if runs were disturbed, and the command of its report.
+    """Return the answer of a sweep, why and what next, a warning if runs were disturbed, and the command of its report.
 
     The answer is the bottleneck if the runs are a stall experiment, else the configurations with the least time and
     the least energy.
@@ -69,25 +72,57 @@ def answer_lines(folder: Path) -> list[str]:
     subject = subject_of(select_any(read_sweep(folder)))
     selection, configurations = subject.selection, subject.ranked
     if not configurations:
-        return [f"Answer:  {phrase('no_result')}"] if selection.ended or selection.excluded else []
-    bottlenecks = stalls.analyze([run for run in selection.runs if not run.rehearsal])
-    answer = render_macro("stalls.md.j2", "opening", bottlenecks, is_plain=True)
+        return _no_answer_lines(outcome.analyze(selection, failures.analyze(selection)))
     ranked = ranked_costs(configurations)
-    doubts = find_doubts(ranked)
-    if not answer and len(ranked) == 1:
-        answer = render_macro("answer.md.j2", "only", ranked[0], len(configurations) > 1, is_plain=True)
-    elif not answer and ranked:
-        best = find_best(ranked)[:2]
-        groups = [*grouped(best, lambda choice: (choice.configuration, choice.scope)).values()]
-        answer = render_macro("answer.md.j2", "overview", groups, doubts, is_plain=True)
-    steps = find_best(ranked)[0].configuration.runs[0].next_steps if ranked and not doubts else ()
+    best, doubts = find_best(ranked), find_doubts(ranked)
+    verdict = _paragraph(
+        "stalls.md.j2", "opening", stalls.analyze([run for run in selection.runs if not run.rehearsal])
+    )
+    answer = verdict or _best_sentence(ranked, best, doubts, is_partly=len(configurations) > 1)
     is_stated = len(ranked) > 1 and any(doubt.kind == "disturbed" for doubt in doubts)
     return [
-        *([f"Answer:  {' '.join(answer.split())}"] if answer else []),
-        *[f"Next:    {step['text']} `{step['change']}`" for step in steps[:1] if {"text", "change"} <= step.keys()],
+        *([f"Answer:  {answer}"] if answer else []),
+        *(_reason_lines(best[0], doubts) if best and not verdict else []),
         *[f"warning: {text}" for text in ([] if is_stated else render_notes("disturbed", selection.ended))],
-        f"Report:  python src/report.py {_sweep_override(folder)}  ->  {display_path(folder / 'report.html')}",
+        f"Report:  python src/report.py {_sweep_override(folder)}",
     ]
+
+
+def _best_sentence(ranked: Sequence[Cost], best: Sequence[Best], doubts: Sequence[Doubt], *, is_partly: bool) -> str:
+    """Return the configurations with the least time and energy in one line; `is_partly`: others are not ranked."""
+    if len(ranked) == 1:
+        return _paragraph("answer.md.j2", "only", ranked[0], is_partly)
+    groups = grouped(best[:2], lambda choice: (choice.configuration, choice.scope))
+    return _paragraph("answer.md.j2", "overview", [*groups.values()], doubts) if best else ""
+
+
+def _reason_lines(best: Best, doubts: Sequence[Doubt]) -> list[str]:
+    """Return the bottleneck of the best configuration, and the next step unless the answer states one itself."""
+    lines = []
+    if not any(doubt.is_decisive for doubt in doubts):
+        found = epoch_bottlenecks([best.configuration])
+        lines += [_paragraph("bottleneck.md.j2", "sentence", [(bottleneck, 1)]) for bottleneck in found.values()]
+    has_next = doubts or (best.tie_break and not best.tie_break.is_equal)
+    return lines if has_next else [*lines, *_step_lines(best.configuration.runs[0].next_steps)]
+
+
+def _paragraph(template: str, macro: str, *values: object) -> str:
+    """Render a macro to plain text in one line."""
+    return " ".join(render_macro(template, macro, *values, is_plain=True).split())
+
+
+def _no_answer_lines(ended: outcome.Outcome) -> list[str]:
+    """Return why no configuration is ranked, and what to do first; nothing without runs."""
+    if not ended.total:
+        return []
+    answer = _paragraph("answer.md.j2", "nothing", ended)
+    hints = [f"Next:    {error.hint}" for error in ended.errors if error.hint]
+    return [f"Answer:  none: {answer}.", *(_step_lines(ended.next_steps) or hints[:1])]
+
+
+def _step_lines(steps: Sequence[NextStepFields]) -> list[str]:
+    """Return the first of some next steps in a line; nothing without any, or if it is of another version."""
+    return [f"Next:    {step['text']} `{step['change']}`" for step in steps[:1] if {"text", "change"} <= step.keys()]
 
 
 def _sweep_override(folder: Path) -> str:
@@ -114,8 +149,11 @@ def print_text(console: Console, *texts: str, style: str = "") -> None:
     from rich.markup import escape
 
     for text in texts:
+        text = with_own_commands(text)
         is_wrapped = console.is_terminal and "://" not in text
-        console.print(escape(with_own_commands(text)), style=style, soft_wrap=not is_wrapped)
+        for line in text.split("\n"):
+            for row in wrap(line, console.width) or [""] if is_wrapped else [line]:
+                console.print(escape(row), style=style, soft_wrap=True)
 
 
 def print_page(page: Page, console: Console) -> None:
@@ -178,7 +216,8 @@ def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., No
 
 def report_html(report: Report, table_html: str = "") -> str:
     """Render the HTML page, one file that needs no network; everything is escaped, except the table of runs."""
-    pages, charts = report.pages, report.charts
+    charts = report.charts
+    pages = [page for page in report.pages if page_part(page, "body").strip()]  # others are in the summary only
     first_pages = [page for page in pages if page_part(page, "opening") or page.name in FIRST_PAGES]
     failures = [page for page in pages if page.name == "failures"]
     others = [page for page in pages if page not in (*first_pages, *failures)]
@@ -190,7 +229,7 @@ def report_html(report: Report, table_html: str = "") -> str:
     return render_html(
         "report.html.j2",
         report=report,
-        summary=first_sentences(pages),
+        summary=first_sentences(report.pages),
         text=page_markdown,
         sections=[*charts[:1], *first_pages, *charts[1:], *others, *runs, *failures],
         table=pack(table_html) if table_html else "",
@@ -202,10 +241,13 @@ def report_html(report: Report, table_html: str = "") -> str:
 def first_sentences(pages: Sequence[Page]) -> str:
     """Return the first paragraphs of a report, in Markdown: a warning, the openings of analyses, then summaries.
 
-    The best configurations per epoch are left out if there are best configurations for quality targets.
+    The best configurations per epoch are left out if there are best configurations for quality targets, and failures if
+    they are the answer.
     """
     openings = {page.name: page_part(page, "opening") for page in pages}
     left_out = "answer" if openings.get("targets") else ""
+    if any(isinstance(page.results, outcome.NoAnswer) for page in pages):
+        left_out = "failures"
     warnings = [f"**{escape_markdown(page.warning)}**" for page in pages if page.warning]
     texts = [*openings.values(), *(page_part(page, "summary") for page in pages if page.name != left_out)]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]

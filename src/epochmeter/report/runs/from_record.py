@@ -12,6 +12,7 @@ from epochmeter.results.documents import Window
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_info import (
     DISTURBED,
+    DIVERGED,
     EPOCH_METRICS,
     OVERSUBSCRIBED,
     device_count,
@@ -78,6 +79,7 @@ def run_of(folder: RunFolder) -> Run:
         started=run.started,
         platform=platform_info(run.host, host, run.training),
         disturbed={name: text for name, text in run.flags.items() if name in DISTURBED},
+        diverged=run.flags.get(DIVERGED, ""),
         oversubscribed=run.flags.get(OVERSUBSCRIBED, ""),
         read_errors=[*_left_out(recorded, metrics), *folder.errors],
         bottleneck=verdict.bottleneck,

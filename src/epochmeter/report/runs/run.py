@@ -53,6 +53,7 @@ class Run:
         platform: Host and software: `CPU`, `kernel`, `torch`, `git commit` -> value.
         added: Keys without a default, as typed: `+note`.
         disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
+        diverged: The first epoch with a loss that was not finite; empty if there was none.
         oversubscribed: Why its first such epoch had too few cores for its own threads; empty if it had enough.
         bottleneck: The largest part of its mean epoch; empty if it is not known.
         absent: Why the bottleneck, or a stall by its full name, is not known.
@@ -90,6 +91,7 @@ class Run:
     platform: Mapping[str, str] = field(default_factory=dict)
     added: Sequence[str] = ()
     disturbed: Mapping[str, str] = field(default_factory=dict)
+    diverged: str = ""
     oversubscribed: str = ""
     read_errors: Sequence[str] = ()
     bottleneck: str = ""

@@ -1,0 +1,75 @@
+"""How the runs of a report ended: their states, and the errors of those without results."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from epochmeter.report.analyses.failures import Failure
+from epochmeter.report.runs.filter import Selection
+from epochmeter.report.runs.run import grouped
+from epochmeter.results.documents import NextStepFields
+
+SCHEMA = 1  # of answer.json; it changes if a field is removed, renamed or gets another meaning
+UNREADABLE = "unreadable"
+"""State of a run whose record cannot be read."""
+
+
+@dataclass(frozen=True)
+class ErrorGroup:
+    """An error, and the runs that it ended, by their numbers or the names of their folders."""
+
+    reason: str
+    hint: str
+    runs: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the runs ended.
+
+    Attributes:
+        states: State -> number of runs.
+        too_short: Numbers of the runs without an epoch after the warm-up.
+        errors: Those of the runs without results, the most frequent first.
+        next_steps: Of the first run that is too short.
+    """
+
+    states: Mapping[str, int]
+    too_short: Sequence[int] = ()
+    errors: Sequence[ErrorGroup] = ()
+    next_steps: Sequence[NextStepFields] = ()
+
+    @property
+    def total(self) -> int:
+        return sum(self.states.values())
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The fields of answer.json on all runs, whether there is a best configuration or not."""
+        errors = [asdict(error) for error in self.errors]
+        return {"states": dict(self.states), "without_steady_epoch": [*self.too_short], "errors": errors}
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """The answer of a report without a configuration to rank."""
+
+    outcome: Outcome
+    costs: tuple[()] = ()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        empty: dict[str, Any] = {"doubts": [], "choices": [], "next_steps": [*self.outcome.next_steps]}
+        return {"schema": SCHEMA, "state": "no_result", **self.outcome.values, **empty}
+
+
+def analyze(selection: Selection, failures: Sequence[Failure]) -> Outcome:
+    """Return how the selected and the excluded runs ended."""
+    runs, short = (*selection.ended, *selection.excluded), selection.too_short
+    states = Counter(run.state for run in runs) + Counter({UNREADABLE: len(selection.unreadable)})
+    groups = grouped(failures, lambda failure: (failure.reason, failure.hint))
+    errors = [ErrorGroup(*key, [failure.run for failure in group]) for key, group in groups.items()]
+    errors.sort(key=lambda error: -len(error.runs))
+    numbers = [run.number for run in short]
+    return Outcome(states, numbers, errors, short[0].next_steps if short else ())
