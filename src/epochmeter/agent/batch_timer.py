@@ -9,12 +9,11 @@ A worker is no measured process: it appends its events to the file `PID.loads` o
 import json
 import math
 import os
-import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
 from epochmeter.agent.frames import hidden
 from epochmeter.agent.spawned import REBUILT
-from epochmeter.agent.thread_times import Helpers, RunQueue, thread_ns
+from epochmeter.agent.thread_times import Helpers, RunQueue, own_run_queue
 from epochmeter.agent.transform_times import TransformTimes
 from epochmeter.shared.events import COLLATED, LOAD_FAILED, LOADED, MAX_LOADS_BYTES, RECORD
 from epochmeter.worker.timeline import monotonic_ns
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
         is_on: bool
 
 
-MIN_OFF_NS = 20 * 1000  # shortest time off the processor whose cause matters
 SAMPLED = 16
 """In one of so many batches, the transforms are timed, which takes a microsecond per call, and other threads are looked
 at; the latter also in the first batch."""
@@ -71,7 +69,7 @@ class BatchTimer:
 
     def enter_worker(self, worker: int) -> None:
         """Note that this process is a DataLoader worker."""
-        self._agent, self._worker, self._run_queue = None, worker + 1, None
+        self._agent, self._worker = None, worker + 1
 
     def begin(self) -> None:
         """Note that the samples of a batch are requested from the dataset."""
@@ -80,12 +78,9 @@ class BatchTimer:
         if not self._is_on:
             return
         try:
-            if self._run_queue is None or self._run_queue.thread != threading.get_ident():
-                self._run_queue = RunQueue()
+            self._run_queue = own_run_queue()
             self._helpers = Helpers() if self.is_sampled or not self._batches else None
-            self._queued_ns = self._run_queue.waited_ns()
-            self._cpu_ns = thread_ns()
-            self.begun_ns = monotonic_ns()
+            self.begun_ns, self._cpu_ns, self._queued_ns = self._run_queue.now()
         except Exception:
             self._is_on = False
 
@@ -94,12 +89,9 @@ class BatchTimer:
         if not self.begun_ns or self._run_queue is None:
             return
         try:
-            self._fetched_ns = monotonic_ns()
-            off_ns = self._fetched_ns - self.begun_ns - (thread_ns() - self._cpu_ns)
-            self._waits_ns = 0.0
-            if off_ns >= MIN_OFF_NS:
-                waits_ns = off_ns - (self._run_queue.waited_ns() - self._queued_ns)
-                self._waits_ns = 0.0 if waits_ns < 0 else waits_ns  # which may be NaN
+            self._fetched_ns, cpu_ns, queued_ns = self._run_queue.now()
+            waits_ns = self._fetched_ns - self.begun_ns - (cpu_ns - self._cpu_ns) - (queued_ns - self._queued_ns)
+            self._waits_ns = 0.0 if waits_ns < 0 else waits_ns  # which may be NaN
             self._helped_ns = math.nan if self._helpers is None else min(self._waits_ns, self._helpers.worked_ns())
         except Exception:
             self._is_on, self.begun_ns = False, 0

@@ -8,9 +8,14 @@ import resource
 import sys
 import threading
 import time
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Optional, Tuple
+
+from epochmeter.worker.timeline import monotonic_ns
 
 MAX_LAG_NS = 10**9  # by which the kernel's count of a thread's processor time may be behind its clock
+MAX_READING_NS = 50 * 1000  # longest time to read the three clocks without losing the core
+MAX_TRIES = 3
+SCHEDSTAT = "schedstat"  # file of the kernel with a thread's processor time and waits for a core
 FEEDER = "QueueFeederThread"  # a thread of a DataLoader worker that sends its batches
 
 
@@ -24,23 +29,50 @@ thread_ns: Callable[[], int] = getattr(time, "thread_time_ns", lambda: nanosecon
 
 
 class RunQueue:
-    """How long the current thread has waited for a core while it was ready to run, as Linux counts it."""
+    """Clocks of the current thread, with its waits for a core while it was ready to run, as Linux counts them."""
 
     def __init__(self) -> None:
-        self.thread = threading.get_ident()
+        self.process = os.getpid()
         try:
-            self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = os.open("/proc/thread-self/{}".format(SCHEDSTAT), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._descriptor = -1
 
-    def waited_ns(self) -> float:
-        """Return the time since the thread began; NaN if it is not known."""
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the script may have closed it, and opened another one
+            if os.readlink("/proc/self/fd/{}".format(self._descriptor)).endswith(SCHEDSTAT):
+                os.close(self._descriptor)
+
+    def now(self) -> Tuple[int, int, float]:
+        """Return the time, the thread's processor time, and how long it has waited for a core; NaN if not known.
+
+        They are read again if the thread has lost its core between them.
+        """
+        for _ in range(MAX_TRIES):
+            now_ns, cpu_ns = monotonic_ns(), thread_ns()
+            waited_ns = self._waited_ns(cpu_ns)
+            if monotonic_ns() - now_ns < MAX_READING_NS:
+                break
+        return now_ns, cpu_ns, waited_ns
+
+    def _waited_ns(self, cpu_ns: int) -> float:
         try:
             running, waited, _ = map(int, os.pread(self._descriptor, 64, 0).split())
         except (OSError, ValueError):
             return math.nan
         # If the script has closed all files, this may be another one.
-        return waited if 0 <= thread_ns() - running < MAX_LAG_NS else math.nan
+        return waited if 0 <= cpu_ns + MAX_READING_NS - running < MAX_LAG_NS else math.nan
+
+
+_of_thread = threading.local()
+
+
+def own_run_queue() -> RunQueue:
+    """Return the clocks of the current thread, which keeps them; a forked process has its own."""
+    queue: Optional[RunQueue] = getattr(_of_thread, "queue", None)
+    if queue is None or queue.process != os.getpid():
+        queue = _of_thread.queue = RunQueue()
+    return queue
 
 
 class Helpers:

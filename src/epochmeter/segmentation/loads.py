@@ -7,10 +7,11 @@ matched with those that its workers have loaded. A worker that has no further ba
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from epochmeter.results.documents import Loading
 from epochmeter.segmentation.passes import Loader, Pass
 from epochmeter.shared.events import COLLATED, LOADED, Event
 from epochmeter.shared.units import NANOSECOND
@@ -38,20 +39,6 @@ class LoadedBatch(NamedTuple):
     waits_ns: float = math.nan
     helped_ns: float = math.nan
     is_failed: bool = False
-
-
-class WorkerDelay(TypedDict):
-    """How long ready batches of other workers waited for those of a worker."""
-
-    worker: int
-    blocked_s: float
-
-
-class Loading(TypedDict, total=False):
-    """What an epoch's line in the record has on its loader besides metrics."""
-
-    delays: list[WorkerDelay]
-    transforms: dict[str, float]
 
 
 class Loads:
