@@ -166,9 +166,9 @@ def test_batches_are_the_same_and_each_is_timed(hooked, data, options):
     for batch, other in zip(batches, [*bare, *bare], strict=True):
         assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(batch, other, strict=True))
     hooks.loader_agent = hooked.agent
-    for window in train(hooked, with_hooks):
-        assert {"loader_fetch_s", "loader_collate_s"} <= window.parts.keys()
-        assert ("loader_queue_s" in window.parts) == bool(with_hooks.num_workers)
+    (window, *_) = train(hooked, with_hooks)
+    assert {"loader_fetch_s", "loader_collate_s"} <= window.parts.keys()
+    assert ("loader_queue_s" in window.parts) == bool(with_hooks.num_workers)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -132,3 +132,22 @@ def test_transforms_are_scaled_from_the_timed_batches_to_all_and_the_slowest_is_
     assert taken.document(3)["transforms"] == {"Crop": pytest.approx(0.012), "Normalize": pytest.approx(0.003)}
     assert [*taken.document(3)["transforms"]] == ["Crop", "Normalize"]
     assert milliseconds(taken.parts(3))["transform"] == 12
+
+
+def test_short_batches_of_the_training_process_are_scaled_by_its_waits():
+    loads, of = Loads(), loader(0)
+    loaded(loads, of, 0, begun=0, fetched=4, ready=5, waits=1)
+    loaded(loads, of, 0, begun=40, fetched=44, ready=45, waits=1)
+    taken = loads.take(passed(of, (0, 5), (10, 15), (20, 25), (40, 45)))
+    assert milliseconds(taken.parts(4)) == {"fetch": 16, "collate": 4, "read": 4, "preprocess": 16}
+    assert milliseconds(taken.parts(2)) == {"fetch": 8, "collate": 2, "read": 2, "preprocess": 8}
+
+
+def test_reading_is_not_known_if_a_batch_between_timed_ones_took_long():
+    loads, of = Loads(), loader(0)
+    loaded(loads, of, 0, begun=0, fetched=4, ready=5)
+    failed(loads, of, 0, begun=16)
+    loaded(loads, of, 0, begun=40, fetched=44, ready=45)
+    parts = loads.take(passed(of, (0, 5), (10, 15), (20, 39), (40, 45))).parts(4)
+    assert "loader_read_s" not in parts
+    assert milliseconds(parts)["fetch"] == pytest.approx(34 * 8 / 10)

@@ -31,9 +31,13 @@ if TYPE_CHECKING:
 
 
 SAMPLED = 16
-"""In one of so many batches, the transforms are timed, which takes a microsecond per call, and other threads are looked
-at; the latter also in the first batch."""
+"""In one of so many timed batches, the transforms are timed too, which takes a microsecond per call, and other threads
+are looked at if the batch before has waited; the latter also in the first batch."""
 FIRST_SAMPLED = 2  # the number of batches before the first of them: these start threads, and import modules
+MIN_WAITING_FRACTION = 0.01  # of the time to fetch a batch, from which on it matters whether other threads worked
+SHORT_NS, FIRST_TIMED, GAPS = 10 * 1000 * 1000, 4, (3, 2, 4, 3)
+"""In the training process, timing takes a part of each step: of short batches, only the first are all timed, and then
+one after so many others in turn."""
 
 
 class BatchTimer:
@@ -46,22 +50,22 @@ class BatchTimer:
         process: The training process.
 
     Attributes:
-        is_sampled: Whether the transforms of the next batch are timed.
-        begun_ns: When the batch that is being loaded began; 0 between batches.
+        is_begun: Whether a batch is being loaded, which need not be timed.
+        times_transforms: Whether the transforms of this batch are timed.
     """
 
     def __init__(self, agent: "Optional[Recorder]", number: int, folder: str, process: int) -> None:
         self._agent, self._number, self._folder, self._process = agent, number, folder, process
         self.dataset: Any = None
-        self.begun_ns = 0
-        self.is_sampled = False
+        self.is_begun = self.times_transforms = False
         self._is_on = True
         self._worker = 0  # from 1 on; 0: the training process
         self._run_queue: Optional[RunQueue] = None
         self._helpers: Optional[Helpers] = None  # while a batch is fetched in which they are looked at
         self._transforms: Optional[TransformTimes] = None
-        self._batches = 0
-        self._cpu_ns = self._fetched_ns = 0
+        self._batches = self._skipped = 0  # number of timed batches, and of those that come before the next one
+        self._waited = False  # whether a batch has waited
+        self._begun_ns = self._fetched_ns = self._cpu_ns = 0
         self._queued_ns = self._waits_ns = self._helped_ns = 0.0
 
     def __reduce__(self) -> Any:
@@ -73,59 +77,74 @@ class BatchTimer:
 
     def begin(self) -> None:
         """Note that the samples of a batch are requested from the dataset."""
-        if self.begun_ns:
+        if self.is_begun:
             self.fail()  # of the batch before, which raised an error
-        if not self._is_on:
+        self.is_begun = True
+        if self._skipped or not self._is_on:
+            self._skipped -= 1
             return
         try:
+            is_sampled = self._batches % SAMPLED == FIRST_SAMPLED
+            looks = self._waited if is_sampled else not self._batches
             self._run_queue = own_run_queue()
-            self._helpers = Helpers() if self.is_sampled or not self._batches else None
-            self.begun_ns, self._cpu_ns, self._queued_ns = self._run_queue.now()
+            self._helpers = Helpers() if looks else None
+            self.times_transforms = is_sampled
+            self._begun_ns, self._cpu_ns, self._queued_ns = self._run_queue.now()
         except Exception:
             self._is_on = False
 
     def end_fetch(self) -> None:
         """Note that the samples of the batch are there."""
-        if not self.begun_ns or self._run_queue is None:
+        if not self._begun_ns or self._run_queue is None:
             return
         try:
             self._fetched_ns, cpu_ns, queued_ns = self._run_queue.now()
-            waits_ns = self._fetched_ns - self.begun_ns - (cpu_ns - self._cpu_ns) - (queued_ns - self._queued_ns)
+            waits_ns = self._fetched_ns - self._begun_ns - (cpu_ns - self._cpu_ns) - (queued_ns - self._queued_ns)
             self._waits_ns = 0.0 if waits_ns < 0 else waits_ns  # which may be NaN
             self._helped_ns = math.nan if self._helpers is None else min(self._waits_ns, self._helpers.worked_ns())
         except Exception:
-            self._is_on, self.begun_ns = False, 0
+            self._is_on, self._begun_ns = False, 0
 
     def end(self) -> None:
-        """Note that the batch is collated, and record it."""
-        begun_ns, self.begun_ns = self.begun_ns, 0
+        """Note that the batch is collated, and record it if it was timed."""
+        self.is_begun = False
+        begun_ns, self._begun_ns = self._begun_ns, 0
         if not begun_ns:
             return
         try:
-            fetched_ns = self._fetched_ns
+            fetched_ns, ready_ns = self._fetched_ns, monotonic_ns()
             self._write(
-                (LOADED, fetched_ns, begun_ns, self._waits_ns), (COLLATED, monotonic_ns(), fetched_ns, self._helped_ns)
+                (LOADED, fetched_ns, begun_ns, self._waits_ns), (COLLATED, ready_ns, fetched_ns, self._helped_ns)
             )
-            if self.is_sampled and self._transforms is not None:
+            if self.times_transforms and self._transforms is not None:
                 self._write_transforms(self._transforms.take(), begun_ns)
+            self.times_transforms = False
+            self._waited = self._waits_ns > MIN_WAITING_FRACTION * (fetched_ns - begun_ns)
             self._batches += 1
-            self.is_sampled = self._batches % SAMPLED == FIRST_SAMPLED
+            is_short = self._worker == 0 and ready_ns - begun_ns < SHORT_NS
+            self._skipped = GAPS[self._batches % len(GAPS)] if is_short and self._batches >= FIRST_TIMED else 0
         except Exception:
             self._is_on = False
 
     def fail(self) -> None:
-        """Record that a batch was not loaded."""
-        begun_ns, self.begun_ns = self.begun_ns, 0
+        """Note that the batch was not loaded, and record it if it was timed."""
+        self.is_begun = self.times_transforms = False
+        begun_ns, self._begun_ns = self._begun_ns, 0
         try:
             if begun_ns and self._is_on:
                 self._write((LOAD_FAILED, monotonic_ns(), begun_ns, 0.0))
         except Exception:
             self._is_on = False
 
+    def reset(self) -> None:
+        """Note that the batch that was begun had no samples, at the end of a stream."""
+        self.is_begun = self.times_transforms = False
+        self._begun_ns = 0
+
     @hidden
     def load(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """Load samples by a function of the script, and time the transforms if the batch is sampled."""
-        if not self.is_sampled:
+        if not self.times_transforms:
             return function(argument)
         if self._transforms is None:
             self._transforms = TransformTimes(self.dataset)

@@ -1,7 +1,6 @@
 """What a thread does while it is off the processor: whether it waits for a core, and whether others work for it."""
 
 import contextlib
-import glob
 import math
 import os
 import resource
@@ -43,6 +42,15 @@ class RunQueue:
             if os.readlink("/proc/self/fd/{}".format(self._descriptor)).endswith(SCHEDSTAT):
                 os.close(self._descriptor)
 
+    def waited_ns(self, cpu_ns: int) -> float:
+        """Return how long the thread has waited for a core until now; NaN if not known. `cpu_ns` is `thread_ns()`."""
+        try:
+            running, waited, _ = os.pread(self._descriptor, 64, 0).split()
+            # If the script has closed all files, this may be another one.
+            return int(waited) if 0 <= cpu_ns + MAX_READING_NS - int(running) < MAX_LAG_NS else math.nan
+        except (OSError, ValueError):
+            return math.nan
+
     def now(self) -> Tuple[int, int, float]:
         """Return the time, the thread's processor time, and how long it has waited for a core; NaN if not known.
 
@@ -50,18 +58,10 @@ class RunQueue:
         """
         for _ in range(MAX_TRIES):
             now_ns, cpu_ns = monotonic_ns(), thread_ns()
-            waited_ns = self._waited_ns(cpu_ns)
+            waited_ns = self.waited_ns(cpu_ns)
             if monotonic_ns() - now_ns < MAX_READING_NS:
                 break
         return now_ns, cpu_ns, waited_ns
-
-    def _waited_ns(self, cpu_ns: int) -> float:
-        try:
-            running, waited, _ = map(int, os.pread(self._descriptor, 64, 0).split())
-        except (OSError, ValueError):
-            return math.nan
-        # If the script has closed all files, this may be another one.
-        return waited if 0 <= cpu_ns + MAX_READING_NS - running < MAX_LAG_NS else math.nan
 
 
 _of_thread = threading.local()
@@ -107,11 +107,9 @@ def threads_apart() -> Iterator[int]:
     sharer = getattr(sys.modules.get("multiprocessing.resource_sharer"), "_resource_sharer", None)
     sends = (FEEDER, getattr(getattr(sharer, "_thread", None), "name", FEEDER))
     yield from (number for number, thread in of_python.items() if number and thread.name in sends)
-    for path in glob.glob("/proc/self/task/*/stat"):
-        number = int(path.split("/")[-2])
-        with contextlib.suppress(OSError), open(path) as file:
-            if number not in own and file.read().rpartition(")")[2].split()[0] == "R":
-                yield number
+    for number in map(int, os.listdir("/proc/self/task")):
+        if number not in own and content("/proc/self/task/{}/stat".format(number)).rpartition(b")")[2][1:2] == b"R":
+            yield number
 
 
 def clock_of(thread: int) -> int:
@@ -123,9 +121,22 @@ def children_ns() -> float:
     """Return the processor time of the child processes, and of the ended ones that were waited for."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total_ns = (ended.ru_utime + ended.ru_stime) * 1e9
-    for path in glob.glob("/proc/self/task/*/children"):
-        with contextlib.suppress(OSError), open(path) as children:
-            for child in children.read().split():
-                with open("/proc/{}/schedstat".format(child)) as file:
-                    total_ns += int(file.read().split()[0])
+    for thread in os.listdir("/proc/self/task"):
+        for child in content("/proc/self/task/{}/children".format(thread)).split():
+            times = content("/proc/{}/{}".format(int(child), SCHEDSTAT)).split()
+            total_ns += int(times[0]) if times else 0
     return total_ns
+
+
+def content(path: str) -> bytes:
+    """Return the content of a small file of the kernel; nothing if there is none, as of a thread that has ended."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

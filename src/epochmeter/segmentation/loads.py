@@ -1,10 +1,12 @@
 """How the batches of a process were loaded: in its DataLoader workers, or in the process itself.
 
 A DataLoader gives the batches to its workers in turn and delivers them in this order, so that the batches of a pass are
-matched with those that its workers have loaded. A worker that has no further batch, as of a stream, is left out.
+matched with those that its workers have loaded. A worker that has no further batch, as of a stream, is left out. The
+training process times some of its batches only if they are short: the times of a pass are scaled by its waits.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +20,8 @@ from epochmeter.shared.units import NANOSECOND
 
 MAX_HELPED_FRACTION = 0.02
 """Fraction of the loading time up to which waits may have been for other threads or processes of the dataset."""
+MAX_LONGER_FRACTION = 0.02
+"""Fraction of the waits by which batches that were not timed may have taken longer than the longest timed one."""
 MIN_IN_ORDER = 2  # workers from which on one can delay the batches of others
 CLOCK_NS = 1_000_000  # how much later than its delivery a batch may be ready by the clock readings
 
@@ -71,7 +75,7 @@ class Loads:
         self._transforms.setdefault(loader.number, []).append((begun_ns, times_ns))
 
     def take(self, ended: Pass) -> "PassLoads | None":
-        """Remove and return how the batches of a pass were loaded; None if that is not known for all of them."""
+        """Remove and return how the batches of a pass were loaded; None if that is not known."""
         number = ended.loader.number
         queues = self._loaded.get(number)
         if not queues or ended.loader.workers is None:
@@ -80,13 +84,17 @@ class Loads:
         if of_pass != ended.number:
             turn = 0
             self._discard_before(number, ended.called_ns)
-        batches, turn = _in_order(queues, ended, turn)
+        if ended.loader.workers:
+            places, batches, turn = _in_order(queues, ended, turn)
+        else:
+            places, batches = _at_their_times(queues.setdefault(0, deque()), ended)
         self._turns[number] = ended.number, turn
         transforms = self._take_transforms(number, batches)
-        if len(batches) < len(ended.batches) or not _are_possible(batches, ended):
+        if not batches or not _are_possible(places, batches, ended):
             return None
         helped_ns, loading_ns = self._helped.get(number, (math.nan, math.nan))
-        return PassLoads(ended, batches, helped_ns <= MAX_HELPED_FRACTION * loading_ns, transforms)
+        is_divided = helped_ns <= MAX_HELPED_FRACTION * loading_ns
+        return PassLoads(ended, places, batches, is_divided, transforms)
 
     def _note_helped(self, number: int, batch: LoadedBatch) -> None:
         if not math.isnan(batch.helped_ns):
@@ -109,10 +117,28 @@ class Loads:
         return [(by_begin[begun_ns], times) for begun_ns, times in timed if begun_ns in by_begin]
 
 
-def _in_order(queues: Mapping[int, "deque[LoadedBatch]"], ended: Pass, turn: int) -> tuple[list[LoadedBatch], int]:
-    """Remove and return the loaded batches in the order of the pass, and the worker whose turn is next."""
-    workers, batches = ended.loader.workers or 0, list[LoadedBatch]()
-    numbers = range(1, workers + 1) if workers else (0,)
+def _at_their_times(queue: "deque[LoadedBatch]", ended: Pass) -> tuple[list[int], list[LoadedBatch]]:
+    """Remove and return the batches that the training process loaded while it requested those of a pass.
+
+    They are some of them if batches are short. The first value has their places in the pass.
+    """
+    places, batches, arrived_ns = list[int](), list[LoadedBatch](), ended.batches.arrived_ns
+    for place in range(len(arrived_ns)):
+        requested_ns = arrived_ns[place] - ended.batches.waits_ns[place]
+        while queue and queue[0].begun_ns < requested_ns:
+            queue.popleft()
+        if queue and not queue[0].is_failed and queue[0].ready_ns <= arrived_ns[place]:
+            places.append(place)
+            batches.append(queue.popleft())
+    return places, batches
+
+
+def _in_order(
+    queues: Mapping[int, "deque[LoadedBatch]"], ended: Pass, turn: int
+) -> tuple[Sequence[int], list[LoadedBatch], int]:
+    """Remove and return the batches that workers loaded in the order of the pass, and the worker whose turn is next."""
+    batches = list[LoadedBatch]()
+    numbers = range(1, (ended.loader.workers or 0) + 1)
     in_order = ended.loader.facts.get("in_order", True)
     while len(batches) < len(ended.batches) and any(queues.get(number) for number in numbers):
         if in_order:
@@ -122,19 +148,22 @@ def _in_order(queues: Mapping[int, "deque[LoadedBatch]"], ended: Pass, turn: int
             worker = min(filter(queues.get, numbers), key=lambda number: queues[number][0].ready_ns)
         if (queue := queues.get(worker)) and not (batch := queue.popleft()).is_failed:
             batches.append(batch)
-    return batches, turn
+    return range(len(batches)), batches, turn
 
 
-def _are_possible(batches: Sequence[LoadedBatch], ended: Pass) -> bool:
-    """Return whether each batch was ready when it was delivered; else they are those of another pass."""
-    arrived = ended.batches.arrived_ns
-    return all(batch.ready_ns <= arrived_ns + CLOCK_NS for batch, arrived_ns in zip(batches, arrived, strict=True))
+def _are_possible(places: Sequence[int], batches: Sequence[LoadedBatch], ended: Pass) -> bool:
+    """Return whether batches are those of a pass: of workers all of them, and each was ready when it was delivered."""
+    is_complete = not ended.loader.workers or len(batches) == len(ended.batches)
+    arrived_ns = ended.batches.arrived_ns
+    ready = (batch.ready_ns <= arrived_ns[place] + CLOCK_NS for place, batch in zip(places, batches, strict=True))
+    return is_complete and all(ready)
 
 
 class PassLoads:
     """How the batches of a pass were loaded.
 
     Args:
+        places: Places of the batches in the pass.
         is_divided: Whether waits and work in the dataset are known apart.
         transforms: Batches with times of their transforms.
     """
@@ -142,20 +171,22 @@ class PassLoads:
     def __init__(
         self,
         ended: Pass,
+        places: Sequence[int],
         batches: Sequence[LoadedBatch],
         is_divided: bool,
         transforms: Sequence[tuple[LoadedBatch, Mapping[str, int]]],
     ) -> None:
-        self._ended, self._batches, self._is_divided, self._transforms = ended, batches, is_divided, transforms
+        self._ended, self._places, self._batches = ended, places, batches
+        self._is_divided, self._transforms = is_divided, transforms
 
     def parts(self, count: int) -> dict[str, float]:
-        """Return the metrics of the first `count` batches, without prefix."""
-        batches = self._batches[:count]
-        fetch_ns = sum(batch.fetched_ns - batch.begun_ns for batch in batches)
-        collate_ns = sum(batch.ready_ns - batch.fetched_ns for batch in batches)
-        waits_ns = math.fsum(batch.waits_ns for batch in batches)
+        """Return the metrics of the first `count` batches of the pass, without prefix."""
+        batches, factor = self._first(count), self._factor(count)
+        fetch_ns = factor * sum(batch.fetched_ns - batch.begun_ns for batch in batches)
+        collate_ns = factor * sum(batch.ready_ns - batch.fetched_ns for batch in batches)
+        waits_ns = factor * math.fsum(batch.waits_ns for batch in batches)
         parts: dict[str, float] = {"loader_fetch_s": fetch_ns, "loader_collate_s": collate_ns}
-        if self._is_divided and not math.isnan(waits_ns):
+        if self._is_divided and not math.isnan(waits_ns) and not self._has_long_gaps(count):
             parts |= {"loader_read_s": waits_ns, "loader_preprocess_s": fetch_ns + collate_ns - waits_ns}
         if self._ended.loader.workers:
             arrived = self._ended.batches.arrived_ns
@@ -182,11 +213,29 @@ class PassLoads:
     def transforms(self, count: int) -> dict[str, float]:
         """Return the time of each transform in seconds, from its fraction of the time to fetch the timed batches."""
         timed_ns = sum(batch.fetched_ns - batch.begun_ns for batch, _ in self._transforms)
-        fetch_ns = sum(batch.fetched_ns - batch.begun_ns for batch in self._batches[:count])
+        batches = self._first(count)
+        fetch_ns = self._factor(count) * sum(batch.fetched_ns - batch.begun_ns for batch in batches)
         totals = Counter[str]()
         for _, times_ns in self._transforms:
             totals.update(times_ns)
         return {name: total / timed_ns * fetch_ns * NANOSECOND for name, total in totals.items()} if timed_ns else {}
+
+    def _first(self, count: int) -> Sequence[LoadedBatch]:
+        """Return those among the first `count` batches of the pass."""
+        return self._batches[: bisect_left(self._places, count)]
+
+    def _factor(self, count: int) -> float:
+        """Return the waits for the first `count` batches of the pass by those for the timed ones among them."""
+        waits_ns = self._ended.batches.waits_ns
+        timed_ns = sum(waits_ns[place] for place in self._places if place < count)
+        return sum(waits_ns[:count]) / timed_ns if len(self._places) < len(waits_ns) and timed_ns else 1.0
+
+    def _has_long_gaps(self, count: int) -> bool:
+        """Return whether batches that were not timed took longer than those that were, by a part that matters."""
+        waits_ns = self._ended.batches.waits_ns
+        longest_ns = max((waits_ns[place] for place in self._places if place < count), default=0)
+        excess_ns = sum(max(0, wait_ns - longest_ns) for wait_ns in waits_ns[:count])
+        return excess_ns > MAX_LONGER_FRACTION * sum(waits_ns[:count])
 
     def _delays_ns(self, count: int) -> dict[int, int]:
         """Return how long each worker delayed batches of others that were ready; empty if none can."""
