@@ -14,8 +14,9 @@ from recorded import windows_of
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
 
-from epochmeter.agent import hooks
+from epochmeter.agent import batch_timer, hooks
 from epochmeter.agent.transform_times import TransformTimes
+from epochmeter.segmentation import process
 
 COUNT, BATCH, WAIT_S, WORK_S = 12, 2, 0.004, 0.002
 
@@ -327,3 +328,10 @@ def test_spawned_worker_makes_the_timed_parts_again_or_loads_without_them(hooked
 
 def missing(name):
     raise ImportError(name)
+
+
+def test_failure_of_the_timing_is_noted_and_the_batches_are_delivered(hooked, monkeypatch):
+    monkeypatch.setattr(batch_timer, "monotonic_ns", lambda: 1 / 0)
+    train(hooked, DataLoader(Samples(), BATCH, num_workers=1))
+    assert process.UNTIMED.format("ZeroDivisionError: division by zero") in windows_of(hooked.folder).notes
+    assert hooked.agent.is_on

@@ -6,6 +6,7 @@ everything else is working. If other threads or processes have worked meanwhile,
 A worker is no measured process: it appends its events to the file `PID.loads` of the process that it loads for.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -90,8 +91,8 @@ class BatchTimer:
             self._helpers = Helpers() if looks else None
             self.times_transforms = is_sampled
             self._begun_ns, self._cpu_ns, self._queued_ns = self._run_queue.now()
-        except Exception:
-            self._is_on = False
+        except Exception as error:
+            self._give_up(error)
 
     def end_fetch(self) -> None:
         """Note that the samples of the batch are there."""
@@ -102,8 +103,8 @@ class BatchTimer:
             waits_ns = self._fetched_ns - self._begun_ns - (cpu_ns - self._cpu_ns) - (queued_ns - self._queued_ns)
             self._waits_ns = 0.0 if waits_ns < 0 else waits_ns  # which may be NaN
             self._helped_ns = math.nan if self._helpers is None else min(self._waits_ns, self._helpers.worked_ns())
-        except Exception:
-            self._is_on, self._begun_ns = False, 0
+        except Exception as error:
+            self._give_up(error)
 
     def end(self) -> None:
         """Note that the batch is collated, and record it if it was timed."""
@@ -123,8 +124,8 @@ class BatchTimer:
             self._batches += 1
             is_short = self._worker == 0 and ready_ns - begun_ns < SHORT_NS
             self._skipped = GAPS[self._batches % len(GAPS)] if is_short and self._batches >= FIRST_TIMED else 0
-        except Exception:
-            self._is_on = False
+        except Exception as error:
+            self._give_up(error)
 
     def fail(self) -> None:
         """Note that the batch was not loaded, and record it if it was timed."""
@@ -133,8 +134,8 @@ class BatchTimer:
         try:
             if begun_ns and self._is_on:
                 self._write((LOAD_FAILED, monotonic_ns(), begun_ns, 0.0))
-        except Exception:
-            self._is_on = False
+        except Exception as error:
+            self._give_up(error)
 
     def reset(self) -> None:
         """Note that the batch that was begun had no samples, at the end of a stream."""
@@ -158,17 +159,29 @@ class BatchTimer:
                 RECORD.pack(time_ns, begun_ns, value, self._number, self._worker, 0, 0, 0, kind)
                 for kind, time_ns, begun_ns, value in records
             ]
-            self._is_on = append("{}/{}.loads".format(self._folder, self._process), b"".join(packed), MAX_LOADS_BYTES)
+            if not append(self._path("loads"), b"".join(packed), MAX_LOADS_BYTES):
+                raise OSError("no space for more events")
         elif self._agent is not None and self._agent.is_on and self._agent.thread.log is not None:
             for kind, time_ns, begun_ns, value in records:
                 self._agent.thread.log.write(kind, time_ns, begun_ns, value, self._number)
 
     def _write_transforms(self, times_ns: Dict[str, int], begun_ns: int) -> None:
-        """Write the times of the transforms of a batch as facts of the training process."""
         if times_ns:
             facts = {"kind": "transforms", "loader": self._number, "begun_ns": begun_ns, "times_ns": times_ns}
-            line = json.dumps(facts).encode("utf-8") + b"\n"
-            append("{}/{}.jsonl".format(self._folder, self._process), line, math.inf)
+            self._write_facts(facts)
+
+    def _write_facts(self, facts: Dict[str, object]) -> None:
+        """Add a line to the facts of the training process."""
+        append(self._path("jsonl"), json.dumps(facts).encode("utf-8") + b"\n", math.inf)
+
+    def _path(self, kind: str) -> str:
+        return "{}/{}.{}".format(self._folder, self._process, kind)
+
+    def _give_up(self, error: Exception) -> None:
+        """Time no more batches, and note why."""
+        self._is_on, self._begun_ns = False, 0
+        with contextlib.suppress(Exception):
+            self._write_facts({"kind": "untimed", "text": "{}: {}".format(type(error).__name__, error)})
 
 
 def append(path: str, content: bytes, limit: float) -> bool:
