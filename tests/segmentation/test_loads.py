@@ -11,8 +11,8 @@ from epochmeter.shared.events import COLLATED, LOAD_FAILED, LOADED, Event
 MS = 1_000_000
 
 
-def loader(workers, number=1, **facts):
-    return Loader(number, workers=workers, facts=facts)
+def loader(workers, number=1, data=None, **facts):
+    return Loader(number, data, workers=workers, facts=facts)
 
 
 def loaded(loads, of, worker, begun, fetched, ready, waits=0.0, helped=0.0):
@@ -151,3 +151,15 @@ def test_reading_is_not_known_if_a_batch_between_timed_ones_took_long():
     parts = loads.take(passed(of, (0, 5), (10, 15), (20, 39), (40, 45))).parts(4)
     assert "loader_read_s" not in parts
     assert milliseconds(parts)["fetch"] == pytest.approx(34 * 8 / 10)
+
+
+def test_loader_within_that_of_the_pass_is_known_by_its_data():
+    loads, of, around = Loads(), loader(1, data=99), loader(0, number=2, data=99)
+    loaded(loads, of, 1, begun=0, fetched=4, ready=5)
+    loaded(loads, of, 1, begun=5, fetched=7, ready=8)
+    parts = milliseconds(loads.take(passed(around, (0, 6), (7, 9))).parts(2))
+    assert (parts["fetch"], parts["queue"]) == (6, 2)
+    assert loads.take(passed(around, (10, 12), number=8, called=10)) is None
+    loaded(loads, of, 1, begun=20, fetched=24, ready=25)
+    loaded(loads, loader(1, number=3, data=99), 1, begun=20, fetched=24, ready=25)
+    assert loads.take(passed(around, (20, 26), number=9, called=20)) is None

@@ -49,6 +49,7 @@ class Loads:
     """The loaded batches of a process by the number of the loader in its first state, which passes take."""
 
     def __init__(self) -> None:
+        self._loaders: dict[int, Loader] = {}  # those with loaded batches
         self._loaded: dict[int, dict[int, deque[LoadedBatch]]] = {}  # by worker, in order
         self._fetched: dict[tuple[int, int], LoadedBatch] = {}  # by loader and worker: its collation is to come
         self._turns: dict[int, tuple[int, int]] = {}  # loader -> its pass, and the worker whose turn it is
@@ -68,6 +69,7 @@ class Loads:
                 return
             batch = fetched._replace(ready_ns=event.time_ns, helped_ns=event.value)
             self._note_helped(number, batch)
+        self._loaders[number] = loader
         self._loaded.setdefault(number, {}).setdefault(worker, deque()).append(batch)
 
     def add_transforms(self, loader: Loader, begun_ns: int, times_ns: Mapping[str, int]) -> None:
@@ -76,25 +78,42 @@ class Loads:
 
     def take(self, ended: Pass) -> "PassLoads | None":
         """Remove and return how the batches of a pass were loaded; None if that is not known."""
-        number = ended.loader.number
-        queues = self._loaded.get(number)
-        if not queues or ended.loader.workers is None:
+        loader = self._loader_of(ended)
+        if loader is None:
             return None
+        number, queues = loader.number, self._loaded[loader.number]
         of_pass, turn = self._turns.get(number, (0, 0))
         if of_pass != ended.number:
             turn = 0
             self._discard_before(number, ended.called_ns)
-        if ended.loader.workers:
-            places, batches, turn = _in_order(queues, ended, turn)
+        if loader.workers:
+            places, batches, turn = _in_order(queues, loader, len(ended.batches), turn)
         else:
             places, batches = _at_their_times(queues.setdefault(0, deque()), ended)
         self._turns[number] = ended.number, turn
         transforms = self._take_transforms(number, batches)
-        if not batches or not _are_possible(places, batches, ended):
+        is_complete = not loader.workers or len(batches) == len(ended.batches)
+        if not batches or not is_complete or not _are_possible(places, batches, ended):
             return None
         helped_ns, loading_ns = self._helped.get(number, (math.nan, math.nan))
         is_divided = helped_ns <= MAX_HELPED_FRACTION * loading_ns
-        return PassLoads(ended, places, batches, is_divided, transforms)
+        return PassLoads(ended, loader, places, batches, is_divided, transforms)
+
+    def _loader_of(self, ended: Pass) -> Loader | None:
+        """Return the loader of a pass, or the only one within it that loads the same data; None without any."""
+        own = ended.loader
+        if own.number in self._loaders:
+            return self._loaders[own.number]
+        within = [
+            loader
+            for number, loader in self._loaders.items()
+            if own.data is not None and loader.data == own.data and self._has_loaded(number, ended.called_ns)
+        ]
+        return within[0] if len(within) == 1 else None
+
+    def _has_loaded(self, number: int, since_ns: int) -> bool:
+        """Return whether a loader has begun a batch since a moment that no pass has taken."""
+        return any(queue and queue[-1].begun_ns >= since_ns for queue in self._loaded[number].values())
 
     def _note_helped(self, number: int, batch: LoadedBatch) -> None:
         if not math.isnan(batch.helped_ns):
@@ -134,13 +153,13 @@ def _at_their_times(queue: "deque[LoadedBatch]", ended: Pass) -> tuple[list[int]
 
 
 def _in_order(
-    queues: Mapping[int, "deque[LoadedBatch]"], ended: Pass, turn: int
+    queues: Mapping[int, "deque[LoadedBatch]"], loader: Loader, count: int, turn: int
 ) -> tuple[Sequence[int], list[LoadedBatch], int]:
     """Remove and return the batches that workers loaded in the order of the pass, and the worker whose turn is next."""
     batches = list[LoadedBatch]()
-    numbers = range(1, (ended.loader.workers or 0) + 1)
-    in_order = ended.loader.facts.get("in_order", True)
-    while len(batches) < len(ended.batches) and any(queues.get(number) for number in numbers):
+    numbers = range(1, (loader.workers or 0) + 1)
+    in_order = loader.facts.get("in_order", True)
+    while len(batches) < count and any(queues.get(number) for number in numbers):
         if in_order:
             worker = numbers[turn % len(numbers)]
             turn = (turn + 1) % len(numbers)
@@ -152,17 +171,16 @@ def _in_order(
 
 
 def _are_possible(places: Sequence[int], batches: Sequence[LoadedBatch], ended: Pass) -> bool:
-    """Return whether batches are those of a pass: of workers all of them, and each was ready when it was delivered."""
-    is_complete = not ended.loader.workers or len(batches) == len(ended.batches)
+    """Return whether each batch was ready when it was delivered; else they are those of another pass."""
     arrived_ns = ended.batches.arrived_ns
-    ready = (batch.ready_ns <= arrived_ns[place] + CLOCK_NS for place, batch in zip(places, batches, strict=True))
-    return is_complete and all(ready)
+    return all(batch.ready_ns <= arrived_ns[place] + CLOCK_NS for place, batch in zip(places, batches, strict=True))
 
 
 class PassLoads:
     """How the batches of a pass were loaded.
 
     Args:
+        loader: That has loaded them, which may be within the loader of the pass.
         places: Places of the batches in the pass.
         is_divided: Whether waits and work in the dataset are known apart.
         transforms: Batches with times of their transforms.
@@ -171,12 +189,13 @@ class PassLoads:
     def __init__(
         self,
         ended: Pass,
+        loader: Loader,
         places: Sequence[int],
         batches: Sequence[LoadedBatch],
         is_divided: bool,
         transforms: Sequence[tuple[LoadedBatch, Mapping[str, int]]],
     ) -> None:
-        self._ended, self._places, self._batches = ended, places, batches
+        self._ended, self._loader, self._places, self._batches = ended, loader, places, batches
         self._is_divided, self._transforms = is_divided, transforms
 
     def parts(self, count: int) -> dict[str, float]:
@@ -188,7 +207,7 @@ class PassLoads:
         parts: dict[str, float] = {"loader_fetch_s": fetch_ns, "loader_collate_s": collate_ns}
         if self._is_divided and not math.isnan(waits_ns) and not self._has_long_gaps(count):
             parts |= {"loader_read_s": waits_ns, "loader_preprocess_s": fetch_ns + collate_ns - waits_ns}
-        if self._ended.loader.workers:
+        if self._loader.workers:
             arrived = self._ended.batches.arrived_ns
             queued = (max(0, at_ns - batch.ready_ns) for batch, at_ns in zip(batches, arrived, strict=False))
             parts["loader_queue_s"] = sum(queued)
@@ -239,7 +258,7 @@ class PassLoads:
 
     def _delays_ns(self, count: int) -> dict[int, int]:
         """Return how long each worker delayed batches of others that were ready; empty if none can."""
-        loader, batches = self._ended.loader, self._batches
+        loader, batches = self._loader, self._batches
         if (loader.workers or 0) < MIN_IN_ORDER or not loader.facts.get("in_order", True):
             return {}
         ready = np.array([batch.ready_ns for batch in batches], dtype=np.int64)
