@@ -81,7 +81,9 @@ class BatchTimer:
         if self.is_begun:
             self.fail()  # of the batch before, which raised an error
         self.is_begun = True
-        if self._skipped or not self._is_on:
+        if not self._is_on:
+            return
+        if self._skipped:
             self._skipped -= 1
             return
         try:
@@ -145,12 +147,24 @@ class BatchTimer:
     @hidden
     def load(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """Load samples by a function of the script, and time the transforms if the batch is sampled."""
-        if not self.times_transforms:
+        transforms = self._timed_transforms() if self.times_transforms else None
+        if transforms is None:
             return function(argument)
-        if self._transforms is None:
-            self._transforms = TransformTimes(self.dataset)
-        with self._transforms:
+        try:
             return function(argument)
+        finally:
+            transforms.remove()
+
+    def _timed_transforms(self) -> Optional[TransformTimes]:
+        """Return the transforms of the dataset, which are timed from now on; None if that is not possible."""
+        try:
+            if self._transforms is None:
+                self._transforms = TransformTimes(self.dataset)
+            self._transforms.install()
+        except Exception as error:  # a class of the script
+            self._give_up(error)
+            return None
+        return self._transforms
 
     def _write(self, *records: Tuple[int, int, int, float]) -> None:
         """Write events: kind, time, begin and value of each."""
@@ -167,8 +181,8 @@ class BatchTimer:
 
     def _write_transforms(self, times_ns: Dict[str, int], begun_ns: int) -> None:
         if times_ns:
-            facts = {"kind": "transforms", "loader": self._number, "begun_ns": begun_ns, "times_ns": times_ns}
-            self._write_facts(facts)
+            of_batch = {"loader": self._number, "begun_ns": begun_ns}
+            self._write_facts({"kind": "transforms", "times_ns": times_ns, **of_batch})
 
     def _write_facts(self, facts: Dict[str, object]) -> None:
         """Add a line to the facts of the training process."""
