@@ -11,7 +11,7 @@ from typing import Callable, Iterator, Optional, Tuple
 
 from epochmeter.worker.timeline import monotonic_ns
 
-MAX_LAG_NS = 10**9  # by which the kernel's count of a thread's processor time may be behind its clock
+MAX_LAG_NS = 10**8  # by which the kernel's count of a thread's processor time may be behind its clock
 MAX_READING_NS = 50 * 1000  # longest time to read the three clocks without losing the core
 MAX_TRIES = 3
 SCHEDSTAT = "schedstat"  # file of the kernel with a thread's processor time and waits for a core
