@@ -187,7 +187,19 @@ SITUATIONS = {
             run={"training": {"threads": 4}},
         )
     ],
-    "own_script": [Ran(parts=STALLED, keys=SCRIPT, run={"training": {"loaders": [{"workers": 0, "batch": BATCH}]}})],
+    "own_script": [
+        Ran(
+            parts={
+                **STALLED,
+                "loader_fetch": 0.66,
+                "loader_collate": 0.03,
+                "loader_read": 0.05,
+                "loader_preprocess": 0.64,
+            },
+            keys=SCRIPT,
+            run={"training": {"loaders": [{"windows": ["epoch"], "workers": 0, "batch": BATCH}]}},
+        )
+    ],
     "storage_bound": [
         Ran(
             parts={**STALLED, "loader_read": 3.0, "loader_preprocess": 0.3, "loader_decode": 0.1},

@@ -69,16 +69,18 @@ def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) 
     return [part, f"{statistics.median(script):.3f}", f"{statistics.median(job):.3f}", *median(ratios).cells()]
 
 
-def costs(tool: str, *runner: str) -> list[float]:
+def costs(tool: str, workers: str, *runner: str) -> list[float]:
     """Return the ratios of measured to bare epochs, which alternate in one process.
 
     Args:
-        tool: The script's argument.
+        tool: The script's argument, as the next.
+        workers: DataLoader workers, which are started in each epoch.
         runner: The program that starts the script, with its arguments.
     """
     with tempfile.TemporaryDirectory() as folder:
+        script = [str(SCRIPTS / "lenet_script.py"), str(digits_folder()), str(TURNS), tool, workers]
         done = subprocess.run(
-            [sys.executable, *runner, str(SCRIPTS / "lenet_script.py"), str(digits_folder()), str(TURNS), tool],
+            [sys.executable, *runner, *script],
             cwd=folder, check=True, text=True, capture_output=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(BENCHMARKS)))},
         )  # fmt: skip
@@ -108,7 +110,8 @@ def main() -> None:
     columns: tuple[str, ...] = ("part", "script ms", "train.py ms", *(f"ratio: {column}" for column in COLUMNS))
     print_table(title, columns, [per_step(pairs, part) for part in PARTS])
     measure = str(ROOT / "src/measure.py"), "tracking=none", "sweep.again=true"
-    tools = {"`src/measure.py`": ("hooks", *measure), **sized({"`Meter`": ("meter",)}, {})}
+    tools = {"`src/measure.py`": ("hooks", "0", *measure)}
+    tools |= sized({"`src/measure.py`, 2 workers": ("hooks", "2", *measure), "`Meter`": ("meter", "0")}, {})
     rows = [[name, *median(costs(*arguments)).cells()] for name, arguments in tools.items()]
     print_table("Epoch time of a measured script / bare, in turns within one process", ("tool", *COLUMNS), rows)
     columns = ("script", "true stall ms", "error ms", "error %", "stall - the script's own waits ms",

@@ -1,7 +1,7 @@
 """A training script of a user: LeNet on digits, with the loss and accuracy of each epoch.
 
-`python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning`, `meter`, `hooks` or one of `PARTS`. If the environment
-variable GATE names a socket, each epoch waits there for its turn (see gated.py).
+`python lenet_script.py FOLDER EPOCHS TOOL [WORKERS]`: TOOL is `lightning`, `meter`, `hooks` or one of `PARTS`. If the
+environment variable GATE names a socket, each epoch waits there for its turn (see gated.py).
 """
 
 from __future__ import annotations
@@ -182,11 +182,11 @@ PARTS: dict[str, Callable[[nn.Module], tuple[Part, Part]]] = {
 
 
 def main() -> None:
-    folder, epochs, tool = sys.argv[1:]
+    folder, epochs, tool, *more = sys.argv[1:]
     torch.set_num_threads(1)  # a step takes a millisecond then, and two threads would make it noisier, not faster
     torch.manual_seed(0)
     samples = ImageFiles(folder, "train", preprocessing(DIGITS, "train"))
-    model, loader = LeNet(1, 10), DataLoader(samples, BATCH, shuffle=True)
+    model, loader = LeNet(1, 10), DataLoader(samples, BATCH, shuffle=True, num_workers=int(more[0]) if more else 0)
     if tool == "lightning":
         train_with_lightning(model, loader, int(epochs), gate())
     elif tool in ("meter", "hooks"):

@@ -55,6 +55,7 @@ HOSTS = [
     Host("read_ahead_subclass"),
     *each("workers", "fork", "spawn", "forkserver"),
     Host("workers", ("fork", "persistent")),
+    *each("loader_times", "0", "2"),
     *each("forked", "reads", "trains"),
     *each("distributed", "ddp", "fsdp", launcher=TORCHRUN),
     Host("distributed", ("spawn",)),

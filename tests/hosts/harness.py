@@ -42,6 +42,8 @@ TOLERANCE = 0.02
 STEP_TOLERANCE_S = 0.002
 PHASE_TOLERANCE_S = 0.0005  # per step
 COMPARED = ("e2e_s", "data_stall_s", "steps", "samples")
+OF_LOADERS = ("loader_read_s",)
+"""What is compared as well if a script knows it."""
 ALWAYS = ("e2e_s",)
 """What the record has of an evaluation."""
 
@@ -252,7 +254,8 @@ def mismatches(host: Host, truth: Mapping[str, Any], windows: Sequence[Mapping[s
         metrics = {name.partition("/")[2]: value for name, value in line["metrics"].items()}
         if bool(line.get("partial")) != mine["partial"]:
             found.append(f"window {number}: partial is {line.get('partial')}, not {mine['partial']}")
-        for key in COMPARED if line["window"] == "epoch" else ALWAYS:
+        known = [key for key in OF_LOADERS if key in mine]
+        for key in [*COMPARED, *known] if line["window"] == "epoch" else ALWAYS:
             if key in mine["unknown"]:
                 reason = mine["unknown"][key]
                 if key in metrics:

@@ -7,11 +7,12 @@ import pytest
 from cases import case, cases
 from project import ROOT
 
-from epochmeter.results.bottleneck import find_bottleneck, find_verdict, read_bottleneck, recorded_verdict
+from epochmeter.results.bottleneck import NOT_APART, find_bottleneck, find_verdict, read_bottleneck, recorded_verdict
 
 STALLS = ("steady/prep_stall_s", "steady/fetch_stall_s")
 TIMERS = {"loader_read_s": 3.0, "loader_preprocess_s": 12.0, "loader_decode_s": 8.0}
 PARTS = {"e2e_s": 10.0, "compute_s": 4.0, "copy_s": 0.0, "overhead_s": 1.0, "data_stall_s": 5.0}
+OF_SCRIPT = {"loader_fetch_s": 14.0, "loader_read_s": 3.0, "loader_preprocess_s": 12.0}
 DIVIDED, PREP, UNDIVIDED = (4.0, 1.0), (5.0, None), (None, None)
 IN_MEMORY = "no storage device is read: the samples are in memory"
 IN_CACHE = "no storage device is read: the samples are in the page cache"
@@ -33,6 +34,10 @@ NOT_TIMED = "reading and preprocessing are not timed"
         stalls=UNDIVIDED,
         reason="decoding is not timed, and may be part of reading",
     ),
+    # In a script, time on the processor is never reading.
+    case(timers=OF_SCRIPT, medium=None, residency=None, stalls=DIVIDED, reason=None),
+    case(timers={"loader_fetch_s": 15.0}, medium=None, residency=None, stalls=UNDIVIDED, reason=NOT_APART),
+    case(timers=OF_SCRIPT, medium="nvme", residency=1.0, stalls=PREP, reason=IN_CACHE),
     case(
         timers=dict.fromkeys(TIMERS, 0.0),
         medium="nvme",

@@ -24,9 +24,12 @@ IMAGES = {"layout": "files", "channels": 3, "open": {"files": {}, "memory": {}}}
 DATASET = {"name": "jpeg", "digest": "d", "bytes": 1e7}
 HUGE, DECODED = {**DATASET, "bytes": 1e12}, {"dataset": {**IMAGES, "layout": "memory"}}
 SYNTHETIC = {"medium": "synthetic"}
+WORKERS = {"workers": 2, "pin_memory": True, "persistent_workers": True, "batch": 8}
+LOADING = {"loader_fetch_s": 3.0, "loader_collate_s": 1.0, "loader_transform_s": 2.0, "loader_blocked_s": 1.5}
+DELAYED = {"delays": [{"worker": 1, "blocked_s": 1.5}]}
 
 
-def run(*parts, keys=None, machine=PC, steady=None, more=None, epochs=(), equal=True, **fields):
+def run(*parts, keys=None, machine=PC, steady=None, more=None, epochs=(), equal=True, loading=None, **fields):
     """Return a run of this project whose bottleneck are these parts, compute without any.
 
     `keys` are of its configuration, `steady` and `more` metrics, and `fields` are those of its metadata.
@@ -36,7 +39,7 @@ def run(*parts, keys=None, machine=PC, steady=None, more=None, epochs=(), equal=
     facts = {"storage": {"medium": "nvme"}, "dataset": DATASET, "energy": {"source": "counter"}, **fields}
     job = job_of(**{"workers": 2, "dataset": IMAGES, "epochs": 6, **(keys or {})})
     bottleneck = Bottleneck(parts or ("compute",), {}, equal=equal)
-    return MeasuredRun(job, run_info(**facts), metrics, epochs, bottleneck, machine, "multirun/sweep/0")
+    return MeasuredRun(job, run_info(**facts), metrics, epochs, bottleneck, machine, "multirun/sweep/0", loading or {})
 
 
 def script(*parts, loader=None, training=None, keys=None, **options):
@@ -44,6 +47,12 @@ def script(*parts, loader=None, training=None, keys=None, **options):
     keys = {"measure": {"command": ["train.py"]}, "dataset": {"layout": "script", "open": {}}, **(keys or {})}
     facts = {**(training or {}), **({"loaders": [loader]} if loader else {})}
     return run(*parts, keys=keys, training=facts, **{"storage": {"reason": "not known"}, "dataset": None, **options})
+
+
+def slow_loading(steady=None, **loading):
+    """Return a run of a script that waits for preprocessing, with what the record has on its loader."""
+    steady = {**LOADING, **(steady or {})}
+    return script("prep_stall", loader={**WORKERS, "in_order": True}, steady=steady, loading=loading)
 
 
 def on_gpu(*parts, training=None, machine=None, **options):
@@ -69,7 +78,6 @@ NOT_DIVIDED = {"overrides": ["model=resnet18", "cache=warm", "tracking.experimen
 NAMED = {"measure": {"command": ["train.py"], "data": "/data"}}
 VARYING = {"steady": {"e2e_s": 10.0}, "more": {"std/e2e_s": 3.0}}
 UNMETERED = {"energy": {"source": "none", "reason": "meter=none"}}
-WORKERS = {"workers": 2, "pin_memory": True, "persistent_workers": True, "batch": 8}
 
 CROWDED = {"oversubscribed": "epoch 2"}
 TARGET = {"target_accuracy": 0.9}
@@ -106,6 +114,14 @@ FIRES = {
         (run("prep_stall", keys={"workers": 3}), "workers=4"),
         (script("data_stall", loader=WORKERS), "DataLoader(..., num_workers=4)"),
     ],
+    "slow_worker": [
+        (slow_loading(delays=[{"worker": 1, "blocked_s": 1.5}]), "DataLoader(..., in_order=False)  # worker 1 is slow"),
+    ],
+    "slow_transform": [
+        (slow_loading(transforms={"RandomCrop": 2.0, "Normalize": 0.1}),
+         "# the slowest transform of the dataset: RandomCrop"),
+    ],
+    "slow_collate": [(slow_loading(), "DataLoader(..., collate_fn=faster)")],
     "persistent_workers": [
         (run("prep_stall", keys={"persistent_workers": False}, **RESTARTED), "persistent_workers=true"),
         (script("data_stall", loader={**WORKERS, "persistent_workers": False}, **RESTARTED),
@@ -191,6 +207,12 @@ SILENT = {
                      run("prep_stall", keys={"workers": 4}), run("prep_stall", keys={"workers": 0}),
                      run("prep_stall", keys={"strategy": {"name": "ddp", "ranks": 2, "launcher": "torchrun"}}),
                      script("data_stall")],
+    "slow_worker": [slow_loading(), script("prep_stall", loader=WORKERS, steady=LOADING, loading=DELAYED),
+                    slow_loading(**DELAYED, steady={"loader_blocked_s": 0.1})],
+    "slow_transform": [slow_loading(), run("prep_stall", loading={"transforms": {"RandomCrop": 2.0}}),
+                       slow_loading(transforms={"Normalize": 0.1}, steady={"loader_transform_s": 0.1})],
+    "slow_collate": [slow_loading(steady={"loader_collate_s": 0.1}), run("prep_stall", steady=LOADING),
+                     script("prep_stall")],
     "persistent_workers": [run("prep_stall", **RESTARTED), run("prep_stall", keys={"persistent_workers": False}),
                            run(keys={"persistent_workers": False, "workers": 0}, **RESTARTED)],
     "warm_cache": [run("fetch_stall"), run("fetch_stall", keys={"cache": "cold_each_epoch"}, dataset=HUGE)],

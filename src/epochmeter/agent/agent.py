@@ -143,7 +143,8 @@ class Agent:
         try:
             timer = BatchTimer(self, self._facts.loader_number(loader), self._folder, os.getpid())
             return stand_ins(loader, timer)
-        except Exception:  # a class of the script
+        except Exception as error:  # a class of the script
+            self.guarded(self._facts.write, {"kind": "untimed", "text": describe_error(error)})
             return {}
 
     def _sizes_of(self, loader: object) -> BatchSizes:

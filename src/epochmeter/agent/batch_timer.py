@@ -6,15 +6,15 @@ everything else is working. If other threads or processes have worked meanwhile,
 A worker is no measured process: it appends its events to the file `PID.loads` of the process that it loads for.
 """
 
+import contextlib
 import json
 import math
 import os
-import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
 from epochmeter.agent.frames import hidden
 from epochmeter.agent.spawned import REBUILT
-from epochmeter.agent.thread_times import Helpers, RunQueue, thread_ns
+from epochmeter.agent.thread_times import Helpers, RunQueue, own_run_queue
 from epochmeter.agent.transform_times import TransformTimes
 from epochmeter.shared.events import COLLATED, LOAD_FAILED, LOADED, MAX_LOADS_BYTES, RECORD
 from epochmeter.worker.timeline import monotonic_ns
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
         is_on: bool
 
 
-MIN_OFF_NS = 20 * 1000  # shortest time off the processor whose cause matters
 SAMPLED = 16
-"""In one of so many batches, the transforms are timed, which takes a microsecond per call, and other threads are looked
-at; the latter also in the first batch."""
+"""In one of so many timed batches, the transforms are timed too, which takes a microsecond per call, and other threads
+are looked at if the batch before has waited; the latter also in the first batch."""
 FIRST_SAMPLED = 2  # the number of batches before the first of them: these start threads, and import modules
+MIN_WAITING_FRACTION = 0.01  # of the time to fetch a batch, from which on it matters whether other threads worked
+SHORT_NS, FIRST_TIMED, GAPS = 10 * 1000 * 1000, 4, (3, 2, 4, 3)
+"""In the training process, timing takes a part of each step: of short batches, only the first are all timed, and then
+one after so many others in turn."""
 
 
 class BatchTimer:
@@ -48,22 +51,22 @@ class BatchTimer:
         process: The training process.
 
     Attributes:
-        is_sampled: Whether the transforms of the next batch are timed.
-        begun_ns: When the batch that is being loaded began; 0 between batches.
+        is_begun: Whether a batch is being loaded, which need not be timed.
+        times_transforms: Whether the transforms of this batch are timed.
     """
 
     def __init__(self, agent: "Optional[Recorder]", number: int, folder: str, process: int) -> None:
         self._agent, self._number, self._folder, self._process = agent, number, folder, process
         self.dataset: Any = None
-        self.begun_ns = 0
-        self.is_sampled = False
+        self.is_begun = self.times_transforms = False
         self._is_on = True
         self._worker = 0  # from 1 on; 0: the training process
         self._run_queue: Optional[RunQueue] = None
         self._helpers: Optional[Helpers] = None  # while a batch is fetched in which they are looked at
         self._transforms: Optional[TransformTimes] = None
-        self._batches = 0
-        self._cpu_ns = self._fetched_ns = 0
+        self._batches = self._skipped = 0  # number of timed batches, and of those that come before the next one
+        self._waited = False  # whether a batch has waited
+        self._begun_ns = self._fetched_ns = self._cpu_ns = 0
         self._queued_ns = self._waits_ns = self._helped_ns = 0.0
 
     def __reduce__(self) -> Any:
@@ -71,74 +74,97 @@ class BatchTimer:
 
     def enter_worker(self, worker: int) -> None:
         """Note that this process is a DataLoader worker."""
-        self._agent, self._worker, self._run_queue = None, worker + 1, None
+        self._agent, self._worker = None, worker + 1
 
     def begin(self) -> None:
         """Note that the samples of a batch are requested from the dataset."""
-        if self.begun_ns:
+        if self.is_begun:
             self.fail()  # of the batch before, which raised an error
+        self.is_begun = True
         if not self._is_on:
             return
+        if self._skipped:
+            self._skipped -= 1
+            return
         try:
-            if self._run_queue is None or self._run_queue.thread != threading.get_ident():
-                self._run_queue = RunQueue()
-            self._helpers = Helpers() if self.is_sampled or not self._batches else None
-            self._queued_ns = self._run_queue.waited_ns()
-            self._cpu_ns = thread_ns()
-            self.begun_ns = monotonic_ns()
-        except Exception:
-            self._is_on = False
+            is_sampled = self._batches % SAMPLED == FIRST_SAMPLED
+            looks = self._waited if is_sampled else not self._batches
+            self._run_queue = own_run_queue()
+            self._helpers = Helpers() if looks else None
+            self.times_transforms = is_sampled
+            self._begun_ns, self._cpu_ns, self._queued_ns = self._run_queue.now()
+        except Exception as error:
+            self._give_up(error)
 
     def end_fetch(self) -> None:
         """Note that the samples of the batch are there."""
-        if not self.begun_ns or self._run_queue is None:
+        if not self._begun_ns or self._run_queue is None:
             return
         try:
-            self._fetched_ns = monotonic_ns()
-            off_ns = self._fetched_ns - self.begun_ns - (thread_ns() - self._cpu_ns)
-            self._waits_ns = 0.0
-            if off_ns >= MIN_OFF_NS:
-                waits_ns = off_ns - (self._run_queue.waited_ns() - self._queued_ns)
-                self._waits_ns = 0.0 if waits_ns < 0 else waits_ns  # which may be NaN
+            self._fetched_ns, cpu_ns, queued_ns = self._run_queue.now()
+            waits_ns = self._fetched_ns - self._begun_ns - (cpu_ns - self._cpu_ns) - (queued_ns - self._queued_ns)
+            self._waits_ns = 0.0 if waits_ns < 0 else waits_ns  # which may be NaN
             self._helped_ns = math.nan if self._helpers is None else min(self._waits_ns, self._helpers.worked_ns())
-        except Exception:
-            self._is_on, self.begun_ns = False, 0
+        except Exception as error:
+            self._give_up(error)
 
     def end(self) -> None:
-        """Note that the batch is collated, and record it."""
-        begun_ns, self.begun_ns = self.begun_ns, 0
+        """Note that the batch is collated, and record it if it was timed."""
+        self.is_begun = False
+        begun_ns, self._begun_ns = self._begun_ns, 0
         if not begun_ns:
             return
         try:
-            fetched_ns = self._fetched_ns
+            fetched_ns, ready_ns = self._fetched_ns, monotonic_ns()
             self._write(
-                (LOADED, fetched_ns, begun_ns, self._waits_ns), (COLLATED, monotonic_ns(), fetched_ns, self._helped_ns)
+                (LOADED, fetched_ns, begun_ns, self._waits_ns), (COLLATED, ready_ns, fetched_ns, self._helped_ns)
             )
-            if self.is_sampled and self._transforms is not None:
+            if self.times_transforms and self._transforms is not None:
                 self._write_transforms(self._transforms.take(), begun_ns)
+            self.times_transforms = False
+            self._waited = self._waits_ns > MIN_WAITING_FRACTION * (fetched_ns - begun_ns)
             self._batches += 1
-            self.is_sampled = self._batches % SAMPLED == FIRST_SAMPLED
-        except Exception:
-            self._is_on = False
+            is_short = self._worker == 0 and ready_ns - begun_ns < SHORT_NS
+            self._skipped = GAPS[self._batches % len(GAPS)] if is_short and self._batches >= FIRST_TIMED else 0
+        except Exception as error:
+            self._give_up(error)
 
     def fail(self) -> None:
-        """Record that a batch was not loaded."""
-        begun_ns, self.begun_ns = self.begun_ns, 0
+        """Note that the batch was not loaded, and record it if it was timed."""
+        self.is_begun = self.times_transforms = False
+        begun_ns, self._begun_ns = self._begun_ns, 0
         try:
             if begun_ns and self._is_on:
                 self._write((LOAD_FAILED, monotonic_ns(), begun_ns, 0.0))
-        except Exception:
-            self._is_on = False
+        except Exception as error:
+            self._give_up(error)
+
+    def reset(self) -> None:
+        """Note that the batch that was begun had no samples, at the end of a stream."""
+        self.is_begun = self.times_transforms = False
+        self._begun_ns = 0
 
     @hidden
     def load(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """Load samples by a function of the script, and time the transforms if the batch is sampled."""
-        if not self.is_sampled:
+        transforms = self._timed_transforms() if self.times_transforms else None
+        if transforms is None:
             return function(argument)
-        if self._transforms is None:
-            self._transforms = TransformTimes(self.dataset)
-        with self._transforms:
+        try:
             return function(argument)
+        finally:
+            transforms.remove()
+
+    def _timed_transforms(self) -> Optional[TransformTimes]:
+        """Return the transforms of the dataset, which are timed from now on; None if that is not possible."""
+        try:
+            if self._transforms is None:
+                self._transforms = TransformTimes(self.dataset)
+            self._transforms.install()
+        except Exception as error:  # a class of the script
+            self._give_up(error)
+            return None
+        return self._transforms
 
     def _write(self, *records: Tuple[int, int, int, float]) -> None:
         """Write events: kind, time, begin and value of each."""
@@ -147,17 +173,29 @@ class BatchTimer:
                 RECORD.pack(time_ns, begun_ns, value, self._number, self._worker, 0, 0, 0, kind)
                 for kind, time_ns, begun_ns, value in records
             ]
-            self._is_on = append("{}/{}.loads".format(self._folder, self._process), b"".join(packed), MAX_LOADS_BYTES)
+            if not append(self._path("loads"), b"".join(packed), MAX_LOADS_BYTES):
+                raise OSError("no space for more events")
         elif self._agent is not None and self._agent.is_on and self._agent.thread.log is not None:
             for kind, time_ns, begun_ns, value in records:
                 self._agent.thread.log.write(kind, time_ns, begun_ns, value, self._number)
 
     def _write_transforms(self, times_ns: Dict[str, int], begun_ns: int) -> None:
-        """Write the times of the transforms of a batch as facts of the training process."""
         if times_ns:
-            facts = {"kind": "transforms", "loader": self._number, "begun_ns": begun_ns, "times_ns": times_ns}
-            line = json.dumps(facts).encode("utf-8") + b"\n"
-            append("{}/{}.jsonl".format(self._folder, self._process), line, math.inf)
+            of_batch = {"loader": self._number, "begun_ns": begun_ns}
+            self._write_facts({"kind": "transforms", "times_ns": times_ns, **of_batch})
+
+    def _write_facts(self, facts: Dict[str, object]) -> None:
+        """Add a line to the facts of the training process."""
+        append(self._path("jsonl"), json.dumps(facts).encode("utf-8") + b"\n", math.inf)
+
+    def _path(self, kind: str) -> str:
+        return "{}/{}.{}".format(self._folder, self._process, kind)
+
+    def _give_up(self, error: Exception) -> None:
+        """Time no more batches, and note why."""
+        self._is_on, self._begun_ns = False, 0
+        with contextlib.suppress(Exception):
+            self._write_facts({"kind": "untimed", "text": "{}: {}".format(type(error).__name__, error)})
 
 
 def append(path: str, content: bytes, limit: float) -> bool:

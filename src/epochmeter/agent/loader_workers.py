@@ -92,7 +92,7 @@ class TimedStream(StandIn):
     part = "dataset"
 
     def __iter__(self) -> "Iterator[Any]":
-        self._timer.begun_ns = 0
+        self._timer.reset()
         return TimedIterator(iter(self._original), self._timer)
 
     def __len__(self) -> int:
@@ -108,10 +108,10 @@ class TimedIterator(StandIn):
     @hidden
     def __next__(self) -> Any:
         timer = self._timer
-        if not timer.begun_ns:
+        if not timer.is_begun:
             timer.begin()
         try:
-            return timer.load(next, self._original) if timer.is_sampled else next(self._original)
+            return timer.load(next, self._original) if timer.times_transforms else next(self._original)
         except BaseException as error:
             if not isinstance(error, StopIteration):
                 timer.fail()
@@ -130,7 +130,7 @@ class TimedSamples(StandIn):
     @hidden
     def __getitem__(self, index: Any) -> Any:
         timer = self._timer
-        if not timer.begun_ns:
+        if not timer.is_begun:
             timer.begin()
         try:
             return timer.load(self._original.__getitem__, index)
@@ -182,8 +182,15 @@ class NotedSamples(ListedSamples):
     def __getitems__(self) -> Any:
         timer = self._timer
         timer.begin()
-        set_class(self, NotedSamples if timer.is_sampled else self._usual)
+        kind = NotedSamples if timer.times_transforms else self._usual
+        if type(self) is not kind:
+            set_class(self, kind)
         raise AttributeError("__getitems__")
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__getitems__":  # after the error above
+            raise AttributeError(name)
+        return super().__getattr__(name)
 
 
 set_class: Callable[[object, type], None] = object.__dict__["__class__"].__set__

@@ -1,16 +1,20 @@
 """What a thread does while it is off the processor: whether it waits for a core, and whether others work for it."""
 
 import contextlib
-import glob
 import math
 import os
 import resource
 import sys
 import threading
 import time
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Optional, Tuple
 
-MAX_LAG_NS = 10**9  # by which the kernel's count of a thread's processor time may be behind its clock
+from epochmeter.worker.timeline import monotonic_ns
+
+MAX_LAG_NS = 10**8  # by which the kernel's count of a thread's processor time may be behind its clock
+MAX_READING_NS = 50 * 1000  # longest time to read the three clocks without losing the core
+MAX_TRIES = 3
+SCHEDSTAT = "schedstat"  # file of the kernel with a thread's processor time and waits for a core
 FEEDER = "QueueFeederThread"  # a thread of a DataLoader worker that sends its batches
 
 
@@ -24,23 +28,51 @@ thread_ns: Callable[[], int] = getattr(time, "thread_time_ns", lambda: nanosecon
 
 
 class RunQueue:
-    """How long the current thread has waited for a core while it was ready to run, as Linux counts it."""
+    """Clocks of the current thread, with its waits for a core while it was ready to run, as Linux counts them."""
 
     def __init__(self) -> None:
-        self.thread = threading.get_ident()
+        self.process = os.getpid()
         try:
-            self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = os.open("/proc/thread-self/{}".format(SCHEDSTAT), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._descriptor = -1
 
-    def waited_ns(self) -> float:
-        """Return the time since the thread began; NaN if it is not known."""
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the script may have closed it, and opened another one
+            if os.readlink("/proc/self/fd/{}".format(self._descriptor)).endswith(SCHEDSTAT):
+                os.close(self._descriptor)
+
+    def waited_ns(self, cpu_ns: int) -> float:
+        """Return how long the thread has waited for a core until now; NaN if not known. `cpu_ns` is `thread_ns()`."""
         try:
-            running, waited, _ = map(int, os.pread(self._descriptor, 64, 0).split())
+            running, waited, _ = os.pread(self._descriptor, 64, 0).split()
+            # If the script has closed all files, this may be another one.
+            return int(waited) if 0 <= cpu_ns + MAX_READING_NS - int(running) < MAX_LAG_NS else math.nan
         except (OSError, ValueError):
             return math.nan
-        # If the script has closed all files, this may be another one.
-        return waited if 0 <= thread_ns() - running < MAX_LAG_NS else math.nan
+
+    def now(self) -> Tuple[int, int, float]:
+        """Return the time, the thread's processor time, and how long it has waited for a core; NaN if not known.
+
+        They are read again if the thread has lost its core between them.
+        """
+        for _ in range(MAX_TRIES):
+            now_ns, cpu_ns = monotonic_ns(), thread_ns()
+            waited_ns = self.waited_ns(cpu_ns)
+            if monotonic_ns() - now_ns < MAX_READING_NS:
+                break
+        return now_ns, cpu_ns, waited_ns
+
+
+_of_thread = threading.local()
+
+
+def own_run_queue() -> RunQueue:
+    """Return the clocks of the current thread, which keeps them; a forked process has its own."""
+    queue: Optional[RunQueue] = getattr(_of_thread, "queue", None)
+    if queue is None or queue.process != os.getpid():
+        queue = _of_thread.queue = RunQueue()
+    return queue
 
 
 class Helpers:
@@ -75,11 +107,9 @@ def threads_apart() -> Iterator[int]:
     sharer = getattr(sys.modules.get("multiprocessing.resource_sharer"), "_resource_sharer", None)
     sends = (FEEDER, getattr(getattr(sharer, "_thread", None), "name", FEEDER))
     yield from (number for number, thread in of_python.items() if number and thread.name in sends)
-    for path in glob.glob("/proc/self/task/*/stat"):
-        number = int(path.split("/")[-2])
-        with contextlib.suppress(OSError), open(path) as file:
-            if number not in own and file.read().rpartition(")")[2].split()[0] == "R":
-                yield number
+    for number in map(int, os.listdir("/proc/self/task")):
+        if number not in own and content("/proc/self/task/{}/stat".format(number)).rpartition(b")")[2][1:2] == b"R":
+            yield number
 
 
 def clock_of(thread: int) -> int:
@@ -91,9 +121,22 @@ def children_ns() -> float:
     """Return the processor time of the child processes, and of the ended ones that were waited for."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total_ns = (ended.ru_utime + ended.ru_stime) * 1e9
-    for path in glob.glob("/proc/self/task/*/children"):
-        with contextlib.suppress(OSError), open(path) as children:
-            for child in children.read().split():
-                with open("/proc/{}/schedstat".format(child)) as file:
-                    total_ns += int(file.read().split()[0])
+    for thread in os.listdir("/proc/self/task"):
+        for child in content("/proc/self/task/{}/children".format(thread)).split():
+            times = content("/proc/{}/{}".format(int(child), SCHEDSTAT)).split()
+            total_ns += int(times[0]) if times else 0
     return total_ns
+
+
+def content(path: str) -> bytes:
+    """Return the content of a small file of the kernel; nothing if there is none, as of a thread that has ended."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

@@ -19,30 +19,32 @@ WORDS = ("transform", "augment")
 
 
 class TransformTimes:
-    """Times the transforms of a dataset while it is entered."""
+    """Times the transforms of a dataset while they are installed."""
 
     def __init__(self, dataset: Any) -> None:
         self._times_ns: Dict[str, int] = {}
         self._thread = 0
         self._places = [*places_of(dataset)]
-        kinds = [name_of(transform) for container, key in self._places for transform in [container[key]]]
-        self._timed: List[Any] = []
+        kinds = [name_of(container[key]) for container, key in self._places]
+        self._timed: List[TimedTransform] = []
         for number, ((container, key), kind) in enumerate(zip(self._places, kinds)):
             name = kind if kinds.count(kind) == 1 else "{} ({})".format(kind, kinds[: number + 1].count(kind))
             self._timed.append(TimedTransform(container[key], name, self._add))
-        self._own: List[Any] = []
 
-    def __enter__(self) -> None:
+    def install(self) -> None:
+        """Put timed transforms into the places of those that are still there."""
         self._thread = threading.get_ident()
-        self._own = [container[key] for container, key in self._places]
-        for (container, key), timed, own in zip(self._places, self._timed, self._own):
-            if timed._transform is own:
+        for (container, key), timed in zip(self._places, self._timed):
+            if has_key(container, key) and container[key] is timed._transform:
                 container[key] = timed
 
-    def __exit__(self, *_: object) -> None:
-        for (container, key), timed, own in zip(self._places, self._timed, self._own):
-            if container[key] is timed:
-                container[key] = own
+    def remove(self) -> None:
+        """Put the transforms back, also where the dataset has moved them."""
+        containers = {id(container): container for container, _ in self._places}
+        for container in containers.values():
+            for key in list(range(len(container)) if isinstance(container, list) else container):
+                if type(container[key]) is TimedTransform:
+                    container[key] = container[key]._transform
 
     def take(self) -> Dict[str, int]:
         """Return the time of each transform since the last call, in ns."""
@@ -110,9 +112,16 @@ def steps_of(value: Any, has_name: bool) -> Any:
     """Return the container of the steps of a sequence of transforms, and their keys; None if it is no sequence."""
     if isinstance(value, nn.Sequential):
         return value._modules, list(value._modules)
-    steps: Any = getattr(value, "transforms", value if has_name else None)
+    attributes = getattr(value, "__dict__", None)
+    within = attributes.get("transforms") if type(attributes) is dict else None
+    steps: Any = value if within is None and has_name else within
     is_list = type(steps) is list and steps and all(map(callable, steps))
     return (steps, range(len(steps))) if is_list else None
+
+
+def has_key(container: Any, key: Any) -> bool:
+    """Return whether a list or a dictionary has an item."""
+    return key < len(container) if isinstance(container, list) else key in container
 
 
 def name_of(transform: Any) -> str:

@@ -175,6 +175,20 @@ class WindowEnergy(TypedDict, total=False):
     term: dict[str, float | None]
 
 
+class WorkerDelay(TypedDict):
+    """How long ready batches of other workers waited for those of a worker, which are counted from 0."""
+
+    worker: int
+    blocked_s: float
+
+
+class Loading(TypedDict, total=False):
+    """What an epoch of a script has on its loader besides metrics; each is absent if nothing is known."""
+
+    delays: list[WorkerDelay]  # the longest first
+    transforms: dict[str, float]  # of the dataset, in seconds: the slowest first
+
+
 class WindowDetails(TypedDict, total=False):
     opened_ns: int
     closed_ns: int
@@ -183,6 +197,7 @@ class WindowDetails(TypedDict, total=False):
     bottleneck: str | None
     absent: dict[str, str]
     notes: list[str]
+    loading: Loading
 
 
 class Window(WindowDetails):

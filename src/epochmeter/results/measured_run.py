@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from epochmeter.config.schema import Job
 from epochmeter.results.bottleneck import FETCH_STALL, PREP_STALL, SYNTHETIC, Bottleneck, of_section
+from epochmeter.results.documents import Loading
 from epochmeter.results.intervals import half_width
 from epochmeter.results.memory_growth import GROWTHS
 from epochmeter.results.roofline import verdict
@@ -65,6 +66,7 @@ class MeasuredRun:
         metrics: Those of its summary, by full name.
         epochs: Metrics of the epochs whose means are the `steady/` metrics.
         bottleneck: None if it is not known.
+        loading: How the last epoch's batches were loaded, in a script.
         folder: Its folder or `SWEEP/NUMBER`, quoted as the value of a key in the shell.
     """
 
@@ -75,6 +77,7 @@ class MeasuredRun:
     bottleneck: Bottleneck | None = None
     machine: Machine = field(default_factory=Machine)
     folder: str = ""
+    loading: Loading = field(default_factory=Loading)
 
     @property
     def is_script(self) -> bool:

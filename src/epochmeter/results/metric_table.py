@@ -169,7 +169,8 @@ TABLE = (
            "part of loader_preprocess_s: decoding; absent if the dataset decodes while reading",
            epochs="mean", ranks="sum", better="lower"),
     Metric("epoch/loader_fetch_s", "s",
-           "time in which a script's dataset fetched the samples of the batches, summed over workers",
+           "time in which a script's dataset fetched the samples of the batches, summed over workers; without workers, "
+           "about one in four batches is timed if they take less than 10 ms, and the sum is scaled",
            epochs="mean", ranks="sum", better="lower"),
     Metric("epoch/loader_collate_s", "s", "time to collate these samples, summed over workers",
            epochs="mean", ranks="sum", better="lower"),

@@ -109,6 +109,27 @@ def _stall_gain(stall: str) -> Callable[[MeasuredRun], Gain | None]:
     return lambda run: run.stall_gain(stall)
 
 
+def _loading_gain(part: str) -> Callable[[MeasuredRun], Gain | None]:
+    """Return the part of the data stall that is the time of a part of loading, whose metric this is."""
+
+    def gain(run: MeasuredRun) -> Gain | None:
+        loading_s = run.steady.get("loader_fetch_s", 0.0) + run.steady.get("loader_collate_s", 0.0)
+        stall = run.gain("data_stall_s")
+        return stall and stall.scaled(run.steady.get(part, 0.0) / loading_s) if loading_s else None
+
+    return gain
+
+
+def _slowest_transform(run: MeasuredRun) -> str:
+    return next(iter(run.loading.get("transforms", {})), "")
+
+
+def _delaying_worker(run: MeasuredRun) -> int | None:
+    """Return the worker for which ready batches of others wait longest, if torch can deliver these first."""
+    delays = run.loading.get("delays") if run.loader.get("in_order") else None
+    return delays[0]["worker"] if delays else None
+
+
 def _cool_limit_c(run: MeasuredRun) -> int:
     return max(COOL_C, int(run.steady["temperature_max_c"]) - COOL_DOWN_C)
 
@@ -199,6 +220,26 @@ RULES = (
         own=Change("setting", "workers={}", _workers),
         script=Change("code", "DataLoader(..., num_workers={})", _workers),
         parts=STALLS, gain=_stall_gain(DATA_STALL),
+    ),
+    Rule(
+        "slow_worker", "Deliver each batch as soon as it is ready, unless their order matters.",
+        "batches are delivered in order: those of the other workers wait for the slow one",
+        lambda run: _delaying_worker(run) is not None,
+        own=None, script=Change("code", "DataLoader(..., in_order=False)  # worker {} is slow", _delaying_worker),
+        parts=STALLS, gain=lambda run: run.gain("loader_blocked_s"),
+    ),
+    Rule(
+        "slow_transform", "Make the slowest transform faster, or apply it to the stored data.",
+        "it takes a large part of the time to load each batch",
+        lambda run: bool(_slowest_transform(run)),
+        own=None, script=Change("code", "# the slowest transform of the dataset: {}", _slowest_transform),
+        parts=(PREP_STALL, DATA_STALL), gain=_loading_gain("loader_transform_s"),
+    ),
+    Rule(
+        "slow_collate", "Make `collate_fn` faster.", "it takes a large part of the time to load each batch",
+        lambda run: "loader_collate_s" in run.steady,
+        own=None, script=Change("code", "DataLoader(..., collate_fn=faster)"),
+        parts=(PREP_STALL, DATA_STALL), gain=_loading_gain("loader_collate_s"),
     ),
     Rule(
         "persistent_workers", "Keep the DataLoader workers between epochs.",

@@ -16,7 +16,7 @@ from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.power.knobs.jetson import open_fan
 from epochmeter.power.meter import open_meter
 from epochmeter.results.bottleneck import Verdict, read_bottleneck
-from epochmeter.results.documents import Host
+from epochmeter.results.documents import Host, Loading
 from epochmeter.results.measured_run import Machine, MeasuredRun
 from epochmeter.results.next_steps import NextStep, find_next_steps
 from epochmeter.results.run_folder import RunFolder
@@ -42,7 +42,9 @@ def next_steps_of(
     folder, multirun = record.folder.absolute(), ROOT / "multirun"
     name = str(folder.relative_to(multirun) if folder.is_relative_to(multirun) else folder)
     _, _, value = quoted_override("run", name).partition("=")
-    steps = find_next_steps(MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(value)))
+    loadings = [window["loading"] for window in record.windows() if "loading" in window]
+    loading: Loading = loadings[-1] if loadings else {}
+    steps = find_next_steps(MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(value), loading))
     return [step._replace(change=with_own_commands(step.change)) for step in steps]
 
 

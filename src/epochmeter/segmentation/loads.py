@@ -1,22 +1,27 @@
 """How the batches of a process were loaded: in its DataLoader workers, or in the process itself.
 
 A DataLoader gives the batches to its workers in turn and delivers them in this order, so that the batches of a pass are
-matched with those that its workers have loaded. A worker that has no further batch, as of a stream, is left out.
+matched with those that its workers have loaded. A worker that has no further batch, as of a stream, is left out. The
+training process times some of its batches only if they are short: the times of a pass are scaled by its waits.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from epochmeter.results.documents import Loading
 from epochmeter.segmentation.passes import Loader, Pass
 from epochmeter.shared.events import COLLATED, LOADED, Event
 from epochmeter.shared.units import NANOSECOND
 
 MAX_HELPED_FRACTION = 0.02
 """Fraction of the loading time up to which waits may have been for other threads or processes of the dataset."""
+MAX_LONGER_FRACTION = 0.02
+"""Fraction of the waits by which batches that were not timed may have taken longer than the longest timed one."""
 MIN_IN_ORDER = 2  # workers from which on one can delay the batches of others
 CLOCK_NS = 1_000_000  # how much later than its delivery a batch may be ready by the clock readings
 
@@ -40,24 +45,11 @@ class LoadedBatch(NamedTuple):
     is_failed: bool = False
 
 
-class WorkerDelay(TypedDict):
-    """How long ready batches of other workers waited for those of a worker."""
-
-    worker: int
-    blocked_s: float
-
-
-class Loading(TypedDict, total=False):
-    """What an epoch's line in the record has on its loader besides metrics."""
-
-    delays: list[WorkerDelay]
-    transforms: dict[str, float]
-
-
 class Loads:
     """The loaded batches of a process by the number of the loader in its first state, which passes take."""
 
     def __init__(self) -> None:
+        self._loaders: dict[int, Loader] = {}  # those with loaded batches
         self._loaded: dict[int, dict[int, deque[LoadedBatch]]] = {}  # by worker, in order
         self._fetched: dict[tuple[int, int], LoadedBatch] = {}  # by loader and worker: its collation is to come
         self._turns: dict[int, tuple[int, int]] = {}  # loader -> its pass, and the worker whose turn it is
@@ -77,6 +69,7 @@ class Loads:
                 return
             batch = fetched._replace(ready_ns=event.time_ns, helped_ns=event.value)
             self._note_helped(number, batch)
+        self._loaders[number] = loader
         self._loaded.setdefault(number, {}).setdefault(worker, deque()).append(batch)
 
     def add_transforms(self, loader: Loader, begun_ns: int, times_ns: Mapping[str, int]) -> None:
@@ -84,22 +77,43 @@ class Loads:
         self._transforms.setdefault(loader.number, []).append((begun_ns, times_ns))
 
     def take(self, ended: Pass) -> "PassLoads | None":
-        """Remove and return how the batches of a pass were loaded; None if that is not known for all of them."""
-        number = ended.loader.number
-        queues = self._loaded.get(number)
-        if not queues or ended.loader.workers is None:
+        """Remove and return how the batches of a pass were loaded; None if that is not known."""
+        loader = self._loader_of(ended)
+        if loader is None:
             return None
+        number, queues = loader.number, self._loaded[loader.number]
         of_pass, turn = self._turns.get(number, (0, 0))
         if of_pass != ended.number:
             turn = 0
             self._discard_before(number, ended.called_ns)
-        batches, turn = _in_order(queues, ended, turn)
+        if loader.workers:
+            places, batches, turn = _in_order(queues, loader, len(ended.batches), turn)
+        else:
+            places, batches = _at_their_times(queues.setdefault(0, deque()), ended)
         self._turns[number] = ended.number, turn
         transforms = self._take_transforms(number, batches)
-        if len(batches) < len(ended.batches) or not _are_possible(batches, ended):
+        is_complete = not loader.workers or len(batches) == len(ended.batches)
+        if not batches or not is_complete or not _are_possible(places, batches, ended):
             return None
         helped_ns, loading_ns = self._helped.get(number, (math.nan, math.nan))
-        return PassLoads(ended, batches, helped_ns <= MAX_HELPED_FRACTION * loading_ns, transforms)
+        is_divided = helped_ns <= MAX_HELPED_FRACTION * loading_ns
+        return PassLoads(ended, loader, places, batches, is_divided, transforms)
+
+    def _loader_of(self, ended: Pass) -> Loader | None:
+        """Return the loader of a pass, or the only one within it that loads the same data; None without any."""
+        own = ended.loader
+        if own.number in self._loaders:
+            return self._loaders[own.number]
+        within = [
+            loader
+            for number, loader in self._loaders.items()
+            if own.data is not None and loader.data == own.data and self._has_loaded(number, ended.called_ns)
+        ]
+        return within[0] if len(within) == 1 else None
+
+    def _has_loaded(self, number: int, since_ns: int) -> bool:
+        """Return whether a loader has begun a batch since a moment that no pass has taken."""
+        return any(queue and queue[-1].begun_ns >= since_ns for queue in self._loaded[number].values())
 
     def _note_helped(self, number: int, batch: LoadedBatch) -> None:
         if not math.isnan(batch.helped_ns):
@@ -122,12 +136,30 @@ class Loads:
         return [(by_begin[begun_ns], times) for begun_ns, times in timed if begun_ns in by_begin]
 
 
-def _in_order(queues: Mapping[int, "deque[LoadedBatch]"], ended: Pass, turn: int) -> tuple[list[LoadedBatch], int]:
-    """Remove and return the loaded batches in the order of the pass, and the worker whose turn is next."""
-    workers, batches = ended.loader.workers or 0, list[LoadedBatch]()
-    numbers = range(1, workers + 1) if workers else (0,)
-    in_order = ended.loader.facts.get("in_order", True)
-    while len(batches) < len(ended.batches) and any(queues.get(number) for number in numbers):
+def _at_their_times(queue: "deque[LoadedBatch]", ended: Pass) -> tuple[list[int], list[LoadedBatch]]:
+    """Remove and return the batches that the training process loaded while it requested those of a pass.
+
+    They are some of them if batches are short. The first value has their places in the pass.
+    """
+    places, batches, arrived_ns = list[int](), list[LoadedBatch](), ended.batches.arrived_ns
+    for place in range(len(arrived_ns)):
+        requested_ns = arrived_ns[place] - ended.batches.waits_ns[place]
+        while queue and queue[0].begun_ns < requested_ns:
+            queue.popleft()
+        if queue and not queue[0].is_failed and queue[0].ready_ns <= arrived_ns[place]:
+            places.append(place)
+            batches.append(queue.popleft())
+    return places, batches
+
+
+def _in_order(
+    queues: Mapping[int, "deque[LoadedBatch]"], loader: Loader, count: int, turn: int
+) -> tuple[Sequence[int], list[LoadedBatch], int]:
+    """Remove and return the batches that workers loaded in the order of the pass, and the worker whose turn is next."""
+    batches = list[LoadedBatch]()
+    numbers = range(1, (loader.workers or 0) + 1)
+    in_order = loader.facts.get("in_order", True)
+    while len(batches) < count and any(queues.get(number) for number in numbers):
         if in_order:
             worker = numbers[turn % len(numbers)]
             turn = (turn + 1) % len(numbers)
@@ -135,19 +167,21 @@ def _in_order(queues: Mapping[int, "deque[LoadedBatch]"], ended: Pass, turn: int
             worker = min(filter(queues.get, numbers), key=lambda number: queues[number][0].ready_ns)
         if (queue := queues.get(worker)) and not (batch := queue.popleft()).is_failed:
             batches.append(batch)
-    return batches, turn
+    return range(len(batches)), batches, turn
 
 
-def _are_possible(batches: Sequence[LoadedBatch], ended: Pass) -> bool:
+def _are_possible(places: Sequence[int], batches: Sequence[LoadedBatch], ended: Pass) -> bool:
     """Return whether each batch was ready when it was delivered; else they are those of another pass."""
-    arrived = ended.batches.arrived_ns
-    return all(batch.ready_ns <= arrived_ns + CLOCK_NS for batch, arrived_ns in zip(batches, arrived, strict=True))
+    arrived_ns = ended.batches.arrived_ns
+    return all(batch.ready_ns <= arrived_ns[place] + CLOCK_NS for place, batch in zip(places, batches, strict=True))
 
 
 class PassLoads:
     """How the batches of a pass were loaded.
 
     Args:
+        loader: That has loaded them, which may be within the loader of the pass.
+        places: Places of the batches in the pass.
         is_divided: Whether waits and work in the dataset are known apart.
         transforms: Batches with times of their transforms.
     """
@@ -155,22 +189,25 @@ class PassLoads:
     def __init__(
         self,
         ended: Pass,
+        loader: Loader,
+        places: Sequence[int],
         batches: Sequence[LoadedBatch],
         is_divided: bool,
         transforms: Sequence[tuple[LoadedBatch, Mapping[str, int]]],
     ) -> None:
-        self._ended, self._batches, self._is_divided, self._transforms = ended, batches, is_divided, transforms
+        self._ended, self._loader, self._places, self._batches = ended, loader, places, batches
+        self._is_divided, self._transforms = is_divided, transforms
 
     def parts(self, count: int) -> dict[str, float]:
-        """Return the metrics of the first `count` batches, without prefix."""
-        batches = self._batches[:count]
-        fetch_ns = sum(batch.fetched_ns - batch.begun_ns for batch in batches)
-        collate_ns = sum(batch.ready_ns - batch.fetched_ns for batch in batches)
-        waits_ns = math.fsum(batch.waits_ns for batch in batches)
+        """Return the metrics of the first `count` batches of the pass, without prefix."""
+        batches, factor = self._first(count), self._factor(count)
+        fetch_ns = factor * sum(batch.fetched_ns - batch.begun_ns for batch in batches)
+        collate_ns = factor * sum(batch.ready_ns - batch.fetched_ns for batch in batches)
+        waits_ns = factor * math.fsum(batch.waits_ns for batch in batches)
         parts: dict[str, float] = {"loader_fetch_s": fetch_ns, "loader_collate_s": collate_ns}
-        if self._is_divided and not math.isnan(waits_ns):
+        if self._is_divided and not math.isnan(waits_ns) and not self._has_long_gaps(count):
             parts |= {"loader_read_s": waits_ns, "loader_preprocess_s": fetch_ns + collate_ns - waits_ns}
-        if self._ended.loader.workers:
+        if self._loader.workers:
             arrived = self._ended.batches.arrived_ns
             queued = (max(0, at_ns - batch.ready_ns) for batch, at_ns in zip(batches, arrived, strict=False))
             parts["loader_queue_s"] = sum(queued)
@@ -195,15 +232,33 @@ class PassLoads:
     def transforms(self, count: int) -> dict[str, float]:
         """Return the time of each transform in seconds, from its fraction of the time to fetch the timed batches."""
         timed_ns = sum(batch.fetched_ns - batch.begun_ns for batch, _ in self._transforms)
-        fetch_ns = sum(batch.fetched_ns - batch.begun_ns for batch in self._batches[:count])
+        batches = self._first(count)
+        fetch_ns = self._factor(count) * sum(batch.fetched_ns - batch.begun_ns for batch in batches)
         totals = Counter[str]()
         for _, times_ns in self._transforms:
             totals.update(times_ns)
         return {name: total / timed_ns * fetch_ns * NANOSECOND for name, total in totals.items()} if timed_ns else {}
 
+    def _first(self, count: int) -> Sequence[LoadedBatch]:
+        """Return those among the first `count` batches of the pass."""
+        return self._batches[: bisect_left(self._places, count)]
+
+    def _factor(self, count: int) -> float:
+        """Return the waits for the first `count` batches of the pass by those for the timed ones among them."""
+        waits_ns = self._ended.batches.waits_ns
+        timed_ns = sum(waits_ns[place] for place in self._places if place < count)
+        return sum(waits_ns[:count]) / timed_ns if len(self._places) < len(waits_ns) and timed_ns else 1.0
+
+    def _has_long_gaps(self, count: int) -> bool:
+        """Return whether batches that were not timed took longer than those that were, by a part that matters."""
+        waits_ns = self._ended.batches.waits_ns
+        longest_ns = max((waits_ns[place] for place in self._places if place < count), default=0)
+        excess_ns = sum(max(0, wait_ns - longest_ns) for wait_ns in waits_ns[:count])
+        return excess_ns > MAX_LONGER_FRACTION * sum(waits_ns[:count])
+
     def _delays_ns(self, count: int) -> dict[int, int]:
         """Return how long each worker delayed batches of others that were ready; empty if none can."""
-        loader, batches = self._ended.loader, self._batches
+        loader, batches = self._loader, self._batches
         if (loader.workers or 0) < MIN_IN_ORDER or not loader.facts.get("in_order", True):
             return {}
         ready = np.array([batch.ready_ns for batch in batches], dtype=np.int64)

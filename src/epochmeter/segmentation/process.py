@@ -49,6 +49,7 @@ OTHER_DATA = (
     "`measure.loader=MODULE:CLASS`, or use `Meter.batches` in the script"
 )
 LOADER_PROBLEM = "`measure.loader` is not measured: {}"
+UNTIMED = "the batches of a DataLoader were not timed where they are loaded: {}"
 LOST = "{:g} events were lost: the disk was full, or the controller was stopped"
 LOST_AT_END = (
     "at least {:g} events were lost, up to the script's end: the disk was full, or a thread had more than "
@@ -123,6 +124,8 @@ class ProcessWindows:
                 self._names[number] = name
             case {"kind": "optimizer", "object": int(number), "earlier": [*earlier]}:
                 self._trainings.join([number, *earlier])
+            case {"kind": "untimed", "text": str(text)}:
+                self._note(UNTIMED.format(text))
             case {"kind": "problem", "text": str(text)}:
                 self.problem = text
                 self._note(text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from epochmeter.segmentation.loads import Loading
+from epochmeter.results.documents import Loading
 from epochmeter.segmentation.passes import Ending, Pass
 from epochmeter.segmentation.phases import Phases, phases_of
 from epochmeter.shared.events import COLLECTED, SAVED

@@ -18,7 +18,8 @@ import warnings
 
 random.seed(0)
 KEPT_VARIABLES = {"PYTHONPATH", "HOST_TRUTH", "HOST_ERRORS", "PWD", "OLDPWD", "XDG_STATE_HOME", "_", "SHLVL"}
-HIDDEN_MODULES = {"epochmeter", "sitecustomize", "faulthandler"}
+HIDDEN_MODULES = {"epochmeter", "sitecustomize", "faulthandler", "resource"}
+ADDED = {"__init_subclass__", "dataset", "collate_fn", "worker_init_fn"}
 found = {}
 
 
@@ -50,7 +51,7 @@ def look(instant):
         "blocked": [status["SigBlk"], status["SigIgn"], status["SigCgt"]],
         "threads": sorted(thread.name for thread in threading.enumerate()),
         "tasks": status["Threads"].strip(),
-        "files": len(files) <= found["before"]["count"] + 2 if instant not in ("import", "before") else True,
+        "files": len(files) <= found["before"]["count"] + 3 if instant not in ("import", "before") else True,
         "count": len(files) if instant in ("import", "before") else 0,
         "umask": status["Umask"],
         "affinity": sorted(os.sched_getaffinity(0)),
@@ -145,7 +146,7 @@ def finish():
     print(
         signature,
         names,
-        sorted(vars(torch.utils.data.DataLoader).keys() - {"__init_subclass__"}),
+        sorted(vars(torch.utils.data.DataLoader).keys() - ADDED),
         model._forward_hooks,
         optimizer._optimizer_step_post_hooks,
     )
