@@ -69,18 +69,20 @@ def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) 
     return [part, f"{statistics.median(script):.3f}", f"{statistics.median(job):.3f}", *median(ratios).cells()]
 
 
-def costs(tool: str, *runner: str) -> list[float]:
+def costs(tool: str, *runner: str, workers: int = 0) -> list[float]:
     """Return the ratios of measured to bare epochs, which alternate in one process.
 
     Args:
         tool: The script's argument.
         runner: The program that starts the script, with its arguments.
+        workers: DataLoader workers of the script.
     """
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, *runner, str(SCRIPTS / "lenet_script.py"), str(digits_folder()), str(TURNS), tool],
             cwd=folder, check=True, text=True, capture_output=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(BENCHMARKS)))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(BENCHMARKS))),
+                 "WORKERS": str(workers)},
         )  # fmt: skip
     took = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     by_kind: dict[bool, list[float]] = {True: [], False: []}
@@ -110,6 +112,7 @@ def main() -> None:
     measure = str(ROOT / "src/measure.py"), "tracking=none", "sweep.again=true"
     tools = {"`src/measure.py`": ("hooks", *measure), **sized({"`Meter`": ("meter",)}, {})}
     rows = [[name, *median(costs(*arguments)).cells()] for name, arguments in tools.items()]
+    rows += [["`src/measure.py`, 2 workers", *median(costs("hooks", *measure, workers=2)).cells()]]
     print_table("Epoch time of a measured script / bare, in turns within one process", ("tool", *COLUMNS), rows)
     columns = ("script", "true stall ms", "error ms", "error %", "stall - the script's own waits ms",
                "within 2 % or 2 ms")  # fmt: skip

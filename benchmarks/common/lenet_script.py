@@ -1,7 +1,7 @@
 """A training script of a user: LeNet on digits, with the loss and accuracy of each epoch.
 
 `python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning`, `meter`, `hooks` or one of `PARTS`. If the environment
-variable GATE names a socket, each epoch waits there for its turn (see gated.py).
+variable GATE names a socket, each epoch waits there for its turn (see gated.py); WORKERS is the number of workers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -186,7 +187,9 @@ def main() -> None:
     torch.set_num_threads(1)  # a step takes a millisecond then, and two threads would make it noisier, not faster
     torch.manual_seed(0)
     samples = ImageFiles(folder, "train", preprocessing(DIGITS, "train"))
-    model, loader = LeNet(1, 10), DataLoader(samples, BATCH, shuffle=True)
+    workers = int(os.environ.get("WORKERS", "0"))
+    loader = DataLoader(samples, BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+    model = LeNet(1, 10)
     if tool == "lightning":
         train_with_lightning(model, loader, int(epochs), gate())
     elif tool in ("meter", "hooks"):
