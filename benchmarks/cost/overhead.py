@@ -75,6 +75,7 @@ class Bench:
         self.trainer = Trainer(job, self.task, Single(1), DEVICE)
         self.connection = connection
         self.clock = Clock(make_timeline(DEVICE), observe=connection.progress)
+        self.phases = self.trainer.phases(make_timeline(DEVICE))
         # One for all ways: where in memory its weights and the optimizer's state are changes a step by up to 8 %.
         self.model, self.optimizer = self.trainer.model, self.trainer.optimizer
         if job["synthetic_batches"]:
@@ -133,8 +134,11 @@ class Bench:
 
     def _marked(self) -> None:
         self.clock.open()
-        self.trainer.train_epoch(self.clock.batches(islice(self.loader, self.steps), self.trainer.move))
+        self.phases.open()
+        move = self.phases.moving(self.trainer.move)
+        self.trainer.train_epoch(self.clock.batches(islice(self.loader, self.steps), move))
         self.clock.close()
+        self.phases.close()
 
     def _timed(self, tally: EpochStats | NoTally) -> float:
         begun = time.perf_counter()

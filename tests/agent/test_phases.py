@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from epochmeter.agent import module_calls
-from epochmeter.agent.phases import FIRST_CALLS, PASS_CALLS, WATCH_EVERY
+from epochmeter.agent.phases import FIRST_CALLS, WATCH_EVERY
 from epochmeter.shared import events
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
@@ -100,7 +100,7 @@ def test_each_model_is_recorded_also_if_it_is_first_called_late(script, loader):
     for _ in range(3):
         for number, (inputs, _) in enumerate(script.batches(loader)):
             first(inputs)
-            if number >= PASS_CALLS:
+            if number >= 4:
                 second(inputs)
     assert forwards(script) == 3 * (8 + 4)
     assert not any(event.flags & events.WAS_UNSEEN for event in spans(script, events.FORWARD_ENDED))

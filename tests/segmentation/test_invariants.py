@@ -16,6 +16,7 @@ from epochmeter.segmentation.saved_state import FILE, load_state, save_state
 from epochmeter.segmentation.script import ScriptWindows
 from epochmeter.shared import events
 from epochmeter.shared.events import Event
+from epochmeter.shared.phases import PHASES
 
 SEQUENCES = int(os.environ.get("SEQUENCES", "400"))  # `make test-hosts` has 100,000
 STEPS_PER_WINDOW = 7
@@ -58,10 +59,15 @@ class RandomScript:
             self.write(events.BATCH, self.later(), 1.0, self.generator.choice(self.open[-2:]))
 
     def train(self):
-        self.write(self.generator.choice((events.STEP, events.BACKWARD)), 0, 0.1, 9)
+        self.write(self.generator.choice((events.STEP, events.BACKWARD)), self.begun(), 0.1, 9)
 
     def forward(self):
-        self.write(events.FORWARD)
+        self.write(self.generator.choice((events.FORWARD, events.FORWARD_ENDED, events.GRADIENTS)), self.begun())
+
+    def begun(self):
+        """Return the begin of a part: now, or before earlier events; 0 if it is not known."""
+        earlier = [event.time_ns + 1 for event in self.events[-4:]]
+        return self.generator.choice([0, *earlier, *[self.later()] * 4])
 
     def fail(self):
         if self.open:
@@ -120,6 +126,9 @@ def test_windows_of_a_thread_are_ordered_do_not_overlap_and_add_up(seed):
                 total_s = parts["data_stall_s"] + parts["compute_s"] + parts["overhead_s"]
                 assert total_s == pytest.approx(parts["e2e_s"], abs=1e-12), number
                 assert min(parts[name] for name in ("data_stall_s", "compute_s", "save_s", "steps")) >= 0, number
+                phases = [parts[phase] for phase in PHASES if phase in parts]
+                assert not phases or sum(phases) == pytest.approx(parts["compute_s"], abs=1e-12), number
+                assert min(phases, default=0.0) > -1e-12, number
             if window.name == "epoch":
                 assert len(window.rows) == 4 * parts["steps"] > 0, number
         steps = sum(entry.kind == events.STEP for entry in entries)

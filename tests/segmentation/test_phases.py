@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from scripted import EVALUATION, MILLISECOND, NONE, Script, windows_of
+from scripted import EVALUATION, MILLISECOND, NONE, TRAINING, Script, windows_of
 
 from epochmeter.segmentation import phases
 from epochmeter.segmentation.phases import NO_BACKWARD, NO_FORWARD
@@ -50,10 +50,10 @@ class Steps(Script):
         self.act(OPTIMIZER, 32)
 
 
-def epoch_of(step, *, length=STEPS, ahead=0):
+def epoch_of(step, *, length=STEPS, ahead=0, flags=0):
     """Return the window of an epoch with steps that an act writes, and the notes of the process."""
     script = Steps()
-    script.begin(1, length)
+    script.write(events.PASS, 0, float(length), 1, TRAINING, events.HAS_GRADIENTS | flags)
     for _ in range(ahead):
         script.fetch(1)
     for number in range(length):
@@ -204,6 +204,10 @@ def test_phases_without_their_events_are_absent_with_the_reason():
     window, notes = epoch_of(without_forward)
     assert ms_per_step(window) == pytest.approx({BACKWARD: 8, OPTIMIZER: 32, OTHER: 1})
     assert notes == [NO_FORWARD.format(phases.NONE_SEEN.format(0, STEPS))]
+    _, notes = epoch_of(without_forward, flags=events.HIDES_FORWARDS)
+    assert notes == [NO_FORWARD.format(phases.HIDDEN)]
+    _, notes = epoch_of(Steps.step, flags=events.HIDES_FORWARDS)
+    assert notes == [phases.COMPILED]
     window, notes = epoch_of(without_backward)
     assert ms_per_step(window) == pytest.approx({PREPARATION: 0, FORWARD: 2, OPTIMIZER: 32, OTHER: 8})
     assert notes == [NO_BACKWARD]

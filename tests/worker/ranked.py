@@ -93,7 +93,8 @@ class Controller:
 def runner(strategy, folder, trained, suspends=None, until=math.inf):
     controller, record, clock = Controller(), Record(folder), Clock(HostTimeline())
     connection = RankedConnection(controller, strategy)
-    suspends, phases = suspends or SuspendCounter(), StepPhases(HostTimeline())
+    suspends, model = suspends or SuspendCounter(), torch.nn.Linear(1, 1)
+    phases = StepPhases(HostTimeline(), model, torch.optim.SGD(model.parameters(), lr=0.1))
     return controller, WindowRunner(record, connection, clock, phases, trained, strategy, suspends, until)
 
 

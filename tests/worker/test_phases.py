@@ -57,12 +57,12 @@ def time():
 
 
 def make(time, *, recomputes=False):
-    phases, model = StepPhases(HostTimeline(lambda: time.ns)), Model(time, recomputes)
+    model = Model(time, recomputes)
+    torch.optim.SGD(model.parameters(), lr=0.1)  # the step of the base class has hooks too
     optimizer = Optimizer(model.parameters(), lr=0.1)
     optimizer.defaults["time"] = time
     torch.optim.lr_scheduler.StepLR(optimizer, 1)  # replaces the method too
-    phases.hook(model, optimizer)
-    return phases, model, optimizer
+    return StepPhases(HostTimeline(lambda: time.ns), model, optimizer), model, optimizer
 
 
 def train(time, phases, model, optimizer, steps=STEPS):
@@ -107,9 +107,15 @@ def test_phase_that_was_not_seen_is_absent_and_part_of_the_rest(time):
 
 
 def test_nothing_is_hooked_while_no_epoch_is_open(time):
-    before = torch.autograd.backward
+    def hooked():
+        of_model = [dict(hooks) for hooks in (model._forward_pre_hooks, model._forward_hooks)]
+        of_optimizer = [
+            dict(hooks) for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+        ]
+        return torch.autograd.backward, of_model, of_optimizer
+
     phases, model, optimizer = make(time)
-    train(time, phases, model, optimizer, steps=1)
-    assert torch.autograd.backward is before
-    model(BATCH).sum().backward()
-    assert train(time, phases, model, optimizer, steps=1)[FORWARD] == pytest.approx(2)
+    before = hooked()
+    for _ in range(2):
+        assert train(time, phases, model, optimizer, steps=1)[FORWARD] == pytest.approx(2)
+        assert hooked() == before

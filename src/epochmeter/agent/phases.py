@@ -2,7 +2,8 @@
 
 A global hook slows down each module, and a hook of a module is visible in it. So `__call__` of the outermost modules'
 classes is replaced. Global hooks find these classes: during the first calls of each pass over data, and during a few
-calls from time to time. Calls of modules without parameters, such as loss functions, are no forward passes.
+calls from time to time; the traceback of an error in one of these shows how torch calls hooks. Calls of modules without
+parameters, such as loss functions, are no forward passes.
 """
 
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         def guarded(self, act: Callable[..., Any], *arguments: object) -> Any: ...
 
 
-FIRST_CALLS, PASS_CALLS = 64, 4  # outermost calls that are watched from the begin of the first, and of a later pass on
+FIRST_CALLS, PASS_CALLS = 16, 1  # outermost calls that are watched from the begin of the first, and of a later pass on
 WATCH_EVERY, LATER_CALLS = 97, 2  # recorded calls after which some are watched again, and how many
 
 Begun = Tuple[int, Optional[int]]

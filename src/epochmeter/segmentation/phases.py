@@ -28,6 +28,7 @@ OF_EVENT = {FORWARD_ENDED: FORWARD, BACKWARD_ENDED: BACKWARD, GRADIENTS: BACKWAR
 CODES = {phase: code for code, phase in enumerate(PHASES)}
 NO_FORWARD = "the times of forward pass and loss are not known, as {}"
 NONE_SEEN = "only {} calls of modules with parameters were seen in {} steps"
+HIDDEN = "the script uses `torch.compile`, and calls of modules that are not compiled are not seen"
 SEEN_LATE = "another class of modules was called later in the epoch"
 NO_OPTIMIZER = "the times of optimizer steps are not known, as some of them are compiled by `torch.compile`"
 COMPILED = "with `torch.compile`, the times of forward pass and loss are those of compiled modules only"
@@ -83,7 +84,9 @@ class Segment(NamedTuple):
     ended_ns: int
 
 
-def phases_of(spans: Spans, computed: np.ndarray, loops: Sequence[tuple[int, int]], trained: int) -> Phases:
+def phases_of(
+    spans: Spans, computed: np.ndarray, loops: Sequence[tuple[int, int]], trained: int, *, is_compiled: bool
+) -> Phases:
     """Return the phases of a pass.
 
     Args:
@@ -91,6 +94,7 @@ def phases_of(spans: Spans, computed: np.ndarray, loops: Sequence[tuple[int, int
         computed: Begin and end of the compute of each step, in order, in rows.
         loops: Begin and end of loops within steps, which are no compute.
         trained: Number of steps with training.
+        is_compiled: Whether the script uses `torch.compile`.
     """
     if not len(spans.codes):
         return Phases({}, ())
@@ -99,7 +103,7 @@ def phases_of(spans: Spans, computed: np.ndarray, loops: Sequence[tuple[int, int
     segments = segments[~is_within(segments, excluded)]
     segments = np.concatenate([segments, *gaps(segments, computed)])
     excluded = clipped(excluded, computed)
-    unknown, reasons = unknown_phases(spans, trained)
+    unknown, reasons = unknown_phases(spans, trained, is_compiled=is_compiled)
     times_ns = {}
     for phase in [phase for phase in PHASES if phase != OTHER and phase not in unknown]:
         of_phase = segments[segments[:, 0] == CODES[phase]]
@@ -108,13 +112,14 @@ def phases_of(spans: Spans, computed: np.ndarray, loops: Sequence[tuple[int, int
     return Phases({phase: time_ns * NANOSECOND for phase, time_ns in times_ns.items()}, reasons)
 
 
-def unknown_phases(spans: Spans, trained: int) -> tuple[set[str], list[str]]:
+def unknown_phases(spans: Spans, trained: int, *, is_compiled: bool) -> tuple[set[str], list[str]]:
     """Return the phases that the spans of a pass with a number of steps do not show, and why."""
     counts = {phase: spans.codes.count(code) for phase, code in CODES.items()}
     unknown, reasons = set[str](), list[str]()
     if counts[FORWARD] < trained - 1 or not counts[FORWARD] or spans.has_unseen:
         unknown |= {FORWARD, LOSS, PREPARATION}
-        reasons.append(NO_FORWARD.format(SEEN_LATE if spans.has_unseen else NONE_SEEN.format(counts[FORWARD], trained)))
+        few = HIDDEN if is_compiled else NONE_SEEN.format(counts[FORWARD], trained)
+        reasons.append(NO_FORWARD.format(SEEN_LATE if spans.has_unseen else few))
     if not counts[BACKWARD]:
         unknown |= {BACKWARD, LOSS}
         reasons.append(NO_BACKWARD)

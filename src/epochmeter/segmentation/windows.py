@@ -189,7 +189,7 @@ def phases_of_pass(measured: Pass, times: StepTimes) -> Phases:
         last_ns = measured.ended.ended_ns
         computed = np.append(computed, [[last_ns, last_ns + late_ns]], axis=0)
     trained_batches = len(computed) if measured.is_read_at_once else measured.trained_batches
-    return phases_of(measured.spans, computed, measured.loops, trained_batches)
+    return phases_of(measured.spans, computed, measured.loops, trained_batches, is_compiled=measured.hides_forwards)
 
 
 def parts_so_far(going_on: Pass, count: int) -> dict[str, float]:

@@ -29,36 +29,28 @@ MAX_BORDERS = 1024  # after which the timestamps are read
 
 
 class StepPhases:
-    """Times the phases of one epoch: `open`, train on batches moved by `moving`, `close`.
+    """Times the phases of one epoch: `open`, train on batches moved by `moving`, `close`, then read `parts`.
 
     Args:
         timeline: Timeline of the device, for this object only.
+        model: The model, with its wrappers.
+        optimizer: Its optimizer.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
-        self._timeline = timeline
+    def __init__(self, timeline: Timeline, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._timeline, self._model, self._optimizer = timeline, model, optimizer
         self._borders: List[int] = []  # of the timestamps, the last one that was read first
         self._sums: Dict[Tuple[int, int], float] = {}  # ns, by pairs of successive borders
         self._is_open = False
         self._thread = 0
-        self._depth = self._steps = 0  # backward passes, and steps, that have begun within each other
-
-    def hook(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Note the forward passes of a model and the steps of its optimizer while an epoch is open."""
-        model.register_forward_pre_hook(lambda *_: self._mark(FORWARD_BEGUN))
-        model.register_forward_hook(lambda *_: self._mark(FORWARD_ENDED))
-        if hasattr(optimizer, "register_step_pre_hook"):
-            optimizer.register_step_pre_hook(lambda *_: self._begin_step())
-            optimizer.register_step_post_hook(lambda *_: self._end_step())
-        else:  # before torch 2.0
-            self._replace_step(optimizer)
+        self._depths: Dict[int, int] = {}  # of parts within others of their kind, by the borders at their begins
+        self._restores: List[Callable[[], object]] = []  # end the hooks of an open epoch
 
     def open(self) -> None:
         """Begin an epoch."""
         self._borders, self._sums = [STEP_ENDED], {}
-        self._thread, self._depth, self._steps = threading.get_ident(), 0, 0
-        self._backward = torch.autograd.backward
-        torch.autograd.backward = self._timed_backward
+        self._thread, self._depths = threading.get_ident(), {}
+        self._hook()
         self._timeline.start()
         self._is_open = True
 
@@ -77,7 +69,8 @@ class StepPhases:
     def close(self) -> None:
         """End the epoch, whose work the device has done."""
         self._is_open = False
-        torch.autograd.backward = self._backward
+        while self._restores:
+            self._restores.pop()()
         self._read()
 
     def parts(self, compute_s: float) -> Dict[str, float]:
@@ -85,44 +78,50 @@ class StepPhases:
         known = {phase: self._sums[pair] * NANOSECOND for phase, pair in INTERVALS.items() if pair in self._sums}
         return dict(known, **{OTHER: compute_s - sum(known.values())})
 
-    def _replace_step(self, optimizer: Any) -> None:
-        step = optimizer.step
+    def _hook(self) -> None:
+        model, optimizer = self._model, self._optimizer
+        handles = [
+            model.register_forward_pre_hook(lambda *_: self._mark(FORWARD_BEGUN)),
+            model.register_forward_hook(lambda *_: self._mark(FORWARD_ENDED)),
+        ]
+        if hasattr(optimizer, "register_step_pre_hook"):
+            handles.append(optimizer.register_step_pre_hook(lambda *_: self._enter(STEP_BEGUN)))
+            handles.append(optimizer.register_step_post_hook(lambda *_: self._leave(STEP_BEGUN)))
+        else:  # before torch 2.0
+            self._replace(optimizer, "step", STEP_BEGUN)
+        self._restores += [handle.remove for handle in handles]
+        self._replace(torch.autograd, "backward", BACKWARD_BEGUN)
 
-        @functools.wraps(step)  # a schedule looks for its own attributes
-        def timed_step(*arguments: Any, **keywords: Any) -> Any:
-            self._begin_step()
-            result = step(*arguments, **keywords)
-            self._end_step()
-            return result
+    def _replace(self, owner: object, name: str, begun: int) -> None:
+        """Note the calls of a function between the border `begun` and the next one."""
+        original = getattr(owner, name)
 
-        optimizer.step = timed_step
+        @functools.wraps(original)  # a schedule looks for attributes of its own
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            self._enter(begun)
+            try:
+                return original(*arguments, **keywords)
+            finally:
+                self._leave(begun)
 
-    def _begin_step(self) -> None:
-        """Note that a step begins; those of a class and its base class are one."""
-        if not self._steps:
-            self._mark(STEP_BEGUN)
-        self._steps += 1
+        self._restores.append(functools.partial(setattr, owner, name, original))
+        setattr(owner, name, timed)
 
-    def _end_step(self) -> None:
-        self._steps -= 1
-        if not self._steps:
-            self._mark(STEP_ENDED)
+    def _enter(self, begun: int) -> None:
+        """Note the begin of a part, unless it is within one of its kind, as with activation checkpointing."""
+        self._depths[begun] = depth = self._depths.get(begun, 0) + 1
+        if depth == 1:
+            self._mark(begun)
+
+    def _leave(self, begun: int) -> None:
+        self._depths[begun] = depth = self._depths[begun] - 1
+        if not depth:
+            self._mark(begun + 1)
 
     def _mark(self, border: int) -> None:
         if self._is_open and threading.get_ident() == self._thread:
             self._timeline.mark()
             self._borders.append(border)
-
-    def _timed_backward(self, *arguments: Any, **keywords: Any) -> None:
-        if self._depth:  # of activation checkpointing
-            return self._backward(*arguments, **keywords)
-        self._depth += 1
-        self._mark(BACKWARD_BEGUN)
-        try:
-            self._backward(*arguments, **keywords)
-        finally:
-            self._depth -= 1
-            self._mark(BACKWARD_ENDED)
 
     def _read(self) -> None:
         """Add up the intervals between the timestamps that the device has passed."""

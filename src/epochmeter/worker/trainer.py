@@ -15,6 +15,7 @@ from epochmeter.worker.phases import StepPhases
 from epochmeter.worker.precision import autocast_and_scaler
 from epochmeter.worker.schedules import Constant, scaled_optimizer
 from epochmeter.worker.strategy import Single
+from epochmeter.worker.timeline import Timeline
 
 if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler  # from torch 2.0 on
@@ -62,9 +63,9 @@ class Trainer:
         evaluate(self._eval_model, batches, self._task, self._stats, self._autocast)
         return self._stats
 
-    def hook(self, phases: StepPhases) -> None:
-        """Let the phases of each step be timed."""
-        phases.hook(self._train_model, self.optimizer)
+    def phases(self, timeline: Timeline) -> StepPhases:
+        """Return what times the phases of training steps, on a timeline of its own."""
+        return StepPhases(timeline, self._train_model, self.optimizer)
 
     def last_loss(self) -> float:
         return self._stats.last_loss()

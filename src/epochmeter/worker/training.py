@@ -37,7 +37,6 @@ from epochmeter.worker.errors import describe_failure, is_peer_rank_error
 from epochmeter.worker.memory import record_memory
 from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.peaks import device_peaks
-from epochmeter.worker.phases import StepPhases
 from epochmeter.worker.strategy import Single, rank_seed
 from epochmeter.worker.timeline import monotonic_ns, wall_offset_ns
 from epochmeter.worker.trace import NsightTrace, NullProfiler, TorchTrace, module_ranges
@@ -89,8 +88,7 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
     observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
     clock = Clock(make_timeline(trainer.device), synchronous=job["timing"] == "synchronous", observe=observe)
     stop = job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
-    phases = StepPhases(make_timeline(trainer.device))
-    trainer.hook(phases)
+    phases = trainer.phases(make_timeline(trainer.device))
     windows = WindowRunner(record, ranks, clock, phases, trainer, strategy, SuspendCounter(), stop)
     built = describe_training(record, job, strategy, trainer, lambda: connection.request(PeaksBorder()).text)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
