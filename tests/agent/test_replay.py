@@ -11,7 +11,7 @@ import torch
 from recorded import Connection, Script, events_of
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from epochmeter.agent import agent, hooks, kept_batches, replay
+from epochmeter.agent import agent, hooks, replay
 from epochmeter.agent.kept_batches import KeptBatch
 from epochmeter.shared import events
 from epochmeter.shared.protocol import Loaded, NotReplayed
@@ -195,7 +195,7 @@ def test_pass_of_unknown_length_has_that_of_the_first_one(script, workers):
 
 def test_pass_of_unknown_length_that_was_left_early_is_later_completed(script):
     loader = DataLoader(Stream(7), batch_size=None)
-    for _, _ in zip(range(4), loader):
+    for _, _ in zip(range(4), loader, strict=False):
         pass
     assert [sum(1 for _ in loader) for _ in range(2)] == [7, 7]
 
@@ -228,7 +228,7 @@ def test_pass_that_is_left_early_is_replayed_from_its_begin(script):
 def test_two_loaders_in_one_loop_have_their_own_batches_and_lengths(script):
     long, short = DataLoader(Counted(10), batch_size=1), DataLoader(Counted(4), batch_size=2)
     for _ in range(2):
-        pairs = [(one[1].tolist(), other[1].tolist()) for one, other in zip(long, short)]
+        pairs = [(one[1].tolist(), other[1].tolist()) for one, other in zip(long, short, strict=False)]
         assert pairs == [([0], [0, 1]), ([1], [2, 3])]
     assert sum(1 for _ in long) == 10
 

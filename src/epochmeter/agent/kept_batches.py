@@ -34,7 +34,7 @@ class KeptBatch:
         try:
             keeper.dump(batch)
         except Exception as error:
-            raise NotKeptError("{}: {}".format(type(error).__name__, error))
+            raise NotKeptError("{}: {}".format(type(error).__name__, error)) from error
         self._pickled = file.getvalue()
         self._tensors = keeper.copies
         self._shared: "List[Optional[Tuple[torch.Tensor, object]]]" = [None] * len(self._tensors)

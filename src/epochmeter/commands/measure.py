@@ -5,6 +5,7 @@
     python src/measure.py -- -m package.train                              a module
     python src/measure.py torchrun --nproc_per_node=2 train.py             a launcher, all its ranks
     python src/measure.py -m script.lr=0.1,0.01 train.py --lr {script.lr}  a sweep
+    python src/measure.py experiment=stalls train.py                       the causes of its data stalls
     python src/measure.py measure.events=FOLDER                            a script that ran without this command
 
 Keys of this command come before the script, the script's own arguments after it. Each pass over a
@@ -36,8 +37,13 @@ from epochmeter.sweep.sweep_folder import key_of
 KEYS = (
     *("device", "meter", "tracking", "machine", "script", "measure", "power_limit", "auto", "clocks", "fan"),
     *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "rehearse", "repeat", "sweep", "hydra"),
+    *("data_source", "experiment"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
+CHOICES = {"experiment": ("stalls",), "data_source": ("replay", "cached", "storage", "unchanged")}
+"""Options of these groups that apply to a script."""
+OF_FILES = ("cache", "drop_caches", "data_source=cached", "data_source=storage")
+"""Keys, and options, that need the script's files."""
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 """Options of Hydra that are followed by a value."""
 LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -113,12 +119,21 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def check_keys(overrides: Sequence[str]) -> None:
     """Refuse keys that a script does not read; InputError."""
     keys = [override for override in overrides if not override.startswith("-")]
-    for key in map(key_of, keys):
+    for override in keys:
+        key, values = key_of(override), override.partition("=")[2].split(",")
         if key.lstrip("+~").replace("/", ".").partition(".")[0] not in KEYS:
             hint = f"set it in the script; keys that apply: {', '.join(KEYS)}"
             raise input_error(f"`{key}=` has no effect on a script", hint)
-        if key in ("cache", "drop_caches") and "measure.data" not in map(key_of, keys):
-            raise input_error(f"`{key}=` needs the script's files", "give `measure.data=/path`")
+        for name in (name for name in values if name not in CHOICES.get(key, values)):
+            hint = f"give one of {', '.join(f'`{key}={choice}`' for choice in CHOICES[key])}"
+            raise input_error(f"`{key}={name}` is not for scripts", hint)
+        of_files = next((text for text in (key, *(f"{key}={name}" for name in values)) if text in OF_FILES), None)
+        if of_files and "measure.data" not in map(key_of, keys):
+            name = of_files if "=" in of_files else f"{of_files}="
+            raise input_error(f"`{name}` needs the script's files", "give `measure.data=/path`")
+        if ATTACHED in os.environ and key in ("experiment", "data_source", "measure.replay"):
+            hint = "start the script by `python src/measure.py experiment=stalls train.py`"
+            raise input_error(f"`{key}=` ends and repeats a script, which has started already", hint)
 
 
 def check_command(command: Sequence[str]) -> None:
