@@ -82,6 +82,7 @@ def run_of(folder: RunFolder) -> Run:
         read_errors=[*_left_out(recorded, metrics), *folder.errors],
         bottleneck=verdict.bottleneck,
         absent=verdict.absent,
+        loader=run.training.get("loader") or {key: job[key] for key in ("workers", "persistent_workers") if key in job},
         next_steps=(folder.summary or {}).get("next_steps", []),
     )
 
