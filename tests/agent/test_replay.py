@@ -178,7 +178,7 @@ def test_tensors_of_every_kind_keep_their_type(tensor):
 
 
 def test_batch_that_cannot_be_copied_is_reported_and_the_script_gets_all_batches(script):
-    loader = DataLoader(range(4), collate_fn=lambda samples: (lambda: samples[0]))
+    loader = DataLoader(range(4), collate_fn=lambda samples: lambda: samples[0])
     assert [[batch() for batch in loader] for _ in range(2)] == [[0, 1, 2, 3]] * 2
     (failed,) = script.connection.of(NotReplayed)
     assert failed.problem.message.startswith("the batches of DataLoader cannot be kept: ")

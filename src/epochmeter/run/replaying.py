@@ -12,11 +12,14 @@ from epochmeter.results.intervals import half_width
 from epochmeter.results.summary import averaged_epochs
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.process_identity import has_exited
-from epochmeter.shared.record import Record
+from epochmeter.shared.record import WORKER_LOG, Record
 from epochmeter.shared.units import percent
 
 MIN_EPOCHS, MAX_EPOCHS = 3, 30  # after the warm-up, with which a replayed run ends: precise enough, or in any case
 GRACE_S, POLL_S = 10.0, 0.05  # how long the processes of a script have to end themselves; period of looking
+START = (
+    f"with replayed batches, the script's output is written to {WORKER_LOG} of the run, and the script may be ended."
+)
 NOTE = "the loaders were replayed: this run has the speed without data stalls, and its losses and files are no results."
 ENDED = "the replayed script was ended after {} epochs, whose mean time is known within {} (95 % interval)."
 NONE_REPLAYED = Problem(

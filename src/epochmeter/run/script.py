@@ -109,7 +109,7 @@ class ScriptProcess(WorkerProcess):
             self._attached.ended.set()
         return bool(readable) or self._listener in ready or self._ended not in ready
 
-    def end(self, note: str) -> None:
+    def end_replayed(self, note: str) -> None:
         """End all processes of a script that is replayed, for the reason in a note."""
         assert self._is_replayed, "only a replayed script may be ended"
         self.end_note, self._was_ended = note, True

@@ -60,6 +60,8 @@ class ScriptLoop:
             while not self._is_complete and self._script.receive(POLL_S):
                 self._read_counters()
                 self._advance()
+                if self._script.not_replayed:
+                    self._end_replayed("")
             if not self._is_complete:
                 self._mark()
                 self._advance(is_final=True)
@@ -69,12 +71,9 @@ class ScriptLoop:
             self._note_loader()
         self._script.check_end()
 
-    def _end_replay(self) -> None:
-        """End a replayed script whose epochs are known precisely enough, or that cannot be replayed."""
-        known = precision_of(self._plan.record, self._plan.job)
-        if known or self._script.not_replayed:
-            self._is_complete = True
-            self._script.end(ended_note(*known) if known else "")
+    def _end_replayed(self, note: str) -> None:
+        self._is_complete = True
+        self._script.end_replayed(note)
 
     def _read_counters(self) -> None:
         now_s = time.monotonic()
@@ -107,10 +106,10 @@ class ScriptLoop:
         latest_ns = None if is_final or questions else settled_ns
         for measured in self._windows.take(latest_ns, is_final=is_final):
             self._record(measured)
-            if self._plan.job.measure.replay and not is_final:
-                self._end_replay()
-                if self._is_complete:
-                    return
+            may_end = self._plan.job.measure.replay and not is_final
+            if may_end and (known := precision_of(self._plan.record, self._plan.job)):
+                self._end_replayed(ended_note(*known))
+                return
         self._follow()
         for connection, question in questions:
             self._script.answer(connection, self._answer(question))
