@@ -11,7 +11,7 @@ from epochmeter.machine.cpu_load import family
 from epochmeter.results.intervals import half_width
 from epochmeter.results.summary import averaged_epochs
 from epochmeter.shared.problem import Problem
-from epochmeter.shared.process_identity import has_exited
+from epochmeter.shared.process_identity import has_exited, start_ticks
 from epochmeter.shared.record import WORKER_LOG, Record
 from epochmeter.shared.units import percent
 
@@ -44,13 +44,16 @@ def ended_note(epochs: int, precision: float) -> str:
 
 def end_processes(pids: Collection[int]) -> None:
     """End processes and all their descendants: they are asked to, and killed if they do not end in time."""
+    asked: dict[int, str | None] = {}  # with their starts, since a PID may be that of another process later
     ended_s = time.monotonic() + GRACE_S
-    asked: set[int] = set()
-    while running := [pid for pid in {*family(pids), *asked} if not has_exited(pid)]:
+    while time.monotonic() < ended_s + GRACE_S:  # a process that waits for a driver may not even be killed
+        new = {pid: start_ticks(pid) for pid in family(pids) if pid not in asked}
+        running = [pid for pid, start in {**asked, **new}.items() if not has_exited(pid) and start_ticks(pid) == start]
+        if not running:
+            return
         is_late = time.monotonic() >= ended_s
-        for pid in running:
-            if is_late or pid not in asked:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
-        asked.update(running)
+        for pid in running if is_late else new:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
+        asked.update(new)
         time.sleep(POLL_S)

@@ -149,6 +149,15 @@ def test_script_whose_files_are_not_known_has_one_data_stall():
     assert [divided.preprocessing.value, divided.fetch.value] == pytest.approx([1.0, 1.0])
 
 
+def test_undivided_stall_has_its_energy_and_shorter_waits_save_its_power():
+    (analysis,) = analyze([replace(run, energy_domains=["gpu0"]) for run in with_joules(UNCHANGED)])
+    assert analysis.energy.data_stall.value == pytest.approx(850 - 500)
+    assert analysis.energy.wait_w == pytest.approx((850 - 500) / (3.0 - 1.0))
+    (prepared,) = (change for change in analysis.predictions if change.change == "prepared")
+    assert prepared.energy_j == pytest.approx(500, rel=0.01)
+    assert prepared.interval_j.low < prepared.energy_j < prepared.interval_j.high
+
+
 def test_runs_of_a_script_without_replayed_batches_have_no_analysis():
     assert analyze(script_rows(unchanged=spread(3.0))) == []
     hint = render_macro("stalls.md.j2", "body", analyze([run for run in DIVIDED if not run.is_ideal]))
