@@ -1,15 +1,17 @@
-"""Training scripts that wait for their data, or whose data is in memory, which is the real removal of the stall.
+"""Training scripts that wait for their data.
 
-`python stalled_script.py KIND EPOCHS WORKERS FETCH PREP COMPUTE [memory]`, in seconds per batch: to fetch and to
-preprocess by sleeping, and to compute in addition to the model.
+`python stalled_script.py KIND EPOCHS WORKERS LOAD COMPUTE [pairs]`: seconds per batch to load, by sleeping, and to
+compute in addition to the model. With `pairs`, each epoch is trained again on the same batches in memory, which is the
+real removal of the stall; the script prints both times in seconds, as JSON.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -45,19 +47,6 @@ class Stream(IterableDataset):
 
     def __iter__(self) -> Iterator[Any]:
         return (self.batches[number] for number in range(STEPS))
-
-
-class InMemory(Dataset):
-    """The same batches in memory; those that the script changes are copied."""
-
-    def __init__(self, batches: Dataset, *, copies: bool) -> None:
-        self.batches, self.copies = [batches[number] for number in range(STEPS)], copies
-
-    def __len__(self) -> int:
-        return STEPS
-
-    def __getitem__(self, number: int) -> Any:
-        return copy.deepcopy(self.batches[number]) if self.copies else self.batches[number]
 
 
 def images(size: int) -> Make:
@@ -119,31 +108,52 @@ KINDS: dict[str, tuple[Make, Callable[[], nn.Module], Callable[[Any], Any]]] = {
 """A batch by its number, the model, and its input."""
 
 
-def main() -> None:
-    kind, (epochs, workers), times_s = sys.argv[1], map(int, sys.argv[2:4]), [*map(float, sys.argv[4:7])]
-    torch.manual_seed(0)
-    make, build, prepare = KINDS[kind]
-    batches: Dataset = Slow(make, times_s[0] + times_s[1])
-    if sys.argv[7:] == ["memory"]:
-        batches = InMemory(Slow(make, 0.0), copies=kind == "changed in place")
-    data = Stream(batches) if kind == "stream" else batches
-    loader = DataLoader(data, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
-    model = build()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    every = 4 if kind == "images, accumulation" else 1
-    for _ in range(epochs):
-        for number, batch in enumerate(loader, 1):
-            result = model(prepare(batch))
+class Training:
+    """The model of a kind of script, which trains on batches."""
+
+    def __init__(self, kind: str, compute_s: float) -> None:
+        torch.manual_seed(0)
+        _, build, self.prepare = KINDS[kind]
+        self.compute_s, self.model = compute_s, build()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.every = 4 if kind == "images, accumulation" else 1
+
+    def epoch_s(self, batches: Iterable[Any]) -> float:
+        """Train on the batches, and return the time."""
+        begun = time.perf_counter()
+        for number, batch in enumerate(batches, 1):
+            result = self.model(self.prepare(batch))
             (result[1][0] if isinstance(result, tuple) else result).square().mean().backward()
-            if number % every == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            if times_s[2]:
-                spend(times_s[2])
+            if number % self.every == 0:
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+            if self.compute_s:
+                spend(self.compute_s)
+        return time.perf_counter() - begun
+
+    def evaluate(self, batches: Iterable[Any]) -> None:
+        with torch.no_grad():
+            for batch in batches:
+                self.model(self.prepare(batch))
+
+
+def make_loader(kind: str, workers: int, load_s: float) -> DataLoader:
+    batches: Dataset = Slow(KINDS[kind][0], load_s)
+    data = Stream(batches) if kind == "stream" else batches
+    return DataLoader(data, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
+
+
+def main() -> None:
+    kind, epochs, workers, load_s, compute_s = sys.argv[1], *map(int, sys.argv[2:4]), *map(float, sys.argv[4:6])
+    training, loader = Training(kind, compute_s), make_loader(kind, workers, load_s)
+    in_memory = [KINDS[kind][0](number) for number in range(STEPS)]
+    for _ in range(epochs):
+        loaded_s = training.epoch_s(loader)
+        if sys.argv[6:] == ["pairs"]:
+            batches = copy.deepcopy(in_memory)  # the script may change them
+            print(json.dumps([loaded_s, training.epoch_s(batches)]), flush=True)
         if kind == "images, evaluation":
-            with torch.no_grad():
-                for batch in loader:
-                    model(prepare(batch))
+            training.evaluate(loader)
 
 
 if __name__ == "__main__":

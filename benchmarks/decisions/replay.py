@@ -7,6 +7,7 @@ choose tables.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
@@ -16,26 +17,26 @@ import torch
 from common import stalled_script
 from common.jobs import measured
 from common.output import ARGUMENTS, print_table, sized
+from common.pairs import COLUMNS, median
 
 from epochmeter.agent.kept_batches import KeptBatch
 from epochmeter.config.installation import ROOT
 from epochmeter.report.analyses.what_if import epoch_s, pipeline_of
-from epochmeter.report.runs.data_source import CONDITIONS
+from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC
 from epochmeter.report.runs.from_record import run_of
 from epochmeter.report.runs.run import Run
-from epochmeter.results.intervals import half_width
 from epochmeter.results.run_folder import RunFolder
+from epochmeter.shared.record import WORKER_LOG
 
 SCRIPT = str(ROOT / "benchmarks/common/stalled_script.py")
-PAIRS, EPOCHS = sized(3, 1), sized(8, 3)
-"""Pairs of runs of each script, and epochs of each run, with the warm-up."""
-REPEATS, EPOCHS_OF_CHANGE = 1, sized(4, 3)
+PAIRS, EPOCHS, REPEATS = sized(20, 2), sized(4, 3), sized(2, 1)
+"""Pairs of epochs of each script; epochs of a run of the what-if, with the warm-up, and runs of each kind."""
 KINDS = (
     *("images", "images, evaluation", "images, accumulation", "stream"),
     *("changed in place", "dictionaries", "PIL images", "packed sequences"),
 )
 LOAD_S, COMPUTE_S = 0.03, 0.03  # of a batch of these scripts; the model computes in addition
-REPLAY = ["data_source=replay", "measure.replay_precision=0.0001"]  # all epochs
+REPLAY = ["data_source=replay", "measure.replay_precision=0.00001"]  # all epochs
 CLOSE_REPLAY, CLOSE = 0.04, 0.05  # goals: the largest errors, as fractions of the real times
 
 
@@ -73,34 +74,22 @@ def delivered(kind: str) -> list[str]:
     return [kind, *(f"{1e6 * statistics.median(function() for _ in counts):.0f}" for function in (taken_s, changed))]
 
 
-def run(kind: str, job: Job, epochs: int, *keys: str, memory: bool = False) -> Run:
+def run(kind: str, epochs: int, workers: int, load_s: float, compute_s: float, *keys: str, pairs: bool = False) -> Run:
     """Return the measured run of a script."""
-    times_s = map(str, (job.fetch_s, job.prep_s, job.compute_s))
-    arguments = [kind, str(epochs), str(job.workers), *times_s, *(["memory"] if memory else [])]
+    arguments = [kind, *map(str, (epochs, workers, load_s, compute_s)), *(["pairs"] if pairs else [])]
     record, _ = measured("sweep.again=true", *keys, SCRIPT, *arguments)
     return run_of(RunFolder(record.folder))
 
 
-def median_s(measurement: Run) -> float:
-    """Return the median time of the epochs after the warm-up."""
-    return statistics.median(epoch["epoch/e2e_s"] for epoch in measurement.epochs.values())
-
-
 def removed(kind: str) -> list[str]:
-    """Return a row of a script: as it is, replayed, in memory, and the error of replay with its interval."""
-    job = Job(LOAD_S, 0.0, COMPUTE_S, 0)
-    as_it_is_s = median_s(run(kind, job, sized(4, 3)))
-    replayed, real = [], []
-    for pair in range(PAIRS):
-        for is_real in (False, True) if pair % 2 else (True, False):
-            if is_real:
-                real.append(median_s(run(kind, job, EPOCHS, memory=True)))
-            else:
-                replayed.append(median_s(run(kind, job, EPOCHS, *REPLAY)))
-    errors = [a / b - 1 for a, b in zip(replayed, real, strict=True)]
-    error, half = statistics.fmean(errors), half_width(errors) if PAIRS > 1 else float("nan")
-    times = [f"{seconds:.3f}" for seconds in (as_it_is_s, statistics.median(replayed), statistics.median(real))]
-    return [kind, *times, f"{100 * error:+.1f} ± {100 * half:.1f} %", "yes" if abs(error) <= CLOSE_REPLAY else "NO"]
+    """Return a row of a script: its first epoch, which loads all batches; replayed; in memory; and their ratio."""
+    replayed = run(kind, PAIRS + 2, 0, LOAD_S, COMPUTE_S, *REPLAY, pairs=True)
+    lines = (replayed.record.folder / WORKER_LOG).read_text().splitlines()
+    (loaded_s, _), _, *pairs = (json.loads(line) for line in lines if line.startswith("["))
+    ratio = median([a / b for a, b in pairs])
+    times = [loaded_s, *(statistics.median(side) for side in zip(*pairs, strict=True))]
+    is_close = abs(ratio.median - 1) <= CLOSE_REPLAY
+    return [kind, *(f"{seconds:.3f}" for seconds in times), *ratio.cells(), "yes" if is_close else "NO"]
 
 
 def changes(job: Job) -> dict[str, tuple[dict[str, Any], Job]]:
@@ -114,38 +103,55 @@ def changes(job: Job) -> dict[str, tuple[dict[str, Any], Job]]:
     }
 
 
+def real_s(job: Job) -> float:
+    """Return the mean time per epoch of a script with this job, by its own clock."""
+    training = stalled_script.Training("images", job.compute_s)
+    loader = stalled_script.make_loader("images", job.workers, job.fetch_s + job.prep_s)
+    return statistics.fmean([training.epoch_s(loader) for _ in range(EPOCHS)][1:])
+
+
 def predicted(job: Job) -> list[list[str]]:
     """Return a row for each change of a script: predicted and real seconds per epoch."""
     rows: dict[str, list[Run]] = {name: [] for name in CONDITIONS}
     real: dict[str, list[float]] = {change: [] for change in changes(job)}
     for _ in range(REPEATS):
-        replayed = run("images", job, EPOCHS_OF_CHANGE, *REPLAY)
-        cached = run("images", job._replace(fetch_s=0.0), EPOCHS_OF_CHANGE)
-        for name, of_source in zip(CONDITIONS, (replayed, cached, run("images", job, EPOCHS_OF_CHANGE)), strict=True):
-            rows[name].append(of_source)
+        for name, load_s, keys in (
+            (SYNTHETIC, job.fetch_s + job.prep_s, REPLAY),
+            (FROM_CACHE, job.prep_s, []),
+            (FROM_STORAGE, job.fetch_s + job.prep_s, []),
+        ):
+            rows[name].append(run("images", EPOCHS, job.workers, load_s, job.compute_s, *keys))
         for change, (_, changed) in changes(job).items():
-            real[change].append(run("images", changed, EPOCHS_OF_CHANGE).metrics["steady/e2e_s"])
+            real[change].append(real_s(changed))
     pipeline = pipeline_of(rows)
     assert pipeline
     lines = []
     for change, (options, _) in changes(job).items():
-        predicted_s, real_s = epoch_s(pipeline, **options), statistics.fmean(real[change])
-        off = predicted_s / real_s - 1
-        cells = [f"{seconds:.3f}" for seconds in (pipeline.cold_s, predicted_s, real_s)]
+        predicted_s, mean_s = epoch_s(pipeline, **options), statistics.fmean(real[change])
+        off = predicted_s / mean_s - 1
+        cells = [f"{seconds:.3f}" for seconds in (pipeline.cold_s, predicted_s, mean_s)]
         lines.append([str(job), change, *cells, f"{100 * off:+.1f} %", "yes" if abs(off) <= CLOSE else "NO"])
     return lines
 
 
 def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
     os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests"))
     if not ARGUMENTS or "deliveries" in ARGUMENTS:
         rows = [delivered(kind) for kind in KINDS]
         print_table("Deliveries of a kept batch, medians", ["script", "unchanged us", "changed in place us"], rows)
     if not ARGUMENTS or "replay" in ARGUMENTS:
         rows = [removed(kind) for kind in sized(KINDS, KINDS[:1])]
-        columns = ["script", "as it is s", "replayed s", "in memory s", "error", "within 4 %"]
-        print_table(f"Replay: median time per epoch of 16 steps, {PAIRS} pairs of runs", columns, rows)
+        columns = [
+            "script",
+            "loaded s",
+            "replayed s",
+            "in memory s",
+            *(f"ratio: {name}" for name in COLUMNS),
+            "within 4 %",
+        ]
+        print_table("Replay: time per epoch of 16 steps, replayed / in memory, in turns", columns, rows)
     if not ARGUMENTS or "what-if" in ARGUMENTS:
         lines = [line for job in sized(JOBS, JOBS[:1]) for line in predicted(job)]
         columns = [
@@ -157,7 +163,7 @@ def main() -> None:
             "error",
             "within 5 %",
         ]
-        print_table("What-if for scripts: mean time per epoch of 16 steps", columns, lines)
+        print_table(f"What-if for scripts: time per epoch of 16 steps, means of {REPEATS} repeats", columns, lines)
 
 
 if __name__ == "__main__":
