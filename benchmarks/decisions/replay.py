@@ -22,15 +22,15 @@ from common.pairs import COLUMNS, median
 from epochmeter.agent.kept_batches import KeptBatch
 from epochmeter.config.installation import ROOT
 from epochmeter.report.analyses.what_if import epoch_s, pipeline_of
-from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC
+from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC
 from epochmeter.report.runs.from_record import run_of
 from epochmeter.report.runs.run import Run
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.shared.record import WORKER_LOG
 
 SCRIPT = str(ROOT / "benchmarks/common/stalled_script.py")
-PAIRS, EPOCHS, REPEATS = sized(20, 2), sized(4, 3), sized(2, 1)
-"""Pairs of epochs of each script; epochs of a run of the what-if, with the warm-up, and runs of each kind."""
+PAIRS, EPOCHS = sized(20, 2), sized(5, 3)
+"""Pairs of epochs of each script, and epochs of each run of the what-if, with the warm-up."""
 KINDS = (
     *("images", "images, evaluation", "images, accumulation", "stream"),
     *("changed in place", "dictionaries", "PIL images", "packed sequences"),
@@ -112,24 +112,19 @@ def real_s(job: Job) -> float:
 
 def predicted(job: Job) -> list[list[str]]:
     """Return a row for each change of a script: predicted and real seconds per epoch."""
-    rows: dict[str, list[Run]] = {name: [] for name in CONDITIONS}
-    real: dict[str, list[float]] = {change: [] for change in changes(job)}
-    for _ in range(REPEATS):
-        for name, load_s, keys in (
-            (SYNTHETIC, job.fetch_s + job.prep_s, REPLAY),
-            (FROM_CACHE, job.prep_s, []),
-            (FROM_STORAGE, job.fetch_s + job.prep_s, []),
-        ):
-            rows[name].append(run("images", EPOCHS, job.workers, load_s, job.compute_s, *keys))
-        for change, (_, changed) in changes(job).items():
-            real[change].append(real_s(changed))
+    keys = {SYNTHETIC: REPLAY, FROM_CACHE: [], FROM_STORAGE: []}
+    loads_s = {name: job.prep_s + (0.0 if name == FROM_CACHE else job.fetch_s) for name in keys}
+    rows = {
+        name: [run("images", EPOCHS, job.workers, loads_s[name], job.compute_s, *options)]
+        for name, options in keys.items()
+    }
     pipeline = pipeline_of(rows)
     assert pipeline
     lines = []
-    for change, (options, _) in changes(job).items():
-        predicted_s, mean_s = epoch_s(pipeline, **options), statistics.fmean(real[change])
-        off = predicted_s / mean_s - 1
-        cells = [f"{seconds:.3f}" for seconds in (pipeline.cold_s, predicted_s, mean_s)]
+    for change, (options, changed) in changes(job).items():
+        predicted_s, measured_s = epoch_s(pipeline, **options), real_s(changed)
+        off = predicted_s / measured_s - 1
+        cells = [f"{seconds:.3f}" for seconds in (pipeline.cold_s, predicted_s, measured_s)]
         lines.append([str(job), change, *cells, f"{100 * off:+.1f} %", "yes" if abs(off) <= CLOSE else "NO"])
     return lines
 
@@ -163,7 +158,7 @@ def main() -> None:
             "error",
             "within 5 %",
         ]
-        print_table(f"What-if for scripts: time per epoch of 16 steps, means of {REPEATS} repeats", columns, lines)
+        print_table(f"What-if for scripts: time per epoch of 16 steps, means of {EPOCHS - 1} epochs", columns, lines)
 
 
 if __name__ == "__main__":
