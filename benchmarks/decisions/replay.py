@@ -77,7 +77,7 @@ def delivered(kind: str) -> list[str]:
 def run(kind: str, epochs: int, workers: int, load_s: float, compute_s: float, *keys: str, pairs: bool = False) -> Run:
     """Return the measured run of a script."""
     arguments = [kind, *map(str, (epochs, workers, load_s, compute_s)), *(["pairs"] if pairs else [])]
-    record, _ = measured("sweep.again=true", *keys, SCRIPT, *arguments)
+    record, _ = measured("tracking=none", "sweep.again=true", *keys, SCRIPT, *arguments)
     return run_of(RunFolder(record.folder))
 
 
@@ -138,14 +138,7 @@ def main() -> None:
         print_table("Deliveries of a kept batch, medians", ["script", "unchanged us", "changed in place us"], rows)
     if not ARGUMENTS or "replay" in ARGUMENTS:
         rows = [removed(kind) for kind in sized(KINDS, KINDS[:1])]
-        columns = [
-            "script",
-            "loaded s",
-            "replayed s",
-            "in memory s",
-            *(f"ratio: {name}" for name in COLUMNS),
-            "within 4 %",
-        ]
+        columns = ["script", "loaded s", "replayed s", "in memory s", *COLUMNS, "within 4 %"]
         print_table("Replay: time per epoch of 16 steps, replayed / in memory, in turns", columns, rows)
     if not ARGUMENTS or "what-if" in ARGUMENTS:
         lines = [line for job in sized(JOBS, JOBS[:1]) for line in predicted(job)]
