@@ -31,6 +31,7 @@ class Running:
         self.pids, self.ended, self.is_at_border = [1], set(), False
         self.openings, self.questions, self.traced, self.answers = [], [], [], []
         self.stops = 0
+        self.loaded, self.not_replayed, self.end_notes = [], None, []
         self.failure, self._acts, self._passes = None, iter(acts), 0
         self.optimizer = 2
         self.times_ns = []  # begin of each pass, and the end of its last step
@@ -48,6 +49,9 @@ class Running:
             return False
         act(self)
         return True
+
+    def end_replayed(self, note):
+        self.end_notes.append(note)
 
     def check_end(self):
         if self.failure:

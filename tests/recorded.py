@@ -55,10 +55,10 @@ class Connection:
 class Script:
     """A training script's objects, and its loops over batches."""
 
-    def __init__(self, folder, trace=None):
+    def __init__(self, folder, trace=None, **how):
         self.folder = Path(folder) / "events"
         self.folder.mkdir(exist_ok=True)
-        self.agent = Agent("", str(self.folder), str(folder), trace=trace)
+        self.agent = Agent("", str(self.folder), str(folder), trace=trace, **how)
         self.unhook = hooks.hook_training(self.agent)
         self.model = nn.Linear(4, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)

@@ -47,6 +47,40 @@ def with_verdict(run):
     return replace(run, metrics=metrics, bottleneck=verdict.bottleneck, absent=verdict.absent)
 
 
+SCRIPT_SOURCES = {
+    "replay": {"replay": True, "cache": "keep"}, "cached": {"cache": "warm"}, "storage": {"cache": "cold_each_epoch"},
+    "unchanged": {"cache": "keep"},
+}  # fmt: skip
+
+
+def script_row(number, data_source, e2e_s, *, data=None, workers=1, persistent=True, **more):
+    """Return a completed run of a script in a stall experiment; `data` are its files, if they are known."""
+    keys = SCRIPT_SOURCES[data_source]
+    name = {"name": "script"}
+    measure = {"command": ["train.py"], "data": data, "replay": keys.get("replay", False)}
+    job = {"model": name, "dataset": {**name, "layout": "script"}, "strategy": {"name": "single"}, "measure": measure,
+           "repeat": 0, **({"cache": keys["cache"]} if data else {})}  # fmt: skip
+    loader = {"batch": 4, "workers": workers, "persistent_workers": persistent}
+    return replace(
+        row(number, SYNTHETIC_SOURCE.get(data_source, data_source), e2e_s, typed={"data_source": data_source}, **more),
+        job=job, loader=loader if data_source != "replay" else {},
+    )  # fmt: skip
+
+
+SYNTHETIC_SOURCE = {"replay": "synthetic", "unchanged": "synthetic"}  # whose runs have no page-cache residency
+
+
+def script_rows(data=None, *, workers=1, persistent=True, steady=None, **seconds):
+    """Return the runs of a script's stall experiment, from the epoch times in seconds by data source."""
+    named = [(name, value) for name, values in seconds.items() for value in values]
+    return [
+        script_row(
+            number, name, value, data=data, workers=workers, persistent=persistent, steady=(steady or {}).get(name)
+        )
+        for number, (name, value) in enumerate(named)
+    ]
+
+
 MODELS = {"resnet50": 25e6, "resnet152": 60e6}
 
 

@@ -1,21 +1,26 @@
 """A training script with `python src/measure.py`, with a `Meter` that starts a controller, and without measuring."""
 
+import contextlib
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from project import ENVIRONMENT, put
 
 from epochmeter.commands import measure
+from epochmeter.config.script import ATTACHED
 from epochmeter.run.script import NO_PASS, NO_TORCH
 from epochmeter.shared.problem import InputError, Problem
+from epochmeter.shared.record import WORKER_LOG
 
 HEADER = """
-import contextlib, os, signal, sys, threading, time
+import contextlib, os, signal, subprocess, sys, threading, time
 import torch
 from torch import distributed, nn
 from torch.utils.data import DataLoader, DistributedSampler
@@ -210,6 +215,9 @@ def test_invalid_commands_are_refused():
     for overrides, command, error in (
         (["batch=8"], [__file__], "`batch=` has no effect on a script"),
         (["cache=warm"], [__file__], "`cache=` needs the script's files"),
+        (["data_source=replay,storage"], [__file__], "`data_source=storage` needs the script's files"),
+        (["data_source=synthetic"], [__file__], "`data_source=synthetic` does not apply to a script"),
+        (["experiment=smoke"], [__file__], "`experiment=smoke` does not apply to a script"),
         ([], ["missing.py"], "`missing.py` is not a file"),
         ([], [], "there is no script to measure"),
         ([], ["package.train"], "is not a Python script, nor a program"),
@@ -217,6 +225,15 @@ def test_invalid_commands_are_refused():
         with pytest.raises(InputError, match=re.escape(error)):  # noqa: PT012 (one of the two)
             measure.check_keys(overrides)
             measure.check_command(command)
+
+
+def test_replay_is_refused_in_a_script_that_has_started(monkeypatch):
+    measure.check_keys(["experiment=stalls", "data_source=replay,unchanged"])
+    measure.check_keys(["data_source=cached", "measure.data=/usr", "cache=warm"])
+    monkeypatch.setenv(ATTACHED, "5")
+    for override in ("experiment=stalls", "data_source=replay", "measure.replay=true"):
+        with pytest.raises(InputError, match="which has started already"):
+            measure.check_keys([override])
 
 
 def test_programs_and_modules_are_accepted_but_not_in_the_ranks_of_a_launcher(monkeypatch):
@@ -261,6 +278,61 @@ def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_run
     edited = project.run("measure", *command)
     assert states.findall(edited.stderr) == ["failed", "completed"]
     assert len({record.folder.parent for record in project.records()}) == 2
+
+
+SLOW = (
+    HEADER
+    + """
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return len(data)
+
+    def __getitem__(self, number):
+        time.sleep(0.03)
+        return data[number]
+
+helper = subprocess.Popen(["sleep", "600"])
+train(range(int(sys.argv[1])), DataLoader(Slow(), 8))
+helper.kill()
+"""
+)
+
+
+@pytest.mark.system
+def test_stalls_of_a_script_follow_from_replayed_runs(project):
+    (project.root / "own.py").write_text(SLOW)
+    options = ["experiment=stalls", "repeat=0", "measure.replay_precision=0.9", "own.py", "4"]
+    done = project.run("measure", *keys(project), *options, check=True)
+    records = project.records()
+    assert [record.job()["measure"]["replay"] for record in records] == [True, False]
+    assert done.stdout.count("\n") == 4, "losses of replayed runs are not shown"
+    replayed = records[0]
+    assert [line.get("warmup", False) for line in replayed.windows()] == [True, False, False, False]
+    assert any("its losses and files are no results" in note for note in replayed.summary()["notes"])
+    assert len((replayed.folder / WORKER_LOG).read_text().splitlines()) >= 4
+    project.run("report", "tracking=none", check=True)
+    (sweep,) = project.sweeps()
+    (analysis,) = json.loads((sweep / "stalls.json").read_text())
+    assert analysis["sources"] == {"synthetic": "replay", "storage": "unchanged"}
+    assert analysis["data_stall"]["value"] > 64 * 0.03, "an ideal loader would not wait for any sample"
+    assert "no results" in (sweep / "stalls.md").read_text()
+    assert json.loads((sweep / "answer.json").read_text())["choices"][0]["runs"] == [1]
+
+
+@pytest.mark.system
+def test_replayed_script_is_ended_with_all_of_its_processes(project):
+    (project.root / "own.py").write_text(SLOW)
+    options = ["data_source=replay", "measure.replay_precision=0.9", "own.py", "1000000"]
+    done = project.run("measure", *keys(project), *options)
+    assert done.returncode == 0, done.stderr
+    record = project.record()
+    assert record.is_completed()
+    assert any("the replayed script was ended after" in note for note in record.summary()["notes"])
+    folders = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):  # a process of another user, or one that has ended
+            folders.append(link.readlink())
+    assert project.root not in folders, "a process remains"
 
 
 RANKED = (

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from stub import executable
 
 from epochmeter.config import job, resolvers
@@ -59,6 +60,30 @@ def test_script_is_traced_only_on_request_and_its_kernels_are_not_counted(compos
         assert (profiler.name, profiler.spec.get("steps")) == traced
     with pytest.raises(InputError, match="`profiler=ncu` cannot "):
         composed_script("script.lr=1", "script.ranks=1", "profiler=ncu")
+
+
+def test_data_source_of_a_script_replays_its_loaders_or_prepares_its_page_cache(composed_script):
+    sources = {}
+    for name in ("replay", "cached", "storage", "unchanged"):
+        composed = composed_script(f"data_source={name}", "measure.data=/usr", command=["train.py"])
+        sources[name] = composed.measure.replay, composed.cache
+    assert sources == {
+        "replay": (True, "keep"), "cached": (False, "warm"), "storage": (False, "cold_each_epoch"),
+        "unchanged": (False, "keep"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "data", "sources"),
+    [
+        (None, None, "synthetic,cached,storage"),
+        (["train.py"], "/usr", "replay,cached,storage"),
+        (["train.py"], None, "replay,unchanged"),
+    ],
+)
+def test_experiment_compares_the_data_sources_that_can_be_set(command, data, sources):
+    root = OmegaConf.create({"measure": {"command": command, "data": data}})
+    assert resolvers.data_sources(_root_=root) == sources
 
 
 def test_identity_depends_on_values_and_code_and_folder(composed_script, tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ def run(*parts, keys=None, machine=PC, steady=None, more=None, epochs=(), equal=
 
 def script(*parts, loader=None, training=None, keys=None, **options):
     """Return a run of a script, whose DataLoader has these facts."""
-    keys = {"measure": {"command": ["train.py"]}, "dataset": {"layout": "script", "open": {}}, **(keys or {})}
+    keys = {"measure": {"command": ["src/train.py"]}, "dataset": {"layout": "script", "open": {}}, **(keys or {})}
     facts = {**(training or {}), **({"loaders": [loader]} if loader else {})}
     return run(*parts, keys=keys, training=facts, **{"storage": {"reason": "not known"}, "dataset": None, **options})
 
@@ -75,7 +75,7 @@ RESTARTED = {"steady": {"loader_start_s": 0.5, "loader_stop_s": 0.3}}
 LAUNCHING, SYNCING, COPYING = ({f"trace/idle_{cause}_fraction": 0.3} for cause in ("launch", "sync", "copy"))
 TRACED, IN_FP32 = {"trace/steps": 5.0}, {"trace/precision_fp32_fraction": 0.9}
 NOT_DIVIDED = {"overrides": ["model=resnet18", "cache=warm", "tracking.experiment='a b'"]}
-NAMED = {"measure": {"command": ["train.py"], "data": "/data"}}
+NAMED = {"measure": {"command": ["src/train.py"], "data": "/usr"}}
 VARYING = {"steady": {"e2e_s": 10.0}, "more": {"std/e2e_s": 3.0}}
 UNMETERED = {"energy": {"source": "none", "reason": "meter=none"}}
 
@@ -132,10 +132,11 @@ FIRES = {
     "decoded": [(run("prep_stall"), "dataset.layout=memory")],
     "divide_stall": [
         (run("data_stall", **NOT_DIVIDED),
-         "python src/train.py -m experiment=stalls model=resnet18 'tracking.experiment='\"'\"'a b'\"'\"''")
+         "python src/train.py -m experiment=stalls model=resnet18 'tracking.experiment='\"'\"'a b'\"'\"''"),
+        (script("data_stall", keys=NAMED, overrides=["measure.data=/usr", "cache=warm"]),
+         "python src/measure.py experiment=stalls measure.data=/usr -- src/train.py"),
+        (script("data_stall"), "python src/measure.py experiment=stalls measure.data=/path/of/data -- src/train.py"),
     ],
-    "name_data": [(script("data_stall"), "measure.data=/path/of/data")],
-    "warm_data": [(script("data_stall", keys=NAMED), "cache=warm")],
     "pin_memory": [
         (on_gpu("copy", keys={"pin_memory": False}), "pin_memory=true"),
         (script_on_gpu(loader={**WORKERS, "pin_memory": False}), "DataLoader(..., pin_memory=True)"),
@@ -221,10 +222,11 @@ SILENT = {
     "decoded": [run("prep_stall", keys=DECODED),
                 run("prep_stall", keys={"dataset": {**IMAGES, "open": {"files": {}}}}),
                 run("prep_stall", dataset={**DATASET, "bytes": 1e9})],
-    "divide_stall": [run("prep_stall"), run("data_stall", storage=SYNTHETIC), script("data_stall")],
-    "name_data": [run("data_stall"), script("compute"),
-                  script("data_stall", keys=NAMED)],
-    "warm_data": [script("data_stall"), script(keys=NAMED), script("data_stall", keys={**NAMED, "cache": "warm"})],
+    "divide_stall": [
+        run("prep_stall"), run("data_stall", storage=SYNTHETIC), script("compute"),
+        script("data_stall", overrides=["data_source=unchanged"]),
+        script("data_stall", keys={"measure": {"command": ["train.py", "--key", "***01234567"]}}),
+    ],
     "pin_memory": [run("copy", keys={"pin_memory": False}), on_gpu("copy"), script_on_gpu(loader={"workers": 0}),
                    on_gpu(keys={"pin_memory": False}, steady={"copy_s": 0.01})],
     "non_blocking": [script_on_gpu(loader={**WORKERS, "pin_memory": False}, more=COPYING), on_gpu(more=COPYING),

@@ -15,14 +15,18 @@ from default_jobs import job_of
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.config.interpreter import ENVIRONMENT
 from epochmeter.config.script import ATTACHED
-from epochmeter.run import launch, script, worker_process
+from epochmeter.machine.cpu_load import family
+from epochmeter.run import launch, replaying, script, worker_process
 from epochmeter.run.script import ScriptProcess, check_trained, passed_signals, start_script
 from epochmeter.run.worker_process import WorkerError, worker_error
 from epochmeter.shared.problem import Problem, problem_of
+from epochmeter.shared.process_identity import has_exited
 from epochmeter.shared.protocol import (
     Asked,
     Finished,
+    Loaded,
     NotMeasured,
+    NotReplayed,
     PassOpening,
     Proceed,
     RankFailed,
@@ -30,6 +34,7 @@ from epochmeter.shared.protocol import (
     Traced,
     TraceFailed,
 )
+from epochmeter.shared.record import WORKER_LOG
 
 
 class Running:
@@ -89,6 +94,38 @@ def test_messages_are_sorted_and_questions_are_answered(running):
     for reply in (Proceed(), Recorded(False, {"epoch/e2e_s": 2.0}, "")):
         running.script.answer(connection, reply)
         assert first._reply() == reply
+
+
+def test_messages_of_a_replayed_script_are_kept(running):
+    connection = running.join()
+    failed = NotReplayed(Problem("no copies"))
+    for message in (Loaded(5), failed):
+        connection.send(message)
+    while running.script.not_replayed is None:
+        running.script.receive(1.0)
+    assert (running.script.loaded, running.script.not_replayed) == ([Loaded(5)], failed.problem)
+    running.end()
+    with pytest.raises(WorkerError, match="no copies"):
+        running.script.check_end()
+
+
+def test_only_a_replayed_script_is_ended_with_its_descendants(tmp_path, monkeypatch):
+    monkeypatch.setattr(replaying, "GRACE_S", 0.5)
+    ignores = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+    lines = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {ignores!r}]); time.sleep(60)"
+    plan = SimpleNamespace(record=Mock(folder=tmp_path))
+    with launch.listening_socket() as listener:
+        plan.job = job_of(measure={"command": [sys.executable, "-c", lines], "replay": True})
+        started = start_script(plan, {"socket": ""}, Mock(), listener)
+        while (tmp_path / WORKER_LOG).read_text() != "1\n":
+            time.sleep(0.05)
+        members = [*family(started.pids)]
+        started.end_replayed("it is known")
+        assert len(members) == 2
+        assert all(map(has_exited, members))
+        started.check_end()
+        assert (started.exit_code, started.end_note) == (0, "it is known")
+        started.terminate()
 
 
 def test_process_that_has_ended_is_named_and_the_script_runs_until_it_ends_itself(running):

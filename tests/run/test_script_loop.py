@@ -9,7 +9,8 @@ from followed import BATCH_S, EPOCH, POWER_W, Running, counter, make_loop, train
 from epochmeter.run import script_loop
 from epochmeter.run.script_loop import NO_ENERGY, TRACED_IN_EPOCH
 from epochmeter.segmentation import kinds
-from epochmeter.shared.protocol import Proceed, Traced
+from epochmeter.shared.problem import Problem
+from epochmeter.shared.protocol import Loaded, Proceed, Traced
 from epochmeter.shared.record import PROGRESS, Record
 
 
@@ -141,6 +142,36 @@ def test_page_cache_is_prepared_before_each_pass_that_waits_for_it(follow):
     _, script, record = follow([wait, *EPOCH, wait, *EPOCH], prepare=lambda number: [f"cache {number}"])
     assert script.answers == [("connection", Proceed())] * 2
     assert [line["notes"] for line in record.windows()] == [["cache 0"], ["cache 1"]]
+
+
+def load(script):
+    script.loaded.append(Loaded(time.monotonic_ns()))
+
+
+def replay(precision):
+    return {"measure": {"command": ["train.py"], "replay": True, "replay_precision": precision}}
+
+
+def test_replayed_script_is_ended_when_its_mean_epoch_is_known_precisely(follow):
+    acts = [Running.begin, load, *EPOCH[1:], *5 * EPOCH]
+    _, script, record = follow(acts, **replay(0.9))
+    assert [line.get("warmup", False) for line in record.windows()] == [True, False, False, False]
+    (note,) = script.end_notes
+    assert "after 3 epochs" in note
+
+
+def test_replayed_script_that_is_not_precise_ends_itself(follow):
+    pause = [*EPOCH[:2], lambda script: time.sleep(0.3), *EPOCH[2:]]
+    _, script, record = follow([*EPOCH, *pause, *EPOCH, *EPOCH], **replay(0.01))
+    assert (script.end_notes, len(record.windows())) == ([], 4)
+
+
+def test_script_that_cannot_be_replayed_is_ended_at_once(follow):
+    def fail(script):
+        script.not_replayed = Problem("no copies")
+
+    _, script, record = follow([*EPOCH[:2], fail, *EPOCH[2:], *EPOCH, *EPOCH], **replay(0.9))
+    assert (script.end_notes, len(record.windows())) == ([""], 0)
 
 
 def test_epoch_with_traced_steps_is_warm_up(follow):

@@ -31,6 +31,14 @@ def test_params_are_the_configuration_in_hydras_syntax(make_record):
     assert run_export.run_params(read(make_record(1, limit=100)))["power_limit"] == "100"
 
 
+def test_tag_and_note_of_a_replayed_run_say_that_it_is_no_result(make_record):
+    record = make_record(0)
+    assert "epochmeter.replayed" not in run_export.run_tags(read(record))
+    change_record(record, {}, measure={"command": ["train.py"], "replay": True})
+    assert run_export.run_tags(read(record))["epochmeter.replayed"] == "true"
+    assert "Replayed batches, not a result" in run_export.run_note(read(record))
+
+
 def test_tags_and_note_have_rehearsal_command_failure_and_reason_for_no_energy(make_record):
     tags = run_export.run_tags(read(make_record(limit=None)))
     assert tags.keys().isdisjoint({f"epochmeter.{key}" for key in ("power_limit_applied", "failure", "energy_reason")})

@@ -7,6 +7,7 @@ no more; the script continues.
 """
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -27,6 +28,7 @@ from epochmeter.agent.iterators import PassProgress, RecordedIterator, is_from_s
 from epochmeter.agent.loader_class import LoaderClass
 from epochmeter.agent.loader_workers import StandIn, stand_ins
 from epochmeter.agent.phases import NOT_KNOWN, Begun, ForwardHooks
+from epochmeter.agent.replay import Replay
 from epochmeter.agent.samples import UNKNOWN, BatchSizes, batch_count, sample_counter
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.agent.thread_state import ThreadState
@@ -37,8 +39,10 @@ from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import (
     Asked,
     Finished,
+    Loaded,
     Message,
     NotMeasured,
+    NotReplayed,
     PassOpening,
     RankFailed,
     Recorded,
@@ -68,6 +72,7 @@ class Agent:
         prepares_passes: Whether the controller prepares the page cache before each pass.
         trace: Further arguments of `ScriptTrace`; None: no trace.
         loader: Class, `MODULE:CLASS`, whose passes are recorded besides those of DataLoaders; None: there is none.
+        replay: Number of batches after which a pass of unknown length counts as endless, if the loaders are replayed.
     """
 
     def __init__(
@@ -78,12 +83,16 @@ class Agent:
         prepares_passes: bool = False,
         trace: Optional[Document] = None,
         loader: Optional[str] = None,
+        replay: Optional[int] = None,
     ) -> None:
         self.is_on = True
         self.reason = ""  # why it is off, or has no measurements to give
         self.trace = ScriptTrace(folder, **trace) if trace else None
         self.loader_class = LoaderClass(loader)
         self.forwards = ForwardHooks(self)
+        self._replay = None
+        if replay is not None:
+            self._replay = Replay(replay, self._steps, self._note_loaded, self._note_not_replayed, self._is_lost)
         self._socket, self._folder, self._prepares_passes = socket, logs, prepares_passes
         self._model: Callable[[], Optional[torch.nn.Module]] = lambda: None
         """Returns the module of the last noted forward pass, unless it was deleted."""
@@ -119,7 +128,7 @@ class Agent:
         called_ns = monotonic_ns()
         thread.is_fetching = True
         try:
-            iterator = make_iterator(loader)
+            iterator = self._replay.iterate_other(loader, make_iterator) if self._replay else make_iterator(loader)
         finally:
             thread.is_fetching = False
         begun = self.guarded(self._begin_pass, loader, called_ns, name, is_explicit)
@@ -127,7 +136,16 @@ class Agent:
 
     @hidden
     def make_torch_iterator(self, loader: Any, make_iterator: MakeIterator) -> Iterator[Any]:
-        """Return torch's own iterator over a DataLoader, which notes the sizes of its batches and times them."""
+        """Return torch's own iterator over a DataLoader, which notes the sizes of its batches and times them.
+
+        In a replayed run, it is one that replays the DataLoader.
+        """
+        if self._replay is not None and self.is_on:
+            return self._replay.iterate_torch(loader, functools.partial(self._note_sizes, make_iterator))
+        return self._note_sizes(make_iterator, loader)
+
+    @hidden
+    def _note_sizes(self, make_iterator: MakeIterator, loader: Any) -> Iterator[Any]:
         thread = self.thread
         earlier = thread.sizes, thread.parts
         thread.sizes, thread.parts = self._sizes_of(loader), self._timed_parts(loader)
@@ -463,6 +481,24 @@ class Agent:
         facts = {"problem": loaders.problem, "unmeasured": loaders.unmeasured(), "around": sorted(loaders.around)}
         if any(facts.values()):
             self._facts.write(dict(facts, kind="loaders"))
+
+    def _steps(self) -> int:
+        return self.thread.steps
+
+    def _note_loaded(self) -> None:
+        """Report that a loader of a replayed run delivers batches itself."""
+        self.guarded(self._send, Loaded(monotonic_ns()))
+
+    def _note_not_replayed(self, problem: Problem) -> None:
+        self.guarded(self._send, NotReplayed(problem))
+
+    def _send(self, message: Message) -> None:
+        if self._connection is None:
+            self.new_log()
+        self._connected().send(message)
+
+    def _is_lost(self) -> bool:
+        return self._connection is not None and bool(self._connection.lost)
 
     def _report_trace(self, message: Union[Traced, TraceFailed, None]) -> None:
         """Send the result of the trace, if there is one, and end tracing."""

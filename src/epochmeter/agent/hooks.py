@@ -7,6 +7,8 @@ DataLoader.__init_subclass__       to wrap `__iter__` of each subclass that defi
                                    even if one iterator of torch delivers all of them. A subclass with `__next__`
                                    has no passes of its own
 the class in `measure.loader`      the same two methods, after the import of its module (`agent.loader_class`)
+DataLoader._iterator               with `measure.replay`, to end the persistent workers of a replayed loader
+                                   (`agent.replay`); its passes then have iterators of the agent
 DataLoader._index_sampler          the number of indices in each batch of a script's own batch sampler
 DataLoader.dataset, .collate_fn,   stand-ins for torch's iterators, to time batches where they are loaded; the script
   .worker_init_fn                  gets its own objects (`agent.loader_workers`)

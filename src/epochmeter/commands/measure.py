@@ -5,6 +5,7 @@
     python src/measure.py -- -m package.train                              a module
     python src/measure.py torchrun --nproc_per_node=2 train.py             a launcher, all its ranks
     python src/measure.py -m script.lr=0.1,0.01 train.py --lr {script.lr}  a sweep
+    python src/measure.py experiment=stalls train.py                       the causes of its data stalls
     python src/measure.py measure.events=FOLDER                            a script that ran without this command
 
 Keys of this command come before the script, the script's own arguments after it. Each pass over a
@@ -47,8 +48,15 @@ KEYS = (
         "sweep",
         "hydra",
     ),
+    *("data_source", "experiment"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
+CHOICES = {"experiment": ("stalls",), "data_source": ("replay", "cached", "storage", "unchanged")}
+"""Options of these groups that apply to a script."""
+OF_FILES = ("cache=", "drop_caches=", "data_source=cached", "data_source=storage")
+"""Keys, and options, that need the script's files."""
+OF_COMMAND = ("experiment", "data_source", "measure.replay")
+"""Keys of this command only, not of a `Meter`."""
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 """Options of Hydra that are followed by a value."""
 LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -124,12 +132,28 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def check_keys(overrides: Sequence[str]) -> None:
     """Refuse keys that a script does not read; InputError."""
     keys = [override for override in overrides if not override.startswith("-")]
-    for key in map(key_of, keys):
+    for override in keys:
+        key = key_of(override)
         if key.lstrip("+~").replace("/", ".").partition(".")[0] not in KEYS:
             hint = f"set it in the script; keys that apply: {', '.join(KEYS)}"
             raise input_error(f"`{key}=` has no effect on a script", hint)
-        if key in ("cache", "drop_caches") and "measure.data" not in map(key_of, keys):
-            raise input_error(f"`{key}=` needs the script's files", "give `measure.data=/path`")
+        if ATTACHED in os.environ and key in OF_COMMAND:
+            hint = f"leave it out, and start the script by `python src/measure.py {override} train.py`"
+            raise input_error(f"`{key}=` ends or repeats a script, which has started already", hint)
+        for name in override.partition("=")[2].split(",") if key in CHOICES else [""]:
+            check_choice(key, name, has_files="measure.data" in map(key_of, keys))
+
+
+def check_choice(key: str, name: str, *, has_files: bool) -> None:
+    """Refuse an option of a group that does not apply to scripts, and what needs files that are not known; InputError.
+
+    `name` is empty for a key.
+    """
+    if name and name not in CHOICES[key]:
+        choices = ", ".join(f"`{key}={choice}`" for choice in CHOICES[key])
+        raise input_error(f"`{key}={name}` does not apply to a script", f"give {choices}")
+    if f"{key}={name}" in OF_FILES and not has_files:
+        raise input_error(f"`{key}={name}` needs the script's files", "give `measure.data=/path`")
 
 
 def check_command(command: Sequence[str]) -> None:

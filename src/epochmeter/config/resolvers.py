@@ -50,6 +50,7 @@ def register(
     OmegaConf.register_new_resolver("root", lambda: str(ROOT), replace=True)
     OmegaConf.register_new_resolver("sweep_folder", folder, replace=True)
     OmegaConf.register_new_resolver("of_board", partial(value_for_board, detect=detect), replace=True)
+    OmegaConf.register_new_resolver("data_sources", data_sources, replace=True)
     OmegaConf.register_new_resolver("number_in_sweep", number_in_sweep, replace=True)
     OmegaConf.register_new_resolver("sum", lambda *terms: whole_number(sum, terms), replace=True)
     OmegaConf.register_new_resolver("product", lambda *factors: whole_number(math.prod, factors), replace=True)
@@ -68,6 +69,17 @@ def value_for_board(
     if device == "auto" and detect:
         device = detect(_root_.machine.root)
     return settings.get(device, otherwise)
+
+
+def data_sources(*, _root_: DictConfig) -> str:
+    """Resolve `${data_sources:}`: the data sources that `experiment=stalls` compares, as a list to sweep over.
+
+    A measured script has replayed batches in place of synthetic ones. The page cache can only be prepared if its files
+    are known.
+    """
+    if not _root_.measure.command:
+        return "synthetic,cached,storage"
+    return "replay,cached,storage" if _root_.measure.data else "replay,unchanged"
 
 
 def whole_number(function: Callable[[Sequence[float]], float], values: Sequence[Any]) -> int | None:

@@ -320,6 +320,13 @@ class Measure(Section):
     events: Annotated[str, rules.FOLDER] | None = key(
         None, "folder of a script that ran without a controller: make the record of its run; null: run a script"
     )
+    replay: bool = key(
+        False,
+        "true: replay the first batches of each loader, for the speed without data stalls; set by data_source=replay",
+    )
+    replay_precision: Annotated[float, rules.positive("a fraction", 1)] = key(
+        0.01, "end a replayed run when the 95 % interval of its mean time per epoch is within this fraction"
+    )
     lock: bool = key(True, "false: do not wait for other runs on the same device")
     steps_per_window: PositiveCount = key(500, "steps per window over a DataLoader without a length")
     hide_arguments: bool = key(

@@ -7,6 +7,7 @@ Each row is tested with a run to which it applies, and with one to which it does
 import shlex
 from collections.abc import Callable
 
+from epochmeter.config.secrets import CONCEALED
 from epochmeter.results.bottleneck import COMPUTE, COPY, DATA_STALL, FETCH_STALL, OVERHEAD, PREP_STALL, STALLS
 from epochmeter.results.measured_run import (
     DECODED_PER_BYTE,
@@ -103,6 +104,24 @@ def _overrides(run: MeasuredRun) -> str:
     """Return the overrides of a run that `experiment=stalls` may have too, quoted for the shell."""
     keys = [(text, text.lstrip("+").partition("=")[0].partition(".")[0]) for text in run.run.overrides]
     return shlex.join(text for text, key in keys if key not in NOT_REPEATED)
+
+
+def _script_command(run: MeasuredRun) -> str:
+    """Return the overrides and the command of a measured script, quoted for the shell."""
+    data = [] if run.job.measure.data else ["measure.data=/path/of/data"]
+    return " ".join(filter(None, [*data, _overrides(run), "--", shlex.join(run.job.measure.command or [])]))
+
+
+def _can_compare_sources(run: MeasuredRun) -> bool:
+    """Return whether `experiment=stalls` can divide the data stall of a run: its files, or a script, can be read again.
+
+    A command with concealed secrets cannot be repeated, nor a notebook.
+    """
+    if not run.is_script:
+        return run.reads_samples and run.job.dataset.layout == "files"
+    command = shlex.join(run.job.measure.command or [])
+    is_compared = any(text.startswith(("experiment=", "data_source=")) for text in run.run.overrides)
+    return not (is_compared or "ipykernel" in command or CONCEALED.search(command))
 
 
 def _stall_gain(stall: str) -> Callable[[MeasuredRun], Gain | None]:
@@ -278,20 +297,9 @@ RULES = (
     ),
     Rule(
         "divide_stall", "Measure whether the data stall is reading or preprocessing.", "the data stall is not divided",
-        lambda run: run.is_bottleneck(DATA_STALL) and run.reads_samples and run.job.dataset.layout == "files",
-        own=Change("command", "python src/train.py -m experiment=stalls {}", _overrides), script=None, parts=STALLS,
-    ),
-    Rule(
-        "name_data", "Name the files that the script reads, to tell waits for storage from preprocessing.",
-        "reads of a storage device are then known",
-        lambda run: run.is_bottleneck(DATA_STALL) and run.job.measure.data is None,
-        own=None, script=Change("setting", "measure.data=/path/of/data"), parts=STALLS,
-    ),
-    Rule(
-        "warm_data", "Read the files into memory once: if epochs are then shorter, they waited for storage.",
-        "the data stall is not divided",
-        lambda run: run.is_bottleneck(DATA_STALL) and run.job.measure.data is not None and run.job.cache != "warm",
-        own=None, script=Change("setting", "cache=warm"), parts=STALLS,
+        lambda run: run.is_bottleneck(DATA_STALL) and _can_compare_sources(run),
+        own=Change("command", "python src/train.py -m experiment=stalls {}", _overrides),
+        script=Change("command", "python src/measure.py experiment=stalls {}", _script_command), parts=STALLS,
     ),
     Rule(
         "pin_memory", "Copy batches from page-locked memory.", "copies from other memory are slower",

@@ -23,6 +23,7 @@ from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore import refuse_unrestored
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results.run_info import Energy, RunInfo
+from epochmeter.run import replaying
 from epochmeter.run.interpreters import choose_python
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
@@ -167,6 +168,8 @@ def plan_warnings(plan: Plan) -> list[str]:
     messages = [target.note for _, target in plan.targets.values() if target.note]
     if note := choose_python(plan.request.job, plan.run.overrides).note:
         messages.append(f"note: {note}")
+    if plan.job.measure.replay:
+        messages.append(f"note: {replaying.START}")
     workers, ranks, cores = worker_count(plan.job.workers), plan.ranks or 1, usable_cores()
     is_override = any(text.startswith("workers=") and text != "workers=auto" for text in plan.run.overrides)
     if is_override and workers * ranks > cores:

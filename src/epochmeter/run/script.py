@@ -1,4 +1,8 @@
-"""A user's training script as the training process: its input, output, signals and exit code are unchanged."""
+"""A user's training script as the training process: its input, output, signals and exit code are unchanged.
+
+Only in a replayed run, which measures the script without data stalls, its output is kept in the record, and it may be
+ended.
+"""
 
 import json
 import os
@@ -19,19 +23,21 @@ from epochmeter.config.script import ATTACHED, filled_command, find_program, is_
 from epochmeter.machine.gpus import matches_uuid
 from epochmeter.machine.signals import deferred_signals
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.summary import averaged_epochs
 from epochmeter.run import launch
 from epochmeter.run.event_folder import STARTED, event_folder
 from epochmeter.run.interpreters import find_interpreter
 from epochmeter.run.moments import read_moment
 from epochmeter.run.plan import Plan
+from epochmeter.run.replaying import NONE_REPLAYED, NOTE, end_processes
 from epochmeter.run.worker_process import Connection, Process, StartingScript, WorkerError, WorkerProcess, worker_error
 from epochmeter.segmentation.script import ScriptWindows
 from epochmeter.shared import protocol
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.events_version import events_version
-from epochmeter.shared.problem import EXCEPTION, Problem, format_problem, machine_error
+from epochmeter.shared.problem import EXCEPTION, MachineError, Problem, format_problem, machine_error
 from epochmeter.shared.process_identity import has_exited, identify
-from epochmeter.shared.record import TRACE
+from epochmeter.shared.record import TRACE, WORKER_LOG
 from epochmeter.shared.types import Document
 
 AGENT_PATH = PACKAGE / "agent/path"
@@ -49,7 +55,9 @@ LOOPS_HINT = "docs/scripts.md lists the loops that are measured; `epochmeter.Met
 
 
 class ScriptProcess(WorkerProcess):
-    """The running script; its processes connect when they have begun to train. The controller ends it by `stop` only.
+    """The running script; its processes connect when they have begun to train.
+
+    The controller ends it only by `stop`, and if it is replayed.
 
     Attributes:
         remarks: Why an agent in the script stopped measuring, each reason once.
@@ -57,18 +65,30 @@ class ScriptProcess(WorkerProcess):
         openings: Processes that wait until the page cache is prepared.
         questions: Processes that wait for the measurement of a window, with their names in its logs.
         traced: Messages on the profiler's trace.
+        loaded: Messages on batches that were not replayed.
+        not_replayed: Why the script cannot be replayed, if so.
+        end_note: Why a replayed script was ended; empty if it has ended itself, or cannot be replayed.
         ended: Names of the processes that have ended.
     """
 
-    def __init__(self, process: Process, listener: socket.socket, error: WorkerError | None = None) -> None:
-        super().__init__(process, Path(os.devnull))
+    def __init__(
+        self,
+        process: Process,
+        listener: socket.socket,
+        error: WorkerError | None = None,
+        log: Path | None = None,
+    ) -> None:
+        """`log` has the output of a replayed script; None: the script is not replayed."""
+        super().__init__(process, log or Path(os.devnull))
         self.remarks: list[Problem] = []
         self.is_at_border = False
         self.openings: list[Connection] = []
         self.questions: list[tuple[Connection, protocol.Asked]] = []
         self.traced: list[protocol.Traced | protocol.TraceFailed] = []
+        self.loaded: list[protocol.Loaded] = []
+        self.not_replayed: Problem | None = None
         self.ended: set[str] = set()
-        self._is_stopped = False
+        self._is_replayed, self._was_ended, self.end_note = log is not None, False, ""
         self._attached = process if isinstance(process, StartingScript) else None
         self._error = error  # of an attached script, unless it closes its `Meter`
         self._listener = listener
@@ -93,10 +113,18 @@ class ScriptProcess(WorkerProcess):
             self._attached.ended.set()
         return bool(readable) or self._listener in ready or self._ended not in ready
 
+    def end_replayed(self, note: str) -> None:
+        """End all processes of a script that is replayed, for the reason in a note."""
+        assert self._is_replayed, "only a replayed script may be ended"
+        self.end_note, self._was_ended = note, True
+        end_processes(self.pids)
+
     def check_end(self) -> None:
-        """Wait for the end of the script; WorkerError if it has failed."""
+        """Wait for the end of the script; WorkerError if it has failed, or could not be replayed."""
         code = self._process.wait()
-        if self._is_stopped:
+        if self.not_replayed:
+            raise WorkerError(self.not_replayed)
+        if self._was_ended:
             return
         if code > 0:  # of a launcher or a shell, if a process of the script was killed
             raise self._exit_code_error(f"the script ended with exit code {code}")
@@ -113,7 +141,7 @@ class ScriptProcess(WorkerProcess):
         try:
             interpreter, module = json.loads(Path(self._listener.getsockname() + protocol.MISSING).read_text())
         except (OSError, ValueError):
-            return worker_error(EXCEPTION, ended)
+            return worker_error(EXCEPTION, ended, f"see its output, {self._log}" if self._is_replayed else "")
         return worker_error(EXCEPTION, f"{ended}, as {interpreter} has no module `{module}`", MODULE_HINT)
 
     def _sort(self, connection: Connection, message: protocol.Message) -> None:
@@ -128,6 +156,10 @@ class ScriptProcess(WorkerProcess):
                 self.questions.append((connection, message))
             case protocol.Traced() | protocol.TraceFailed():
                 self.traced.append(message)
+            case protocol.Loaded():
+                self.loaded.append(message)
+            case protocol.NotReplayed():
+                self.not_replayed = message.problem
             case protocol.Finished():
                 connection.finished = True
                 self._error = None
@@ -147,17 +179,16 @@ class ScriptProcess(WorkerProcess):
 
     def stop(self) -> None:
         """End the script by SIGTERM, which it may handle; its end is no failure then."""
-        if not self._is_stopped:
-            self._is_stopped = True
+        if not self._was_ended:
+            self._was_ended = True
             for pid in filter(None, self.pids):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
 
     @property
     def exit_code(self) -> int | None:
-        """The script's exit code, 0 if it was stopped; None if it has not ended."""
-        code = self._process.returncode
-        return 0 if self._is_stopped and code is not None else code
+        """The script's exit code, 0 if it was ended; None if it has not ended."""
+        return 0 if self._was_ended else self._process.returncode
 
     def terminate(self) -> None:
         """Stop measuring, and wait for the end of the script."""
@@ -186,6 +217,8 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
         }
         if plan.job.measure.loader:
             agent["loader"] = plan.job.measure.loader
+        if plan.job.measure.replay:
+            agent["replay"] = plan.job.measure.steps_per_window
         if traced_epoch(plan.job) is not None:
             steps = {key: plan.job.profiler.spec[key] for key in ("warmup_steps", "steps")}
             agent["trace"] = {"epoch": traced_epoch(plan.job), **steps}
@@ -210,12 +243,16 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
                 result.notes += map(format_problem, failed or [NO_TRACE])
             result.notes += [*map(format_problem, script.remarks), *windows.notes]
             plan.set_flags(windows.flags)
+            if plan.job.measure.replay:
+                result.notes += filter(None, [NOTE, script.end_note])
             if plan.record.windows():
                 result.notes.append(unknown_note(plan.job))
         has_torch = os.path.exists(agent["socket"] + protocol.IMPORTED) or ATTACHED in os.environ
         unseen = windows.reason or (NO_PASS if has_torch else NO_TORCH)
         remarks = [remark.message for remark in script.remarks]
         check_trained(windows, plan, [*dict.fromkeys([*remarks, *windows.notes])] or [unseen])
+        if script.loaded and not averaged_epochs(plan.record.windows(), plan.job.warmup_epochs):
+            raise MachineError(NONE_REPLAYED)
 
 
 def traced_epoch(job: Job) -> int | None:
@@ -249,9 +286,16 @@ def start_script(
         command.insert(0, find_interpreter(plan.job.device.python))
     environment = users_environment()
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(AGENT_PATH), environment.get("PYTHONPATH"))))
-    process = subprocess.Popen(command, env={**environment, "EPOCHMETER_AGENT": json.dumps(agent)})
+    environment["EPOCHMETER_AGENT"] = json.dumps(agent)
+    if not plan.job.measure.replay:
+        process = subprocess.Popen(command, env=environment)
+        pass_to(process)
+        return ScriptProcess(process, listener)
+    log = plan.record.folder / WORKER_LOG
+    with log.open("wb") as output:  # its losses are not shown: they are no results
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     pass_to(process)
-    return ScriptProcess(process, listener)
+    return ScriptProcess(process, listener, log=log)
 
 
 def check_trained(windows: ScriptWindows, plan: Plan, reasons: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
 from epochmeter.run.profiling import traced_steps
 from epochmeter.run.recording import Recording
+from epochmeter.run.replaying import ended_note, precision_of
 from epochmeter.run.script import ScriptProcess
 from epochmeter.segmentation.passes import Pass
 from epochmeter.segmentation.saved_state import MAX_READ_FILES, save_state
@@ -48,23 +49,30 @@ class ScriptLoop:
         self._cache_notes: list[tuple[int, str]] = []  # with their times, of passes that are not recorded so far
         self._opened: tuple[Pass, WindowOpening] | None = None  # the pass that is going on, if it trains
         self._traced_ns: list[int] = []  # times within traced steps that belong to no recorded window so far
-        self._has_begun = False
+        self._has_begun = self._is_complete = False
         self._marked_s = self._progressed_s = self._published_s = time.monotonic()
 
     def run(self) -> None:
         """Follow the script until it has ended; WorkerError if it has failed."""
         try:
             self._mark()
-            while self._script.receive(POLL_S):
+            while not self._is_complete and self._script.receive(POLL_S):
                 self._read_counters()
                 self._advance()
-            self._mark()
-            self._advance(is_final=True)
+                if self._script.not_replayed:
+                    self._end_replayed("")
+            if not self._is_complete:
+                self._mark()
+                self._advance(is_final=True)
         finally:
             self._recording.end()
             self._renumber_trainings()
             self._note_loaders()
         self._script.check_end()
+
+    def _end_replayed(self, note: str) -> None:
+        self._is_complete = True
+        self._script.end_replayed(note)
 
     def _read_counters(self) -> None:
         now_s = time.monotonic()
@@ -97,6 +105,10 @@ class ScriptLoop:
         latest_ns = None if is_final or questions else settled_ns
         for measured in self._windows.take(latest_ns, is_final=is_final):
             self._record(measured)
+            may_end = self._plan.job.measure.replay and not is_final
+            if may_end and (known := precision_of(self._plan.record, self._plan.job)):
+                self._end_replayed(ended_note(*known))
+                return
         self._follow()
         for connection, question in questions:
             self._script.answer(connection, self._answer(question))
@@ -141,7 +153,9 @@ class ScriptLoop:
         self._cache_notes = [(at_ns, note) for at_ns, note in self._cache_notes if at_ns > window.closed_ns]
         notes += [f"{window.reason}."] if window.reason else []
         is_traced = any(window.opened_ns <= at_ns <= window.closed_ns for at_ns in self._traced_ns)
-        message, is_warmup = protocol.WindowMeasured(measured.ranks, []), self._begins_training(window) or is_traced
+        is_loaded = any(window.opened_ns <= loaded.at_ns <= window.closed_ns for loaded in self._script.loaded)
+        message = protocol.WindowMeasured(measured.ranks, [])
+        is_warmup = self._begins_training(window) or is_traced or is_loaded
         reply = self._recording.add(
             opening, message, before, after, notes, rule=window.rule, training=window.training,
             loading=window.loading, is_warmup=is_warmup,

@@ -22,6 +22,8 @@ The processes of a measured script write events to files instead (`events`), and
     Traced            first rank                  -             the profiler's trace is written
     TraceFailed       any rank                    -             why the trace, memory by kind or counters are missing
     NotMeasured       process of a script         -             why nothing more is measured; the script continues
+    Loaded            process of a script         -             in a replayed run, a loader itself delivers batches
+    NotReplayed       process of a script         -             why the loaders cannot be replayed
     Finished          every rank                  -             the process exits with 0, or ends by itself
     RankFailed        any rank                    -             an exception ended the rank
     RankExited        torchrun                    -             a rank ended without a message, for example by a signal
@@ -135,6 +137,8 @@ class Trained(NamedTuple):
 
 TraceFailed = NamedTuple("TraceFailed", [("problem", Problem)])
 NotMeasured = NamedTuple("NotMeasured", [("problem", Problem)])
+Loaded = NamedTuple("Loaded", [("at_ns", int)])  # time of the first or after the last of these batches of a pass
+NotReplayed = NamedTuple("NotReplayed", [("problem", Problem)])
 Proceed = NamedTuple("Proceed", [])
 Finished = NamedTuple("Finished", [])
 
@@ -161,10 +165,10 @@ class Recorded(NamedTuple):
 
 Message = Union[
     Joined, PeaksBorder, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, Traced, TraceFailed,
-    Border, PassOpening, Asked, NotMeasured, Finished, RankFailed, RankExited,
+    Border, PassOpening, Asked, NotMeasured, Loaded, NotReplayed, Finished, RankFailed, RankExited,
 ]  # fmt: skip
 Reply = Union[Proceed, Disturbance, NodeWindow, Recorded]
-WITH_PROBLEM = (RankFailed, TraceFailed, NotMeasured)
+WITH_PROBLEM = (RankFailed, TraceFailed, NotMeasured, NotReplayed)
 KINDS = {kind.__name__: kind for kind in Message.__args__ + Reply.__args__}  # type: ignore[attr-defined]  # `get_args` is new in 3.8
 
 

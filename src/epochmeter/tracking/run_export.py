@@ -70,6 +70,7 @@ def run_tags(folder: RunFolder) -> dict[str, str]:
         "device": run.choices.get("device"),
         "rehearsal": bool(run.rehearsal),
         "not_applied": "; ".join(run.rehearsal) or None,
+        "replayed": is_replayed(folder) or None,
         "medium": run.medium,
         "energy_source": run.energy.source,
         "energy_covers": run.energy.covers,
@@ -96,6 +97,11 @@ def source_file(folder: RunFolder) -> str:
     return MEASURE if folder.job.get("measure", {}).get("command") else TRAIN
 
 
+def is_replayed(folder: RunFolder) -> bool:
+    """Return whether the run measured a script with an ideal loader."""
+    return bool(folder.job.get("measure", {}).get("replay"))
+
+
 def run_note(folder: RunFolder) -> str:
     """Return the first text on a run's page in MLflow, in Markdown."""
     run, summary = folder.run, folder.summary or {}
@@ -106,6 +112,7 @@ def run_note(folder: RunFolder) -> str:
     paragraphs = [
         _result(folder, summary),
         f"**Rehearsal, not a result.** {rehearsal}" if rehearsal else "",
+        "**Replayed batches, not a result.**" if is_replayed(folder) else "",
         format_problem(failure, f"**Failed** ({failure.code})") if failure else "",
         f"```\n{shlex.join([*with_own_commands(f'python {source}').split(), *run.overrides, *script])}\n```",
         format_problem(lacking, "No measured energy") if lacking else "",

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 from golden import assert_golden
-from sweeps import row, rows, spread
+from sweeps import row, rows, script_rows, spread
 
 from epochmeter.report.analyses.stalls import analyze, stall_power
 from epochmeter.report.render import render_macro
-from epochmeter.report.runs.data_source import condition
+from epochmeter.report.runs.data_source import candidates, condition
 
 T1, T3, T2 = [1.5, 1.6, 1.7], [3.7, 3.8, 3.9], [9.0, 9.1, 9.2]
 
@@ -126,9 +126,48 @@ def test_each_host_has_its_verdict_and_the_most_effective_change():
     assert verdicts == again, "in any order of the runs"
 
 
-def test_measured_scripts_have_no_synthetic_batches_and_no_analysis():
-    assert analyze([row(n, name, 1.0, job_keys={"dataset": {"name": "script"}})
-                    for n, name in enumerate(("cached", "storage"))]) == []  # fmt: skip
+SCRIPT = {"steps": 100.0, "compute_s": 0.9, "overhead_s": 0.1}
+UNCHANGED = script_rows(
+    replay=spread(1.0), unchanged=spread(3.0), steady={"replay": SCRIPT, "unchanged": {"steps": 100.0}}
+)
+DIVIDED = script_rows(
+    "/data", replay=spread(1.0), cached=spread(2.0), storage=spread(3.0),
+    steady={"replay": SCRIPT, "cached": {"steps": 100.0}, "storage": {"steps": 100.0}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "runs"), [("script", UNCHANGED), ("script_files", DIVIDED)])
+def test_text_on_a_script(case, runs):
+    assert_golden("stalls", analyze(runs), case)
+
+
+def test_script_whose_files_are_not_known_has_one_data_stall():
+    (analysis,) = analyze(UNCHANGED)
+    assert analysis.data_stall.value == pytest.approx(2.0)
+    assert (analysis.preprocessing, analysis.fetch, analysis.verdict.parts) == (None, None, ("data_stall",))
+    (divided,) = analyze(DIVIDED)
+    assert [divided.preprocessing.value, divided.fetch.value] == pytest.approx([1.0, 1.0])
+
+
+def test_undivided_stall_has_its_energy_and_shorter_waits_save_its_power():
+    (analysis,) = analyze([replace(run, energy_domains=["gpu0"]) for run in with_joules(UNCHANGED)])
+    assert analysis.energy.data_stall.value == pytest.approx(850 - 500)
+    assert analysis.energy.wait_w == pytest.approx((850 - 500) / (3.0 - 1.0))
+    (prepared,) = (change for change in analysis.predictions if change.change == "prepared")
+    assert prepared.energy_j == pytest.approx(500, rel=0.01)
+    assert prepared.interval_j.low < prepared.energy_j < prepared.interval_j.high
+
+
+def test_runs_of_a_script_without_replayed_batches_have_no_analysis():
+    assert analyze(script_rows(unchanged=spread(3.0))) == []
+    hint = render_macro("stalls.md.j2", "body", analyze([run for run in DIVIDED if not run.is_ideal]))
+    assert "no completed run of data_source=replay" in hint
+    assert "Run: `python src/measure.py experiment=stalls train.py`" in hint
+
+
+def test_replayed_runs_are_never_recommended():
+    assert {run.keys["data_source"] for run in candidates(UNCHANGED)} == {"unchanged"}
+    assert {run.keys["data_source"] for run in candidates(DIVIDED)} == {"storage"}
 
 
 def test_incomplete_stall_experiment_has_a_command():

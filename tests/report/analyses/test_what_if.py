@@ -5,7 +5,7 @@ import random
 
 import pytest
 from pipeline import Took, truth
-from sweeps import rows
+from sweeps import rows, script_rows
 
 from epochmeter.report.analyses.stalls import analyze
 from epochmeter.report.analyses.what_if import Pipeline, epoch_s, fraction_without_stall, predictions, saturated_s
@@ -52,6 +52,48 @@ def stall_runs(fetch_s, prep_s, compute_s, workers, variation):
             row.metrics["steady/loader_read_s"] = known.read_s
             row.metrics["steady/loader_preprocess_s"] = known.preprocess_s
     return found
+
+
+def script_runs(load_s, compute_s, workers, *, persistent=True, start_s=0.0, cpu=(0.0, 0.0)):
+    """The rows of a stall experiment on a script, whose workers take `start_s` to start in each epoch."""
+    real = simulated(0.0, load_s, compute_s, workers or 0)
+    steady = {
+        "replay": {"steps": float(STEPS), "cpu_utilization": cpu[0]},
+        "unchanged": {"steps": float(STEPS), "cpu_utilization": cpu[1], "loader_start_s": load_s + start_s},
+    }
+    return script_rows(
+        replay=[STEPS * compute_s], unchanged=[real.e2e_s + start_s], workers=workers, persistent=persistent,
+        steady=steady,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_predictions_for_a_script_follow_from_its_two_times(workers, persistent):
+    start_s = 0.1 if workers and not persistent else 0.0
+    model = one(script_runs(0.08, 0.02, workers, persistent=persistent, start_s=start_s)).pipeline
+    for count in (1, 2, 4):
+        starts_s = start_s * count / max(1, workers)
+        real_s = simulated(0.0, 0.08, 0.02, count).e2e_s + starts_s
+        assert epoch_s(model, workers=count) == pytest.approx(real_s, rel=0.01), count
+
+
+def test_loading_of_a_script_is_limited_by_the_processor_time_that_it_was_measured_to_need():
+    waits, works = (one(script_runs(0.08, 0.02, 1, cpu=cpu)).pipeline for cpu in ((0.0, 0.0), (0.0, 0.9)))  # of 8 cores
+    assert epoch_s(waits, workers=8) < 0.4 * epoch_s(works, workers=8)
+
+
+def test_script_whose_workers_are_not_known_has_no_predictions():
+    assert one(script_runs(0.08, 0.02, None)).predictions == []
+
+
+def test_interval_of_a_prediction_is_that_of_the_predictions_of_each_round():
+    found = rows([1.0, 1.1], [5.0, 5.2], [5.0, 5.2], steady={"steps": 100.0}, job_keys={"workers": 1})
+    change = next(change for change in one(found).predictions if change.change == "prepared")
+    assert change.epoch_s == pytest.approx(1.05)
+    assert change.interval_s.high - change.interval_s.low == pytest.approx(2 * 12.706 * 0.05, rel=0.01)
+    once = rows([1.0], [5.0], [5.0], steady={"steps": 100.0}, job_keys={"workers": 1})
+    assert not any(change.interval_s for change in one(once).predictions)
 
 
 @pytest.mark.parametrize("variation", [0.0, 0.2])

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from epochmeter.report.runs.configuration import Configuration
-from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
+from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, is_script, mean
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT
+from epochmeter.report.statistics import MIN_EFFECT, Estimate
 from epochmeter.results.bottleneck import IN_MEMORY
+from epochmeter.results.intervals import half_width
 
-ChangeKind = Literal["workers", "storage", "in memory"]
+ChangeKind = Literal["workers", "storage", "in memory", "prepared"]
 FASTER, CACHED = (2.0, 10.0), (0.25, 0.5, 0.75, 1.0)
 """Storage speed-ups, and fractions of the dataset in the page cache, that are predicted."""
 
@@ -34,6 +35,7 @@ class Pipeline:
         ranks: Ranks on a host; their workers share its cores and its storage.
         start_s: Time per epoch to start the workers, if they do not persist between epochs.
         host_s: Processor time per epoch that is not preprocessing, divided by the cores.
+        load_cpu_s: Measured processor time per epoch of loading, divided by the cores; None: that of preprocessing.
         exact: Whether `fetch_s` and `prep_s` are known; else they are upper bounds, as training hides them.
     """
 
@@ -48,10 +50,13 @@ class Pipeline:
     start_s: float = 0.0
     host_s: float = 0.0
     exact: bool = True
+    load_cpu_s: float | None = None
 
     @property
     def prep_cpu_s(self) -> float:
         """Processor time of preprocessing per epoch, divided by the cores."""
+        if self.load_cpu_s is not None:
+            return self.load_cpu_s
         return self.steps * self.ranks * self.prep_s / self.cores if self.cores else 0.0
 
     @property
@@ -64,9 +69,12 @@ class Change:
     """The predicted time and energy per epoch after one change.
 
     Attributes:
-        value: Workers per rank, speed-up of the storage, or fraction of the dataset in memory.
+        value: Workers per rank, speed-up of the storage, fraction of the dataset in memory, or of the preprocessing
+            that is done in advance.
         epoch_s: An upper bound if the pipeline is not exact.
         saturated_s: The same if the storage cannot deliver more than it did; None if that makes no difference.
+        interval_s: 95 % interval of the prediction by the repeats; None if it is a bound, or without repeats.
+        interval_j: The same of the energy.
     """
 
     change: ChangeKind
@@ -74,35 +82,46 @@ class Change:
     epoch_s: float
     energy_j: float | None = None
     saturated_s: float | None = None
+    interval_s: Estimate | None = None
+    interval_j: Estimate | None = None
 
     @property
     def worst_s(self) -> float:
         return self.epoch_s if self.saturated_s is None else self.saturated_s
 
 
-def pipeline_of(rows: Mapping[str, Sequence[Run]]) -> Pipeline:
-    """Return the pipeline that explains the runs of a stall experiment.
+def pipeline_of(rows: Mapping[str, Sequence[Run]]) -> Pipeline | None:
+    """Return the pipeline that explains the runs of a stall experiment; None if its workers are not known.
 
     If loading is the bottleneck, the time to load a batch follows from the time per epoch. If training hides it, it
-    follows from the timers in the workers. Cold runs differ from warm ones by the time to fetch from storage.
+    follows from the timers in the workers. Cold runs differ from warm ones by the time to fetch from storage. Without
+    warm runs, nothing is known about fetching, and all of the load counts as preprocessing.
     """
-    t1, t3, t2 = (mean(rows[name], "e2e_s") or 0.0 for name in (SYNTHETIC, FROM_CACHE, FROM_STORAGE))
-    cold = rows[FROM_STORAGE]
+    cold, warm = rows[FROM_STORAGE], rows.get(FROM_CACHE, rows[FROM_STORAGE])
+    t1, t3, t2 = (mean(runs, "e2e_s") or 0.0 for runs in (rows[SYNTHETIC], warm, cold))
     configuration = Configuration(cold)
-    workers, cores, ranks = configuration.job["workers"], cold[0].cores, configuration.ranks
-    global_batch = configuration.job["batch"] * configuration.processes
-    steps = mean(cold, "steps") or max(1.0, math.ceil((mean(cold, "samples") or 0.0) / global_batch))
-    warm_timed_s, timed_s = (
-        _timed_load_s(rows[name], steps * configuration.processes) for name in (FROM_CACHE, FROM_STORAGE)
-    )
+    known, cores, ranks = cold[0].loader or configuration.job, cold[0].cores, configuration.ranks
+    workers = known.get("workers")
+    if not isinstance(workers, int):
+        return None
+    steps = mean(cold, "steps")
+    if not steps:
+        global_batch = configuration.job["batch"] * configuration.processes
+        steps = max(1.0, math.ceil((mean(cold, "samples") or 0.0) / global_batch))
+    warm_timed_s, timed_s = (_timed_load_s(runs, steps * configuration.processes) for runs in (warm, cold))
     start_s, first_s = 0.0, mean(cold, "loader_start_s")
-    if workers and not configuration.job.get("persistent_workers", True) and None not in (first_s, timed_s):
-        start_s = max(0.0, (first_s or 0.0) - (timed_s or 0.0))
+    if workers and not known.get("persistent_workers", True) and first_s is not None:
+        load_s = _paced_load_s(t2, first_s, t1, steps, workers) if timed_s is None else timed_s
+        start_s = max(0.0, first_s - load_s)
     cold_load = _load(t2 - start_s, t1, steps, workers, timed_s)
     warm_load = _load(t3 - start_s, t1, steps, workers, warm_timed_s)
     # More workers than cores wait for each other: their timers, too, are longer than the work.
     prep_s = warm_load.load_s * min(1.0, (cores or math.inf) / max(1, workers * ranks))
-    fetches = cold[0].medium not in IN_MEMORY and cold_load.load_s - warm_load.load_s > MIN_EFFECT * cold_load.load_s
+    fetches = (
+        FROM_CACHE in rows
+        and cold[0].medium not in IN_MEMORY
+        and cold_load.load_s - warm_load.load_s > MIN_EFFECT * cold_load.load_s
+    )
     pipeline = Pipeline(
         steps=steps,
         device_s=next((load.device_s for load in (cold_load, warm_load) if load.device_s is not None), t1),
@@ -114,26 +133,29 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]]) -> Pipeline:
         ranks=ranks,
         start_s=start_s,
         exact=cold_load.exact and warm_load.exact,
+        load_cpu_s=_load_cpu_s(rows[SYNTHETIC], warm) if is_script(configuration.job) else None,
     )
     # Training uses the processor as on synthetic batches, as far as the measured epochs leave time for it.
     host_s = (mean(rows[SYNTHETIC], "cpu_utilization") or 0.0) * t1
     return replace(pipeline, host_s=max(0.0, min(host_s, min(t2, t3) - pipeline.prep_cpu_s)))
 
 
-def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0, cached: float = 0.0) -> float:
-    """Predict the time per epoch with other workers, faster storage, or a fraction of the dataset in the page cache.
+def epoch_s(
+    pipeline: Pipeline, workers: int | None = None, faster: float = 1.0, cached: float = 0.0, prepared: float = 0.0
+) -> float:
+    """Predict the time per epoch with other workers, faster storage, or fractions of the data cached or preprocessed.
 
     Every epoch waits for its first batch, as torch's loader starts with empty queues. Then the slowest of workers,
     cores and device sets the pace. Without workers nothing overlaps.
     """
     workers = pipeline.workers if workers is None else workers
-    load_s = pipeline.fetch_s * (1 - cached) / faster + pipeline.prep_s
+    load_s = pipeline.fetch_s * (1 - cached) / faster + pipeline.prep_s * (1 - prepared)
     if workers == 0:
         return pipeline.device_s + pipeline.steps * load_s
     rounds, last = _rounds(pipeline.steps, workers)
     pipelined_s = max(load_s + pipeline.device_s, rounds * load_s + last * pipeline.device_s / pipeline.steps)
     start_s = pipeline.start_s * workers / max(1, pipeline.workers)
-    return start_s + max(pipelined_s, pipeline.host_s + pipeline.prep_cpu_s)
+    return start_s + max(pipelined_s, pipeline.host_s + pipeline.prep_cpu_s * (1 - prepared))
 
 
 def saturated_s(pipeline: Pipeline) -> float:
@@ -168,12 +190,32 @@ def predictions(
     if storage:
         changes += [("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
         changes += [("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
+    changes.append(("prepared", 1.0, epoch_s(pipeline, prepared=1.0)))
     results = []
     for change, value, seconds in changes:
         energy_j = None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - seconds)
         is_limited = change == "workers" and value > pipeline.workers and least_s > (1 + MIN_EFFECT) * seconds
         results.append(Change(change, value, seconds, energy_j, least_s if is_limited else None))
     return results
+
+
+def with_intervals(changes: Sequence[Change], rounds: Sequence[Sequence[Change]], *, exact: bool) -> list[Change]:
+    """Return predictions with their intervals, by the same predictions from each round of runs."""
+    if not exact or len(rounds) < 2:
+        return [*changes]
+    results = []
+    for change, *of_rounds in zip(changes, *rounds, strict=True):
+        interval_s = _around(change.epoch_s, [each.epoch_s for each in of_rounds])
+        joules = [each.energy_j for each in of_rounds if each.energy_j is not None]
+        is_complete = change.energy_j is not None and len(joules) == len(rounds)
+        interval_j = _around(change.energy_j or 0.0, joules) if is_complete else None
+        results.append(replace(change, interval_s=interval_s, interval_j=interval_j))
+    return results
+
+
+def _around(value: float, values: Sequence[float]) -> Estimate:
+    half = half_width(values)
+    return Estimate(value, value - half, value + half)
 
 
 class _Load(NamedTuple):
@@ -200,6 +242,28 @@ def _load(seconds: float, device_s: float, steps: float, workers: int, timed_s: 
     if matters and rounds * timed_s + last * device_s / steps > timed_s + device_s:
         return _Load(paced_s)
     return _Load(timed_s, seconds - timed_s)
+
+
+def _paced_load_s(seconds: float, first_s: float, device_s: float, steps: float, workers: int) -> float:
+    """Return the time to load a batch if loading sets the pace, by an epoch and the wait for its first batch.
+
+    The wait has the start of the workers in addition. It is the upper bound, and is returned if nothing else is known.
+    """
+    rounds, last = _rounds(steps, workers)
+    if rounds < 2 or seconds - device_s <= MIN_EFFECT * seconds:
+        return first_s
+    return min(first_s, max(0.0, (seconds - first_s - last * device_s / steps) / (rounds - 1)))
+
+
+def _load_cpu_s(ideal: Sequence[Run], loading: Sequence[Run]) -> float | None:
+    """Return the processor time of loading per epoch, divided by the cores, which runs with an ideal loader lack."""
+    used_s = []
+    for runs in (ideal, loading):
+        busy, others, e2e_s = (mean(runs, name) for name in ("cpu_utilization", "other_cpu_fraction", "e2e_s"))
+        if busy is None or e2e_s is None:
+            return None
+        used_s.append((busy - (others or 0.0)) * e2e_s)
+    return max(0.0, used_s[1] - used_s[0])
 
 
 def _rounds(steps: float, workers: int) -> tuple[int, float]:

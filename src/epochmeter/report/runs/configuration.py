@@ -155,8 +155,8 @@ def _grouped(runs: tuple[Run, ...]) -> list[Configuration]:
 
 
 def without_synthetic(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that load samples; all if none does. Synthetic batches show the device's speed only."""
-    return [run for run in runs if not run.job.get("synthetic_batches")] or list(runs)
+    """Return the runs that load samples; all if none does. Ideal loaders show the device's speed only."""
+    return [run for run in runs if not run.is_ideal] or list(runs)
 
 
 def quality_target(job: Mapping[str, Any]) -> QualityTarget | None:

@@ -53,6 +53,7 @@ def run_of(folder: RunFolder) -> Run:
     check_values(job)
     recorded = (folder.summary or {}).get("metrics", {})
     metrics = _finite(recorded) | verdict.metrics | _quality(folder.last("val"))
+    loaders = run.training.get("loaders", [])
     is_metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
     return Run(
         **overridden(run.overrides),
@@ -84,7 +85,8 @@ def run_of(folder: RunFolder) -> Run:
         read_errors=[*_left_out(recorded, metrics), *folder.errors],
         bottleneck=verdict.bottleneck,
         absent=verdict.absent,
-        loaders=run.training.get("loaders", []),
+        loaders=loaders,
+        loader=loaders[0] if loaders else {key: job[key] for key in ("workers", "persistent_workers") if key in job},
         next_steps=(folder.summary or {}).get("next_steps", []),
     )
 

@@ -59,6 +59,7 @@ class Run:
         absent: Why the bottleneck, or a stall by its full name, is not known.
         next_steps: What to do after it, as recorded; empty in records of earlier versions.
         reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
+        loader: The DataLoader that trains, as far as it is known: `workers` and `persistent_workers`.
         board: Name of the Jetson; empty on other machines. `mode` is its power mode.
         mode_clocks: Power modes that need no reboot of the board -> number of CPU cores, and highest clocks of CPU, GPU
             and memory. Empty unless the clocks of all modes are known.
@@ -98,6 +99,7 @@ class Run:
     absent: Mapping[str, str] = field(default_factory=dict)
     next_steps: Sequence[NextStepFields] = ()
     reused: str = ""
+    loader: Mapping[str, Any] = field(default_factory=dict)
     board: str = ""
     mode: str = ""
     mode_clocks: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -122,6 +124,11 @@ class Run:
     def medium(self) -> str | None:
         """What its samples are on, as recorded: `nvme`, `ram`, `memory`, `synthetic`; None if it is not known."""
         return self.storage.get("medium")
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether its loader is ideal: synthetic batches, or the replayed ones of a script."""
+        return bool(self.job.get("synthetic_batches") or (self.job.get("measure") or {}).get("replay"))
 
     @property
     def address(self) -> str | None:
