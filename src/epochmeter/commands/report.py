@@ -20,7 +20,7 @@ report.csv and report.md, and if a sweep allows it, with all numbers (.json) and
     failures   of failed runs: the reason, and what to do
 
 Exit code: 0, or 1 if no run is left to report; the page then lists the failures.
-With gate.time, gate.energy or gate.run: 2 if a bound is violated, 3 if the runs are too few to decide.
+With a gate (gate.time=): 2 if a bound is violated, and 3 if the runs are too few to decide.
 """
 
 import gc
