@@ -80,8 +80,8 @@ def stopped_by(number, project, *script):
     return *command.communicate(timeout=60), command.returncode
 
 
-def keys(project, *more):
-    return [f"machine.lock_dir={project.root / 'locks'}", "tracking=none", *more]
+def keys(project, *more, peaks="none"):
+    return [f"machine.lock_dir={project.root / 'locks'}", "tracking=none", f"roofline.peaks={peaks}", *more]
 
 
 def plain(project, *command, **environment):
@@ -95,8 +95,8 @@ def plain(project, *command, **environment):
 
 def test_script_has_the_same_output_weights_environment_and_exit_code_as_without(project):
     command = ["own.py", "3", "1", "0"]
-    alone, measured = plain(project, *command), project.run("measure", *keys(project), *command)
-    assert (measured.returncode, measured.stdout) == (alone.returncode, alone.stdout)
+    alone, measured = plain(project, *command), project.run("measure", *keys(project, peaks="cached"), *command)
+    assert (measured.returncode, measured.stdout) == (alone.returncode, alone.stdout), measured.stderr
     assert alone.stderr in measured.stderr
     record = project.record()
     kinds = [(window["window"], window["epoch"]) for window in record.windows()]
@@ -104,6 +104,10 @@ def test_script_has_the_same_output_weights_environment_and_exit_code_as_without
     assert record.summary()["failure"] == Problem("the script ended with exit code 3").to_fields()
     assert "batch" not in record.job()
     assert record.job()["measure"]["command"] == command
+    training = record.run()["training"]
+    assert training["step"]["flops"] == 8 * 2 * (2 * 10 * 16 + 3 * 16 * 2), "of 8 samples, as each FLOP is counted"
+    assert record.run()["model"]["flops_per_sample"] == training["step"]["flops"] / 8
+    assert "peaks" not in training, "the script has failed"
 
 
 @pytest.mark.parametrize(

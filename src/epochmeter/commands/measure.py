@@ -35,7 +35,8 @@ from epochmeter.sweep.sweep_folder import key_of
 
 KEYS = (
     *("device", "meter", "tracking", "machine", "script", "measure", "power_limit", "auto", "clocks", "fan"),
-    *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "rehearse", "repeat", "sweep", "hydra"),
+    *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "roofline", "rehearse", "repeat", "sweep"),
+    "hydra",
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")

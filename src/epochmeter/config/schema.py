@@ -238,7 +238,8 @@ class Throughput(Section):
 class Roofline(Section):
     peaks: Literal["cached", "again", "none"] = key(
         "cached",
-        "cached: measured once per device, settings, precision and torch version; again: each run; none: no MFU",
+        "cached: measured once per device, settings, precision and torch version; again: each run; none: no "
+        "MFU, and no FLOPs of a script",
     )
     flops: Literal["counted", "6n", "megatron", "torchtitan"] = key(
         "counted", "convention of the training FLOPs in epoch/mfu: counted, 6n, megatron, torchtitan"
@@ -430,7 +431,7 @@ class Job(Section):
     target_loss: Annotated[float, rules.positive("a loss")] | None = key(None, "stop at this loss; null: no target")
     throughput: Throughput = key(Throughput(), "samples per second between two steps")
     roofline: Roofline = key(
-        Roofline(), "MFU (model FLOPs utilization): training FLOPs / time / the device's peak, measured before training"
+        Roofline(), "MFU (model FLOPs utilization): training FLOPs / time / the device's measured peak"
     )
     footprint: Footprint = key(Footprint(), "carbon footprint and cost of the measured energy: docs/footprint.md")
     checkpoint: Checkpoint = key(Checkpoint())

@@ -36,7 +36,7 @@ AGENT_PATH = PACKAGE / "agent/path"
 NOT_WITH = " (with Python -I, -E or -S, no process is measured)"
 NO_TORCH = "no process of the script imported torch" + NOT_WITH
 NO_PASS = "no pass over a torch DataLoader was seen" + NOT_WITH
-UNKNOWN = "unknown for a script: loss, accuracy, FLOPs,{} and the time of copies to the device (part of compute)."
+UNKNOWN = "unknown for a script: loss, accuracy,{} and the time of copies to the device (part of compute)."
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
 NO_TRACE = Problem("no trace: the last warm-up epoch was not measured")
 RANKS_HINT = "give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
@@ -168,6 +168,7 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
             "socket": listener.getsockname(),
             "logs": str(folder),
             "folder": str(plan.record.folder.resolve()),
+            "counts": plan.job.roofline.peaks != "none",
             "prepares_passes": plan.job.measure.data is not None and plan.job.cache != "keep",
         }
         if plan.job.measure.loader:

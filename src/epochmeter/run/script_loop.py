@@ -16,6 +16,7 @@ from epochmeter.run.plan import Plan
 from epochmeter.run.profiling import traced_steps
 from epochmeter.run.recording import Recording
 from epochmeter.run.script import ScriptProcess
+from epochmeter.run.script_flops import count_flops
 from epochmeter.segmentation.passes import Pass
 from epochmeter.segmentation.saved_state import MAX_READ_FILES, save_state
 from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows
@@ -30,6 +31,10 @@ MARK_S = 1.0  # shortest period of reading the other instruments between borders
 PROGRESS_S = 0.5  # period of the reports of progress
 PUBLISH_S = 10.0  # shortest time between two updates of the run in MLflow, which use the processor
 NO_ENERGY = "the first rank has the energy of all ranks"
+COUNTED = (
+    "{:.2g} s of it is the counting of FLOPs in one step; a warm-up epoch, which would be that one, is in no mean "
+    "(`warmup_epochs=1`)."
+)
 TRACED_IN_EPOCH = "the steps of a script are traced within an epoch, whose power samples are read at its end."
 
 
@@ -49,7 +54,7 @@ class ScriptLoop:
         self._cache_notes: list[tuple[int, str]] = []  # with their times, of passes that are not recorded so far
         self._opened: tuple[Pass, WindowOpening] | None = None  # the pass that is going on, if it trains
         self._traced_ns: list[int] = []  # times within traced steps that belong to no recorded window so far
-        self._has_begun = False
+        self._has_begun = self._has_flops = False
         self._marked_s = self._progressed_s = self._published_s = time.monotonic()
 
     def run(self) -> None:
@@ -64,6 +69,7 @@ class ScriptLoop:
         finally:
             self._recording.end()
             self._renumber_trainings()
+            self._count_flops()
             self._note_loader()
         self._script.check_end()
 
@@ -131,6 +137,7 @@ class ScriptLoop:
     def _record(self, measured: MeasuredWindow) -> None:
         window = measured.window
         assert self._windows.main
+        self._count_flops()
         opening = opening_of(window, self._epochs, self._windows.main.windows.expected_epochs)
         before, after = self._readings.at(window.opened_ns), self._readings.at(window.closed_ns)
         self._recording.close_window(opening, after)
@@ -142,6 +149,8 @@ class ScriptLoop:
         self._cache_notes = [(at_ns, note) for at_ns, note in self._cache_notes if at_ns > window.closed_ns]
         notes += [f"{window.reason}."] if window.reason else []
         is_traced = any(window.opened_ns <= at_ns <= window.closed_ns for at_ns in self._traced_ns)
+        if window.counted is not None and opening.epoch >= self._plan.job.warmup_epochs:
+            notes.append(COUNTED.format(window.parts.get("counting_s", 0.0)))
         message, is_warmup = protocol.WindowMeasured(measured.ranks, []), self._begins_training(window) or is_traced
         reply = self._recording.add(
             opening, message, before, after, notes, rule=window.rule, training=window.training, is_warmup=is_warmup
@@ -168,6 +177,13 @@ class ScriptLoop:
         numbers = self._windows.main.windows.trainings if self._windows.main else []
         if [*numbers] != [*range(len(numbers))]:
             self._plan.record.renumber_trainings(numbers)
+
+    def _count_flops(self) -> None:
+        """Add the FLOPs of the script to the record, as soon as the window of the counted step is known."""
+        if not self._has_flops:
+            self._has_flops = count_flops(self._plan.run, self._windows)
+            if self._has_flops:
+                self._plan.describe()
 
     def _note_loader(self) -> None:
         """Add to the record on which DataLoader the script has trained last."""

@@ -21,6 +21,7 @@ from epochmeter.segmentation.windows import (
     parts_of,
     rows_of_steps,
     samples_of,
+    samples_of_step,
     step_times,
 )
 from epochmeter.shared import events
@@ -28,6 +29,7 @@ from epochmeter.shared.events import Event
 from epochmeter.shared.units import NANOSECOND
 
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
+ON_BATCH = (events.COUNTED, events.TOKENS)
 OF_METER = (events.OPENED, events.CLOSED, events.EXPECTED)
 LOADER_FACTS = ("data", "samples", "batch", "workers", "pin_memory", "persistent_workers")
 """Facts on a loader, in the order of the attributes of `Loader` after its number."""
@@ -73,6 +75,7 @@ class ProcessWindows:
         problem: The error of the agent that ended measuring; empty without one.
         expected_epochs: Number of epochs at the script's end; None if it is not known.
         trained_loader: The data of the last epoch; None before it.
+        operators: Facts on operators that were recorded, by their number, with `samples` as soon as these are known.
     """
 
     def __init__(self, steps_per_window: int) -> None:
@@ -83,6 +86,7 @@ class ProcessWindows:
         self.problem = ""
         self.expected_epochs: int | None = None
         self.trained_loader: Loader | None = None
+        self.operators: dict[int, dict[str, Any]] = {}
         self._kinds = PassKinds()
         self._trainings = Trainings()
         self._threads: dict[int, Thread] = {}
@@ -110,6 +114,8 @@ class ProcessWindows:
                 self._names[number] = name
             case {"kind": "optimizer", "object": int(number), "earlier": [*earlier]}:
                 self._trainings.join([number, *earlier])
+            case {"kind": "operators", "object": int(number)}:
+                self.operators[number] = dict(facts)
             case {"kind": "problem", "text": str(text)}:
                 self.problem = text
                 self._note(text)
@@ -184,6 +190,8 @@ class ProcessWindows:
             self._has_meter |= bool(event.flags & events.IS_EXPLICIT)
         elif event.kind in OF_PASS:
             thread = self._owner(event, number)
+        elif event.kind in ON_BATCH:
+            self._owner(event, number).note(event)
         elif event.kind in OF_METER:
             self._has_meter = True
             self._expect(event)
@@ -284,6 +292,10 @@ class ProcessWindows:
     def _window(self, name: str, rule: str, ended: Pass) -> Window:
         times = step_times(ended, has_optimizer=self._kinds.has_optimizer)
         parts = parts_of(ended, times)
+        counted = ended.counted[0] if ended.counted and name == EPOCH else None
+        if counted in self.operators:
+            batches = self.operators[counted]["batches"]
+            self.operators[counted]["samples"] = samples_of_step(ended, batches)
         return Window(
             name,
             rule,
@@ -295,6 +307,7 @@ class ProcessWindows:
             length=self.steps_per_window if ended.is_piece else ended.length,
             first_gap_s=int(times.gaps[0]) * NANOSECOND,
             reason="" if "samples" in parts or name != EPOCH else NO_SAMPLES,
+            counted=counted,
         )
 
     def _add_window(self, thread: int, window: Window) -> None:

@@ -52,6 +52,10 @@ IDLE_TIME = 16
 """A timestamp on a stream of the device without work, which had reached it at `time_ns`."""
 LOST = 17
 """Events were lost since the disk was full or the reader was gone. Value: their number."""
+COUNTED = 35
+"""The operators of a step were recorded from `begun_ns` on, which slowed it. Object: pass; other: facts on them."""
+TOKENS = 36
+"""A batch has tokens. Object: pass; value: those without padding, if known; `begun_ns`: with padding, 0: unknown."""
 
 HAS_GRADIENTS = 1
 """Flag of a pass: gradients were enabled as it began."""

@@ -4,7 +4,7 @@ import os
 import zlib
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-FILES = ("events.py", "protocol.py", "../agent/facts.py", "../agent/event_log.py")
+FILES = ("events.py", "protocol.py", "../agent/facts.py", "../agent/event_log.py", "../agent/operators.py")
 
 
 def events_version() -> str:
