@@ -31,10 +31,7 @@ MARK_S = 1.0  # shortest period of reading the other instruments between borders
 PROGRESS_S = 0.5  # period of the reports of progress
 PUBLISH_S = 10.0  # shortest time between two updates of the run in MLflow, which use the processor
 NO_ENERGY = "the first rank has the energy of all ranks"
-COUNTED = (
-    "{:.2g} s of it is the counting of FLOPs in one step; a warm-up epoch, which would be that one, is in no mean "
-    "(`warmup_epochs=1`)."
-)
+COUNTED = "epoch {}: FLOPs were counted in one step, which took {:.2g} s more; `warmup_epochs=1` leaves that epoch out."
 TRACED_IN_EPOCH = "the steps of a script are traced within an epoch, whose power samples are read at its end."
 
 
@@ -150,7 +147,7 @@ class ScriptLoop:
         notes += [f"{window.reason}."] if window.reason else []
         is_traced = any(window.opened_ns <= at_ns <= window.closed_ns for at_ns in self._traced_ns)
         if window.counted is not None and opening.epoch >= self._plan.job.warmup_epochs:
-            notes.append(COUNTED.format(window.parts.get("counting_s", 0.0)))
+            notes.append(COUNTED.format(opening.epoch + 1, window.parts.get("counting_s", 0.0)))
         message, is_warmup = protocol.WindowMeasured(measured.ranks, []), self._begins_training(window) or is_traced
         reply = self._recording.add(
             opening, message, before, after, notes, rule=window.rule, training=window.training, is_warmup=is_warmup
