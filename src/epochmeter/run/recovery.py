@@ -83,8 +83,9 @@ def add_windows(record: Record, job: Job, run: RunInfo, windows: ScriptWindows, 
         if measured.window.opened_ns >= recorded_ns:
             lines.append(_add_window(record, job, measured, windows, lines, reason))
     if windows.main:
-        run.training = training_facts(windows.main.training)
-        count_flops(run, windows)
+        run.training = {**run.training, **training_facts(windows.main.training)}
+        if "step" not in run.training:
+            count_flops(run, windows)
         numbers = windows.main.windows.trainings
         if any(training_of(line) > max(numbers, default=0) for line in lines):  # not if an earlier recovery has done it
             record.renumber_trainings(numbers)
