@@ -100,8 +100,8 @@ def plain(project, *command, **environment):
 
 def test_script_has_the_same_output_weights_environment_and_exit_code_as_without(project):
     command = ["own.py", "3", "1", "0"]
-    alone, measured = plain(project, *command), project.run("measure", *keys(project), *command)
-    assert (measured.returncode, measured.stdout) == (alone.returncode, alone.stdout)
+    alone, measured = plain(project, *command), project.run("measure", *keys(project, "measure.flops=true"), *command)
+    assert (measured.returncode, measured.stdout) == (alone.returncode, alone.stdout), measured.stderr
     assert alone.stderr in measured.stderr
     record = project.record()
     kinds = [(window["window"], window["epoch"]) for window in record.windows()]
@@ -109,6 +109,10 @@ def test_script_has_the_same_output_weights_environment_and_exit_code_as_without
     assert record.summary()["failure"] == Problem("the script ended with exit code 3").to_fields()
     assert "batch" not in record.job()
     assert record.job()["measure"]["command"] == command
+    training = record.run()["training"]
+    assert training["step"]["flops"] == 8 * 2 * (2 * 10 * 16 + 3 * 16 * 2), "of 8 samples, as each FLOP is counted"
+    assert record.run()["model"]["flops_per_sample"] == training["step"]["flops"] / 8
+    assert "peaks" not in training, "the script has failed"
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ FIRES = {
         (on_gpu(), "precision=bf16"),
         (on_gpu(training={"gpu": {"name": "Tesla V100-SXM2-16GB"}}), "precision=fp16"),
         (script_on_gpu(more=IN_FP32), "with torch.autocast('cuda', torch.bfloat16):"),
+        (script_on_gpu(training={"step": {"precision": "tf32"}}), "with torch.autocast('cuda', torch.bfloat16):"),
     ],
     "more_gpus": [(on_gpu(machine=TWO), "strategy=ddp strategy.ranks=2")],
     "batch": [
@@ -238,6 +239,7 @@ SILENT = {
     "compile_launches": [on_gpu(), on_gpu(more=LAUNCHING, keys={"compile": True}), run(more=LAUNCHING),
                          on_gpu(more=LAUNCHING, training={"torch": "1.13.1"})],
     "precision": [run(), on_gpu("prep_stall"), on_gpu(keys={"precision": "bf16"}), script_on_gpu(),
+                  script_on_gpu(more=IN_FP32, training={"step": {"precision": "bf16"}}),
                   on_gpu(keys={"strategy": {"name": "dp", "ranks": 2}})],
     "more_gpus": [on_gpu(), run(machine=TWO), on_gpu("prep_stall", machine=TWO),
                   on_gpu(machine=TWO, keys={"strategy": {"name": "ddp", "ranks": 2, "launcher": "torchrun"}})],

@@ -66,6 +66,34 @@ def test_bounds_and_verdict():
     assert mfu_line({}, mfu_by_convention({}, RUN, "counted"), "counted") == ""
 
 
+def test_flops_of_a_script_may_be_per_step_and_the_time_to_count_them_is_left_out():
+    run = run_info(model={"flops_per_step": 2e10, "recomputed_flops_per_step": 1e10}, training=TRAINING)
+    expected = {"mfu": pytest.approx(0.05), "hfu": pytest.approx(0.1), "energy_per_gflop_j": pytest.approx(0.2)}
+    assert epoch_utilization(EPOCH, run, "counted") == expected
+    assert epoch_utilization({**EPOCH, "e2e_s": 2.5, "counting_s": 0.5}, run, "counted") == expected
+    assert roofline_metrics(STEADY, run, "counted", "fp32", 1.0)["steady/mfu"] == pytest.approx(0.1)
+    assert epoch_utilization({"e2e_s": 1.0, "steps": 2}, RUN, "counted") == {}, "samples are not known"
+
+
+def test_datasheet_of_a_script_is_that_of_the_precision_it_computes_in():
+    for precision, peak in (("bf16", 989.4e12), (None, None)):
+        training = {"gpu": {"name": "NVIDIA H100 80GB HBM3"}, "step": {"precision": precision}}
+        metrics = roofline_metrics(STEADY, run_info(training=training), "counted", "fp32")
+        assert metrics.get("roofline/datasheet_flop_per_s") == peak
+
+
+def test_uncounted_flops_make_lower_bounds_and_missing_ones_have_a_reason():
+    run = run_info(model=MODEL, training={**TRAINING, "step": {"not_counted": {"b::c": 1, "a::b": 2}}})
+    metrics = {**STEADY, **roofline_metrics(STEADY, run, "counted", "fp32")}
+    (note,) = utilization_notes(metrics, run, "counted")
+    assert "lower bounds" in note
+    assert "a::b, b::c" in note
+    mfu = mfu_by_convention(metrics, run, "counted")
+    assert mfu_line(metrics, mfu, "counted", is_lower_bound=True).startswith("MFU: at least 15 %")
+    unknown = run_info(training={"step": {"reason": "too few"}})
+    assert ["too few" in note for note in utilization_notes({}, unknown, "counted")] == [True]
+
+
 def test_missing_mfu_has_a_reason_and_one_above_one_is_a_defect_and_not_clipped():
     run = run_info(model=MODEL, training={**TRAINING, "peaks": {**TRAINING["peaks"], "flop_per_s": 1e11}})
     metrics = roofline_metrics(STEADY, run, "counted", "fp32")

@@ -154,3 +154,16 @@ def test_state_that_cannot_be_read_is_noted_and_the_recorded_windows_remain(kill
     summary = killed.record.summary()
     assert (summary["state"], killed.record.windows()) == ("killed", [])
     assert any("the state of the logs cannot be read" in note for note in summary["notes"])
+
+
+def test_flops_that_were_counted_before_are_kept_although_their_file_is_gone(killed):
+    known = {"training": {"step": {"flops": 10.0, "samples": 2.0}}, "model": {"flops_per_sample": 5.0}}
+    killed.record.describe(killed.record.job(), {**killed.record.run(), **known})
+    facts = '{"kind": "operators", "object": 50, "file": "gone.json", "batches": 1, "samples": 2}\n'
+    with (killed.folder / "7.jsonl").open("a") as file:
+        file.write(facts)
+    killed.run(EPOCH)
+    killed.close()
+    run = killed.record.run()
+    assert (run["training"]["step"], run["model"]) == (known["training"]["step"], known["model"])
+    assert run["training"]["accelerator"] == "cpu"

@@ -9,6 +9,7 @@ from followed import BATCH_S, EPOCH, POWER_W, Running, counter, make_loop, train
 from epochmeter.run import script_loop
 from epochmeter.run.script_loop import NO_ENERGY, TRACED_IN_EPOCH
 from epochmeter.segmentation import kinds
+from epochmeter.shared import events
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Loaded, Proceed, Traced
 from epochmeter.shared.record import PROGRESS, Record
@@ -57,6 +58,26 @@ def test_facts_on_the_loader_that_trains_are_recorded(follow):
     loop, _, _ = follow([*EPOCH])
     facts = {"batch": 4, "samples": 16, "batches": 4, "workers": 2, "pin_memory": False, "windows": ["epoch"]}
     assert loop._plan.run.training == {"accelerator": "cpu", "loaders": [facts]}
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_epoch_whose_flops_were_counted_has_the_added_time_and_a_note_if_it_is_in_the_means(follow, tmp_path, warmup):
+    def count(script):
+        """Record the operators of the present step."""
+        facts = {"kind": "operators", "object": 50, "file": "absent.json", "batches": 1, "cache_bytes": 0, "tf32": {}}
+        with open(tmp_path / "events/7.jsonl", "a") as file:
+            file.write(json.dumps(facts) + "\n")
+        script.log.write(events.COUNTED, time.monotonic_ns(), time.monotonic_ns(), 0.0, 101, 50)
+
+    loop, _, record = follow([*EPOCH[:4], count, *EPOCH[4:], *EPOCH], warmup_epochs=warmup)
+    first, second = record.windows()
+    assert "epoch/counting_s" in first["metrics"]
+    assert "epoch/counting_s" not in second["metrics"]
+    assert [any("FLOPs" in note for note in window.get("notes", [])) for window in (first, second)] == [
+        not warmup,
+        False,
+    ]
+    assert "absent.json" in loop._plan.run.training["step"]["reason"]
 
 
 @pytest.mark.parametrize(

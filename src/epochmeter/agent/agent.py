@@ -27,6 +27,7 @@ from epochmeter.agent.frames import hidden
 from epochmeter.agent.iterators import PassProgress, RecordedIterator, is_from_signal_handler
 from epochmeter.agent.loader_class import LoaderClass
 from epochmeter.agent.loader_workers import StandIn, stand_ins
+from epochmeter.agent.operators import Facts, OperatorTrace
 from epochmeter.agent.phases import NOT_KNOWN, Begun, ForwardHooks
 from epochmeter.agent.replay import Replay
 from epochmeter.agent.samples import UNKNOWN, BatchSizes, batch_count, sample_counter
@@ -73,6 +74,7 @@ class Agent:
         trace: Further arguments of `ScriptTrace`; None: no trace.
         loader: Class, `MODULE:CLASS`, whose passes are recorded besides those of DataLoaders; None: there is none.
         replay: Number of batches after which a pass of unknown length counts as endless, if the loaders are replayed.
+        counts: Whether the operators of one step are recorded.
     """
 
     def __init__(
@@ -84,16 +86,18 @@ class Agent:
         trace: Optional[Document] = None,
         loader: Optional[str] = None,
         replay: Optional[int] = None,
+        counts: bool = False,
     ) -> None:
         self.is_on = True
         self.reason = ""  # why it is off, or has no measurements to give
         self.trace = ScriptTrace(folder, **trace) if trace else None
+        self.operators: Optional[OperatorTrace] = None
         self.loader_class = LoaderClass(loader)
         self.forwards = ForwardHooks(self)
         self._replay = None
         if replay is not None:
             self._replay = Replay(replay, self._steps, self._note_loaded, self._note_not_replayed, self._is_lost)
-        self._socket, self._folder, self._prepares_passes = socket, logs, prepares_passes
+        self._socket, self._folder, self._prepares_passes, self._counts = socket, logs, prepares_passes, counts
         self._model: Callable[[], Optional[torch.nn.Module]] = lambda: None
         """Returns the module of the last noted forward pass, unless it was deleted."""
         self._is_skipped = False  # whether `torch.compile` skips the functions of this package
@@ -110,6 +114,9 @@ class Agent:
         self._device: Optional[torch.device] = None
         self._connection: Optional[ScriptConnection] = None
         self._sizes: WeakValues[BatchSizes] = WeakValues()  # of loaders
+        if self.operators is not None:
+            self.operators.forget()
+        self.operators = OperatorTrace(self._folder) if self._counts else None
         self._forward_hook: Optional[RemovableHandle] = None
         self._awaiting: Set[int] = set()  # the threads that wait for a forward pass
 
@@ -302,6 +309,8 @@ class Agent:
             return
         is_interactive = hasattr(sys, "ps1") or "IPython" in sys.modules  # it continues after an exception
         error = error or (None if is_interactive else getattr(sys, "last_value", None))
+        if self.operators is not None:
+            self._count(self.operators.close)
         self.guarded(self._write_marks)
         self.guarded(self._write_loader_facts)
         self.guarded(self._facts.write, {"kind": "end", "error": describe_error(error) if error else ""})
@@ -337,7 +346,7 @@ class Agent:
         if self._connection is None:
             os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
             rank, _, is_first = own_rank()
-            self.trace = self.trace if is_first else None
+            self.trace, self.operators = (self.trace, self.operators) if is_first else (None, None)
             self._facts.write(process_facts())
             self._connection = ScriptConnection(self._socket, rank, is_first)
         return self._connection
@@ -349,6 +358,35 @@ class Agent:
     def _trace_step(self, progress: PassProgress) -> None:
         if self.trace is not None:
             self._report_trace(self.trace.step(progress, self.thread.steps, self._model()))
+
+    def request_counted(self, progress: PassProgress) -> None:
+        """Note a request of a batch, which may end the step whose operators are recorded."""
+        if self.operators is not None:
+            self._count(self.operators.requested, progress, self.thread.steps)
+
+    def deliver_counted(self, progress: PassProgress, number: int) -> None:
+        """Note the arrival of a batch of the pass with a number, which may begin that step."""
+        if self.operators is not None:
+            self._count(self.operators.delivered, progress, number, self.thread.steps)
+
+    def _count(self, act: Callable[..., Optional[Facts]], *arguments: object) -> None:
+        """Call a method of the record of operators, and write the facts that it returns; an error ends that record."""
+        self.guarded(self._write_counted, act, *arguments)
+
+    def _write_counted(self, act: Callable[..., Optional[Facts]], *arguments: object) -> None:
+        try:
+            facts = act(*arguments)
+        except Exception as error:
+            if is_from_signal_handler(error):
+                raise
+            facts = {"reason": describe_error(error)}
+        if facts is None:
+            return
+        self.operators = None
+        number, log = self._facts.new_number(), self.thread.log or self.new_log()
+        self._facts.write(dict(facts, kind="operators", object=number))
+        if "file" in facts:
+            log.write(events.COUNTED, monotonic_ns(), facts["begun_ns"], 0.0, facts["pass"], number)
 
     def _begin_pass(
         self, loader: Any, called_ns: int, name: str, is_explicit: bool
@@ -376,6 +414,8 @@ class Agent:
     def _record(self, kind: int, thing: int, begun_ns: int = 0, value: float = 0.0) -> None:
         log = self.thread.log or self.new_log()
         marks = self.thread.marks
+        if self.operators is not None and kind == events.DROPPED:
+            self._write_counted(self.operators.ended, thing, self.thread.steps)
         log.write(kind, monotonic_ns(), begun_ns, value, thing)
         if marks is not None:
             marks.write_completed()
@@ -388,6 +428,8 @@ class Agent:
     def _note_training(self, kind: int, begun: Begun, thing: int, value: float) -> None:
         thread = self.thread
         thread.steps += 1
+        if self.operators is not None:
+            self.operators.trained(thread.steps)
         self._write_phase(thread.log or self.new_log(), kind, begun, thing, value)
 
     def _write_phase(self, log: EventLog, kind: int, begun: Begun, thing: int, value: float, flags: int = 0) -> None:
@@ -521,6 +563,8 @@ class Agent:
         with contextlib.suppress(Exception):
             self._remove_forward_hook()
             self.forwards.remove()
+            if self.operators is not None:
+                self.operators.discard()
             if self.trace is not None:
                 self._report_trace(self.trace.close())
         if self._connection is not None:

@@ -29,6 +29,8 @@ register_module_forward_pre_hook   a pass with forward passes only is an evaluat
 gc.callbacks, torch.save           overhead by its cause
 os.register_at_fork                logs of a forked process's own
 atexit                             to report the script's end, the exception that caused it, and a missing module
+ExecutionTraceObserver             the operators of one step, to count FLOPs (`agent.operators`); meanwhile, warnings of
+                                   torch's C++ libraries are not shown, as the observer adds some
 forward hooks, Tensor.backward     with `profiler=torch`, to mark modules and backward passes in the traced steps only
                                    (`worker.trace.module_ranges`)
 """

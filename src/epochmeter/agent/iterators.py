@@ -9,7 +9,8 @@ from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.samples import UNKNOWN
 from epochmeter.agent.thread_state import ThreadState
-from epochmeter.shared.events import BATCH, DROPPED, END, FAILED, HAS_DEVICE_TIME
+from epochmeter.agent.tokens import count_tokens
+from epochmeter.shared.events import BATCH, DROPPED, END, FAILED, HAS_DEVICE_TIME, TOKENS
 from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
         def trace(self) -> Optional[object]:
             """None: no steps are traced, or no more."""
 
+        @property
+        def operators(self) -> Optional[object]:
+            """None: the operators of no step are recorded, or no more."""
+
         def trace_step(self, progress: "PassProgress") -> None: ...
+
+        def request_counted(self, progress: "PassProgress") -> None: ...
+
+        def deliver_counted(self, progress: "PassProgress", number: int) -> None: ...
 
         def new_log(self) -> EventLog: ...
 
@@ -86,19 +95,23 @@ def forwarded(name: str) -> Callable[..., Any]:
 
 
 class PassProgress:
-    """What the profiler needs to know of a pass.
+    """What the profiler and the record of operators need to know of a pass.
 
     Attributes:
         length: Number of batches; None if it is not known.
         batches: Number of requested batches, until the profiler has traced some steps.
         begun_steps: Number of the thread's training steps before the pass.
         epoch: Number of the pass among those that train; None: it has not trained so far.
+        training: Number of the thread's training steps at the last request, until the operators of a step are recorded.
+        waiting: Number of delivered batches since the last training, likewise.
+        has_trained: Whether it has trained, likewise.
     """
 
     def __init__(self, length: Optional[int], begun_steps: int) -> None:
         self.length, self.begun_steps = length, begun_steps
         self.batches = 0
         self.epoch: Optional[int] = None
+        self.training, self.waiting, self.has_trained = begun_steps, 0, False
 
 
 class RecordedIterator(Wrapper):
@@ -122,7 +135,7 @@ class RecordedIterator(Wrapper):
     ) -> None:
         super().__init__(recorder, iterator)
         self._recorder, self._number, self._count = recorder, number, count
-        self._has_ended = False
+        self._has_ended, self._has_tokens = False, True  # until a batch has none
         self._progress = PassProgress(length, recorder.thread.steps)
 
     def __iter__(self) -> "RecordedIterator":
@@ -141,6 +154,8 @@ class RecordedIterator(Wrapper):
                 raise
         if recorder.trace is not None:
             recorder.trace_step(self._progress)
+        if recorder.operators is not None:
+            recorder.request_counted(self._progress)
         marks = thread.marks
         mark = None if marks is None else marks.record()
         requested_ns = monotonic_ns()
@@ -164,10 +179,22 @@ class RecordedIterator(Wrapper):
                 marks.record()
                 log.write(BATCH, now_ns, requested_ns, samples, self._number, 0, mark, 0, HAS_DEVICE_TIME)
                 marks.collect(now_ns)
+            if self._has_tokens:
+                self._note_tokens(log, now_ns, batch)
         except BaseException as error:
             if recorder.is_of_script(error):
                 raise
+        if recorder.operators is not None:
+            recorder.deliver_counted(self._progress, self._number)
         return batch
+
+    def _note_tokens(self, log: EventLog, now_ns: int, batch: Any) -> None:
+        counted = count_tokens(batch)
+        if counted is None:
+            self._has_tokens = False
+        else:
+            tokens, with_padding = counted
+            log.write(TOKENS, now_ns, with_padding, tokens, self._number)
 
     def __del__(self) -> None:
         if self.__dict__.get("_has_ended", True) or not self._recorder.is_on:

@@ -36,19 +36,8 @@ from epochmeter.sweep.sweep_folder import key_of
 
 KEYS = (
     *("device", "meter", "tracking", "machine", "script", "measure", "power_limit", "auto", "clocks", "fan"),
-    *(
-        "profiler",
-        "cache",
-        "drop_caches",
-        "warmup_epochs",
-        "footprint",
-        "budget",
-        "rehearse",
-        "repeat",
-        "sweep",
-        "hydra",
-    ),
-    *("data_source", "experiment"),
+    *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "roofline", "budget", "rehearse", "repeat"),
+    *("sweep", "hydra", "data_source", "experiment"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
 CHOICES = {"experiment": ("stalls",), "data_source": ("replay", "cached", "storage", "unchanged")}

@@ -46,6 +46,8 @@ def measured_keys(job: Job) -> dict[str, object]:
         del measured["budget"]
     if job.measure.loader is None:
         del of_script["loader"]
+    if not job.measure.flops:
+        del of_script["flops"]
     if not job.measure.replay:
         del of_script["replay"], of_script["replay_precision"]
     return measured

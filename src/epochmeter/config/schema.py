@@ -238,7 +238,8 @@ class Throughput(Section):
 class Roofline(Section):
     peaks: Literal["cached", "again", "none"] = key(
         "cached",
-        "cached: measured once per device, settings, precision and torch version; again: each run; none: no MFU",
+        "cached: measured once per device, settings, precision and torch version; again: each run; none: no "
+        "MFU, and no FLOPs of a script",
     )
     flops: Literal["counted", "6n", "megatron", "torchtitan"] = key(
         "counted", "convention of the training FLOPs in epoch/mfu: counted, 6n, megatron, torchtitan"
@@ -326,6 +327,9 @@ class Measure(Section):
     )
     replay_precision: Annotated[float, rules.positive("a fraction", 1)] = key(
         0.01, "end a replayed run when the 95 % interval of its mean time per epoch is within this fraction"
+    )
+    flops: bool = key(
+        False, "true: count the FLOPs of one step, for MFU: PyTorch's execution trace observer lists its operators"
     )
     lock: bool = key(True, "false: do not wait for other runs on the same device")
     steps_per_window: PositiveCount = key(500, "steps per window over a DataLoader without a length")
@@ -456,7 +460,7 @@ class Job(Section):
     target_loss: Annotated[float, rules.positive("a loss")] | None = key(None, "stop at this loss; null: no target")
     throughput: Throughput = key(Throughput(), "samples per second between two steps")
     roofline: Roofline = key(
-        Roofline(), "MFU (model FLOPs utilization): training FLOPs / time / the device's peak, measured before training"
+        Roofline(), "MFU (model FLOPs utilization): training FLOPs / time / the device's measured peak"
     )
     footprint: Footprint = key(Footprint(), "carbon footprint and cost of the measured energy: docs/footprint.md")
     budget: Budget = key(Budget(), "end training before the epoch that would exceed a budget: docs/footprint.md")

@@ -51,7 +51,8 @@ def _print_totals(terminal: Terminal, job: Job, result: RunResult) -> None:
     if "throughput/samples_per_s" in metrics:
         rate = valued("throughput/samples_per_s", metrics["throughput/samples_per_s"])
         terminal.info(f"Throughput of {metrics['throughput/steps']:.0f} steps: {rate}.")
-    terminal.info(sentences.mfu_line(metrics, result.mfu, job.roofline.flops))
+    mfu = sentences.mfu_line(metrics, result.mfu, job.roofline.flops, is_lower_bound=result.is_lower_bound)
+    terminal.info(mfu)
     terminal.info(sentences.target_line(metrics), style="green")
 
 

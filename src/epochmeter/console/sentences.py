@@ -103,7 +103,9 @@ def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:
     return f"Footprint of this energy: {', '.join(texts)}." if texts else ""
 
 
-def mfu_line(metrics: Mapping[str, float], by_convention: Sequence[float], convention: str) -> str:
+def mfu_line(
+    metrics: Mapping[str, float], by_convention: Sequence[float], convention: str, *, is_lower_bound: bool = False
+) -> str:
     """Return MFU, its peak, its range over conventions and the bound of the roofline; empty without MFU."""
     if not by_convention:
         return ""
@@ -111,7 +113,7 @@ def mfu_line(metrics: Mapping[str, float], by_convention: Sequence[float], conve
     spread = f"; {low} to {high} % over all conventions" if low != high else ""
     peak = quantity(metrics["roofline/peak_flop_per_s"], find("roofline/peak_flop_per_s").symbol)
     bound = f" Roofline: {label}." if (label := verdict(metrics)) else ""
-    mfu = percent(metrics["steady/mfu"])
+    mfu = ("at least " if is_lower_bound else "") + percent(metrics["steady/mfu"])
     return f"MFU: {mfu} of the measured peak, {peak} ({convention} FLOPs{spread}).{bound}"
 
 

@@ -19,6 +19,7 @@ AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
 MAX_FRACTION_OF_MEMORY = 0.25
 """Fraction of the machine's memory that a dataset in memory may use: workers, caches and other processes need some."""
 USUAL_WORKERS = 4
+FULL_PRECISIONS = ("fp32", "tf32")  # those of 32 bits
 DECODED_PER_BYTE = 20  # upper bound of the size of decoded images, per byte of their files
 MIN_LOWERED = 0.05  # smallest fraction of the time with lowered clocks that matters
 MIN_LAUNCHING = 0.1  # fraction of the time that the GPU waits for launches, from which a run is launch-bound
@@ -163,11 +164,13 @@ class MeasuredRun:
 
     @property
     def computes_in_fp32(self) -> bool:
-        """Whether it computes in 32 bits: by its configuration, or by the kernels of a script."""
+        """Whether it computes in 32 bits: by its configuration, or by the operators or the kernels of a script."""
+        if precision := self.run.training.get("step", {}).get("precision"):
+            return precision in FULL_PRECISIONS
         if self.is_script:
-            fractions = [self.metrics.get(f"trace/precision_{name}_fraction", 0.0) for name in ("fp32", "tf32")]
+            fractions = [self.metrics.get(f"trace/precision_{name}_fraction", 0.0) for name in FULL_PRECISIONS]
             return sum(fractions) > 0.5
-        return self.job.precision in ("fp32", "tf32") and self.job.strategy.name != "dp"
+        return self.job.precision in FULL_PRECISIONS and self.job.strategy.name != "dp"
 
     def is_lowered(self, name: str) -> bool:
         """Return whether the clocks were lowered for a part of the time that matters, by the name of its metric."""

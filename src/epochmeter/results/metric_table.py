@@ -157,6 +157,10 @@ TABLE = (
     Metric("epoch/collection_s", "s",
            "part of a script's overhead: runs of the garbage collector that take 1 ms or more",
            epochs="mean", ranks="mean", better="lower"),
+    Metric("epoch/counting_s", "s",
+           "part of a script's compute and overhead: by how much longer than the median step that step was in which "
+           "its FLOPs were counted; only in the epoch of that step",
+           epochs="mean", ranks="mean"),
     Metric("epoch/loader_read_s", "s",
            "time that DataLoader workers spent reading samples, summed over workers; of a script, "
            "[waits of the dataset](stalls.md#scripts)",
@@ -193,8 +197,12 @@ TABLE = (
            epochs="mean", ranks="equal"),
     Metric("epoch/samples", "1", "number of samples trained on", epochs="mean", ranks="sum"),
     Metric("epoch/images", "1", "number of images trained on; only for tasks on images", epochs="mean", ranks="sum"),
-    Metric("epoch/tokens", "1", "number of target tokens trained on, without padding; only for tasks on tokens",
+    Metric("epoch/tokens", "1",
+           "number of target tokens trained on, without padding; only for tasks on tokens. Of a script: elements of "
+           "`input_ids` that the `attention_mask` does not mask",
            epochs="mean", ranks="sum"),
+    Metric("epoch/padding_tokens", "1", "number of tokens that the `attention_mask` of a script's batches masks",
+           epochs="mean", ranks="sum", better="lower"),
     Metric("epoch/skipped_samples", "1", "number of unreadable samples that were skipped (dataset.on_bad=skip)",
            epochs="mean", ranks="sum", better="lower", windows=("val",)),
     Metric("epoch/samples_per_s", "1/s", "throughput: samples / e2e_s",
@@ -470,6 +478,8 @@ TABLE = (
     Metric("forecast/cost_uncertainty", "currency", "95 % interval of forecast/cost (plus or minus)"),
     Metric("model/parameters", "1", "number of trainable parameters"),
     Metric("model/flops_per_sample", "1", "training FLOPs per sample (forward + backward), as counted by PyTorch"),
+    Metric("model/flops_per_step", "1", "the same per step, of a script whose samples are not known"),
+    Metric("model/recomputed_flops_per_step", "1", "part of flops_per_step, as the next"),
     Metric("model/recomputed_flops_per_sample", "1",
            "part of flops_per_sample: forward operators that run again in the backward pass (activation "
            "checkpointing)"),

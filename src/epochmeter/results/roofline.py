@@ -30,33 +30,48 @@ DATASHEETS: Mapping[str, Mapping[str, float]] = {
 A MIG slice, with a name such as `NVIDIA A100-SXM4-40GB MIG 1g.5gb`, has no datasheet."""
 TIMES = {"compute_s": "compute-bound", "memory_s": "memory-bound", "launch_s": "launch-bound", "data_s": "data-bound"}
 """Lower bound of an epoch's time -> the verdict if it is the largest one."""
+LOWER_BOUND = "FLOPs, MFU and HFU are lower bounds: FLOPs of {} are not counted"
 MIN_EXPLAINED = 0.5
 """Fraction of an epoch's time that a bound must explain to be the verdict."""
 
 
 def epoch_utilization(metrics: Mapping[str, float], run: RunInfo, convention: str) -> dict[str, float]:
-    """Return MFU, HFU and joules per GFLOP of an epoch by its metrics without prefix, as far as they are known."""
-    flops = _flops_per_sample(run)
+    """Return MFU, HFU and joules per GFLOP of an epoch by its metrics without prefix, as far as they are known.
+
+    The time that the counting of a script's FLOPs has added to the epoch is left out.
+    """
+    unit, per_unit = _flops(run)
     utilization: dict[str, float] = {}
+    if unit not in metrics:
+        return {}
+    flops = {name: metrics[unit] * each for name, each in per_unit.items()}
     if peak := total_peak(run.training, "flop_per_s"):
-        per_flop = metrics["samples"] / metrics["e2e_s"] / peak
+        possible = peak * (metrics["e2e_s"] - metrics.get("counting_s", 0.0))
         utilization = {
-            name: per_flop * flops[key] for name, key in (("mfu", convention), ("hfu", "executed")) if key in flops
+            name: flops[key] / possible for name, key in (("mfu", convention), ("hfu", "executed")) if key in flops
         }
     if "energy_j" in metrics and flops.get("executed"):
-        utilization["energy_per_gflop_j"] = metrics["energy_j"] / (metrics["samples"] * flops["executed"] / GIGA)
+        utilization["energy_per_gflop_j"] = metrics["energy_j"] / (flops["executed"] / GIGA)
     return utilization
 
 
-def roofline_metrics(metrics: Mapping[str, float], run: RunInfo, convention: str, precision: str) -> dict[str, float]:
-    """Return utilization, peaks, arithmetic intensity, and lower bounds of a steady epoch's time."""
+def roofline_metrics(
+    metrics: Mapping[str, float], run: RunInfo, convention: str, precision: str, counting_s: float = 0.0
+) -> dict[str, float]:
+    """Return utilization, peaks, arithmetic intensity, and lower bounds of a steady epoch's time.
+
+    `counting_s` is the mean time that the counting of a script's FLOPs has added to the steady epochs.
+    """
     steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
+    steady["counting_s"] = counting_s
     utilization = epoch_utilization(steady, run, convention) if "e2e_s" in steady else {}
     training, model = run.training, run.model
     flop_per_s, bytes_per_s = total_peak(training, "flop_per_s"), total_peak(training, "bytes_per_s")
     flops, used, uncached = (model.get(f"{name}_per_sample") for name in ("flops", "operator_bytes", "uncached_bytes"))
     samples, steps = steady.get("samples"), steady.get("steps")
     values: dict[str, float | None] = {"peak_flop_per_s": flop_per_s, "peak_bytes_per_s": bytes_per_s}
+    if "step" in training:
+        precision = training["step"].get("precision") or ""
     values["datasheet_flop_per_s"] = datasheet_flop_per_s(training, precision)
     values["flop_per_byte"] = flops / used if flops and used else None
     if samples and steps and flop_per_s and bytes_per_s and flops is not None:
@@ -64,7 +79,7 @@ def roofline_metrics(metrics: Mapping[str, float], run: RunInfo, convention: str
         values["memory_s"] = None if uncached is None else samples * uncached / bytes_per_s
         calls, launch_s = model.get("operator_calls"), (training.get("peaks") or {}).get("launch_s")
         values["launch_s"] = None if calls is None or launch_s is None else steps * calls * launch_s
-        values["data_s"] = steady["data_stall_s"]
+        values["data_s"] = steady.get("data_stall_s")
     bounds = {f"roofline/{name}": value for name, value in values.items() if value is not None}
     return {**bounds, **{f"steady/{name}": value for name, value in utilization.items()}}
 
@@ -85,7 +100,7 @@ def mfu_by_convention(metrics: Mapping[str, float], run: RunInfo, convention: st
     """Return the MFU of a run under each defined convention, the smallest first; empty without MFU."""
     if "steady/mfu" not in metrics:
         return []
-    flops = _flops_per_sample(run)
+    _, flops = _flops(run)
     counts = sorted(count for name, count in flops.items() if name != "executed")
     return [metrics["steady/mfu"] * count / flops[convention] for count in counts]
 
@@ -93,18 +108,27 @@ def mfu_by_convention(metrics: Mapping[str, float], run: RunInfo, convention: st
 def utilization_notes(metrics: Mapping[str, float], run: RunInfo, convention: str) -> list[str]:
     """Return why there is no MFU, or that it exceeds 1, which is an error of the peak or of the counted FLOPs."""
     training, mfu = run.training, metrics.get("steady/mfu", 0.0)
+    if reason := training.get("step", {}).get("reason"):
+        return [f"no FLOPs and no MFU: {reason}"]
+    notes = [LOWER_BOUND.format(text)] if (text := ", ".join(uncounted(training))) else []
     if reason := (training.get("peaks") or {}).get("reason"):
-        return [f"no MFU: the device's peak could not be measured: {reason}"]
+        return [*notes, f"no MFU: the device's peak could not be measured: {reason}"]
     conventions = {"counted", *training.get("conventions", {})}
     if training.get("peaks") and convention not in conventions:
         defined = " or ".join(sorted(conventions))
-        return [f"no MFU: `roofline.flops={convention}` is not defined for this model; use {defined}"]
+        return [*notes, f"no MFU: `roofline.flops={convention}` is not defined for this model; use {defined}"]
     if mfu <= 1:
-        return []
+        return notes
     return [
+        *notes,
         f"MFU is {mfu:.3f}, more than the measured peak allows: the peak is too low, or an algorithm such as Winograd "
-        "needs fewer operations than are counted. Measure the peak again with `roofline.peaks=again`"
+        "needs fewer operations than are counted. Measure the peak again with `roofline.peaks=again`",
     ]
+
+
+def uncounted(training: Training) -> list[str]:
+    """Return what may have FLOPs of a script that were not counted, so that FLOPs and MFU are lower bounds."""
+    return sorted(training.get("step", {}).get("not_counted", {}))
 
 
 def total_peak(training: Training, name: Literal["flop_per_s", "bytes_per_s"]) -> float | None:
@@ -128,10 +152,16 @@ def _device_count(training: Training) -> int:
     return (len(set(gpus)) if all(gpus) else len(gpus)) or training.get("ranks", 1)
 
 
-def _flops_per_sample(run: RunInfo) -> dict[str, float]:
-    """Return the FLOPs of training on a sample by convention, and those that are `executed`, with recomputation."""
-    flops, executed = dict(run.training.get("conventions", {})), run.model.get("flops_per_sample")
+def _flops(run: RunInfo) -> tuple[str, dict[str, float]]:
+    """Return FLOPs of training by convention, and those that are `executed`, with recomputation: per sample.
+
+    The first value is the metric that counts the samples; of a script whose samples are not known, that of the steps.
+    """
+    flops, model = dict(run.training.get("conventions", {})), run.model
+    unit, executed, recomputed = "samples", model.get("flops_per_sample"), model.get("recomputed_flops_per_sample")
+    if (of_step := model.get("flops_per_step")) is not None:
+        unit, executed, recomputed = "steps", of_step, model.get("recomputed_flops_per_step")
     if executed is not None:
         flops["executed"] = executed
-        flops["counted"] = executed - (run.model.get("recomputed_flops_per_sample") or 0.0)
-    return flops
+        flops["counted"] = executed - (recomputed or 0.0)
+    return unit, flops

@@ -158,6 +158,17 @@ class LoaderFacts(_LoaderClass, total=False):
     batch_sampler: str | None
 
 
+class CountedFlops(TypedDict, total=False):
+    """The FLOPs of one step of a script (run/script_flops.py), or why they are not known."""
+
+    flops: float
+    recomputed_flops: float  # of forward operators that ran again in the backward pass
+    samples: float | None  # of the step; None: not known
+    precision: str | None  # of most of the FLOPs; None: not known
+    not_counted: dict[str, int]  # calls by the name of what may have further FLOPs
+    reason: str
+
+
 class Training(TypedDict, total=False):
     """Facts that the training process reports (worker/training.py, agent/facts.py)."""
 
@@ -173,6 +184,7 @@ class Training(TypedDict, total=False):
     conventions: dict[str, float]  # FLOPs per sample by the name of a convention
     operators: dict[str, dict[str, float]]  # calls, FLOPs and bytes of a step by the name of an operator
     loaders: list[LoaderFacts]  # of a script's windows; that of the last epoch is the first
+    step: CountedFlops  # of a script
 
 
 class SensorResponse(TypedDict, total=False):

@@ -26,6 +26,7 @@ class RunResult:
         no_energy: Why energy was not measured.
         requested_meter: `none` or `estimate`, if energy was not measured because this meter is configured.
         mfu: MFU under each convention of counting FLOPs, the smallest first.
+        is_lower_bound: Whether not all FLOPs of the script were counted.
         bottleneck: The largest part of the mean epoch; empty if it is not known.
         absent: Why the bottleneck, or a stall by its full name, is not known.
         next_steps: What to do after it, the best first; not of a run that an earlier command measured.
@@ -50,6 +51,7 @@ class RunResult:
     no_energy: Problem | None = None
     requested_meter: str = ""
     mfu: list[float] = field(default_factory=list)
+    is_lower_bound: bool = False
     bottleneck: str = ""
     absent: dict[str, str] = field(default_factory=dict)
     next_steps: list[NextStep] = field(default_factory=list)

@@ -48,6 +48,7 @@ from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
 from epochmeter.run.recording import Recording
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import running_script
+from epochmeter.run.script_flops import measure_peaks
 from epochmeter.run.script_loop import ScriptLoop
 from epochmeter.run.unattended import record_unattended
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
@@ -157,6 +158,10 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
                 plan.run.moments["ended_ns"] = time.monotonic_ns()
             recording.process_ended()
             after = measure_idle_power(instruments.meter, plan.job.meter.idle_s, result, terminal)
+            if plan.job.measure.command:
+                terminal.stage("Measuring the device's peak")
+                measure_peaks(plan, instruments, windows)
+                terminal.end_stage()
             plan.run.idle = idle_record(before=instruments.idle, after=after)
             if reason := instruments.gpu_counters.reason:
                 plan.run.gpu_counters = {"reason": reason}

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 
 from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job
@@ -23,7 +24,7 @@ from epochmeter.results.budget import budget_notes
 from epochmeter.results.memory import memory_metrics
 from epochmeter.results.memory_growth import growth_metrics, growth_notes
 from epochmeter.results.processor import processor_warnings
-from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
+from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, uncounted, utilization_notes
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder, error_text
 from epochmeter.results.run_info import RunInfo, read_run
 from epochmeter.results.run_result import RunResult
@@ -206,8 +207,9 @@ def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, ru
     )
     carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
     metrics |= carbon_and_cost
-    metrics |= roofline_metrics(metrics, run, convention, job.precision)
+    metrics |= roofline_metrics(metrics, run, convention, job.precision, _counting_s(windows, job))
     result.mfu = mfu_by_convention(metrics, run, convention)
+    result.is_lower_bound = bool(uncounted(run.training))
     result.notes += [*reasons, *utilization_notes(metrics, run, convention)]
     throughput, reason = measure_throughput(windows, steps, job)
     result.notes += [f"no throughput: {reason}"] if reason else []
@@ -221,6 +223,12 @@ def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, ru
     if result.state == "completed":
         result.notes += missed_target_note(windows, job)
     result.metrics = metrics | throughput
+
+
+def _counting_s(windows: Sequence[Window], job: Job) -> float:
+    """Return the mean time that the counting of a script's FLOPs has added to the averaged epochs."""
+    added_s = [epoch.get("epoch/counting_s", 0.0) for epoch in averaged_epochs(windows, job.warmup_epochs)]
+    return fmean(added_s) if added_s else 0.0
 
 
 def _describe_trainings(

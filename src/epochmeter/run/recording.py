@@ -134,7 +134,7 @@ class Recording:
             opened, measured, before, after, self._instruments, plan.record, self._steps, demand=demand
         )
         self._steps += step_count([window.line])
-        metrics = {**window.line["metrics"], **self._derived_metrics(window.line)}
+        metrics = {**window.line["metrics"], **self._derived_metrics(window.line, training)}
         drift = self._settings.drift_messages()  # device settings that another program changed meanwhile
         flags = {**window.flags, **({"setting_changed": " ".join(drift)} if drift else {})}
         texts = {"notes": [*notes, *window.notes, *drift], "flags": flags}
@@ -196,13 +196,13 @@ class Recording:
             run.budget = reached
             self._plan.describe()
 
-    def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
-        """Return an epoch's utilization, carbon, cost and forecast."""
+    def _derived_metrics(self, line: Mapping[str, Any], training: int | None) -> Mapping[str, float]:
+        """Return an epoch's utilization, carbon, cost and forecast; FLOPs are those of a script's first training."""
         if line["window"] != "epoch":
             return {}
         run, job = self._plan.run, self._plan.job
         measured = {name.removeprefix("epoch/"): value for name, value in line["metrics"].items()}
-        utilization = epoch_utilization(measured, run, job.roofline.flops)
+        utilization = {} if training else epoch_utilization(measured, run, job.roofline.flops)
         named = {f"epoch/{name}": value for name, value in utilization.items()}
         return {**named, **epoch_footprint(line, run, job.footprint), **self._forecast}
 

@@ -19,6 +19,7 @@ from epochmeter.results.summary import collect_flags
 from epochmeter.run.event_folder import STARTED
 from epochmeter.run.instruments import DataSource, WindowInstruments
 from epochmeter.run.script import traced_epoch, unknown_note
+from epochmeter.run.script_flops import count_flops
 from epochmeter.run.script_loop import opening_of
 from epochmeter.run.window_record import build_window, window_title
 from epochmeter.segmentation.logs import FactsFile
@@ -82,7 +83,9 @@ def add_windows(record: Record, job: Job, run: RunInfo, windows: ScriptWindows, 
         if measured.window.opened_ns >= recorded_ns:
             lines.append(_add_window(record, job, measured, windows, lines, reason))
     if windows.main:
-        run.training = training_facts(windows.main.training)
+        run.training = {**run.training, **training_facts(windows.main.training)}
+        if "step" not in run.training:
+            count_flops(run, windows)
         numbers = windows.main.windows.trainings
         if any(training_of(line) > max(numbers, default=0) for line in lines):  # not if an earlier recovery has done it
             record.renumber_trainings(numbers)

@@ -44,8 +44,9 @@ AGENT_PATH = PACKAGE / "agent/path"
 NOT_WITH = " (with Python -I, -E or -S, no process is measured)"
 NO_TORCH = "no process of the script imported torch" + NOT_WITH
 NO_PASS = "no pass over a torch DataLoader was seen" + NOT_WITH
-UNKNOWN = "unknown for a script: loss, accuracy, FLOPs,{} and the time of copies to the device (part of compute)."
+UNKNOWN = "unknown for a script: loss, accuracy,{} and the time of copies to the device (part of compute)."
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
+NO_FLOPS = " FLOPs (`measure.flops=true` counts them),"
 NO_TRACE = Problem("no trace: the last warm-up epoch was not measured")
 RANKS_HINT = "give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
 MODULE_HINT = (
@@ -213,6 +214,7 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
             "socket": listener.getsockname(),
             "logs": str(folder),
             "folder": str(plan.record.folder.resolve()),
+            "counts": plan.job.measure.flops,
             "prepares_passes": plan.job.measure.data is not None and plan.job.cache != "keep",
         }
         if plan.job.measure.loader:
@@ -262,7 +264,7 @@ def traced_epoch(job: Job) -> int | None:
 
 def unknown_note(job: Job) -> str:
     """Return a note on what is not known of a script."""
-    return UNKNOWN.format("" if job.measure.data else NO_FILES)
+    return UNKNOWN.format(("" if job.measure.flops else NO_FLOPS) + ("" if job.measure.data else NO_FILES))
 
 
 def start_script(

@@ -16,6 +16,7 @@ from epochmeter.run.profiling import traced_steps
 from epochmeter.run.recording import Recording
 from epochmeter.run.replaying import ended_note, precision_of
 from epochmeter.run.script import ScriptProcess
+from epochmeter.run.script_flops import count_flops
 from epochmeter.segmentation.passes import Pass
 from epochmeter.segmentation.saved_state import MAX_READ_FILES, save_state
 from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows
@@ -30,6 +31,7 @@ MARK_S = 1.0  # shortest period of reading the other instruments between borders
 PROGRESS_S = 0.5  # period of the reports of progress
 PUBLISH_S = 10.0  # shortest time between two updates of the run in MLflow, which use the processor
 NO_ENERGY = "the first rank has the energy of all ranks"
+COUNTED = "epoch {}: FLOPs were counted in one step, which took {:.2g} s more; `warmup_epochs=1` leaves that epoch out."
 TRACED_IN_EPOCH = "the steps of a script are traced within an epoch, whose power samples are read at its end."
 
 
@@ -49,7 +51,7 @@ class ScriptLoop:
         self._cache_notes: list[tuple[int, str]] = []  # with their times, of passes that are not recorded so far
         self._opened: tuple[Pass, WindowOpening] | None = None  # the pass that is going on, if it trains
         self._traced_ns: list[int] = []  # times within traced steps that belong to no recorded window so far
-        self._has_begun = self._is_complete = False
+        self._has_begun = self._is_complete = self._has_flops = False
         self._marked_s = self._progressed_s = self._published_s = time.monotonic()
 
     def run(self) -> None:
@@ -67,6 +69,7 @@ class ScriptLoop:
         finally:
             self._recording.end()
             self._renumber_trainings()
+            self._count_flops()
             self._note_loaders()
         self._script.check_end()
 
@@ -142,6 +145,7 @@ class ScriptLoop:
     def _record(self, measured: MeasuredWindow) -> None:
         window = measured.window
         assert self._windows.main
+        self._count_flops()
         opening = opening_of(window, self._epochs, self._windows.main.windows.expected_epochs)
         before, after = self._readings.at(window.opened_ns), self._readings.at(window.closed_ns)
         self._recording.close_window(opening, after)
@@ -154,6 +158,8 @@ class ScriptLoop:
         notes += [f"{window.reason}."] if window.reason else []
         is_traced = any(window.opened_ns <= at_ns <= window.closed_ns for at_ns in self._traced_ns)
         is_loaded = any(window.opened_ns <= loaded.at_ns <= window.closed_ns for loaded in self._script.loaded)
+        if window.counted is not None and opening.epoch >= self._plan.job.warmup_epochs:
+            notes.append(COUNTED.format(opening.epoch + 1, window.parts.get("counting_s", 0.0)))
         message = protocol.WindowMeasured(measured.ranks, [])
         is_warmup = self._begins_training(window) or is_traced or is_loaded
         reply = self._recording.add(
@@ -184,6 +190,13 @@ class ScriptLoop:
         numbers = self._windows.main.windows.trainings if self._windows.main else []
         if [*numbers] != [*range(len(numbers))]:
             self._plan.record.renumber_trainings(numbers)
+
+    def _count_flops(self) -> None:
+        """Add the FLOPs of the script to the record, as soon as the window of the counted step is known."""
+        if not self._has_flops:
+            self._has_flops = count_flops(self._plan.run, self._windows)
+            if self._has_flops:
+                self._plan.describe()
 
     def _note_loaders(self) -> None:
         """Add to the record on which DataLoaders the script has trained, and which it has evaluated."""

@@ -84,12 +84,14 @@ class Batches:
         arrived_ns: When it was delivered to the host.
         trained_ns: When the device had finished the last training event of its step; 0 if there was none.
         samples: NaN if they are not known.
+        tokens: Without padding; NaN if they are not known; absent after the last batch that has tokens.
+        positions: Tokens with padding, likewise; 0 without a mask.
     """
 
     def __init__(self) -> None:
         self.requested_ns, self.delivered_ns = array("q"), array("q")
         self.waits_ns, self.arrived_ns, self.trained_ns = array("q"), array("q"), array("q")
-        self.samples = array("d")
+        self.samples, self.tokens, self.positions = array("d"), array("d"), array("d")
 
     def __len__(self) -> int:
         return len(self.requested_ns)
@@ -102,6 +104,13 @@ class Batches:
         self.arrived_ns.append(timed.event.time_ns)
         self.trained_ns.append(0)
         self.samples.append(timed.event.value)
+
+    def add_tokens(self, tokens: float, positions: int) -> None:
+        """Add the tokens of the last batch."""
+        if len(self.tokens) < len(self):
+            missing = len(self) - 1 - len(self.tokens)
+            self.tokens.extend([*missing * [math.nan], tokens])
+            self.positions.extend([*missing * [math.nan], positions])
 
 
 class Ending(Enum):
@@ -151,6 +160,7 @@ class Pass:
         closed_ns: When its window ends; 0 before.
         ending: How it ended; None before.
         ended: Its last request, or the deletion of its iterator; None if it was left.
+        counted: Number of the facts on operators that were recorded in one of its steps, and of its last batch.
     """
 
     number: int
@@ -189,6 +199,7 @@ class Pass:
     closed_ns: int = 0
     ending: Ending | None = None
     ended: Interval | None = None
+    counted: tuple[int, int] | None = None
 
     @property
     def is_explicit(self) -> bool:

@@ -25,6 +25,7 @@ from epochmeter.segmentation.windows import (
     phases_of_pass,
     rows_of_steps,
     samples_of,
+    samples_of_step,
     step_times,
 )
 from epochmeter.shared import events
@@ -34,6 +35,7 @@ from epochmeter.shared.units import NANOSECOND
 
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
 OF_LOADING = (events.LOADED, events.COLLATED, events.LOAD_FAILED)
+ON_BATCH = (events.COUNTED, events.TOKENS)
 OF_METER = (events.OPENED, events.CLOSED, events.EXPECTED)
 
 READ_AHEAD_RULE = "a pass in another thread, with one training step per batch"
@@ -78,6 +80,7 @@ class ProcessWindows:
         problem: The error of the agent that ended measuring; empty without one.
         expected_epochs: Number of epochs at the script's end; None if it is not known.
         loaders: Those of the windows.
+        operators: Facts on operators that were recorded, by their number, with `samples` as soon as these are known.
     """
 
     def __init__(self, steps_per_window: int) -> None:
@@ -88,6 +91,7 @@ class ProcessWindows:
         self.problem = ""
         self.expected_epochs: int | None = None
         self.loaders = UsedLoaders()
+        self.operators: dict[int, dict[str, Any]] = {}
         self._kinds = PassKinds()
         self._loads = Loads()
         self._trainings = Trainings()
@@ -126,6 +130,8 @@ class ProcessWindows:
                 self._trainings.join([number, *earlier])
             case {"kind": "untimed", "text": str(text)}:
                 self._note(UNTIMED.format(text))
+            case {"kind": "operators", "object": int(number)}:
+                self.operators[number] = dict(facts)
             case {"kind": "problem", "text": str(text)}:
                 self.problem = text
                 self._note(text)
@@ -207,6 +213,8 @@ class ProcessWindows:
             self._loads.add(event, self.loader(event.object))
         elif event.kind in OF_PASS:
             thread = self._owner(event, number)
+        elif event.kind in ON_BATCH:
+            self._owner(event, number).note(event)
         elif event.kind in OF_METER:
             self._has_meter = True
             self._expect(event)
@@ -316,6 +324,10 @@ class ProcessWindows:
                 self._note(reason)
             if FORWARD in phases.parts and ended.hides_forwards:
                 self._note(COMPILED)
+        counted = ended.counted[0] if ended.counted and name == EPOCH else None
+        if counted in self.operators:
+            batches = self.operators[counted]["batches"]
+            self.operators[counted]["samples"] = samples_of_step(ended, batches)
         return Window(
             name,
             rule,
@@ -328,6 +340,7 @@ class ProcessWindows:
             first_gap_s=int(times.gaps[0]) * NANOSECOND,
             reason="" if "samples" in parts or name != EPOCH else NO_SAMPLES,
             loading=loads.document(count) if loads else {},
+            counted=counted,
         )
 
     def _add_window(self, thread: int, window: Window) -> None:

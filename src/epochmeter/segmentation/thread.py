@@ -95,6 +95,16 @@ class Thread:
             case events.CLOSED:
                 self._close_named(event)
 
+    def note(self, event: Event) -> None:
+        """Note an event on the last batch of a pass."""
+        found = self._begun.get(event.object)
+        if found is None or not len(found.batches):
+            return
+        if event.kind == events.TOKENS:
+            found.batches.add_tokens(event.value, event.begun_ns)
+        else:
+            found.counted = event.other, len(found.batches) - 1
+
     def finish(self) -> None:
         """End all passes, since the thread has ended."""
         while self._live:

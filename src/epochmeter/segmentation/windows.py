@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from epochmeter.results.documents import Loading
-from epochmeter.segmentation.passes import Ending, Pass
+from epochmeter.segmentation.passes import MIN_BATCHES, Ending, Pass
 from epochmeter.segmentation.phases import Phases, phases_of
 from epochmeter.shared.events import COLLECTED, SAVED
 from epochmeter.shared.record import INTERVALS
@@ -37,6 +37,7 @@ class Window:
         reason: Why parts are absent; empty if none is.
         training: Number of the training of an epoch or an evaluation, as far as it was known at its end.
         loading: What the line of an epoch in the record has on its loader.
+        counted: Number of the facts on operators that were recorded in one of its steps; None if there are none.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Window:
     reason: str = ""
     training: int | None = None
     loading: Loading = field(default_factory=Loading)
+    counted: int | None = None
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,9 @@ def parts_of(measured: Pass, times: StepTimes) -> dict[str, float]:
     samples = samples_of(measured, len(times.delivered))
     if not math.isnan(samples):
         parts["samples"] = samples
+    parts |= tokens_of(measured, len(times.delivered))
+    if (excess_ns := counting_ns(measured, times)) is not None:
+        parts["counting_s"] = excess_ns * NANOSECOND
     return parts
 
 
@@ -190,6 +195,17 @@ def phases_of_pass(measured: Pass, times: StepTimes) -> Phases:
         computed = np.append(computed, [[last_ns, last_ns + late_ns]], axis=0)
     trained_batches = len(computed) if measured.is_read_at_once else measured.trained_batches
     return phases_of(measured.spans, computed, measured.loops, trained_batches, is_compiled=measured.hides_forwards)
+
+
+def counting_ns(measured: Pass, times: StepTimes) -> float | None:
+    """Return by how much the step in which operators were recorded is longer than the median step; None without one."""
+    if measured.counted is None:
+        return None
+    _, step = measured.counted
+    durations_ns = times.next_requested - times.delivered
+    if step >= len(durations_ns) or len(durations_ns) < MIN_BATCHES:
+        return None
+    return max(0.0, float(durations_ns[step] - np.median(np.delete(durations_ns, step))))
 
 
 def parts_so_far(going_on: Pass, count: int) -> dict[str, float]:
@@ -206,6 +222,26 @@ def parts_so_far(going_on: Pass, count: int) -> dict[str, float]:
     e2e_ns = int(next_requested[-1]) - going_on.opened_ns if count else 0
     nanoseconds = {"data_stall_s": stall_ns, "compute_s": compute_ns, "overhead_s": e2e_ns - stall_ns - compute_ns}
     return {name: value * NANOSECOND for name, value in nanoseconds.items()}
+
+
+def tokens_of(measured: Pass, count: int) -> dict[str, float]:
+    """Return the tokens in the first `count` batches of a pass, and those of padding, as far as they are known."""
+    batches = measured.batches
+    tokens, positions = (math.fsum(column[:count]) for column in (batches.tokens, batches.positions))
+    if len(batches.tokens) < count or math.isnan(tokens):
+        return {}
+    has_mask = all(batches.positions[:count])
+    return {"tokens": tokens, **({"padding_tokens": positions - tokens} if has_mask else {})}
+
+
+def samples_of_step(measured: Pass, batches: int) -> float:
+    """Return the samples in the last batches of the step in which operators were recorded; NaN if they are unknown."""
+    assert measured.counted
+    loader, (_, last) = measured.loader, measured.counted
+    if loader.samples is None or loader.batch_size is None:
+        return math.fsum(measured.batches.samples[last + 1 - batches : last + 1])
+    missing = max(0, (last + 1) * loader.batch_size - loader.samples)  # in the last batch of a complete pass
+    return math.nan if measured.is_continued else batches * loader.batch_size - missing
 
 
 def samples_of(measured: Pass, count: int) -> float:

@@ -68,6 +68,10 @@ COLLATED = 31
 child processes may have worked for it; NaN if that was not looked at."""
 LOAD_FAILED = 32
 """A batch that was begun at `begun_ns` was not loaded. Object and other: as above."""
+COUNTED = 35
+"""The operators of a step were recorded from `begun_ns` on, which slowed it. Object: pass; other: facts on them."""
+TOKENS = 36
+"""A batch has tokens. Object: pass; value: those without padding, if known; `begun_ns`: with padding, 0: unknown."""
 
 HAS_GRADIENTS = 1
 """Flag of a pass: gradients were enabled as it began."""

@@ -4,7 +4,10 @@ import os
 import zlib
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-FILES = ("events.py", "protocol.py", "../agent/facts.py", "../agent/event_log.py", "../agent/batch_timer.py")
+FILES = (
+    *("events.py", "protocol.py", "../agent/facts.py", "../agent/event_log.py", "../agent/batch_timer.py"),
+    "../agent/operators.py",
+)
 
 
 def events_version() -> str:

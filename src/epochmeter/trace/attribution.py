@@ -17,13 +17,12 @@ import numpy as np
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.device import stretches, weighted_mean
 from epochmeter.trace.energy import TracedPower
+from epochmeter.trace.flops import PRODUCTS, product_flops
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import NONE, Bools, Category, Ints, Trace
 from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
 
 PYTHON, IDLE = "(Python)", "(idle)"  # names of the time outside operators, and of time without a kernel or a step
-PRODUCTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
-"""Operator -> positions of the two matrices, or batches of matrices, that it multiplies."""
 CONVOLUTIONS = {f"aten::{backend}_convolution" for backend in ("mkldnn", "cudnn", "miopen")}
 CONVOLUTION_BACKWARD = re.compile("^aten::convolution_backward$")
 
@@ -196,7 +195,7 @@ def _flops(name: str, shapes: Any, output_sizes: Mapping[str, set[int]]) -> floa
     with suppress(LookupError, TypeError, ValueError):  # unexpected shapes, no backward pass, or several sizes
         if name in PRODUCTS:
             first, second = (shapes[place] for place in PRODUCTS[name])
-            return float(2 * math.prod(first) * second[-1])
+            return float(product_flops(first, second))
         if name in CONVOLUTIONS:
             (size,) = output_sizes[str(shapes[:2])]
             return float(2 * size * math.prod(shapes[1][1:]))

@@ -120,6 +120,17 @@ def gpu_uuid(device: torch.device) -> Optional[str]:
     return None if uuid is None else str(uuid)
 
 
+def cache_bytes(device: torch.device) -> int:
+    """Return the size of a device's last-level cache; 0 if unknown, so that all bytes count as uncached."""
+    if device.type == "cuda":
+        return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index3/size") as file:
+            return int(file.read().strip().rstrip("K")) * 1024
+    except (OSError, ValueError):
+        return 0
+
+
 def describe_device(device: torch.device) -> Dict[str, object]:
     """Return the versions of Python and torch, the threads and the GPU, for the record."""
     facts: Dict[str, object] = {

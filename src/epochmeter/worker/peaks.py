@@ -5,8 +5,6 @@ beside other processes are too low: they are measured again, and never cached or
 """
 
 import contextlib
-import hashlib
-import json
 import os
 import time
 from functools import partial
@@ -15,6 +13,7 @@ from typing import Any, Callable, Dict
 import torch
 
 from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.peaks_cache import cached_peaks
 from epochmeter.shared.types import Document
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -29,34 +28,30 @@ ATTEMPTS = 3  # measurements until one is undisturbed; all may be disturbed
 
 
 def device_peaks(
-    job: Document, applied: Document, host: Document, device: torch.device, disturbance: Callable[[], str]
+    job: Document,
+    applied: Document,
+    host: Document,
+    device: torch.device,
+    disturbance: Callable[[], str],
+    attempts: int = ATTEMPTS,
 ) -> Any:
     """Return the device's peaks, from the cache or measured now, or `reason`; empty if `roofline.peaks` is `none`.
 
     They are `flop_per_s`, `bytes_per_s` (read and written), `launch_s` (of one call) and `measured` (time in UTC).
     `applied` are the changed device settings.
-    `disturbance` returns what other processes did on the device since it was last called, as a text.
+    `disturbance` returns what other processes did on the device since it was last called, as a text. After so many
+    `attempts` that were disturbed, the peaks are not known.
     """
     mode = job["roofline"]["peaks"]
     if mode == "none":
         return {}
-    depends_on = {
-        "device": host.get("cpu") if device.type == "cpu" else torch.cuda.get_device_name(device),
-        "threads": torch.get_num_threads(),
-        "precision": job["precision"],
-        "torch": torch.__version__,
-        "applied": applied,
-        "undisturbed": True,  # earlier versions cached also other peaks, without this key
-        "state": [host.get(name) for name in ("hostname", "power_mode", "power_limits_w", "governors", "driver")],
-    }
-    key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:16]
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    path = os.path.join(cache, "epochmeter", "peaks-{}.json".format(key))
+    name = host.get("cpu") if device.type == "cpu" else torch.cuda.get_device_name(device)
+    path = cached_peaks(name, torch.get_num_threads(), job["precision"], torch.__version__, applied, host)
     if mode == "cached":
         with contextlib.suppress(OSError, ValueError):
             return read_json(path)
     disturbance()
-    for _ in range(ATTEMPTS):
+    for _ in range(attempts):
         try:
             measured = measure_peaks(device, job["precision"])
         except RuntimeError as error:  # such as too little memory
@@ -65,7 +60,7 @@ def device_peaks(
         if not others:
             break
     else:
-        return {"reason": "in each of {} attempts, {}".format(ATTEMPTS, others)}
+        return {"reason": "in each of {} attempts, {}".format(attempts, others) if attempts > 1 else others}
     peaks = {**measured, "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     with contextlib.suppress(OSError):  # the next run measures again
         os.makedirs(os.path.dirname(path), exist_ok=True)

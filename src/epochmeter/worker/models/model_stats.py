@@ -12,7 +12,7 @@ import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.types import Document
-from epochmeter.worker.device import map_tensors
+from epochmeter.worker.device import cache_bytes, map_tensors
 from epochmeter.worker.models.shape_check import on_meta
 from epochmeter.worker.precision import NullContext
 
@@ -200,17 +200,6 @@ def flops_by_convention(model: torch.nn.Module, counted: Optional[float], tokens
         conventions["megatron"] = 72.0 * tokens * layers * width**2 * factor
         conventions["torchtitan"] = conventions["6n"] + 12.0 * layers * width * tokens**2
     return conventions
-
-
-def cache_bytes(device: torch.device) -> int:
-    """Return the size of a device's last-level cache; 0 if unknown, so that all bytes count as uncached."""
-    if device.type == "cuda":
-        return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
-    try:
-        with open("/sys/devices/system/cpu/cpu0/cache/index3/size") as file:
-            return int(file.read().strip().rstrip("K")) * 1024
-    except (OSError, ValueError):
-        return 0
 
 
 def total_bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -1,0 +1,43 @@
+"""The number of tokens in a batch that has `input_ids` or an `attention_mask`."""
+
+import collections
+from typing import Any, Optional, Tuple
+
+import torch
+
+from epochmeter.agent.samples import UNKNOWN
+
+
+def count_tokens(batch: Any) -> Optional[Tuple[float, int]]:
+    """Return the number of tokens without padding, NaN if it is not known, and with it; None if there are no tokens.
+
+    If there is no mask, all are tokens, and the second number is 0, since it is not known which of them are padding.
+
+    The attention mask states the padding, if it is in memory of the host: a GPU would have to be waited for.
+    """
+    try:
+        inputs, mask = field_of(batch, "input_ids"), field_of(batch, "attention_mask")
+        if isinstance(inputs, torch.Tensor):
+            if mask is None:
+                return float(inputs.numel()), 0
+            is_alike = isinstance(mask, torch.Tensor) and mask.shape == inputs.shape
+            return unmasked(mask) if is_alike else UNKNOWN, inputs.numel()
+        return (unmasked(mask), mask.numel()) if isinstance(mask, torch.Tensor) else None
+    except Exception:  # a class of the script, or a nested tensor
+        return None
+
+
+def field_of(batch: Any, name: str) -> Any:
+    """Return a field of a dictionary or of an object; None if it has none."""
+    if isinstance(batch, (dict, collections.UserDict)):
+        return batch.get(name)
+    is_plain = isinstance(batch, (torch.Tensor, list)) or type(batch) is tuple
+    return None if is_plain else getattr(batch, name, None)
+
+
+def unmasked(mask: torch.Tensor) -> float:
+    """Return the number of ones in a mask; NaN if it is on a GPU, or has weights."""
+    if mask.device.type != "cpu" or mask.is_floating_point():
+        return UNKNOWN
+    # Not by an operator of torch, which a profiler or a mode of the script would see.
+    return float(mask.numpy().sum())
