@@ -146,7 +146,7 @@ MUTANTS = [
     Mutant("worker/loop.py", "loss * weight for loss, weight", "loss for loss, weight"),
     # A script: its events, and what they mean
     Mutant("agent/event_log.py", "if self._number - self._oldest < MAX_SEGMENTS:", "if True:"),
-    Mutant("agent/hooks.py", "return reduced  #", "pass  #", "agent/test_agent.py"),
+    Mutant("agent/replaced.py", "return reduced  #", "pass  #", "agent/test_agent.py"),
     Mutant("agent/agent.py", "if not self.is_on or thread.is_fetching or", "if not self.is_on or"),
     Mutant("segmentation/device_times.py", "MAX_DRIFT * max(", "0 * max("),
     Mutant(
