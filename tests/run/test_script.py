@@ -133,8 +133,11 @@ def test_process_that_has_ended_is_named_and_the_script_runs_until_it_ends_itsel
     connection.close()
     assert running.script.receive(1.0)
     assert running.script.ended == {str(os.getpid())}
+    assert running.script.ended_ns is None
+    before_ns = time.monotonic_ns()
     running.end()
     assert not running.script.receive(1.0)
+    assert before_ns < running.script.ended_ns < time.monotonic_ns()
     running.script.check_end()
 
 

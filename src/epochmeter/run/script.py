@@ -70,6 +70,7 @@ class ScriptProcess(WorkerProcess):
         not_replayed: Why the script cannot be replayed, if so.
         end_note: Why a replayed script was ended; empty if it has ended itself, or cannot be replayed.
         ended: Names of the processes that have ended.
+        ended_ns: When the script ended; None before that.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class ScriptProcess(WorkerProcess):
         self.loaded: list[protocol.Loaded] = []
         self.not_replayed: Problem | None = None
         self.ended: set[str] = set()
+        self.ended_ns: int | None = None
         self._is_replayed, self._was_ended, self.end_note = log is not None, False, ""
         self._attached = process if isinstance(process, StartingScript) else None
         self._error = error  # of an attached script, unless it closes its `Meter`
@@ -112,6 +114,8 @@ class ScriptProcess(WorkerProcess):
                 self.ended.add(str(connection.pid))
         if self._attached and self._connections and not self._open:
             self._attached.ended.set()
+        if self._ended in ready and self.ended_ns is None:
+            self.ended_ns = time.monotonic_ns()
         return bool(readable) or self._listener in ready or self._ended not in ready
 
     def end_replayed(self, note: str) -> None:
@@ -235,7 +239,7 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
             yield script, windows
         finally:
             script.terminate()
-            moments["ended_ns"], moments["saves_ns"] = time.monotonic_ns(), windows.saves_ns
+            moments["ended_ns"], moments["saves_ns"] = script.ended_ns or time.monotonic_ns(), windows.saves_ns
             imported_ns = read_moment(Path(agent["socket"] + protocol.IMPORTED))
             if imported_ns is not None:
                 moments["imported_ns"] = imported_ns
