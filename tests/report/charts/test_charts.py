@@ -68,6 +68,12 @@ def test_charts_without_data_are_absent():
     assert drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)]) == {}, "one key makes no grid"
 
 
+def test_parts_of_a_script_are_drawn_without_the_copies_that_are_part_of_its_compute():
+    parts = {name: value for name, value in PARTS.items() if name != "copy_s"}
+    chart = drawn([ran(0, 9.5, steady=parts)])["epoch_parts"]
+    assert rows(chart, "parts", "part") == ["data stall", "compute", "overhead"]
+
+
 def test_phases_of_compute_are_drawn_if_all_are_known():
     phases = {phase: 1.0 + number for number, phase in enumerate(PHASES)}
     runs = [

@@ -39,9 +39,13 @@ DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, 
 def epoch_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw the parts of the time of a steady epoch."""
     caption = {"by_activity": True, "measured_separately": True}
-    return _stacked(
-        "epoch_parts", TIME, configurations, lambda configuration, _: _activities(configuration, TIMES), caption
-    )
+    return _stacked("epoch_parts", TIME, configurations, _epoch_parts, caption)
+
+
+def _epoch_parts(configuration: Configuration, _: float) -> dict[str, float]:
+    """Return the parts of the mean epoch; the copies of a script are part of its compute."""
+    has_copy = configuration.mean("steady/copy_s") is not None
+    return _activities(configuration, {part: name for part, name in TIMES.items() if part != "copy" or has_copy})
 
 
 def run_parts(configurations: Sequence[Configuration]) -> list[Chart]:
