@@ -121,7 +121,7 @@ FIRES = {
         (slow_loading(transforms={"RandomCrop": 2.0, "Normalize": 0.1}),
          "# the slowest transform of the dataset: RandomCrop"),
     ],
-    "slow_collate": [(slow_loading(), "DataLoader(..., collate_fn=faster)")],
+    "slow_collate": [(slow_loading(), "# much of the time to load a batch: collate_fn")],
     "persistent_workers": [
         (run("prep_stall", keys={"persistent_workers": False}, **RESTARTED), "persistent_workers=true"),
         (script("data_stall", loader={**WORKERS, "persistent_workers": False}, **RESTARTED),

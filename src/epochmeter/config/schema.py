@@ -238,8 +238,7 @@ class Throughput(Section):
 class Roofline(Section):
     peaks: Literal["cached", "again", "none"] = key(
         "cached",
-        "cached: measured once per device, settings, precision and torch version; again: each run; none: no "
-        "MFU, and no FLOPs of a script",
+        "cached: measured once per device, settings, precision and torch version; again: each run; none: no MFU",
     )
     flops: Literal["counted", "6n", "megatron", "torchtitan"] = key(
         "counted", "convention of the training FLOPs in epoch/mfu: counted, 6n, megatron, torchtitan"

@@ -257,7 +257,7 @@ RULES = (
     Rule(
         "slow_collate", "Make `collate_fn` faster.", "it takes a large part of the time to load each batch",
         lambda run: "loader_collate_s" in run.steady,
-        own=None, script=Change("code", "DataLoader(..., collate_fn=faster)"),
+        own=None, script=Change("code", "# much of the time to load a batch: collate_fn"),
         parts=(PREP_STALL, DATA_STALL), gain=_loading_gain("loader_collate_s"),
     ),
     Rule(
