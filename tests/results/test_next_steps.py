@@ -25,6 +25,13 @@ DATASET = {"name": "jpeg", "digest": "d", "bytes": 1e7}
 HUGE, DECODED = {**DATASET, "bytes": 1e12}, {"dataset": {**IMAGES, "layout": "memory"}}
 SYNTHETIC = {"medium": "synthetic"}
 WORKERS = {"workers": 2, "pin_memory": True, "persistent_workers": True, "batch": 8}
+OF_TORCH = {
+    "dataset": "torch.utils.data.dataset.TensorDataset",
+    "sampler": "torch.utils.data.sampler.RandomSampler",
+    "batch_sampler": "torch.utils.data.sampler.BatchSampler",
+    "collate": "torch.utils.data._utils.collate.default_collate",
+}
+BY_BATCH = "BatchSampler(RandomSampler(dataset), 8, drop_last=False)"
 LOADING = {"loader_fetch_s": 3.0, "loader_collate_s": 1.0, "loader_transform_s": 2.0, "loader_blocked_s": 1.5}
 DELAYED = {"delays": [{"worker": 1, "blocked_s": 1.5}]}
 
@@ -49,10 +56,11 @@ def script(*parts, loader=None, training=None, keys=None, **options):
     return run(*parts, keys=keys, training=facts, **{"storage": {"reason": "not known"}, "dataset": None, **options})
 
 
-def slow_loading(steady=None, **loading):
+def slow_loading(steady=None, loader=None, **loading):
     """Return a run of a script that waits for preprocessing, with what the record has on its loader."""
     steady = {**LOADING, **(steady or {})}
-    return script("prep_stall", loader={**WORKERS, "in_order": True}, steady=steady, loading=loading)
+    loader = {**WORKERS, "in_order": True, **(loader or {})}
+    return script("prep_stall", loader=loader, steady=steady, loading=loading)
 
 
 def on_gpu(*parts, training=None, machine=None, **options):
@@ -114,6 +122,10 @@ FIRES = {
         (run("prep_stall", keys={"workers": 3}), "workers=4"),
         (script("data_stall", loader=WORKERS), "DataLoader(..., num_workers=4)"),
     ],
+    "whole_batches": [
+        (slow_loading(loader=OF_TORCH),
+         f"DataLoader(dataset, batch_size=None, sampler={BY_BATCH})  # torch.utils.data"),
+    ],
     "slow_worker": [
         (slow_loading(delays=[{"worker": 1, "blocked_s": 1.5}]), "DataLoader(..., in_order=False)  # worker 1 is slow"),
     ],
@@ -121,7 +133,10 @@ FIRES = {
         (slow_loading(transforms={"RandomCrop": 2.0, "Normalize": 0.1}),
          "# the slowest transform of the dataset: RandomCrop"),
     ],
-    "slow_collate": [(slow_loading(), "# much of the time to load a batch: collate_fn")],
+    "slow_collate": [
+        (slow_loading(), "# much of the time to load a batch: collate_fn"),
+        (slow_loading(loader={"collate": "words.pad"}), "# much of the time to load a batch: words.pad"),
+    ],
     "persistent_workers": [
         (run("prep_stall", keys={"persistent_workers": False}, **RESTARTED), "persistent_workers=true"),
         (script("data_stall", loader={**WORKERS, "persistent_workers": False}, **RESTARTED),
@@ -209,11 +224,13 @@ SILENT = {
                      run("prep_stall", keys={"workers": 4}), run("prep_stall", keys={"workers": 0}),
                      run("prep_stall", keys={"strategy": {"name": "ddp", "ranks": 2, "launcher": "torchrun"}}),
                      script("data_stall")],
+    "whole_batches": [slow_loading(), *(slow_loading(loader={**OF_TORCH, key: "words.Own"}) for key in OF_TORCH)],
     "slow_worker": [slow_loading(), script("prep_stall", loader=WORKERS, steady=LOADING, loading=DELAYED),
                     slow_loading(**DELAYED, steady={"loader_blocked_s": 0.1})],
     "slow_transform": [slow_loading(), run("prep_stall", loading={"transforms": {"RandomCrop": 2.0}}),
                        slow_loading(transforms={"Normalize": 0.1}, steady={"loader_transform_s": 0.1})],
-    "slow_collate": [slow_loading(steady={"loader_collate_s": 0.1}), run("prep_stall", steady=LOADING),
+    "slow_collate": [slow_loading(steady={"loader_collate_s": 0.1}), slow_loading(loader=OF_TORCH),
+                     run("prep_stall", steady=LOADING),
                      script("prep_stall")],
     "persistent_workers": [run("prep_stall", **RESTARTED), run("prep_stall", keys={"persistent_workers": False}),
                            run(keys={"persistent_workers": False, "workers": 0}, **RESTARTED)],

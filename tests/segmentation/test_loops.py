@@ -30,6 +30,7 @@ def test_loaders_of_windows_are_known_with_their_options(script, loader, held_ou
         "windows": ["epoch"], "class": "torch.utils.data.dataloader.DataLoader", "dataset": "builtins.list",
         "sampler": "torch.utils.data.sampler.SequentialSampler", "iterable": False,
         "batch_sampler": "torch.utils.data.sampler.BatchSampler", "in_order": True,
+        "collate": "torch.utils.data._utils.collate.default_collate",
         "samples": 16, "batch": 2, "batches": 8, "workers": 1, "prefetch": 2, "start_method": "fork",
         "drop_last": True, "pin_memory": False, "persistent_workers": True,
     }  # fmt: skip

@@ -150,6 +150,7 @@ def loader_facts(loader: object) -> Dict[str, object]:
     facts.update((name, bool(getattr(loader, name))) for name in LOADER_FLAGS if hasattr(loader, name))
     parts = ((name, getattr(loader, name, None)) for name in LOADER_CLASSES)
     facts.update((name, class_name(part)) for name, part in parts if part is not None)
+    facts["collate"] = function_name(loader.collate_fn)
     if loader.num_workers:
         facts.update(prefetch=loader.prefetch_factor, start_method=start_method(loader))
     is_iterable = isinstance(loader.dataset, data.IterableDataset)
@@ -167,6 +168,12 @@ def start_method(loader: "data.DataLoader[Any]") -> Optional[str]:
     except Exception:  # a context of the script
         return None
     return method or multiprocessing.get_all_start_methods()[0]
+
+
+def function_name(thing: object) -> str:
+    """Return the name of a function with its module, or the class of another object that can be called."""
+    name = getattr(thing, "__qualname__", None)
+    return "{}.{}".format(getattr(thing, "__module__", None), name) if name else class_name(thing)
 
 
 def class_name(thing: object) -> str:

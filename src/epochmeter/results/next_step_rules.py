@@ -25,6 +25,10 @@ MIN_EPOCHS = 3  # after the warm-up, for an interval that is not much wider than
 EPOCHS_TO_TRAIN = 5  # after the warm-up
 LOWER_RATE = 10  # factor to a learning rate that may train without overflows
 COOL_DOWN_C, COOL_C = 20, 40  # by how much a device should cool down before a run, and the lowest limit, in degrees
+TENSORS = "torch.utils.data.dataset.TensorDataset"
+USUAL_BATCHES = "torch.utils.data.sampler.BatchSampler"
+USUAL_SAMPLERS = ("torch.utils.data.sampler.RandomSampler", "torch.utils.data.sampler.SequentialSampler")
+USUAL_COLLATE = "torch.utils.data._utils.collate.default_collate"
 NOT_REPEATED = ("cache", "data_source", "synthetic_batches", "experiment", "repeat", "sweep", "hydra", "profiler")
 """Keys of a run that `experiment=stalls` sets itself, or that are of a sweep."""
 
@@ -149,6 +153,19 @@ def _delaying_worker(run: MeasuredRun) -> int | None:
     return delays[0]["worker"] if delays else None
 
 
+def _is_of_tensors(run: MeasuredRun) -> bool:
+    """Return whether a script collates samples one by one that its dataset can index as a whole batch."""
+    loader = run.loader
+    is_usual = (loader.get("batch_sampler"), loader.get("collate")) == (USUAL_BATCHES, USUAL_COLLATE)
+    return is_usual and loader.get("dataset") == TENSORS and loader.get("sampler") in USUAL_SAMPLERS
+
+
+def _whole_batches(run: MeasuredRun) -> str:
+    """Return the sampler of a DataLoader's whole batches."""
+    sampler = str(run.loader["sampler"]).rpartition(".")[2]
+    return f"BatchSampler({sampler}(dataset), {run.loader['batch']}, drop_last={bool(run.loader.get('drop_last'))})"
+
+
 def _cool_limit_c(run: MeasuredRun) -> int:
     return max(COOL_C, int(run.steady["temperature_max_c"]) - COOL_DOWN_C)
 
@@ -241,6 +258,14 @@ RULES = (
         parts=STALLS, gain=_stall_gain(DATA_STALL),
     ),
     Rule(
+        "whole_batches", "Index the tensors by whole batches.",
+        "a tensor gives a batch in one operation, and the samples need no `collate_fn`",
+        _is_of_tensors,
+        own=None,
+        script=Change("code", "DataLoader(dataset, batch_size=None, sampler={})  # torch.utils.data", _whole_batches),
+        parts=(PREP_STALL, DATA_STALL), gain=lambda run: run.gain("data_stall_s"),
+    ),
+    Rule(
         "slow_worker", "Deliver each batch as soon as it is ready, unless their order matters.",
         "batches are delivered in order: those of the other workers wait for the slow one",
         lambda run: _delaying_worker(run) is not None,
@@ -256,8 +281,11 @@ RULES = (
     ),
     Rule(
         "slow_collate", "Make `collate_fn` faster.", "it takes a large part of the time to load each batch",
-        lambda run: "loader_collate_s" in run.steady,
-        own=None, script=Change("code", "# much of the time to load a batch: collate_fn"),
+        lambda run: "loader_collate_s" in run.steady and not _is_of_tensors(run),
+        own=None,
+        script=Change(
+            "code", "# much of the time to load a batch: {}", lambda run: run.loader.get("collate") or "collate_fn"
+        ),
         parts=(PREP_STALL, DATA_STALL), gain=_loading_gain("loader_collate_s"),
     ),
     Rule(

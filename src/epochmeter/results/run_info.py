@@ -156,6 +156,7 @@ class LoaderFacts(_LoaderClass, total=False):
     dataset: str | None  # class, as the following
     sampler: str | None
     batch_sampler: str | None
+    collate: str | None  # the function's name, or else its class
 
 
 class CountedFlops(TypedDict, total=False):
