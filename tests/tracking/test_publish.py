@@ -23,6 +23,7 @@ from epochmeter.tracking.publish import (
     include_reused,
     publish,
     records_below,
+    whole_windows,
 )
 from epochmeter.tracking.publisher import CheckedClient, DeadlinePassed
 from epochmeter.tracking.run_export import LOSS, Scalar, run_tags
@@ -88,6 +89,14 @@ def test_completed_record_becomes_a_finished_run_once_with_all_its_files(store, 
         assert publish(record, store) == published
         assert sorted(points(published.run_id)) == logged
     assert statuses_of(store) == ["FINISHED"]
+
+
+def test_windows_are_published_together_as_far_as_one_call_takes_them(monkeypatch):
+    monkeypatch.setattr("epochmeter.tracking.publish.MAX_ENTITIES", 6)  # metrics per call, and the tag
+    windows = [[Scalar("m", float(value), 0, 0)] * count for value, count in enumerate((2, 3, 1, 7, 1, 0))]
+    batches = [(number, [point.value for point in points]) for number, points in whole_windows(windows, 10)]
+    assert batches == [(12, [0, 0, 1, 1, 1]), (13, [2]), (14, [3] * 7), (16, [4])]
+    assert [*whole_windows([], 10)] == []
 
 
 def test_resumable_run_is_published_up_to_its_checkpoint(store, make_record, points):

@@ -1,7 +1,7 @@
 """Publish a record as an MLflow run. Publishing adds missing parts, so it can be interrupted and repeated."""
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -58,7 +58,7 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     _log_metadata(folder, store, run)
     count = int(run.data.tags.get(WINDOWS, 0))
-    for number, points in enumerate(run_export.window_scalars(folder, windows, count), count + 1):
+    for number, points in whole_windows(run_export.window_scalars(folder, windows, count), count):
         _log_metrics(points, (WINDOWS, str(number)), store, run)
     if status == "RUNNING":
         if run.info.status != "RUNNING":  # it had ended, and was resumed
@@ -73,6 +73,21 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
         duration_ms = _ms(ended_s(folder)) - _ms(started_s(folder))  # the record's start may have been corrected
         store.client.set_terminated(run.info.run_id, status, run.info.start_time + duration_ms)
     return published
+
+
+def whole_windows(windows: Iterable[Sequence[Scalar]], count: int) -> Iterator[tuple[int, list[Scalar]]]:
+    """Yield the points of as many windows as one call to MLflow takes, with the number of the last one.
+
+    `count` is the number of the windows before them.
+    """
+    points, number = list[Scalar](), count
+    for window in windows:
+        if points and len(points) + len(window) >= MAX_ENTITIES:  # with the tag
+            yield number, points
+            points = []
+        points, number = [*points, *window], number + 1
+    if number > count:
+        yield number, points
 
 
 def include_reused(folder: Path, store: Store) -> Published | None:
