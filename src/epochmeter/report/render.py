@@ -65,7 +65,17 @@ class Page:
     @property
     def title(self) -> str:
         """The heading in its template."""
-        return str(_environment(one_line).get_template(f"{self.name}.md.j2").module.heading)  # type: ignore[attr-defined]  # set by the template
+        return str(self._variables["heading"])
+
+    @property
+    def rest_title(self) -> str:
+        """The heading of its text below a summary that is elsewhere."""
+        return str(self._variables.get("rest_heading", self.title))
+
+    @property
+    def _variables(self) -> Mapping[str, Any]:
+        """Those set in its template."""
+        return vars(_environment(one_line).get_template(f"{self.name}.md.j2").module)
 
     @property
     def values(self) -> Any:
@@ -92,9 +102,19 @@ def page_part(page: Page, macro: str, *, is_plain: bool = False) -> str:
 
 def page_markdown(page: Page, *, is_plain: bool = False) -> str:
     """Render the text of an analysis below its warning, without its title."""
-    warning = f"**{one_line(page.warning) if is_plain else escape_markdown(page.warning)}**\n" if page.warning else ""
+    warning = warning_markdown(page, is_plain=is_plain)
+    return "\n".join(filter(None, [warning and f"{warning}\n", page_text(page, is_plain=is_plain)]))
+
+
+def warning_markdown(page: Page, *, is_plain: bool = False) -> str:
+    """Render the warning of an analysis; empty without one."""
+    return f"**{one_line(page.warning) if is_plain else escape_markdown(page.warning)}**" if page.warning else ""
+
+
+def page_text(page: Page, *, is_plain: bool = False) -> str:
+    """Render the text of an analysis."""
     parts = (page_part(page, macro, is_plain=is_plain) for macro in ("summary", "body"))
-    return "\n".join(filter(None, [warning, *parts]))
+    return "\n".join(filter(None, parts))
 
 
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:

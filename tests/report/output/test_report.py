@@ -285,6 +285,15 @@ def test_page_starts_with_three_sentences_at_most(html_of):
         assert absent not in summary
 
 
+def test_sentences_at_the_start_of_a_page_are_not_repeated_in_their_section():
+    pytest.importorskip("vl_convert")
+    html = output.report_html(report(*batches(100.0)))
+    start, section = html.index('class="summary"'), html.index('<section id="answer"')
+    assert html.index("Only one configuration") in range(start, section)
+    assert html.count("Only one configuration") == 1
+    assert "<h2>More about the answer</h2>" in html[section:]
+
+
 def test_page_and_section_of_a_verdict_begin_with_its_warning():
     pytest.importorskip("vl_convert")
     runs = batches(100.0, 200.0)

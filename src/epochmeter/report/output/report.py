@@ -4,7 +4,7 @@ import base64
 import gzip
 import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from errno import ELOOP
 from functools import partial
@@ -30,12 +30,14 @@ from epochmeter.report.render import (
     page_file,
     page_markdown,
     page_part,
+    page_text,
     phrase,
     print_markdown,
     render_html,
     render_macro,
     render_notes,
     sweep_pages,
+    warning_markdown,
 )
 from epochmeter.report.runs.costs import Cost, ranked_costs
 from epochmeter.report.runs.filter import select_any
@@ -57,10 +59,11 @@ MAX_PRINTED = 40  # runs up to which the terminal lists them
 
 
 class Section(NamedTuple):
-    """A part of the HTML page that is neither an analysis nor a chart."""
+    """A part of the HTML page that is not a chart; `text` is in Markdown."""
 
     name: str
     title: str
+    text: str = ""
 
 
 def answer_lines(folder: Path) -> list[str]:
@@ -221,6 +224,7 @@ def report_html(report: Report, table_html: str = "") -> str:
     first_pages = [page for page in pages if page_part(page, "opening") or page.name in FIRST_PAGES]
     failures = [page for page in pages if page.name == "failures"]
     others = [page for page in pages if page not in (*first_pages, *failures)]
+    first = first_sentences(report.pages)
     runs = [Section("all-runs", phrase("all_runs"))] if table_html else []
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
@@ -229,9 +233,10 @@ def report_html(report: Report, table_html: str = "") -> str:
     return render_html(
         "report.html.j2",
         report=report,
-        summary=first_sentences(report.pages),
-        text=page_markdown,
-        sections=[*charts[:1], *first_pages, *charts[1:], *others, *runs, *failures],
+        summary=first,
+        sections=[
+            *charts[:1], *below(first, first_pages), *charts[1:], *below(first, others), *runs, *below(first, failures),
+        ],  # fmt: skip
         table=pack(table_html) if table_html else "",
         vega=pack(javascript()) if charts else "",
         specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
@@ -248,10 +253,30 @@ def first_sentences(pages: Sequence[Page]) -> str:
     left_out = "answer" if openings.get("targets") else ""
     if any(isinstance(page.results, outcome.NoAnswer) for page in pages):
         left_out = "failures"
-    warnings = [f"**{escape_markdown(page.warning)}**" for page in pages if page.warning]
+    warnings = [warning_markdown(page) for page in pages if page.warning]
     texts = [*openings.values(), *(page_part(page, "summary") for page in pages if page.name != left_out)]
-    paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
+    paragraphs = [paragraph for text in texts for paragraph in paragraphs_of(text)]
     return "\n\n".join([*warnings[:1], *paragraphs[:MAX_FIRST]])
+
+
+def below(first: str, pages: Iterable[Page]) -> list[Section]:
+    """Return the sections of analyses, without the paragraphs that the first sentences of the page have already.
+
+    The warning of an analysis stays with its text.
+    """
+    shown = set(paragraphs_of(first))
+    sections = list[Section]()
+    for page in pages:
+        warning, paragraphs = paragraphs_of(warning_markdown(page)), paragraphs_of(page_text(page))
+        rest = [text for text in paragraphs if text not in shown]
+        title = page.title if len(rest) == len(paragraphs) else page.rest_title
+        sections += [Section(page.name, title, "\n\n".join([*warning, *rest]))] if rest else []
+    return sections
+
+
+def paragraphs_of(text: str) -> list[str]:
+    """Return the paragraphs of a Markdown text."""
+    return [paragraph.strip() for paragraph in text.split("\n\n") if paragraph.strip()]
 
 
 def pack(text: str) -> str:
