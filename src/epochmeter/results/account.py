@@ -42,6 +42,7 @@ GROUPS = {
 """Name for people -> rows of an account; absent ones are not known, or do not exist."""
 STAGES = {"start": "start_energy_j", "between": "between_energy_j", "finish": "finish_energy_j"}
 """Stage outside of windows -> its energy."""
+OPEN = "run/open_s"
 WARM_UP_FACTOR = 1.5
 """The warm-up has the first steps whose compute is longer than that of a later step by this factor."""
 MAX_OVERLAP_S = 0.001
