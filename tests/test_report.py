@@ -176,6 +176,24 @@ def test_trace_of_a_run_is_printed_and_written_as_a_page_and_for_perfetto(report
     assert opened[0].stat().st_size
 
 
+def test_two_traces_are_compared_and_written_as_a_page_text_and_numbers(report, tmp_path):
+    trace = ROOT / "tests/data/traces/mi250_minitoy_train_ROCm6_2_kineto.json.gz"
+    for sweep in "ab":
+        folder = write(tmp_path / "multirun" / sweep, trained(0, 100.0)).folder
+        shutil.copy(trace, folder / "trace.json.gz")
+    code, output = report("run=b/0", "against=a/0", "view=trace")
+    assert (code, "b/0 (after) compared with a/0 (before)" in output) == (0, True)
+    numbers = read_json(folder / "trace_changes.json")
+    assert (numbers["before"], numbers["after"], numbers["steps"]) == ("a/0", "b/0", [2, 2])
+    assert {change["verdict"] for change in numbers["operators"]["changes"]} <= {"no difference", "inconclusive"}
+    assert all((folder / f"trace_changes.{suffix}").exists() for suffix in ("html", "md"))
+    code, output = report(f"run={trace}", f"against={trace}", "view=trace")
+    (reports,) = (tmp_path / "multirun/reports").iterdir()
+    assert (code, f"Written to {reports}" in output) == (0, True)
+    for wrong in (("view=perfetto", "against=a/0"), ("view=trace", "against=[a/0,b/0]")):
+        assert report("run=b/0", *wrong)[0].startswith("error: `against=` with `view=` is one other trace")
+
+
 @pytest.mark.parametrize(
     ("address", "lines"),
     [

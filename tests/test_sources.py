@@ -34,7 +34,7 @@ LAYERS = [
     {"__init__"},  # the public functions, imported when they are used
 ]
 """A package may import itself and the layers above it in this list."""
-REPORT_LAYERS = ["statistics", "formatting", "runs", "pages", "render", "analyses", "charts"]
+REPORT_LAYERS = ["statistics", "trimmed_ratios", "formatting", "runs", "pages", "render", "analyses", "charts"]
 """The same within the report; its other modules may import all of these."""
 EXCEPTIONS = {"worker": {"shared"}, "agent": {"shared", "worker"}}
 """The training process runs on a board's own Python, and a script's agent on the script's."""

@@ -84,6 +84,19 @@ def test_record_keeps_its_identity_and_has_the_resumption_which_its_means_exclud
     assert metrics["steady/e2e_s"] == pytest.approx(sum(steady) / 4)
 
 
+def test_account_joins_the_attempts_and_what_was_trained_again_is_lost(killed):
+    metrics, (attempt,) = killed.record().summary()["metrics"], killed.record().run()["attempts"]
+    rows = {name: value for name, value in metrics.items() if name.startswith("run/") and name.endswith("_s")}
+    wall_s, gap_s = rows.pop("run/wall_s"), rows.pop("run/gap_s")
+    assert sum(rows.values()) == pytest.approx(wall_s)
+    assert abs(rows["run/residual_s"]) <= 0.001 * wall_s
+    moments, last = attempt["moments"], killed.record().run()["moments"]
+    assert (last["command_ns"] - moments["recorded_ns"]) / 1e9 == pytest.approx(gap_s, abs=0.1)
+    kept_ns = killed.kept[-1]["closed_ns"]
+    assert rows["run/lost_s"] == pytest.approx((moments["recorded_ns"] - kept_ns) / 1e9)
+    assert killed.cut["closed_ns"] < moments["recorded_ns"]
+
+
 def test_several_ranks_resume_together(ended_by):
     """The third epoch, which the killed run had trained too, has the same losses and scores."""
     project = ended_by(signal.SIGKILL, "-m", strategy="ddp", **{"strategy.ranks": 2, "epochs": 4})

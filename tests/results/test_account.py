@@ -6,7 +6,7 @@ from array import array
 import pytest
 from metadata import run_info
 
-from epochmeter.results.account import CONCURRENT, NO_MOMENTS, NO_WINDOWS, account_of, grouped
+from epochmeter.results.account import CONCURRENT, NO_ATTEMPTS, NO_MOMENTS, NO_WINDOWS, account_of, grouped
 
 S = 10**9
 MOMENTS = {"command_ns": 0, "process_ns": 2 * S, "imported_ns": 5 * S, "ended_ns": 50 * S, "recorded_ns": 54 * S}
@@ -45,7 +45,7 @@ def seconds(windows=WINDOWS, steps=STEADY, moments=MOMENTS, **facts):
     assert account.reason == ""
     values = {name.removeprefix("run/"): value for name, value in account.metrics.items()}
     wall_s, residual_s = values.pop("wall_s"), values.pop("residual_s")
-    assert math.fsum([*values.values(), residual_s]) == pytest.approx(wall_s)
+    assert math.fsum([*values.values(), residual_s]) - values.get("gap_s", 0) == pytest.approx(wall_s)
     assert residual_s == pytest.approx(0, abs=1e-6)
     return values
 
@@ -102,10 +102,89 @@ def test_script_whose_import_of_torch_is_not_known_has_no_row_for_it():
     )
 
 
-def test_resumed_run_has_the_account_of_its_last_attempt():
-    """Its first attempt was on another boot of the machine; it begins with the evaluation after the checkpoint."""
-    found = seconds([epoch(0, 910, 920), *WINDOWS[1:]], resumed=[{"epoch": 1, "started": "", "clock": None}])
-    assert [found[row] for row in ("build_s", "evaluation_s", "compute_s")] == pytest.approx([15, 6, 16])
+def shifted(moments, by_s):
+    return {key: at_ns + by_s * S for key, at_ns in moments.items()}
+
+
+KILLED = {**shifted(MOMENTS, 900), "ended_ns": 925 * S, "recorded_ns": 925 * S}
+RESUMED = [{"epoch": 1, "started": "", "clock": None}]
+
+
+def attempt(moments, epochs=1, gap_s=7.0):
+    return {"moments": moments, "epochs": epochs, "gap_s": gap_s}
+
+
+def test_resumed_run_has_the_rows_of_all_attempts_and_what_was_trained_again_is_lost():
+    """Its first attempt, on another boot, was killed 5 s after its epoch, and 10 s of preparation were repeated."""
+    resumed = {"resumed": RESUMED, "attempts": [attempt(KILLED)]}
+    found = seconds([epoch(0, 910, 920), *WINDOWS[1:]], **resumed)
+    assert found == pytest.approx({
+        **SECONDS, "prepare_s": 4, "import_s": 6, "build_s": 5 + 15, "between_s": 2, "lost_s": 5, "gap_s": 7,
+    })  # fmt: skip
+    account = account_of(run_info(moments=MOMENTS, **resumed), [epoch(0, 910, 920), *WINDOWS[1:]], STEADY, 1)
+    assert account.metrics["run/wall_s"] == pytest.approx(25 + 54)
+
+
+@pytest.mark.parametrize(
+    ("moments", "rows"),
+    [
+        ({key: KILLED[key] for key in ("command_ns", "ended_ns", "recorded_ns")}, {"prepare_s": 25}),
+        ({key: KILLED[key] for key in ("command_ns", "process_ns", "ended_ns", "recorded_ns")},
+         {"prepare_s": 2, "lost_s": 23}),
+        (KILLED, {"prepare_s": 2, "import_s": 3, "lost_s": 20}),
+    ],
+    ids=["preparation", "start", "training"],
+)  # fmt: skip
+def test_attempt_without_a_checkpoint_of_its_own_lost_all_after_its_start(moments, rows):
+    both = [attempt(shifted(KILLED, -100)), attempt(moments)]
+    twice = {"resumed": [*RESUMED, *RESUMED], "attempts": both}
+    found, once = (
+        seconds([epoch(0, 810, 820), *WINDOWS[1:]], **facts)
+        for facts in (twice, {"resumed": RESUMED, "attempts": both[:1]})
+    )
+    added = {row: found[row] - once[row] for row in found if found[row] != once[row]}
+    assert added == pytest.approx({**rows, "gap_s": 7})
+
+
+def test_time_between_attempts_is_unknown_if_that_of_one_is():
+    both = [attempt(shifted(KILLED, -100)), attempt(KILLED, gap_s=None)]
+    found = seconds([epoch(0, 810, 820), *WINDOWS[1:]], resumed=[*RESUMED, *RESUMED], attempts=both)
+    assert "gap_s" not in found
+
+
+def test_resumed_run_has_no_energy_as_that_of_the_killed_attempt_is_not_known():
+    stages = {name: {"energy_j": used_j, "uncertainty_j": 1.0} for name, used_j in STAGES.items()}
+    run = run_info(moments=MOMENTS, stage_energies=stages, resumed=RESUMED, attempts=[attempt(KILLED)])
+    windows = [metered(window) for window in (epoch(0, 910, 920), *WINDOWS[1:])]
+    assert [name for name in account_of(run, windows, STEADY, 1).metrics if name.endswith("_j")] == []
+
+
+@pytest.mark.parametrize(
+    ("known", "now_s", "count", "expected"),
+    [
+        (["command_ns"], 1, 0, {"prepare_s": 1}),
+        (["command_ns", "process_ns"], 4, 0, {"prepare_s": 2, "build_s": 2}),
+        (["command_ns", "process_ns", "imported_ns"], 9, 0, {"prepare_s": 2, "import_s": 3, "build_s": 4}),
+        (["command_ns", "process_ns", "imported_ns"], 29, 3, {"open_s": 0, "evaluation_s": 3, "between_s": 1}),
+        (["command_ns", "process_ns", "imported_ns"], 40, 3, {"open_s": 6, "evaluation_s": 3, "between_s": 1}),
+        (["command_ns", "process_ns", "imported_ns", "ended_ns"], 53, 5, {"finish_s": 2, "analyze_s": 3}),
+    ],
+)
+def test_account_of_a_run_that_goes_on_is_up_to_now(known, now_s, count, expected):
+    run = run_info(moments={key: MOMENTS[key] for key in known})
+    windows = WINDOWS[:count]
+    now_s = max([now_s, *(window["closed_ns"] // S for window in windows)])
+    account = account_of(run, windows, STEADY, 1, now_ns=now_s * S)
+    values = {name.removeprefix("run/"): value for name, value in account.metrics.items() if value}
+    assert values.pop("wall_s") == pytest.approx(now_s)
+    assert math.fsum(values.values()) == pytest.approx(now_s)
+    assert {row: values.get(row, 0) for row in expected} == pytest.approx(expected)
+    assert grouped(account.metrics)["since the last epoch"] == values.get("open_s", 0)
+
+
+def test_record_of_an_earlier_version_lacks_the_moments_of_its_first_attempt():
+    run = run_info(moments=MOMENTS, resumed=RESUMED)
+    assert account_of(run, WINDOWS, STEADY, 1) == ({}, NO_ATTEMPTS)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,26 @@ def test_run_whose_script_still_runs_is_closed_when_it_has_ended(killed):
     assert [line["metrics"]["epoch/steps"] for line in killed.record.windows()] == [4, 4]
 
 
+@pytest.mark.parametrize("own_end", [True, False], ids=["by itself", "killed"])
+def test_account_of_a_recovered_script_ends_with_the_script(killed, own_end):
+    begun_ns = time.monotonic_ns()
+    run = {**killed.record.run(), "moments": {"command_ns": begun_ns - 2 * 10**9, "process_ns": begun_ns - 10**9}}
+    killed.record.describe(killed.record.job(), run)
+    killed.run([*EPOCH, *EPOCH], lambda done: done == 3)
+    ended_ns = time.monotonic_ns() + 10**9
+    if own_end:
+        with (killed.folder / "7.jsonl").open("a") as facts:
+            facts.write(f'{{"kind": "end", "error": "", "ended_ns": {ended_ns}}}\n')
+    killed.close()
+    metrics, windows = killed.record.summary()["metrics"], killed.record.windows()
+    rows = {name: value for name, value in metrics.items() if name.startswith("run/") and name != "run/wall_s"}
+    assert sum(rows.values()) == pytest.approx(metrics["run/wall_s"])
+    assert metrics["run/prepare_s"] == pytest.approx(1)
+    assert (metrics["run/analyze_s"], "run/lost_s" in metrics) == (0, False)
+    after_s = (ended_ns - windows[-1]["closed_ns"]) / 1e9
+    assert metrics["run/finish_s"] == (pytest.approx(after_s) if own_end else pytest.approx(0, abs=0.1))
+
+
 @pytest.mark.parametrize(
     ("end", "note"),
     [('{"kind": "end", "error": ""}', recovery.CONTINUED),

@@ -44,6 +44,17 @@ def record(tmp_path):
     return record
 
 
+def test_parts_of_the_run_so_far_add_up_to_its_time(record):
+    started_ns = record.run()["clock"]["monotonic_ns"]
+    record.describe(record.job(), {**record.run(), "moments": {"command_ns": started_ns - 10**9}})
+    view = Watcher(record.folder).read()
+    samples = parse(to_openmetrics(view))
+    parts = {labels[1][1]: value for (name, labels), value in samples.items() if name == "run_part_seconds"}
+    assert parts["training"] > 0
+    account = view.active[0].account
+    assert sum(parts.values()) == pytest.approx(account["run/wall_s"] - account["run/residual_s"])
+
+
 def test_values_equal_the_record(record):
     record.append_progress({"epoch": 2, "steps": 7, "epoch_steps": 100, "parts": {"compute_s": 1.5, "copy_s": 0.0}})
     samples = parse(to_openmetrics(Watcher(record.folder).read()))

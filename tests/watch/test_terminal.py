@@ -58,7 +58,9 @@ def assert_screen(name, lines, width=80):
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_run_has_progress_split_power_cost_and_gauges_within_the_width(tmp_path, width):
     price = {"price": 3.6e6, "currency": "EUR", "pue": 1}
-    folder = write_run(tmp_path / "0", epochs(3), job={**JOB, "footprint": price} if width == 160 else JOB)
+    moments = {"command_ns": 4890 * SECOND, "process_ns": 4910 * SECOND, "imported_ns": 4920 * SECOND}
+    job = {**JOB, "footprint": price} if width == 160 else JOB
+    folder = write_run(tmp_path / "0", epochs(3), job=job, moments=moments)
     (folder / "power.csv").write_text(f"monotonic_ns,total_w\n{4900 * SECOND},50\n{4990 * SECOND},100\n")
     header, row = ",".join(GAUGES), ",".join(map(str, GAUGES.values()))
     (folder / "gauges.csv").write_text(f"monotonic_ns,{header},throttling\n{4990 * SECOND},{row},none\n")

@@ -313,7 +313,8 @@ class Agent:
             self._count(self.operators.close)
         self.guarded(self._write_marks)
         self.guarded(self._write_loader_facts)
-        self.guarded(self._facts.write, {"kind": "end", "error": describe_error(error) if error else ""})
+        text = describe_error(error) if error else ""
+        self.guarded(self._facts.write, {"kind": "end", "error": text, "ended_ns": monotonic_ns()})
         self._switch_off(RankFailed(Problem(describe_error(error)), 0) if error else Finished())
 
     def guarded(self, act: Callable[..., Result], *arguments: object) -> Optional[Result]:

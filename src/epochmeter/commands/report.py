@@ -7,6 +7,7 @@
     python src/report.py report.baseline=defaults             what the best configurations save
     python src/report.py 'report.prior=2026-*'                predictions, with earlier sweeps
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
+    python src/report.py run=multirun/B/0 against=multirun/A/0 view=trace   what changed from A to B
     python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from epochmeter.report.analyses.best import Criteria
     from epochmeter.report.runs.run import Sweep
-    from epochmeter.shared.record import Record
 
 MULTIRUN = ROOT / "multirun"
 NOTHING_YET = Problem("no run has completed yet", "report later, or see the running one: python src/watch.py")
@@ -102,7 +102,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     against = load(keys, keys["against"]) if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
-        folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        folder = new_reports_folder()
     content = build_report(sweep, against, **options, draw=artist.draw if artist else lambda charts: None)
     print_report(content, console)
     with write_errors(folder):
@@ -123,28 +123,60 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.report.output.report import print_page, print_text, write_errors, write_trace_page
     from epochmeter.report.render import Page
 
+    if keys["against"] is not None:
+        return compare_traces(keys, console)
     record = find_traced_run(keys["run"], MULTIRUN, needs_trace=keys["view"] == "trace")
     folder = Path(keys["out"] or record.folder).absolute()
     if keys["view"] == "perfetto":
         from epochmeter.report.output.perfetto import open_in_perfetto
         from epochmeter.trace.perfetto import write_perfetto_file
 
-        with write_errors(folder), record_errors(record):
+        with write_errors(folder), record_errors(record.folder):
             path = write_perfetto_file(record, folder)
         open_in_perfetto(path, partial(print_text, console))
         return 0
     warn, title = partial(print_text, console, style="yellow"), f"{record.folder.parent.name}/{record.folder.name}"
-    with record_errors(record):
+    with record_errors(record.folder):
         page = Page("trace", printable_tree(analyze(record)))
         print_page(page, console)
-    with write_errors(folder), record_errors(record):
+    with write_errors(folder), record_errors(record.folder):
         written = write_trace_page(page, title, folder, warn, record)
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
     return 0
 
 
+def compare_traces(keys: Mapping[str, Any], console: "Console") -> int:
+    """Print what changed between the traces of two runs, or two files, and write the page; return the exit code."""
+    from epochmeter.report.analyses.trace_changes import analyze, find_source, read_times
+    from epochmeter.report.output.report import print_page, print_text, write_errors, write_trace_changes
+    from epochmeter.report.render import Page
+
+    if keys["view"] != "trace" or isinstance(keys["against"], list):
+        raise input_error(
+            "`against=` with `view=` is one other trace to compare with", "view=trace against=SWEEP/NUMBER"
+        )
+    after, before = (find_source(keys[key], MULTIRUN) for key in ("run", "against"))
+    times = []
+    for source in (before, after):
+        with record_errors(source.path.parent):
+            times.append(read_times(source))
+    page = Page("trace_changes", analyze(*times))
+    print_page(page, console)
+    folder = Path(keys["out"] or (after.record.folder if after.record else new_reports_folder())).absolute()
+    warn = partial(print_text, console, style="yellow")
+    with write_errors(folder):
+        written = write_trace_changes(page, f"{after.name}, {before.name}", folder, warn)
+    print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
+    return 0
+
+
+def new_reports_folder() -> Path:
+    """Return the folder of a report that is not of one sweep or run."""
+    return MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+
+
 @contextmanager
-def record_errors(record: "Record") -> Iterator[None]:
+def record_errors(folder: Path) -> Iterator[None]:
     """Raise a ValueError with a hint if the content of a record is damaged."""
     from epochmeter.results.run_folder import READ_ERRORS
 
@@ -154,7 +186,7 @@ def record_errors(record: "Record") -> Iterator[None]:
         raise
     except READ_ERRORS as error:
         cause = f"{type(error).__name__}: {error}"
-        raise input_error(f"the record {record.folder} is damaged: {cause}", "give another run: `run=`") from error
+        raise input_error(f"the record {folder} is damaged: {cause}", "give another run: `run=`") from error
 
 
 class ReportEntry(NamedTuple):

@@ -68,7 +68,7 @@ class Comparison(Section):
         None, "sweep to report: name in multirun/, pattern, folder, or a list [a,b]; null: the last one"
     )
     against: Annotated[str | list[str] | None, rules.SWEEPS] = key(
-        None, "second sweep to compare with, such as before and after a change, or two boards"
+        None, "second sweep to compare with, such as before and after a change, or two boards; with view=trace, a run"
     )
     where: AnyMapping | None = key(
         None, "filter by configuration: 'where={model: lenet, batch: [8, 16]}'; null: all runs"
@@ -83,7 +83,9 @@ class Comparison(Section):
         None, "trace: analysis of one run's profiler trace; perfetto: timeline of a run in a browser; null: a report"
     )
     run: Annotated[str, rules.NAME] | None = key(
-        None, "run of view=: its folder, SWEEP/NUMBER in multirun/, or a sweep with one traced run; null: the last one"
+        None,
+        "run of view=: its folder, SWEEP/NUMBER in multirun/, or a sweep with one traced run; null: the last one; "
+        "with against=, also a trace file",
     )
     out: str | None = key(None, "output folder; null: the sweep's folder, for several sweeps multirun/reports/<time>")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from epochmeter.console.tables import valued
-from epochmeter.results.account import grouped
+from epochmeter.results.account import OPEN, grouped
 from epochmeter.results.bottleneck import MIN_FRACTION, Bottleneck
 from epochmeter.results.measured_run import MIN_LAUNCHING
 from epochmeter.results.metrics import find
@@ -79,7 +79,7 @@ def _compared_with_idle(net_j: float, half_j: float) -> str:
 
 
 def account_line(metrics: Mapping[str, float]) -> str:
-    """Return where the time of the whole run went, the largest share first; empty if it is not known."""
+    """Return where the time of the whole run went, or of a part so far, the largest share first; empty if unknown."""
     groups = grouped(metrics)
     if not groups:
         return ""
@@ -89,7 +89,8 @@ def account_line(metrics: Mapping[str, float]) -> str:
     ]
     energy_j, half_j = metrics.get("run/energy_j"), metrics.get("run/energy_uncertainty_j")
     energy = f", {within(energy_j, half_j, 'J')}" if energy_j and half_j is not None else ""
-    return f"Whole run: {quantity(wall_s, 's')}{energy}: {', '.join(shares)}."
+    what = "Run so far" if OPEN in metrics else "Whole run"
+    return f"{what}: {quantity(wall_s, 's')}{energy}: {', '.join(shares)}."
 
 
 def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:

@@ -6,10 +6,15 @@
 Windows are divided into the parts of the epochs, evaluations and a script's own windows. Three rows are taken out of
 the others: saving, wherever it happened, the measurement of the device's peaks, and the warm-up of the first steps,
 which is part of the compute of an epoch.
+
+A resumed run has the rows of all of its attempts. Of an earlier one, all time after its last window that was kept is
+lost. The time between two attempts is no part of the run. Of a run that goes on, the time since the last window is a
+row of its own.
 """
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import NamedTuple
@@ -31,14 +36,18 @@ GROUPS = {
     "start, imports, building": ("import_s", "build_s"),
     "preparation and analysis": ("prepare_s", "peaks_s", "analyze_s"),
     "other work": ("window_s", "between_s", "finish_s"),
+    "lost before resuming": ("lost_s",),
+    "since the last epoch": ("open_s",),
 }
 """Name for people -> rows of an account; absent ones are not known, or do not exist."""
 STAGES = {"start": "start_energy_j", "between": "between_energy_j", "finish": "finish_energy_j"}
 """Stage outside of windows -> its energy."""
+OPEN = "run/open_s"
 WARM_UP_FACTOR = 1.5
 """The warm-up has the first steps whose compute is longer than that of a later step by this factor."""
 MAX_OVERLAP_S = 0.001
 NO_MOMENTS = "the end of the run is not recorded"
+NO_ATTEMPTS = "the moments of an earlier attempt are not recorded"
 NO_WINDOWS = "no epoch was measured"
 CONCURRENT = "windows of several threads overlap"
 
@@ -50,37 +59,81 @@ class Account(NamedTuple):
     reason: str = ""
 
 
-def account_of(run: RunInfo, windows: Sequence[Window], steps: FloatArray, warmup_epochs: int) -> Account:
-    """Return the account of a run; of a resumed run, that of its last attempt.
+class Part(NamedTuple):
+    """An attempt of a run, as far as it counts: its moments, the windows that were kept, and the rows of their steps.
+
+    After the last window, the time is of the row `lost_s`, or `open_s`; without a name, it is that of a run's end.
+    """
+
+    moments: Moments
+    windows: Sequence[Window]
+    steps: FloatArray
+    after: str = ""
+
+
+def account_of(
+    run: RunInfo, windows: Sequence[Window], steps: FloatArray, warmup_epochs: int, now_ns: int | None = None
+) -> Account:
+    """Return the account of a run; of a resumed run, that of all of its attempts.
 
     Args:
-        run: The metadata, with the moments of the attempt.
+        run: The metadata, with the moments of the attempts.
         windows: All windows of the run.
         steps: The rows of `steps.bin`.
         warmup_epochs: Number of epochs whose steps are no example of later ones.
+        now_ns: Of a run that goes on, the time up to which the account is.
     """
-    earlier = before_checkpoint(windows, run.resumed[-1].epoch) if run.resumed else []
-    rows = steps[len(INTERVALS) * step_count(earlier) :]
-    windows = windows[len(earlier) :]
-    moments = run.moments
-    if {"command_ns", "process_ns", "ended_ns", "recorded_ns"} - moments.keys():
+    needed = {"command_ns"} if now_ns is not None else {"command_ns", "process_ns", "ended_ns", "recorded_ns"}
+    if needed - run.moments.keys():
         return Account({}, NO_MOMENTS)
-    if not windows:
+    if not windows and now_ns is None:
         return Account({}, NO_WINDOWS)
-    windows = sorted(windows, key=lambda window: window["opened_ns"])
-    if any(
-        (before["closed_ns"] - after["opened_ns"]) * NANOSECOND > MAX_OVERLAP_S for before, after in pairwise(windows)
-    ):
+    if len(run.attempts) < len(run.resumed):
+        return Account({}, NO_ATTEMPTS)
+    parts = _parts(run, windows, steps, now_ns)
+    if any(_overlaps(part.windows) for part in parts):
         return Account({}, CONCURRENT)
-    seconds = _between_windows(windows, moments)
-    seconds |= _within_windows(windows, _warm_up_s(windows, rows, warmup_epochs))
-    saved_s = math.fsum(window["metrics"].get(f"{window['window']}/save_s", 0.0) for window in windows)
-    seconds["save_s"] = seconds.get("save_s", 0.0) + saved_s
-    wall_s = (moments["recorded_ns"] - moments["command_ns"]) * NANOSECOND
-    energies = _energies(run, windows)
+    seconds: Counter[str] = Counter()
+    for part in parts:
+        seconds.update(_rows(part, warmup_epochs))
+    wall_s = math.fsum((part.moments["recorded_ns"] - part.moments["command_ns"]) * NANOSECOND for part in parts)
     named = {f"run/{row}": seconds[row] for rows in GROUPS.values() for row in rows if row in seconds}
     residual_s = wall_s - math.fsum(named.values())
-    return Account({"run/wall_s": wall_s, **named, "run/residual_s": residual_s, **energies})
+    gaps = [attempt.gap_s for attempt in run.attempts]
+    gap = {"run/gap_s": math.fsum(filter(None, gaps))} if gaps and None not in gaps else {}
+    energies = {} if run.attempts or now_ns is not None else _energies(run, windows)
+    return Account({"run/wall_s": wall_s, **named, "run/residual_s": residual_s, **gap, **energies})
+
+
+def _parts(run: RunInfo, windows: Sequence[Window], steps: FloatArray, now_ns: int | None) -> list[Part]:
+    """Return the attempts of a run, each with its windows in the order of time."""
+    parts, kept, begun = [], 0, 0
+    ends = [len(before_checkpoint(windows, attempt.epochs)) for attempt in run.attempts]
+    now: Moments = {} if now_ns is None else {"recorded_ns": now_ns}
+    last = Moments(**{**run.moments, **now})
+    after = "" if now_ns is None or "ended_ns" in run.moments else "open_s"
+    attempts = [(attempt.moments, "lost_s") for attempt in run.attempts]
+    for (moments, row), end in zip([*attempts, (last, after)], [*ends, len(windows)], strict=True):
+        own = windows[kept:end]
+        count = len(INTERVALS) * step_count(own)
+        ordered = sorted(own, key=lambda window: window["opened_ns"])
+        parts.append(Part(moments, ordered, steps[begun : begun + count], row))
+        kept, begun = end, begun + count
+    return parts
+
+
+def _overlaps(windows: Sequence[Window]) -> bool:
+    overlaps_ns = (before["closed_ns"] - after["opened_ns"] for before, after in pairwise(windows))
+    return any(overlap_ns * NANOSECOND > MAX_OVERLAP_S for overlap_ns in overlaps_ns)
+
+
+def _rows(part: Part, warmup_epochs: int) -> dict[str, float]:
+    """Return the seconds of an attempt by row."""
+    seconds = _between_windows(part)
+    seconds |= _within_windows(part.windows, _warm_up_s(part.windows, part.steps, warmup_epochs))
+    saved_s = math.fsum(window["metrics"].get(f"{window['window']}/save_s", 0.0) for window in part.windows)
+    seconds["save_s"] = seconds.get("save_s", 0.0) + saved_s
+    return seconds
 
 
 def _energies(run: RunInfo, windows: Sequence[Window]) -> dict[str, float]:
@@ -111,18 +164,9 @@ def grouped(metrics: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
-def _between_windows(windows: Sequence[Window], moments: Moments) -> dict[str, float]:
+def _between_windows(part: Part) -> dict[str, float]:
     """Return the rows outside of windows; the time in which something was saved is a row of its own."""
-    first_ns, last_ns = windows[0]["opened_ns"], max(window["closed_ns"] for window in windows)
-    imported_ns = moments.get("imported_ns", moments["process_ns"])
-    intervals = {
-        "prepare_s": [(moments["command_ns"], moments["process_ns"])],
-        "import_s": [(moments["process_ns"], imported_ns)],
-        "build_s": [(imported_ns, first_ns)],
-        "between_s": [(before["closed_ns"], after["opened_ns"]) for before, after in pairwise(windows)],
-        "finish_s": [(last_ns, moments["ended_ns"])],
-        "analyze_s": [(moments["ended_ns"], moments["recorded_ns"])],
-    }
+    moments, intervals = part.moments, _intervals(part)
     others = {"save_s": moments.get("saves_ns", []), "peaks_s": [peaks] if (peaks := moments.get("peaks_ns")) else []}
     rows = {row: sum(ended - begun for begun, ended in parts) * NANOSECOND for row, parts in intervals.items()}
     for other, taken in others.items():
@@ -132,6 +176,26 @@ def _between_windows(windows: Sequence[Window], moments: Moments) -> dict[str, f
             rows[other] = rows.get(other, 0.0) + taken_s
     absent = [row for row, key in (("import_s", "imported_ns"), ("peaks_s", "peaks_ns")) if key not in moments]
     return {row: value for row, value in rows.items() if row not in absent}
+
+
+def _intervals(part: Part) -> dict[str, list[tuple[int, int]]]:
+    """Return the times outside of windows by row."""
+    moments, windows = part.moments, part.windows
+    end_ns = moments["recorded_ns"]
+    process_ns = moments.get("process_ns", end_ns)
+    imported_ns = moments.get("imported_ns", process_ns)
+    without_windows_ns = imported_ns if part.after == "lost_s" else moments.get("ended_ns", end_ns)
+    first_ns = windows[0]["opened_ns"] if windows else without_windows_ns
+    last_ns = max((window["closed_ns"] for window in windows), default=first_ns)
+    ended_ns = moments.get("ended_ns", end_ns)
+    after = {"finish_s": [(last_ns, ended_ns)], "analyze_s": [(ended_ns, end_ns)]}
+    return {
+        "prepare_s": [(moments["command_ns"], process_ns)],
+        "import_s": [(process_ns, imported_ns)],
+        "build_s": [(imported_ns, first_ns)],
+        "between_s": [(before["closed_ns"], after["opened_ns"]) for before, after in pairwise(windows)],
+        **({part.after: [(last_ns, end_ns)]} if part.after else after),
+    }
 
 
 def _within_windows(windows: Iterable[Window], warm_up_s: float) -> dict[str, float]:

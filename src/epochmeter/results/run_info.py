@@ -242,7 +242,7 @@ class Reason(TypedDict):
 
 
 class Moments(TypedDict, total=False):
-    """When a run's last attempt went from one stage to the next, on the monotonic clock; docs/run-folder.md."""
+    """When an attempt of a run went from one stage to the next, on the monotonic clock; docs/run-folder.md."""
 
     command_ns: int  # its command was started; of a run of a sweep, its turn came
     process_ns: int  # the training process, or the script, was started
@@ -251,6 +251,15 @@ class Moments(TypedDict, total=False):
     saves_ns: list[list[int]]  # begin and end of each file that it saved, as far as they are known
     ended_ns: int  # it had ended
     recorded_ns: int  # the record was complete
+
+
+@dataclass(kw_only=True)
+class Attempt(Fields):
+    """An earlier attempt of a resumed run, as far as it counts in the account of the run."""
+
+    moments: Moments  # its end, if it was killed: the last time at which it wrote to the record
+    epochs: int  # that are kept: those before the checkpoint from which the next attempt resumed
+    gap_s: float | None = None  # from its end until the next command was started; None if that is not known
 
 
 class StageEnergy(TypedDict):
@@ -309,6 +318,7 @@ class RunInfo(Fields):
     dataset: DatasetFacts | None = None  # None until it is prepared
     clock: Clock | None = None  # at `started`; None until the record is open
     resumed: list[Start] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)  # before each resumption
     rest: Rest | None = None
     idle_wait: IdleWait | None = None
     usable_cores: int | None = None  # by affinity and quota; None in older records

@@ -47,10 +47,12 @@ from epochmeter.results.summary import (
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.event_folder import left_event_folder
+from epochmeter.run.moments import moments_with_end
 from epochmeter.run.next_steps import next_steps_of
-from epochmeter.run.plan import Plan, write_problem
+from epochmeter.run.plan import Plan, read_clock, write_problem
 from epochmeter.run.recovery import recover_windows, running_processes
 from epochmeter.shared.problem import Problem, ProblemError, format_problem, problem_of
+from epochmeter.shared.process_identity import boot_id
 from epochmeter.shared.record import Record
 from epochmeter.shared.types import FloatArray
 from epochmeter.tracking import queue, views
@@ -141,7 +143,10 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
                 continue
             result = RunResult(run.number, run.overrides)
             result.state, result.failure = run_folder.state, Problem(ABORTED_MESSAGE, code="killed")
-            result.notes += recover_windows(record, job, run, events) if events else []
+            if events:
+                result.notes += recover_windows(record, job, run, events)
+            else:
+                run.moments = moments_with_end(record, run, read_clock() if run.boot_id == boot_id() else None)
             write_summary(record, job, run, result)
             if events:
                 shutil.rmtree(events, ignore_errors=True)

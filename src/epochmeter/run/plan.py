@@ -26,6 +26,7 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results.quantities import span
 from epochmeter.results.run_info import Clock, RunInfo, Start, read_run
 from epochmeter.results.summary import collect_flags
+from epochmeter.run.moments import ended_attempt
 from epochmeter.run.nodes import Node
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.problem import MachineError, Place, Problem
@@ -76,6 +77,8 @@ class Plan:
                     self.record.archive_attempt()
                     self.run.started, self.run.clock = started, clock
                 else:
+                    attempt = ended_attempt(self.record, earlier.run, earlier.epochs, self.run, clock)
+                    self.run.attempts = [*earlier.run.attempts, attempt]
                     is_other_boot = earlier.run.boot_id != self.run.boot_id
                     self.record.truncate_to_epoch(earlier.epochs, also=TIME_SERIES if is_other_boot else [])
                     self._continue(earlier.run, Start(epoch=earlier.epochs, started=started, clock=clock))

@@ -67,6 +67,8 @@ def recover_windows(record: Record, job: Job, run: RunInfo, folder: Path) -> lis
         return [LOST_STATE.format(error)]
     windows.read(is_final=True)
     notes = add_windows(record, job, run, windows, KILLED)
+    if "process_ns" in run.moments and windows.ended_ns:  # it was not analyzed: its record ends with the script
+        run.moments |= {"ended_ns": windows.ended_ns, "recorded_ns": windows.ended_ns, "saves_ns": windows.saves_ns}
     record.describe(record.job(), run.document())
     return [*notes, _end_note(windows)]
 

@@ -45,6 +45,7 @@ class LoggedProcess:
         self.end: str | None = None  # the error that ended it, empty without an error; None if it did not end itself
         self.last: dict[str, Window] = {}  # its last window of each name
         self.last_ns = 0  # time of its last event
+        self.ended_ns = 0  # when it ended itself; 0 if it did not
         self.has_ended = False
         self.saves_ns: list[list[int]] = []  # begin and end of each file that it saved
 
@@ -57,7 +58,7 @@ class LoggedProcess:
             if facts.get("kind") == "process":
                 self.rank, self.is_first, self.training = facts["rank"], facts["is_first"], facts["training"]
             elif facts.get("kind") == "end":
-                self.end = facts["error"]
+                self.end, self.ended_ns = facts["error"], facts.get("ended_ns", 0)
             else:
                 self.windows.add_facts(facts)
         self.windows.add_loads(self._loads.read())
@@ -195,6 +196,11 @@ class ScriptWindows:
         """The error that ended the script, empty without one; None if it did not end itself, or was not measured."""
         first = self.main or next(iter(self._processes.values()), None)
         return first.end if first else None
+
+    @property
+    def ended_ns(self) -> int:
+        """When the process of the windows ended: as it has recorded, else at its last event."""
+        return max(self.main.ended_ns, self.main.last_ns) if self.main else 0
 
     @property
     def problem(self) -> str:

@@ -16,13 +16,14 @@ import numpy as np
 
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.device import stretches, weighted_mean
+from epochmeter.trace.division import PYTHON, Division, divide
 from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.flops import PRODUCTS, product_flops
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import NONE, Bools, Category, Ints, Trace
-from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
+from epochmeter.trace.owners import LOOP, PHASES, Owners
 
-PYTHON, IDLE = "(Python)", "(idle)"  # names of the time outside operators, and of time without a kernel or a step
+IDLE = "(idle)"  # name of the time without a kernel or a step
 CONVOLUTIONS = {f"aten::{backend}_convolution" for backend in ("mkldnn", "cudnn", "miopen")}
 CONVOLUTION_BACKWARD = re.compile("^aten::convolution_backward$")
 
@@ -63,22 +64,14 @@ class Attribution:
     energy_reasons: list[str] = field(default_factory=list)  # why modules or operators have no energy
 
 
-def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
+def attribute(trace: Trace, power: TracedPower | None = None, division: Division | None = None) -> Attribution:
     """Divide the time of the kernels, or of the steps on a CPU. With the power, divide the energy as well."""
-    owners, kernels = find_owners(trace), trace.in_steps(Category.KERNEL)
-    is_on_device = bool(trace.duration_ns[kernels].any())
-    if is_on_device:  # after each kernel, the device is idle: for a negative time if the next kernel runs already
-        begin_ns = np.stack([trace.start_ns[kernels], trace.end_ns[kernels]], axis=1).ravel()
-        events, is_busy = np.repeat(trace.launch[kernels], 2), np.tile([True, False], len(kernels))
-    else:
-        thread = owners.threads[int(trace.thread[trace.steps[0]])]
-        begin_ns, events = np.array(thread.begin_ns), np.array(thread.innermost)
-        is_busy = (events != NONE) & trace.is_in_step[events]
-    lasts_ns = np.diff(begin_ns, append=begin_ns[-1])
-    counted, times_ns = events[is_busy], lasts_ns[is_busy]
+    division = division or divide(trace)
+    owners, kernels = division.owners, trace.in_steps(Category.KERNEL)
+    counted, times_ns = division.counted, division.times_ns
     total_ns, explained_ns = float(times_ns.sum()), float(times_ns[owners.phase[counted] != LOOP].sum())
     result = Attribution(
-        basis="device" if is_on_device else "host",
+        basis=division.basis,
         total_s=total_ns * NANOSECOND,
         explained_fraction=explained_ns / total_ns if total_ns else 0.0,
         modules=_modules(owners, counted, times_ns),
@@ -86,10 +79,10 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
         kernels=_kernels(trace, kernels, owners.operator[trace.launch[kernels]]),
         threads=_thread_fractions(trace, owners),
     )
-    if power and (lasts_ns < 0).any():
+    if power and (division.lasts_ns < 0).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
     elif power:
-        _add_energy(result, trace, owners, begin_ns, events, is_busy, power)
+        _add_energy(result, trace, owners, division.begin_ns, division.events, division.is_busy, power)
     return result
 
 

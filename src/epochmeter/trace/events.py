@@ -44,6 +44,17 @@ def read_events(file: IO[str]) -> Iterator[Document]:
             yield event
 
 
+def read_facts(file: IO[str]) -> Document:
+    """Return the values before the list of events; empty if there are none, or their text is damaged."""
+    header = HEADER.match(file.read(MAX_EVENT_CHARACTERS))
+    if not header or not header[1]:
+        return {}
+    with suppress(ValueError):
+        facts: Document = DECODER.decode(f"{header[0]}]}}")
+        return facts
+    return {}
+
+
 def _repaired(text: str) -> Any:
     """Decode the text of a damaged event; without success it is empty."""
     with suppress(ValueError):

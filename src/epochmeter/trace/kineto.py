@@ -7,18 +7,20 @@ import re
 import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epochmeter.shared.problem import InputError, Problem
-from epochmeter.trace.events import read_events
+from epochmeter.shared.types import Document
+from epochmeter.trace.events import read_events, read_facts
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -264,12 +266,24 @@ def _overlapping(start_ns: Ints, end_ns: Ints, slack_ns: int, launch: Ints | Non
 
 def load(path: Path) -> Trace:
     """Read a trace, plain or compressed with gzip; TraceError if it is missing, incomplete or too large."""
+    with _opened(path) as text:
+        return Trace(read_events(text))
+
+
+def load_facts(path: Path) -> Document:
+    """Return what a trace states before its events, such as `deviceProperties`; TraceError as for `load`."""
+    with _opened(path) as text:
+        return read_facts(text)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
     try:
         with open(path, "rb") as file:
             is_compressed = file.read(2) == b"\x1f\x8b"
         opens = gzip.open if is_compressed else open
         with opens(path, "rt", encoding="utf-8-sig", errors="replace") as text:
-            return Trace(read_events(text))
+            yield cast("IO[str]", text)
     except OSError as error:  # includes a file that is not, or not completely, compressed
         raise TraceError(f"cannot read the trace {path}: {error.strerror or error}") from error
     except (EOFError, ValueError, zlib.error) as error:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
+from epochmeter.results.account import grouped
 from epochmeter.results.metric_table import Metric
 from epochmeter.results.metrics import METRICS, SECTIONS, is_unlisted
 from epochmeter.watch.gauges import gauges_of
@@ -47,6 +48,7 @@ FAMILIES = {
     "epoch_part_seconds": ("gauge", "Time of the mean steady epoch by cause."),
     "epoch_part_ratio": ("gauge", "Fraction of the mean steady epoch by cause."),
     "bottleneck_ratio": ("gauge", "Fraction of the epoch in the part that is its bottleneck, or in about equal parts."),
+    "run_part_seconds": ("gauge", "Time of the whole run, so far or at its end, by where it went."),
     "current_epoch_steps": ("gauge", "Finished steps of the current epoch."),
     "current_epoch_part_seconds": ("gauge", "Time of the current epoch's steps by cause."),
 }
@@ -93,6 +95,8 @@ def _run_samples(view: RunView) -> Iterator[Sample]:
         ("unlisted", {**run_labels, "metric": name}, value) for name, value in metrics.items() if is_unlisted(name)
     )
     yield from (("bottleneck_ratio", {**run_labels, "part": part}, ratio) for part, ratio in view.bottleneck.items())
+    groups = grouped(view.account)
+    yield from (("run_part_seconds", {**run_labels, "part": part}, time_s) for part, time_s in groups.items())
     current = view.splits["current"].metrics if "current" in view.splits else {}
     yield "current_epoch_steps", run_labels, current.get("steps")
     for part in PARTS:

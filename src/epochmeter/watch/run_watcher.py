@@ -38,6 +38,7 @@ from epochmeter.shared.record import (
     training_of,
 )
 from epochmeter.shared.units import NANOSECOND
+from epochmeter.watch.account import RunAccount
 from epochmeter.watch.appended import AppendedFile, RecentSamples
 from epochmeter.watch.snapshot import ACTIVE, Progress, RunView, Split, State
 
@@ -62,6 +63,7 @@ class RunWatcher:
         self._job: Mapping[str, Any] = {}
         self._run: RunInfo  # of job.json, as `self._job`
         self._current: Mapping[str, Any] = {}  # the last line about the current epoch
+        self._account = RunAccount(self._folder)
         self._forget_windows()
 
     def _forget_windows(self) -> None:
@@ -107,8 +109,16 @@ class RunWatcher:
             cost_per_j=price * footprint["pue"] / JOULES_PER_KWH if price else None,
             power=power, gauges=gauges, throttling=self._gauges.throttling,
             missing=self._missing(state, bool(power), bool(gauges)), warnings=self._warnings(summary or {}, metrics),
-            unlisted=_unlisted(splits),
+            unlisted=_unlisted(splits), account=self._account_so_far(metrics, now_s if state in ACTIVE else end_s),
         )  # fmt: skip
+
+    def _account_so_far(self, metrics: Mapping[str, float], until_s: float) -> dict[str, float]:
+        """Return the account of the run in its summary, or up to a Unix time."""
+        if "run/wall_s" in metrics or "command_ns" not in self._run.moments:
+            return {name: value for name, value in metrics.items() if name.startswith("run/")}
+        clock = self._run.clock_of(math.inf)
+        now_ns = clock.monotonic_ns + round((until_s - clock.wall_s) / NANOSECOND)
+        return {**self._account.read(self._run, self._windows, self._job["warmup_epochs"], now_ns)}
 
     def _time_of_run_s(self, now_s: float) -> float:
         """Return the present Unix time by the clock at the run's start; on this machine, it may have been set since."""

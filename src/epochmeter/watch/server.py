@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from epochmeter.console.sentences import account_line
 from epochmeter.report.formatting import metric_title
+from epochmeter.results.account import GROUPS, grouped
 from epochmeter.results.metrics import CORE, find, shown_in
 from epochmeter.results.quantities import UNITS
 from epochmeter.results.run_folder import READ_ERRORS
@@ -122,7 +124,10 @@ def to_json(snapshot: Snapshot, error: str, *, is_full: bool = True) -> str:
             return vars(item)
         cores = {name: Series((), (), series.latest) for name, series in item.gauges.items() if CORE.fullmatch(name)}
         failure = format_problem(item.failure) if item.failure else ""
-        return {**vars(item), "failure": failure, "gauges": {**item.gauges, **cores}, "panels": [*panels_of(item)]}
+        groups = grouped(item.account)
+        account = [(name, groups[name]) for name in GROUPS if groups]
+        shown = {"failure": failure, "account": account, "account_text": account_line(item.account)}
+        return {**vars(item), **shown, "gauges": {**item.gauges, **cores}, "panels": [*panels_of(item)]}
 
     state = {"is_full": is_full, "error": error, "snapshot": snapshot}
     try:

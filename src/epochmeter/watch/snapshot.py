@@ -88,6 +88,7 @@ class RunView:
             None if no sensor reports it.
         warnings: Disturbances and notes of the record, the newest first.
         unlisted: Title, short name and unit of the metrics of epochs that the project does not know.
+        account: Where the time of the whole run went, so far or at its end: `run/` metrics; empty if it is not known.
         rehearsal: The settings that were not applied; empty if the run is not a rehearsal.
         failure: The error of a failed or stopped run.
     """
@@ -113,6 +114,7 @@ class RunView:
     throttling: str | None
     warnings: Sequence[str]
     unlisted: Sequence[tuple[str, str, str]]
+    account: Mapping[str, float]
     rehearsal: Sequence[str]
     failure: Problem | None
 

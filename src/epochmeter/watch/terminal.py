@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.style import Style
 
 from epochmeter.console.plain import wrap
+from epochmeter.console.sentences import account_line
 from epochmeter.console.tables import cell, column_title
 from epochmeter.report.formatting import join_or_more
 from epochmeter.results.metrics import find
@@ -185,6 +186,7 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
     yield from (((line, "bold"),) for line in wrap(view.verdict, width))
+    yield from (((line, ""),) for line in wrap(account_line(view.account), width))
     printed = format_problem(view.failure) if view.failure else ""
     yield from (_line(line.strip(), "red") for line in printed.splitlines()[1:])
     yield ()

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import Any
 
 from epochmeter.config.validation import flatten, format_value
 from epochmeter.report.analyses.ratios import Pairs
@@ -20,7 +21,7 @@ from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates,
 
 METRICS, EQUIVALENCE = (TIME, ENERGY, POWER), 0.05
 """Two values are equivalent if the interval of their ratio contains 1 and is within this relative difference."""
-DIFFERS, MIN_OVERALL = "differs", 3
+DIFFERS, NO_DIFFERENCE, MIN_OVERALL = "differs", "no difference", 3
 """Number of configurations from which on there is also an overall comparison."""
 
 Leaves = Mapping[str, str]
@@ -60,7 +61,7 @@ class Difference:
         """`differs`, `no difference` (the interval excludes any that matters) or `inconclusive`."""
         low, high = self.ratio.low or 0.0, self.ratio.high or math.inf
         if 1 / (1 + EQUIVALENCE) < low <= 1 <= high < 1 + EQUIVALENCE:
-            return "no difference"
+            return NO_DIFFERENCE
         by_chance = self.q_value is not None and self.q_value > ALPHA
         return DIFFERS if self.differs_alone and not by_chance else "inconclusive"
 
@@ -126,18 +127,12 @@ def analyze(
 
 def _matching(before: Sequence[Configuration], after: Sequence[Configuration]) -> tuple[Pairs, Changes]:
     """Match configurations by all keys of which the two sweeps share any value; return the other keys too."""
-    old_jobs, new_jobs = ([_leaves(point) for point in side] for side in (before, after))
+    old_jobs, new_jobs = ([leaves_of(point.job, point.host) for point in side] for side in (before, after))
     old_platforms, new_platforms = ([point.runs[0].platform for point in side] for side in (before, after))
-    changed = _changed(old_jobs, new_jobs)
+    changed = changed_keys(old_jobs, new_jobs)
     old, new = _unique(before, old_jobs, changed), _unique(after, new_jobs, changed)
     pairs = [(point, new[job]) for job, point in old.items() if job in new]
-    groups = {key.partition(".")[0] for key in changed if key.endswith(".name")}
-    shown = {
-        key.removesuffix(".name"): values
-        for key, values in changed.items()
-        if key.partition(".")[0] not in groups or key.endswith(".name")  # a group whose name changed is one key
-    }
-    return pairs, {**shown, **_changed(old_platforms, new_platforms)}
+    return pairs, {**without_parts(changed), **changed_keys(old_platforms, new_platforms)}
 
 
 def _differences(metric: str, pairs: Pairs) -> dict[str, Difference]:
@@ -157,13 +152,24 @@ def _differences(metric: str, pairs: Pairs) -> dict[str, Difference]:
     return differences
 
 
-def _leaves(point: Configuration) -> Leaves:
-    job = {key: value for key, value in point.job.items() if key not in NON_CONFIG_KEYS}
-    leaves = flatten({"host": point.host, **job} if point.host else job)
+def leaves_of(job: Mapping[str, Any], host: str | None = None) -> Leaves:
+    """Return the configuration of a run, and its host, as dotted keys and texts."""
+    kept = {key: value for key, value in job.items() if key not in NON_CONFIG_KEYS}
+    leaves = flatten({"host": host, **kept} if host else kept)
     return {key: format_value(value) for key, value in leaves}
 
 
-def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> Changes:
+def without_parts(changed: Changes) -> Changes:
+    """Return changes of a configuration; a group of keys whose name changed is one change."""
+    groups = {key.partition(".")[0] for key in changed if key.endswith(".name")}
+    return {
+        key.removesuffix(".name"): values
+        for key, values in changed.items()
+        if key.partition(".")[0] not in groups or key.endswith(".name")
+    }
+
+
+def changed_keys(before: Sequence[Leaves], after: Sequence[Leaves]) -> Changes:
     """Return the keys of which the two sides share no value, with their values; none if a side is empty."""
     changed = dict[str, tuple[Sequence[str], Sequence[str]]]()
     for key in dict.fromkeys(key for leaves in (*before, *after) for key in leaves):

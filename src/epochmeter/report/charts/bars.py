@@ -27,10 +27,12 @@ DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega
 CHECKS = r"(?:psys|(?:un)?core\d.*|.*_sampled)_j$"  # domains that only check others
 DOMAIN = re.compile(rf"steady/energy_(?!per_(?:sample|gflop)_j$|uncertainty_j$|{CHECKS})(.+)_j")
 RUN_TIME = "run/wall_s"
-RUN_COLORS = dict(
-    zip(GROUPS, (vega.BLUE, vega.PURPLE, vega.SKY, vega.GREEN, vega.ORANGE, vega.BROWN, vega.GRAY), strict=True)
+RUN_GROUP_COLORS = (
+    *(vega.BLUE, vega.PURPLE, vega.SKY, vega.GREEN, vega.ORANGE, vega.BROWN, vega.GRAY),
+    *(vega.VERMILION, vega.GRAY),
 )
-"""Group of rows in the account of a run -> its color."""
+RUN_COLORS = dict(zip(GROUPS, RUN_GROUP_COLORS, strict=True))
+"""Group of rows in the account of a run -> its color; the last one is of runs that go on."""
 COMPUTE = "steady/compute_s"
 REST = "rest"  # the part of a total that its domains do not cover
 DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, which are read one after the other

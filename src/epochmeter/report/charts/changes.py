@@ -1,8 +1,9 @@
-"""Changes of time and energy between two sweeps, with their intervals."""
+"""Changes of time and energy between two sweeps, or of times between two traces, with their intervals."""
 
 from collections.abc import Sequence
 
 from epochmeter.report.analyses.comparison import DIFFERS, Comparison, Difference
+from epochmeter.report.analyses.trace_changes import TraceChanges
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.vega import Chart, channel, layer
 from epochmeter.report.formatting import ratio
@@ -22,6 +23,17 @@ def changes(comparison: Comparison) -> list[Chart]:
         ]
         caption = {"ratios": True, "largest_of": len(differences) > MAX_ROWS and (MAX_ROWS, len(differences))}
         charts += [Chart(name, phrase(name), _spec(differences[:MAX_ROWS]), caption)] if differences else []
+    return charts
+
+
+def trace_changes(compared: TraceChanges) -> list[Chart]:
+    """Draw the ratios of the times that differ between two traces, those that add or save the most first."""
+    charts = []
+    for name, table in compared.tables.items():
+        found = [change.difference for change in table.found]
+        caption = {"trace_ratios": True, "largest_of": len(found) > MAX_ROWS and (MAX_ROWS, len(found))}
+        title = phrase("trace_changes", table=name)
+        charts += [Chart(f"trace_{name}", title, _spec(found[:MAX_ROWS]), caption)] if found else []
     return charts
 
 

@@ -10,7 +10,7 @@ from errno import ELOOP
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -21,8 +21,9 @@ from epochmeter.report.analyses import failures, outcome, stalls
 from epochmeter.report.analyses.best import Best, Doubt, find_best, find_doubts
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.build import Report
+from epochmeter.report.charts.changes import trace_changes
 from epochmeter.report.charts.trace import module_bars, roofline
-from epochmeter.report.charts.vega import Artist, javascript, missing_packages, theme
+from epochmeter.report.charts.vega import Artist, Chart, javascript, missing_packages, theme
 from epochmeter.report.output import table
 from epochmeter.report.render import (
     Page,
@@ -195,8 +196,7 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
     for page in report.pages:
         text = page_file(page, report.title, report.banner, report.notes)
         written += [folder / f"{page.name}.json", _write_text(folder / f"{page.name}.md", text)]
-        # JSON has no numbers that are not finite.
-        write_json(written[-2], json.loads(json.dumps(page.values), parse_constant=lambda _: None))
+        write_json(written[-2], _finite(page.values))
         if page.name == "gate":
             xml = render_html("gate.xml.j2", title=report.title, page=page)
             written.append(_write_text(folder / "gate.xml", xml))
@@ -209,11 +209,26 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
 
 def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., None], record: Record) -> list[Path]:
     """Write the text of a run's trace, and its page with charts if the packages are installed; return the files."""
-    written = [_write_text(folder / f"{page.name}.md", page_file(page, title))]
+    charts = [*module_bars(page.results), *roofline(record, page.results)]
+    return _write_page(page, title, folder, say, charts, [])
+
+
+def write_trace_changes(page: Page, title: str, folder: Path, say: Callable[..., None]) -> list[Path]:
+    """Write text, numbers and page of two traces compared; return the files."""
+    path = folder / f"{page.name}.json"
+    write_json(path, _finite(page.values))
+    return _write_page(page, title, folder, say, trace_changes(page.results), [path])
+
+
+def _write_page(
+    page: Page, title: str, folder: Path, say: Callable[..., None], charts: Sequence[Chart], written: list[Path]
+) -> list[Path]:
+    """Write the text of an analysis that is not of a sweep, and its page; return the files, the page first."""
+    written = [_write_text(folder / f"{page.name}.md", page_file(page, title)), *written]
     if missing := missing_packages():
         say(phrase("missing_packages", names=", ".join(missing)))
         return written
-    report = Report(title, "", (), [page], [*module_bars(page.results), *roofline(record, page.results)], (), ())
+    report = Report(title, "", (), [page], charts, (), ())
     return [_write_text(folder / f"{page.name}.html", report_html(report)), *written]
 
 
@@ -282,6 +297,11 @@ def paragraphs_of(text: str) -> list[str]:
 def pack(text: str) -> str:
     """Compress a text for the page to unpack; the result has no characters that mean anything in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _finite(values: Any) -> Any:
+    """Return values for JSON, which has no numbers that are not finite."""
+    return json.loads(json.dumps(values), parse_constant=lambda _: None)
 
 
 def _write_text(path: Path, text: str) -> Path:

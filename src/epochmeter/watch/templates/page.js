@@ -13,6 +13,7 @@ const COLORS = ["var(--compute)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#
 const { parts: PARTS, figures: FIGURES, columns: COLUMNS, totals: TOTALS, units: UNITS, whole_percent: WHOLE_PERCENT, active: ACTIVE } = JSON.parse(
   document.getElementById("table").textContent,
 );
+const ACCOUNT_COLORS = [...COLORS, "#8a8a8a", "#bbbbbb"];
 const MISSING = { energy: "Energy is not measured", power: "No power over time", gauges: "No gauges over time" };
 let { snapshot, error } = JSON.parse(document.getElementById("state").textContent);
 let receivedMs = Date.now();
@@ -162,6 +163,20 @@ function split(run) {
   return make("div", {}, make("ul", { class: "legend" }, legend), make("div", { class: "split" }, bars));
 }
 
+// Where the time of the whole run went, with a fixed color for each row
+function account(run) {
+  const total = run.account.reduce((sum, [, seconds]) => sum + seconds, 0);
+  if (!total) return [];
+  const rows = run.account.map(([name, seconds], index) => [name, seconds, ACCOUNT_COLORS[index % ACCOUNT_COLORS.length]]).filter(([, seconds]) => seconds / total >= 0.001);
+  const legend = rows.map(([name, seconds, shade]) => legendEntry(shade, `${name} `, percent(seconds / total), ` ${duration(seconds)}`));
+  const stack = rows.map(([name, seconds, shade]) =>
+    make("span", { title: `${name}: ${duration(seconds)}`, style: { width: `${(100 * seconds) / total}%`, background: shade } }),
+  );
+  const bars = [make("span", {}, duration(total)), make("div", { class: "bar parts", role: "img", "aria-label": run.account_text }, stack)];
+  const title = isActive(run.state) ? "Run so far" : "Whole run";
+  return make("div", { class: "account" }, make("h3", {}, title), make("ul", { class: "legend" }, legend), make("div", { class: "split" }, bars));
+}
+
 function figures(run) {
   const { last, mean } = run.splits;
   const shown = [...FIGURES, ...run.unlisted].map(([name, metric, ...unit]) => {
@@ -285,6 +300,7 @@ function runSection(run, agoS, isAlone) {
     run.rehearsal.length ? make("p", { class: "banner" }, `Rehearsal: ${run.rehearsal.join("; ")}`) : null,
     present(run.failure, "pre", ""),
     split(run),
+    account(run),
     figures(run),
     run.throttling ? make("p", { class: "banner" }, `Clocks are lowered: ${run.throttling}`) : null,
     run.warnings.map((warning) => present(warning, "p", "note")),
