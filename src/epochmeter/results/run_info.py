@@ -196,6 +196,18 @@ class SensorResponse(TypedDict, total=False):
     is_filter: bool
 
 
+class ValidationFacts(TypedDict, total=False):
+    """The validation of the machine with which a run's numbers stand (results/validation.py)."""
+
+    validated: str  # time of day, in ISO 8601
+    version: str  # of epochmeter
+    driver: str | None  # of the GPU
+    passed: int  # number of lines, as the following
+    failed: int
+    untested: int
+    validated_response: dict[str, SensorResponse]  # measured responses that the uncertainty uses, by domain
+
+
 class TracedSteps(TypedDict, total=False):
     """The steps of the profiler's trace: `protocol.Traced`, and their power or why it is not known."""
 
@@ -325,6 +337,7 @@ class RunInfo(Fields):
     stage_energies: dict[str, StageEnergy] = field(default_factory=dict)  # `start`, `between`, `finish`; if known
     gpu_counters: Reason | None = None  # why there are none
     run_queue: Reason | None = None  # why it is not known how long threads wait for a core
+    validation: ValidationFacts | None = None  # None: this machine was not validated
 
     @property
     def process(self) -> Process:

@@ -185,18 +185,18 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
         say(phrase("missing_packages", names=", ".join(missing)))
     else:
         runs = table.html(report.runs, cells) if report.runs else ""
-        written.append(_write_text(folder / "report.html", report_html(report, runs)))
+        written.append(write_text(folder / "report.html", report_html(report, runs)))
     markdown = f"# {escape_markdown(report.title)}\n\n{escape_markdown(report.about)}\n\n{table.markdown(cells)}"
-    written += [folder / TABLE, _write_text(folder / "report.md", markdown)]
+    written += [folder / TABLE, write_text(folder / "report.md", markdown)]
     write_atomically(folder / TABLE, partial(table.write_csv, report.runs))
     for page in report.pages:
         text = page_file(page, report.title, report.banner, report.notes)
-        written += [folder / f"{page.name}.json", _write_text(folder / f"{page.name}.md", text)]
+        written += [folder / f"{page.name}.json", write_text(folder / f"{page.name}.md", text)]
         # JSON has no numbers that are not finite.
         write_json(written[-2], json.loads(json.dumps(page.values), parse_constant=lambda _: None))
         if page.name == "gate":
             xml = render_html("gate.xml.j2", title=report.title, page=page)
-            written.append(_write_text(folder / "gate.xml", xml))
+            written.append(write_text(folder / "gate.xml", xml))
     if artist:
         written += artist.write(folder / CHARTS)  # drawn while the texts were written
     for path in earlier - {*written}:
@@ -206,12 +206,12 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
 
 def write_trace_page(page: Page, title: str, folder: Path, say: Callable[..., None], record: Record) -> list[Path]:
     """Write the text of a run's trace, and its page with charts if the packages are installed; return the files."""
-    written = [_write_text(folder / f"{page.name}.md", page_file(page, title))]
+    written = [write_text(folder / f"{page.name}.md", page_file(page, title))]
     if missing := missing_packages():
         say(phrase("missing_packages", names=", ".join(missing)))
         return written
     report = Report(title, "", (), [page], [*module_bars(page.results), *roofline(record, page.results)], (), ())
-    return [_write_text(folder / f"{page.name}.html", report_html(report)), *written]
+    return [write_text(folder / f"{page.name}.html", report_html(report)), *written]
 
 
 def report_html(report: Report, table_html: str = "") -> str:
@@ -259,6 +259,7 @@ def pack(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def _write_text(path: Path, text: str) -> Path:
+def write_text(path: Path, text: str) -> Path:
+    """Write a file, and return its path."""
     write_atomically(path, lambda file: file.write(text))
     return path
