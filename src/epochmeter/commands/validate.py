@@ -47,7 +47,8 @@ def task(config: DictConfig) -> int:
     from epochmeter.machine.host import device_of
     from epochmeter.report.output.validation import print_validation, write_validation
     from epochmeter.validation.checks import CHECKS
-    from epochmeter.validation.validate import find_machine, validate
+    from epochmeter.validation.this_machine import find_machine
+    from epochmeter.validation.validate import validate
 
     console, titles = PlainConsole(stderr=True), {check.name: check.title for check in CHECKS}
     try:

@@ -142,7 +142,9 @@ class Trial(Section):
     device: Device
     meter: MeterSpec
 
-    minutes: Annotated[float, rules.finite_number(1, 600, unit="minutes")] = key(10, "about how long it takes; with less, fewer windows and epochs are compared")
+    minutes: Annotated[float, rules.finite_number(1, 600, unit="minutes")] = key(
+        10, "about how long it takes; with less, fewer windows and epochs are compared"
+    )
     settings: bool = key(False, "true: also change each setting that this user may change, and restore it")
     out: str | None = key(None, "folder of validation.json and its page; null: multirun/validation")
 
@@ -150,7 +152,10 @@ class Trial(Section):
 
 
 COMMANDS: Mapping[str, type[Section]] = {
-    "train": Job, "report": Comparison, "watch": View, "doctor": Examination,
+    "train": Job,
+    "report": Comparison,
+    "watch": View,
+    "doctor": Examination,
     "validate": Trial,
 }
 """Name of a command's file in conf/ -> its keys."""

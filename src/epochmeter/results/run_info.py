@@ -407,7 +407,9 @@ def device_count(job: Document, training: Training) -> int | None:
     return None if ranks is None else int(ranks)
 
 
-def platform_info(hostname: str | None, host: Document, training: Training) -> dict[str, str]:
+def platform_info(
+    hostname: str | None, host: Document, training: Training, validation: ValidationFacts | None = None
+) -> dict[str, str]:
     """Return the run's platform by readable names; unknown values are absent."""
     cpu, git, mode = (host.get(name) or {} for name in ("cpu", "git", "power_mode"))
     memory_bytes = host.get("memory_bytes")
@@ -426,5 +428,6 @@ def platform_info(hostname: str | None, host: Document, training: Training) -> d
         "git commit": git.get("commit", "")[:12] + (", changed since" if git.get("dirty") else ""),
         "governor": ", ".join(host.get("governors") or []),
         "power mode": mode.get("name") or mode.get("id"),
+        "validated": (validation or {}).get("validated", "")[:10],
     }
     return {name: str(value) for name, value in values.items() if value not in (None, "")}

@@ -114,7 +114,9 @@ def machine_identity(host: Document, gpus: Sequence[str]) -> str:
     A response that was measured with one driver may not hold with another.
     """
     board, drivers = host.get("board") or {}, [host.get(name) for name in ("driver", "l4t", "kernel")]
-    return hash_value([host.get("hostname") or platform.node(), board.get("model"), host.get("cpu"), list(gpus), drivers])
+    return hash_value(
+        [host.get("hostname") or platform.node(), board.get("model"), host.get("cpu"), list(gpus), drivers]
+    )
 
 
 def state_folder(state_dir: str | None) -> Path:

@@ -11,7 +11,7 @@ from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.uncertainty import Response
 from epochmeter.shared.problem import MachineError, Problem
 from epochmeter.validation.sensor_response import Measured, UnknownResponseError, measure_response
-from epochmeter.validation.switched_load import Clock, Load, Readings, Recording, Work, read_until, record
+from epochmeter.validation.switched_load import REAL_CLOCK, Clock, Load, Readings, Recording, Work, read_until, record
 
 SWITCHED_S, IDLE_S, WORK_S, WORKS = 100.0, 10.0, 4.0, 6
 """Duration of the switched load, of each idle time and of each work, and number of works, with `minutes=10`."""
@@ -99,7 +99,7 @@ class Bench:
     knobs: "Mapping[str, Knob | Problem]" = field(default_factory=dict)
     change: "Callable[[str, Knob], ChangedSetting | Problem] | None" = None
     minutes: float = 10.0
-    clock: Clock = Clock()
+    clock: Clock = REAL_CLOCK
     seed: int = 0
 
     @property
@@ -129,17 +129,17 @@ class Bench:
     def _read_idle(self) -> tuple[float, float, Mapping[str, Readings]]:
         begun_s = self.clock.now_s()
         ends_s = begun_s + max(2.0, IDLE_S * self.scale)
-        return begun_s, ends_s, read_until(self.instruments, lambda: ends_s, READ_EVERY_S, self.clock)
+        return begun_s, ends_s, read_until(self.instruments, ends_s, READ_EVERY_S, self.clock)
 
     @cached_property
     def works(self) -> list[tuple[Work, Mapping[str, Readings]]]:
         """The same number of operations several times, with the readings of each time."""
-        done = []
+        done: list[tuple[Work, Mapping[str, Readings]]] = []
         load, seconds = self._load, max(1.0, WORK_S * self.scale)
         for _ in range(WORKS):
-            ends_s = self.clock.now_s() + 1.5 * seconds + 1
             load.work(seconds)
-            readings = read_until(self.instruments, lambda ends_s=ends_s: ends_s, READ_EVERY_S, self.clock)  # type: ignore[misc]
+            ends_s = self.clock.now_s() + 1.5 * seconds + 1
+            readings = read_until(self.instruments, ends_s, READ_EVERY_S, self.clock)
             done.append((load.done(), readings))
         return done
 
@@ -198,6 +198,3 @@ class Bench:
         found = self.responses[name]
         is_used = isinstance(found, Measured) and (found.is_held or self.instruments[name].domain.source == "sampled")
         return found.response if isinstance(found, Measured) and is_used else None
-
-
-

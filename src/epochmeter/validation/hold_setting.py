@@ -1,6 +1,6 @@
 """A process that changes a device setting, as a run does, and then waits to be killed.
 
-    python -m epochmeter.validation.hold_setting '{"key": "power_limit", "setting": "200 W", ...}'
+python -m epochmeter.validation.hold_setting '{"key": "power_limit", "setting": "200 W", ...}'
 """
 
 import json

@@ -1,9 +1,12 @@
 """What a check finds: a value and its bound, or why nothing can be tested. The state follows from these."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from epochmeter.results.validation import FAILED, PASSED, UNTESTED, Line, is_within
+
+DISTURBED_HINT = "end that load, and start the same command"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,25 +44,19 @@ Found = Finding | Untestable
 
 
 def line_of(check: str, found: Found, disturbance: str = "") -> Line:
-    """Return the line of a finding; with a `disturbance`, none passes or fails."""
-    if isinstance(found, Finding) and disturbance:
-        found = Untestable(why=disturbance, hint="end that load, and start the same command", again=True,
-                           subject=found.subject)  # fmt: skip
+    """Return the line of a finding; with a `disturbance`, it neither passes nor fails, but keeps its value."""
     if isinstance(found, Untestable):
         return {
             "check": check, "subject": found.subject, "value": None, "bound": [None, None], "unit": "",
             "state": UNTESTED, "why": found.why, "hint": found.hint, "again": found.again,
         }  # fmt: skip
-    bound = [found.low, found.high]
-    passed = is_within(found.value, bound)
+    bound, state, why, hint = [found.low, found.high], PASSED, "", ""
+    if disturbance:
+        state, why, hint = UNTESTED, disturbance, DISTURBED_HINT
+    elif not is_within(found.value, bound):
+        state, why, hint = FAILED, found.failure, found.hint
     line: Line = {
-        "check": check, "subject": found.subject, "value": found.value, "bound": bound, "unit": found.unit,
-        "state": PASSED if passed else FAILED, "why": "" if passed else found.failure,
-        "hint": "" if passed else found.hint, "again": False,
+        "check": check, "subject": found.subject, "value": found.value if math.isfinite(found.value) else None,
+        "bound": bound, "unit": found.unit, "state": state, "why": why, "hint": hint, "again": bool(disturbance),
     }  # fmt: skip
     return {**line, "details": dict(found.details)} if found.details else line
-
-
-def of(subject: str, found: Found) -> Found:
-    """Return a finding of another subject."""
-    return replace(found, subject=subject)

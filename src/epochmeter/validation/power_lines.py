@@ -163,7 +163,8 @@ def windows(bench: Bench, responses: dict[str, Response]) -> tuple[Replay, list[
             return f"{name}: {reason}"
     shortest = max(shortest_s(bench.instruments[name].domain) for name in bench.total)
     lengths = [length for length in WINDOWS_S if length >= shortest] or [1.2 * shortest]
-    window_s, spans, at_s = bench.switched.timeline.window_s, [], 1.0
+    window_s, at_s = bench.switched.timeline.window_s, 1.0
+    spans: list[tuple[float, float]] = []
     while at_s + (length := lengths[len(spans) % len(lengths)]) < window_s - 1.0 - shortest:
         spans.append((at_s, at_s + length))
         at_s += length
@@ -191,9 +192,7 @@ def additivity(bench: Bench) -> Iterator[Found]:
     replay, spans = replayed
     errors = []
     for first, second in pairwise(spans):
-        energies_j = [
-            replay.window(*span).energy.joules for span in (first, second, (first[0], second[1]))
-        ]
+        energies_j = [replay.window(*span).energy.joules for span in (first, second, (first[0], second[1]))]
         sums_j = [sum(joules.get(name, math.nan) for name in bench.total) for joules in energies_j]
         errors.append(abs(sums_j[0] + sums_j[1] - sums_j[2]) / abs(sums_j[2]))
     value = max(errors, key=lambda error: math.inf if math.isnan(error) else error)
@@ -253,7 +252,9 @@ def fewest_covered(count: int) -> int:
     probability, covered_count = 0.0, -1
     while probability < DOUBT:
         covered_count += 1
-        probability += math.comb(count, covered_count) * COVERED**covered_count * (1 - COVERED) ** (count - covered_count)
+        probability += (
+            math.comb(count, covered_count) * COVERED**covered_count * (1 - COVERED) ** (count - covered_count)
+        )
     return covered_count
 
 

@@ -175,7 +175,9 @@ class KnownPrograms:
 
     def _finished(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         try:
-            done = subprocess.run(command, env=environment(), cwd=self._folder, capture_output=True, text=True, timeout=LIMIT_S)
+            done = subprocess.run(
+                command, env=environment(), cwd=self._folder, capture_output=True, text=True, timeout=LIMIT_S
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise machine_error(f"a known program cannot run: {error}", TORCH_HINT) from error
         if done.returncode:
@@ -234,7 +236,9 @@ class Turns:
 def failed(errors: str, code: int) -> MachineError:
     """Return the error of a program that ended too early, with its last line."""
     lines = [line for line in errors.strip().splitlines() if line.strip()]
-    message = next((line for line in reversed(lines) if re.match(r"error: |\w*Error: ", line)), lines[-1] if lines else "")
+    message = next(
+        (line for line in reversed(lines) if re.match(r"error: |\w*Error: ", line)), lines[-1] if lines else ""
+    )
     return machine_error(f"a known program ended with {code}: {message}", TORCH_HINT)
 
 
@@ -253,4 +257,3 @@ def pairs(record: Record, known: Sequence[Mapping[str, float]], parts: Mapping[s
         measured_s = statistics.median(metrics[f"epoch/{name}"] / metrics["epoch/steps"] for metrics in epochs)
         found[part] = Pair(statistics.median(times[part] for times in known), measured_s)
     return found
-

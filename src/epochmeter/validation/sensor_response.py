@@ -14,7 +14,7 @@ from epochmeter.power.phases.sensor_model import Sensor, SensorFit, refined_grid
 from epochmeter.power.phases.step_timeline import Timeline
 from epochmeter.power.renewals import find_renewals, one_per_renewal
 from epochmeter.power.uncertainty import Response, renewal_s
-from epochmeter.validation.switched_load import LOAD, PAUSE, Recording
+from epochmeter.validation.switched_load import Recording
 
 MIN_EXPLAINED = 0.8  # fraction of the variance of the power that the fit must explain
 MIN_SWING = 0.05  # smallest difference of the power of load and pause, as a fraction of the load's
@@ -73,14 +73,14 @@ def measure_response(recording: Recording, name: str, domain: Domain) -> Measure
     fitted_s, watts, held_s = _powers(times_s, values, is_counter=is_counter)
     _require(len(fitted_s) >= MIN_READINGS, f"only {len(fitted_s)} different readings.")
     sensor = fit_sensor(timeline, fitted_s, watts)
-    levels_w, drift_w, explained = solve(timeline, sensor, fitted_s, watts)
+    (load_w, pause_w), drift_w, explained = solve(timeline, sensor, fitted_s, watts)
     _require(
-        levels_w[LOAD] - levels_w[PAUSE] >= MIN_SWING * abs(levels_w[LOAD]),
-        f"the load changes the power by too little: {levels_w[PAUSE]:.3g} W without it, {levels_w[LOAD]:.3g} W with it.",
+        load_w - pause_w >= MIN_SWING * abs(load_w),
+        f"the load changes the power by too little: {pause_w:.3g} W without it, {load_w:.3g} W with it.",
     )
     _require(explained >= MIN_EXPLAINED, f"load and pause explain only {explained:.0%} of the changes of the power.")
     response = as_response(sensor, held_s)
-    return Measured(response, held_s > 0, step, *levels_w, drift_w, timeline.window_s, explained)  # type: ignore[arg-type]
+    return Measured(response, held_s > 0, step, load_w, pause_w, drift_w, timeline.window_s, explained)
 
 
 def _powers(times_s: np.ndarray, values: np.ndarray, *, is_counter: bool) -> tuple[np.ndarray, np.ndarray, float]:

@@ -30,6 +30,9 @@ class Clock(NamedTuple):
     sleep: Callable[[float], None] = time.sleep
 
 
+REAL_CLOCK = Clock()
+
+
 class Work(NamedTuple):
     """A known number of operations: when it ran, and its floating-point operations."""
 
@@ -107,16 +110,16 @@ def schedule(seconds: float, chance: Random) -> list[Switch]:
 
 
 def read_until(
-    instruments: Mapping[str, Instrument], end_s: Callable[[], float], period_s: float, clock: Clock
+    instruments: Mapping[str, Instrument], end_s: float, period_s: float, clock: Clock
 ) -> dict[str, Readings]:
-    """Read instruments about every `period_s` until a moment, which may be known later.
+    """Read instruments about every `period_s` until a moment.
 
     The time of a reading is the middle of its duration. One that fails is left out, and counted.
     """
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in instruments}
     failed, errors = dict.fromkeys(instruments, 0), dict.fromkeys(instruments, "")
     chance = Random(0)
-    while (begun_s := clock.now_s()) < end_s():
+    while (begun_s := clock.now_s()) < end_s:
         for name, instrument in instruments.items():
             before_s = clock.now_s()
             try:
@@ -143,7 +146,7 @@ def record(
     begun_s = clock.now_s()
     ends_s = begun_s + sum(on_s + off_s for on_s, off_s in switches)
     load.switch(switches)
-    readings = read_until(instruments, lambda: ends_s, period_s, clock)
+    readings = read_until(instruments, ends_s, period_s, clock)
     within = [pulse for pulse in load.pulses() if pulse[0] < ends_s]
     if within and within[-1][1] > ends_s:  # the load was late: its last pulse was not read to its end
         ends_s = within.pop()[0]

@@ -40,7 +40,7 @@ class KnownLoad:
             begun_s = time.monotonic()
             self._call()
             self.call_s = time.monotonic() - begun_s
-            self.flop = 2 * size ** 3
+            self.flop = 2 * size**3
             if self.call_s >= SHORT_CALL_S:
                 break
         self._works: Dict[float, int] = {}
@@ -86,7 +86,7 @@ class KnownLoad:
         """Run kernels of one kind only; `idle`: none."""
         source = self._torch.zeros(1 << 26, device=self.device)
         target = self._torch.zeros_like(source)
-        calls = {"products": self._call, "copies": lambda: target.copy_(source), "idle": lambda: time.sleep(0.01)}
+        calls: Any = {"products": self._call, "copies": lambda: target.copy_(source), "idle": lambda: time.sleep(0.01)}
         begun_s, call = time.monotonic(), calls[mix]
         while time.monotonic() < begun_s + seconds:
             for _ in range(10):

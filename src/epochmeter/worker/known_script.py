@@ -45,9 +45,7 @@ def spend(seconds: float) -> float:
     return time.perf_counter() - begun
 
 
-def simulate(
-    loads_s: Sequence[float], computed_s: Sequence[float], workers: int, prefetch: int
-) -> Tuple[float, float]:
+def simulate(loads_s: Sequence[float], computed_s: Sequence[float], workers: int, prefetch: int) -> Tuple[float, float]:
     """Simulate torch's DataLoader exactly, from the actual times of the batches and of the steps.
 
     Worker k mod W loads batch k. Each worker starts with `prefetch` batches; each batch that is taken requests one
@@ -71,7 +69,7 @@ def simulate(
     return stalled_s, now
 
 
-class Known(Dataset):
+class Known(Dataset):  # type: ignore[type-arg]  # Python 3.6 cannot evaluate its argument
     """Samples that wait and work for known times."""
 
     def __len__(self) -> int:
@@ -84,7 +82,7 @@ class Known(Dataset):
         ends = time.thread_time() + WORK_S
         while time.thread_time() < ends:
             pass
-        # A sleep that ends late is a wait as well; what the work takes beyond its processor time is not known to be any.
+        # A sleep that ends late is a wait as well.
         return Took(waited - begun, time.perf_counter() - waited)
 
 
@@ -97,7 +95,7 @@ def waits(workers: str) -> None:
     count = int(workers)
     weight = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    options = {"prefetch_factor": PREFETCH, "persistent_workers": True} if count else {}
+    options: Any = {"prefetch_factor": PREFETCH, "persistent_workers": True} if count else {}
     loader: Any = DataLoader(Known(), BATCH, num_workers=count, collate_fn=collate, **options)
     for _ in range(EPOCHS):
         batches, computed_s = [], []
@@ -164,7 +162,8 @@ def say(values: Any) -> None:
 
 def main(arguments: Tuple[str, ...]) -> None:
     kind, *rest = arguments
-    {"waits": waits, "device": device, "turns": turns}[kind](*rest)
+    kinds: Any = {"waits": waits, "device": device, "turns": turns}
+    kinds[kind](*rest)
 
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ class View:
 
     @property
     def tested(self) -> list[Row]:
-        """The rows that passed or failed."""
-        return [row for row in self.rows if row.state != UNTESTED]
+        """The rows with a value."""
+        return [row for row in self.rows if row.value != ABSENT or row.state != UNTESTED]
 
     @property
     def failed(self) -> list[Row]:
@@ -105,7 +105,9 @@ def row_of(line: Line, title: str) -> Row:
     shown, least, most = (quantity(each, unit, largest) for each in (value, low, high))
     bound = {(True, True): "", (False, True): f"≥ {least}", (True, False): f"≤ {most}"}
     text = bound.get((low is None, high is None), f"{least} to {most}")
-    return Row(title, line["subject"], shown if value is not None else ABSENT, text, line["state"], line["why"], line["hint"])
+    return Row(
+        title, line["subject"], shown if value is not None else ABSENT, text, line["state"], line["why"], line["hint"]
+    )
 
 
 def write_validation(document: Validation, folder: Path, titles: dict[str, str]) -> list[Path]:
@@ -122,4 +124,3 @@ def print_validation(document: Validation, written: Sequence[Path], titles: dict
     """Print the lines of a validation, and where its files are."""
     print_page(Page(PAGE, view_of(document, titles)), console)
     print_text(console, *(str(path) for path in written))
-
