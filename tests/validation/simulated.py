@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.uncertainty import Response
+from epochmeter.validation.bench import Bench
 from epochmeter.validation.switched_load import Clock, Pulse, Switch, Work
 
 PAUSE_W, LOAD_W = 60.0, 300.0
@@ -76,10 +78,15 @@ class Sensor(NamedTuple):
 
     response: Response = Response(0.025, 0.0, 0.1)
     gain: float = 1.0
+    wander: float = 0.0  # amplitude of the gain's change within 20 s, as a fraction
     noise_w: float = 0.3
     step_w: float = 0.04
     stops_s: float = math.inf  # moment after the first reading at which its readings begin to fail
     filter_s: float = 0.0  # time constant of a low-pass filter, whose response is then that of a moving mean
+
+
+A100_POWER = Sensor(Response(0.025, 0.0, 0.1))
+H100_COUNTER = Sensor(Response(0.1, 0.02, 0.1))
 
 
 class Reader:
@@ -104,7 +111,8 @@ class Reader:
         until_s -= self.sensor.response.lag_s
         averaging_s = max(self.sensor.response.averaging_s or 0.0, 1e-5)
         mean_w = (self.world.joules(until_s) - self.world.joules(until_s - averaging_s)) / averaging_s
-        return self.sensor.gain * mean_w + self.world.chance.gauss(0.0, self.sensor.noise_w)
+        gain = self.sensor.gain * (1 + self.sensor.wander * math.sin(2 * math.pi * until_s / 20))
+        return gain * mean_w + self.world.chance.gauss(0.0, self.sensor.noise_w)
 
     def _filter_w(self, at_s: float) -> float:
         while self._filtered_s + 0.002 <= at_s:
@@ -155,4 +163,31 @@ def counter(world: World, sensor: Sensor, stated: Response | None = None, covers
     return Instrument(domain, Reader(world, sensor).joules)
 
 
-Make = Callable[[World], Instrument]
+def bench(
+    seed: int = 0,
+    *,
+    count: Sensor | None = H100_COUNTER,
+    sample: Sensor | None = A100_POWER,
+    counter_stated: Response | None = None,
+    power_stated: Response | None = None,
+    stated_step: float | None = None,
+    world: World | None = None,
+    **options: object,
+) -> Bench:
+    """A machine with a GPU: its counter and the power that checks it, or only one of them."""
+    world = world or World(seed)
+    instruments = {"gpu0": counter(world, count, counter_stated)} if count else {}
+    if sample:
+        sampled = power(world, sample, power_stated)
+        domain = sampled.domain._replace(step=stated_step or sample.step_w)
+        instruments["gpu0_sampled" if count else "gpu0"] = sampled._replace(domain=domain)
+    checks = [CrossCheck(("gpu0_sampled",), "equal to", ("gpu0",))] if count and sample else []
+    return Bench(
+        instruments=instruments,
+        total=["gpu0"],
+        cross_checks=checks,
+        load=world,
+        clock=world.clock,
+        seed=seed,
+        **options,
+    )

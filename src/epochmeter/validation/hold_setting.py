@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine.gpus import find_gpus, select_gpus
@@ -29,7 +30,8 @@ def main(arguments: str) -> None:
     knob = requested_knobs({given["key"]: given["setting"]}, given["on_gpu"], gpus, journal)[given["key"]]
     if knob is None:
         sys.exit(f"this machine has no {given['key']}")
-    with AppliedSettings([(knob, SettingTarget(given["setting"]))], journal, print):
+    # Without its reader, the command that waits for it was killed before: the setting is restored.
+    with suppress(BrokenPipeError), AppliedSettings([(knob, SettingTarget(given["setting"]))], journal, print):
         print(APPLIED, flush=True)
         time.sleep(MOST_S)
 

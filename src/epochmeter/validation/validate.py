@@ -105,7 +105,7 @@ def begin(machine: Machine, file: Path) -> Validation:
 def make_checks(left: Sequence[Check], bench: Bench, progress: Progress, machine: Machine, say: Say) -> None:
     """Make checks in their order, as far as the time allows; each one's lines are written when it is finished."""
     ends_s = time.monotonic() + 60 * machine.config.minutes
-    observer = Observer(machine)
+    observer = Observer(machine, say)
     with closing(observer):
         for number, check in enumerate(left, 1):
             needed_s = check.seconds * bench.scale
@@ -141,7 +141,8 @@ def find(check: Check, bench: Bench) -> list[Found]:
 class Observer:
     """Observes what other processes do during checks."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, say: Say) -> None:
+        self._say = say
         self._load, self._gpus = CpuLoad(always_names=True), GpuProcessMonitor(machine.names)
         self._last = ""
 
@@ -162,11 +163,14 @@ class Observer:
         self._gpus.poll()
         use = self._load.window(begun_ns, time.monotonic_ns())
         others = self._gpus.drain()
+        reasons = [f"{len(others)} other processes computed on the GPU"] if others else []
         if use.other_fraction is not None and use.other_fraction >= CONTENDED:
-            names = f": {describe(use.others)}" if use.others else ""
-            others.append(f"other processes used {percent(use.other_fraction)} of the processor time{names}")
+            reasons.append(f"other processes used {percent(use.other_fraction)} of the processor time")
+            others += [describe(use.others)] if use.others else []
+        if others:  # printed only: the document, which may be published, has no names of processes
+            self._say(f"Other processes: {'; '.join(others)}.")
         inherited = "" if check.seconds else self._last  # its readings were taken by the check before
-        self._last = "; ".join(others) or inherited
+        self._last = "; ".join(reasons) or inherited
         return found, self._last
 
 
