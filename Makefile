@@ -57,6 +57,9 @@ report: setup ## evaluate the last sweep (ARGS="sweep=...") and write its HTML r
 doctor: setup ## list what this machine can measure and set, with reasons and remedies
 	$(PYTHON) src/doctor.py $(ARGS)
 
+validate: setup ## compare what this machine measures with what is known (ten minutes; ARGS="minutes=3 settings=true")
+	$(PYTHON) src/validate.py $(ARGS)
+
 slurm-demo: setup $(call extra,slurm) ## run a sweep on a real Slurm cluster of two nodes on this machine
 	PYTHONPATH=$(BENCH_PATH) $(PYTHON) benchmarks/robustness/slurm_demo.py $(ARGS)
 
@@ -199,4 +202,4 @@ clean-runs: ## remove all runs: folders, artifacts and database (asks first)
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard watch report doctor slurm-demo publish bench faults mutants test test-system test-hosts docs lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs
+.PHONY: help train sweep ui tensorboard watch report doctor validate slurm-demo publish bench faults mutants test test-system test-hosts docs lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-SPIN_S = 0.0002  # the end of a wait is a busy loop, since a sleep ends about 60 us late
+from epochmeter.worker.known_script import simulate, spend
 
 
 class Took(NamedTuple):
@@ -27,36 +27,10 @@ class Truth(NamedTuple):
 
 
 def truth(took: Sequence[Took], computed_s: Sequence[float], workers: int, prefetch: int) -> Truth:
-    """Simulate torch's DataLoader exactly, from the actual times of the batches and of the steps.
-
-    Worker k mod W loads batch k. Each worker starts with `prefetch` batches; each batch that is taken requests one
-    more. Batches are taken in order, and training waits for the next one.
-    """
-    now = stall_s = 0.0
-    free = [0.0] * workers
-    requested = [0.0] * (prefetch * workers)
-    for step, (batch, compute_s) in enumerate(zip(took, computed_s, strict=True)):
-        load_s = batch.read_s + batch.preprocess_s
-        if workers == 0:
-            ready = now + load_s
-        else:
-            worker = step % workers
-            ready = free[worker] = max(free[worker], requested[step]) + load_s
-        taken = max(now, ready)
-        stall_s += taken - now
-        requested.append(taken)
-        now = taken + compute_s
-    return Truth(stall_s, sum(batch.read_s for batch in took), sum(batch.preprocess_s for batch in took), now)
-
-
-def spend(seconds: float) -> float:
-    """Wait for this time within some microseconds, longer under load, and return the actual time."""
-    begun = time.perf_counter()
-    if seconds > SPIN_S:
-        time.sleep(seconds - SPIN_S)
-    while (spent := time.perf_counter() - begun) < seconds:
-        pass
-    return spent
+    """Simulate torch's DataLoader exactly, from the actual times of the batches and of the steps."""
+    loads_s = [batch.read_s + batch.preprocess_s for batch in took]
+    stall_s, e2e_s = simulate(loads_s, computed_s, workers, prefetch)
+    return Truth(stall_s, sum(batch.read_s for batch in took), sum(batch.preprocess_s for batch in took), e2e_s)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ LAYERS = [
     {"trace", "segmentation"},
     *({"tracking"}, {"console"}, {"sweep"}),
     {"run", "report"},
+    {"validation"},
     *({"cluster"}, {"watch"}, {"hydra_plugins"}, {"commands"}, {"__main__"}, {"entries"}),
     *({"agent"}, {"integrations"}),
     {"__init__"},  # the public functions, imported when they are used
@@ -57,7 +58,14 @@ ONLY_IN = {
     "amdsmi": "epochmeter/machine/amd.py",
     "jtop": "epochmeter/power/meters/jtop.py",
     "numpy": inside(
-        "worker/rng.py", "power/", "datasets/", "report/", "trace/", "segmentation/", "results/forecast.py"
+        "worker/rng.py",
+        "power/",
+        "datasets/",
+        "report/",
+        "trace/",
+        "segmentation/",
+        "results/forecast.py",
+        "validation/",
     ),
     "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
     "scipy": inside("power/limit_search.py", "report/", "results/forecast.py", "results/intervals.py"),

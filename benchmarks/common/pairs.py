@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from common.output import sized
+
+from epochmeter.results.intervals import median_interval
 
 COLUMNS = ("median", "95 % interval", "quartiles", "pairs")
 
@@ -57,8 +58,6 @@ def median(values: Sequence[float]) -> Ratio:
     """Return the median with its interval from order statistics, which assume no distribution."""
     ordered = sorted(values)
     count = len(ordered)
-    reach = math.ceil(1.96 * math.sqrt(count) / 2)
-    low = ordered[max(0, count // 2 - reach)]
-    high = ordered[min(count - 1, count // 2 + reach)]
+    low, high = median_interval(values)
     quarter, _, three = statistics.quantiles(ordered, n=4) if count > 1 else 3 * ordered
     return Ratio(statistics.median(ordered), low, high, (quarter, three), count)

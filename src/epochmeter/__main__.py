@@ -19,6 +19,7 @@ COMMANDS = {
     "watch": ("watch", "watch a run or a sweep while it runs"),
     "report": ("report", "compare the runs of a sweep"),
     "doctor": ("doctor", "list what this machine can measure and set"),
+    "validate": ("validate", "validate this machine: what it measures, compared with what is known"),
     "publish": ("publish", "publish runs to MLflow"),
 }
 """Name of a command -> its module in `epochmeter.commands`, and its line in the list of commands."""

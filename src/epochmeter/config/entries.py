@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from epochmeter.config import rules
 from epochmeter.config.rules import AnyMapping, Fraction, Intensity, NotNegative, PositiveSeconds, Watts
-from epochmeter.config.schema import Dataset, Device, Host, Job, MeterSpec, Section, Storage, Tracking, key
+from epochmeter.config.schema import Dataset, Device, Host, Job, LockedHost, MeterSpec, Section, Storage, Tracking, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,5 +137,27 @@ class Examination(Section):
     machine: Host = key(Host(), new_paragraph=True)
 
 
-COMMANDS: Mapping[str, type[Section]] = {"train": Job, "report": Comparison, "watch": View, "doctor": Examination}
+@dataclass(frozen=True, kw_only=True)
+class Trial(Section):
+    """The configuration of validate.py."""
+
+    device: Device
+    meter: MeterSpec
+
+    minutes: Annotated[float, rules.finite_number(1, 600, unit="minutes")] = key(
+        10, "about how long it takes; with less, fewer windows and epochs are compared"
+    )
+    settings: bool = key(False, "true: also change each setting that this user may change, and restore it")
+    out: str | None = key(None, "folder of validation.json and its page; null: multirun/validation")
+
+    machine: LockedHost = key(LockedHost(), new_paragraph=True)
+
+
+COMMANDS: Mapping[str, type[Section]] = {
+    "train": Job,
+    "report": Comparison,
+    "watch": View,
+    "doctor": Examination,
+    "validate": Trial,
+}
 """Name of a command's file in conf/ -> its keys."""

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from epochmeter.config.schema import Budget, Job
@@ -19,14 +20,23 @@ NON_MEASUREMENT_KEYS = (
 """Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""
 
 
-def identity(job: Job, digest: str | None, nodes: int = 1, gpus: Sequence[str] = (), host: str | None = None) -> str:
+def identity(
+    job: Job,
+    digest: str | None,
+    nodes: int = 1,
+    gpus: Sequence[str] = (),
+    host: str | None = None,
+    responses: Mapping[str, object] = MappingProxyType({}),
+) -> str:
     """Return the hash of everything that affects the measurement; an empty `host` leaves the host out.
 
-    `digest` is the dataset's checksum, and `gpus` has the models of the GPUs. Of secrets, the masks are hashed.
+    `digest` is the dataset's checksum, and `gpus` has the models of the GPUs. `responses` of sensors were measured, and
+    replace those of the keys. Of secrets, the masks are hashed.
     """
     measured = measured_keys(job)
     measured |= {"nodes": nodes} if nodes > 1 else {}
     measured |= {"gpus": list(gpus)} if gpus else {}
+    measured |= {"validated_response": dict(responses)} if responses else {}
     return hash_value([conceal_tree(measured), platform.node() if host is None else host, digest])
 
 

@@ -20,8 +20,8 @@ IMPORT_PATH = PACKAGE / "shared/path" if IS_INSTALLED else PACKAGE.parent
 """Folder from which another Python imports this package, and nothing else of this Python's site-packages."""
 INSTALLED_COMMANDS = {
     r"python src/measure\.py": "epochmeter run",
-    r"python src/(train|watch|report|doctor|publish)\.py": r"epochmeter \1",
-    r"\bmake (train|watch|report|doctor|publish)\b": r"epochmeter \1",
+    r"python src/(train|watch|report|doctor|validate|publish)\.py": r"epochmeter \1",
+    r"\bmake (train|watch|report|doctor|validate|publish)\b": r"epochmeter \1",
     r"`make ui`, or by `mlflow ui` in the project's root": "`mlflow ui` in this folder",
     r"\bmake ui\b": "mlflow ui",
     r"\bmake tensorboard\b": "tensorboard --logdir multirun",

@@ -348,10 +348,14 @@ class Host(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine(Host):
+class LockedHost(Host):
     lock_dir: Location | None = key(
         None, "folder of the device locks; null: /run/lock, or /tmp if not every user may write there"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(LockedHost):
     gauges_period_s: PositiveSeconds | None = key(
         1, "period of the rows of gauges.csv (utilization, temperatures, disk), in seconds; null: no file"
     )

@@ -8,15 +8,14 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 import numpy as np
 
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import SOURCES, Domain, Instrument
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
-from epochmeter.power.sampler import Sampler
-from epochmeter.power.uncertainty import misses_power, part_time_j
+from epochmeter.power.uncertainty import Response, misses_power, part_time_j
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.problem import Problem
 
@@ -41,6 +40,32 @@ class EnergyInfo(EnergyScope, total=False):
     machine: EnergyScope  # all domains, if they cover more than the total
 
 
+class Powers(Protocol):
+    """Sampled power: a `Sampler`, or samples that were recorded earlier."""
+
+    domains: dict[str, Domain]
+
+    @property
+    def instruments(self) -> Mapping[str, Instrument]:
+        """The power sensors by domain."""
+
+    @property
+    def settled_s(self) -> float:
+        """Time after a window's end, in seconds, at which a reading covers all power of the window."""
+
+    def read(self, *, fresh: bool = True) -> dict[str, float]:
+        """Joules of each domain up to now; domains that cannot be read are missing."""
+
+    def sampling(self, opened_ns: int, closed_ns: int, borders_s: np.ndarray | None = None) -> Sampling:
+        """Sampling statistics of a window."""
+
+    def drain(self, before_ns: int) -> PowerSamples:
+        """Return the samples before a moment, each once."""
+
+    def close(self) -> bool:
+        """Stop sampling; False if a read hangs."""
+
+
 class EnergyMeter:
     """A cumulative counter of joules by domain, from energy counters and sampled power.
 
@@ -58,13 +83,13 @@ class EnergyMeter:
         total: Sequence[str],
         covers: str | None,
         counters: Mapping[str, Instrument] | None = None,
-        powers: Sampler | None = None,
+        powers: Powers | None = None,
         sampled_in_part: bool = False,
         cross_checks: Sequence[CrossCheck] = (),
         reason: str | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._counters = counters or {}
+        self._counters = dict(counters or {})
         self._powers = powers
         self._total = tuple(total)
         self._in_part = sampled_in_part
@@ -77,6 +102,25 @@ class EnergyMeter:
         self._total_is_sampled = any(self.domains[name].source == "sampled" for name in total)
         source = max((self.domains[name].source for name in total), key=SOURCES.index, default="none")
         self.energy: EnergyInfo = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
+
+    @property
+    def instruments(self) -> dict[str, Instrument]:
+        """The counters and power sensors by domain; of a domain with both, the counter."""
+        return {**(self._powers.instruments if self._powers else {}), **self._counters}
+
+    def use_responses(self, responses: Mapping[str, Response]) -> None:
+        """Use responses that were measured, by domain, in place of the assumed ones.
+
+        The renewal period of a counter is replaced by the measured one as well.
+        """
+        for name, response in responses.items():
+            domain = self.domains[name]._replace(response=response)
+            if name in self._counters:
+                domain = domain._replace(period_s=response.renewal_s or domain.period_s)
+                self._counters[name] = self._counters[name]._replace(domain=domain)
+            elif self._powers:
+                self._powers.domains[name] = domain
+            self.domains[name] = domain
 
     def read(self, *, fresh: bool = True) -> dict[str, float]:
         """Read the joules of each domain since an arbitrary moment; `fresh`: take a sample of the power first."""

@@ -99,7 +99,7 @@ class PowerSeries:
     """
 
     def __init__(self, domains: Mapping[str, Domain], *, total: Sequence[str], bridge_s: float) -> None:
-        self.domains, self.bridge_s = domains, bridge_s
+        self.domains, self.bridge_s = dict(domains), bridge_s
         self._integrators = {name: EnergyIntegrator() for name in domains}
         self._total = tuple(total)
         self._renewal_s = RENEWAL_S

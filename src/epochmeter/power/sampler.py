@@ -33,7 +33,7 @@ class Sampler(PowerSeries):
     ) -> None:
         domains = {name: power.domain for name, power in powers.items()}
         super().__init__(domains, total=total, bridge_s=max_gap_s(period_s))
-        self._powers, self._checks = powers, checks
+        self.instruments, self._checks = powers, checks
         self._reported: set[str] = set()
         self._thread = PeriodicThread(self._take, period_s=period_s, patience_s=READ_LIMIT_S, name="sampler")
         self._watch = PeriodicThread(
@@ -63,14 +63,14 @@ class Sampler(PowerSeries):
         """Take one sample of all sensors, with the middle of the reading time as timestamp."""
         begun_ns = time.monotonic_ns()
         watts, failed = {}, {}
-        for name, power in self._powers.items():
+        for name, power in self.instruments.items():
             try:
                 watts[name] = power.read()
             except (OSError, ValueError) as error:
                 failed[name] = str(error)
         ended_ns = time.monotonic_ns()
         if (took_s := (ended_ns - begun_ns) * NANOSECOND) > MAX_SILENCE_S:  # the time of the reading is unknown
-            watts, failed = {}, dict.fromkeys(self._powers, f"a reading took {took_s:.1f} s")
+            watts, failed = {}, dict.fromkeys(self.instruments, f"a reading took {took_s:.1f} s")
         self.add((begun_ns + ended_ns) // 2, watts, failed)
 
     def _watch_health(self) -> None:

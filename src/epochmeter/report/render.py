@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 HEADING = "{% set heading = "
 """In the template of each page, unlike those with parts of pages."""
-OF_TRACES = ("trace", "trace_changes")  # pages of one run or two; others are of a sweep
+NOT_OF_SWEEPS = ("trace", "trace_changes", "validation")  # pages of one run or two, and of a machine
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped
@@ -87,7 +87,7 @@ def sweep_pages() -> list[str]:
     """Return the names of the pages of a sweep: each is a template with a heading, and a module of `analyses`."""
     templates = (path for path in sorted(TEMPLATES.glob("*.md.j2")) if HEADING in path.read_text(encoding="utf-8"))
     names = (path.name.removesuffix(".md.j2") for path in templates)
-    return [name for name in names if name not in OF_TRACES]
+    return [name for name in names if name not in NOT_OF_SWEEPS]
 
 
 def phrase(name: str, **values: object) -> str:

@@ -1,4 +1,4 @@
-"""Student's 95 % confidence interval of a mean of a few values."""
+"""95 % confidence intervals: Student's of a mean of a few values, and that of a median."""
 
 import math
 import statistics
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 BOUND = 0.975  # probability that one bound of a 95 % interval holds
+NORMAL = 1.96  # this quantile of the normal distribution
 
 
 @lru_cache(maxsize=4096)
@@ -24,3 +25,11 @@ def deviation(values: Sequence[float]) -> float:
 def half_width(values: Sequence[float]) -> float:
     """Return the 95 % confidence interval (plus or minus) of the mean of two or more values."""
     return student(len(values) - 1) * deviation(values) / math.sqrt(len(values))
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % confidence interval of a median, from order statistics: it assumes no distribution."""
+    ordered = sorted(values)
+    count = len(ordered)
+    reach = math.ceil(NORMAL * math.sqrt(count) / 2)
+    return ordered[max(0, count // 2 - reach)], ordered[min(count - 1, count // 2 + reach)]

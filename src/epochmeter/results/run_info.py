@@ -197,6 +197,18 @@ class SensorResponse(TypedDict, total=False):
     is_filter: bool
 
 
+class ValidationFacts(TypedDict, total=False):
+    """The validation of the machine with which a run's numbers stand (results/validation.py)."""
+
+    validated: str  # time of day, in ISO 8601
+    version: str  # of epochmeter
+    driver: str | None  # of the GPU
+    passed: int  # number of lines, as the following
+    failed: int
+    untested: int
+    validated_response: dict[str, SensorResponse]  # measured responses that the uncertainty uses, by domain
+
+
 class TracedSteps(TypedDict, total=False):
     """The steps of the profiler's trace: `protocol.Traced`, and their power or why it is not known."""
 
@@ -336,6 +348,7 @@ class RunInfo(Fields):
     stage_energies: dict[str, StageEnergy] = field(default_factory=dict)  # `start`, `between`, `finish`; if known
     gpu_counters: Reason | None = None  # why there are none
     run_queue: Reason | None = None  # why it is not known how long threads wait for a core
+    validation: ValidationFacts | None = None  # None: this machine was not validated
 
     @property
     def process(self) -> Process:
@@ -405,7 +418,9 @@ def device_count(job: Document, training: Training) -> int | None:
     return None if ranks is None else int(ranks)
 
 
-def platform_info(hostname: str | None, host: Document, training: Training) -> dict[str, str]:
+def platform_info(
+    hostname: str | None, host: Document, training: Training, validation: ValidationFacts | None = None
+) -> dict[str, str]:
     """Return the run's platform by readable names; unknown values are absent."""
     cpu, git, mode = (host.get(name) or {} for name in ("cpu", "git", "power_mode"))
     memory_bytes = host.get("memory_bytes")
@@ -424,5 +439,6 @@ def platform_info(hostname: str | None, host: Document, training: Training) -> d
         "git commit": git.get("commit", "")[:12] + (", changed since" if git.get("dirty") else ""),
         "governor": ", ".join(host.get("governors") or []),
         "power mode": mode.get("name") or mode.get("id"),
+        "validated": (validation or {}).get("validated", "")[:10],
     }
     return {name: str(value) for name, value in values.items() if value not in (None, "")}

@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -27,8 +27,10 @@ from epochmeter.power.knobs.permission import permission
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.window_energy import energy_of_window, take_reading
+from epochmeter.results.validation import Validation, facts_of
 from epochmeter.run.interpreters import check_interpreter, find_interpreter
 from epochmeter.run.preflight import device_here, trains_on_gpu
+from epochmeter.run.validated import find_validation, use_validated
 from epochmeter.shared.problem import InputError, Problem, problem_of
 from epochmeter.shared.units import NANOSECOND, percent
 
@@ -83,8 +85,11 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
         why = f"a killed run left it at {setting.applied or 'an unknown setting'} ({setting.when}: {setting.command})"
         remedy = f"the next run restores {setting.original}; to restore it now: {setting.by_hand}"
         yield Row(f"not restored: {setting.knob}", False, why=why, remedy=remedy)
+    found = find_validation(config.machine, names)
     with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
+        used = use_validated(meter, found, config.meter.name)
         yield from energy_rows(meter, config.meter.name)
+    yield validation_row(found, used)
     for key, opener in knob_openers(on_gpu, gpus, journal).items():
         yield knob_row(key.replace("_", " "), opener, NO_KNOB_MESSAGES[key])
     yield from gauge_rows(names, root)
@@ -134,6 +139,21 @@ def energy_rows(meter: EnergyMeter, name: str) -> Iterator[Row]:
         yield row(
             f"power: {domain}", joules, [details], details.source, details.covers, used.unavailable.get(domain, lacking)
         )
+
+
+def validation_row(found: Validation | None, used: Collection[str]) -> Row:
+    """Return the row of the validation with which this machine's numbers stand; `used`: domains of its responses."""
+    if found is None:
+        remedy = "`python src/validate.py` takes ten minutes"
+        return Row("validation", False, why="this machine was not validated with its present drivers", remedy=remedy)
+    facts = facts_of(found, {})
+    source = f"{facts['validated'][:10]}, epochmeter {facts['version']}" + f", driver {facts['driver']}" * bool(
+        facts["driver"]
+    )
+    covers = f"{facts['passed']} passed, {facts['failed']} failed, {facts['untested']} cannot be tested here"
+    return Row(
+        "validation", True, source, covers=covers, now=f"measured response of {', '.join(used)}" if used else None
+    )
 
 
 def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:

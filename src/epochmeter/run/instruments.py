@@ -26,6 +26,7 @@ from epochmeter.results.bottleneck import MEMORY, SYNTHETIC
 from epochmeter.results.run_info import Idle, Storage
 from epochmeter.results.run_result import RunResult
 from epochmeter.run.plan import Plan
+from epochmeter.run.validated import use_validated
 from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import Record
 from epochmeter.shared.units import NANOSECOND, percent
@@ -190,6 +191,7 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         closing(GpuProcessMonitor(plan.gpus)) as gpu_monitor,
         closing(GpuCounters(counter_ids(plan.used_gpus, os.environ) if plan.on_gpu else ())) as counters,
     ):
+        use_validation(plan, meter)
         try:
             load, memory = CpuLoad(Path(root)), ProcessMemory()
             yield WindowInstruments(
@@ -198,6 +200,13 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         finally:
             with suppress(OSError):  # the run may have failed because the disk is full
                 write_gauges(gauges, plan.record)
+
+
+def use_validation(plan: Plan, meter: EnergyMeter) -> None:
+    """Let the meter use the responses that the validation of this machine has measured, and record them."""
+    if plan.run.validation and (used := use_validated(meter, plan.validation, plan.job.meter.name)):
+        plan.run.validation["validated_response"] = used
+        plan.describe()
 
 
 def write_powers(meter: EnergyMeter, record: Record, before_ns: int | None = None) -> PowerSamples:

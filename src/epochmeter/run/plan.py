@@ -27,7 +27,9 @@ from epochmeter.results.quantities import span
 from epochmeter.results.run_info import Clock, RunInfo, Start, read_run
 from epochmeter.results.summary import collect_flags
 from epochmeter.run.moments import ended_attempt
+from epochmeter.results.validation import Validation
 from epochmeter.run.nodes import Node
+from epochmeter.run.validated import stored_responses
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.problem import MachineError, Place, Problem
 from epochmeter.shared.record import CHECKPOINT, HOST_FILE, JOB_FILE, TIME_SERIES, Record, before_checkpoint
@@ -52,6 +54,7 @@ class Plan:
     journal: RestoreJournal
     digest: str | None  # the dataset's checksum; None: it must be made, or a user's folder inspected, first
     run: RunInfo  # the run's metadata, as in its record
+    validation: Validation | None = None  # of this machine
 
     @property
     def gpus(self) -> list[str]:
@@ -210,7 +213,9 @@ def command_line() -> str:
 
 def identity_of(plan: Plan, digest: str | None) -> str:
     """Return the identity of a run with the checksum of its dataset."""
-    return identity(plan.job, digest, plan.node.nodes, [gpu.get("model", "") for gpu in plan.used_gpus])
+    gpus = [gpu.get("model", "") for gpu in plan.used_gpus]
+    responses = stored_responses(plan.validation, plan.job.meter.name)
+    return identity(plan.job, digest, plan.node.nodes, gpus, responses=responses)
 
 
 def recorded_differences(job: Job, run: RunInfo, recorded_keys: Document, recorded_run: RunInfo) -> list[str]:

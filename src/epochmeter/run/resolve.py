@@ -23,11 +23,13 @@ from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore import refuse_unrestored
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results.run_info import Energy, RunInfo
+from epochmeter.results.validation import facts_of
 from epochmeter.run import replaying
 from epochmeter.run.interpreters import choose_python
 from epochmeter.run.nodes import Node, current_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
 from epochmeter.run.preflight import device_here, preflight, thread_count, trains_on_gpu, worker_count
+from epochmeter.run.validated import find_validation
 from epochmeter.shared.problem import input_error
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
@@ -57,6 +59,8 @@ def resolve_plan(request: RunRequest) -> Plan:
     digest = dataset_checksum(job.dataset, job.storage, ROOT)
     record, run = Record(request.folder), initial_run(request, rehearsal)
     plan = Plan(request, job, node, on_gpu, gpus, devices, targets, record, journal, digest, run)
+    plan.validation = find_validation(job.machine, plan.gpus)
+    run.validation = facts_of(plan.validation, {}) if plan.validation else None
     run.identity = identity_of(plan, digest)
     return plan
 

@@ -189,17 +189,17 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
         say(phrase("missing_packages", names=", ".join(missing)))
     else:
         runs = table.html(report.runs, cells) if report.runs else ""
-        written.append(_write_text(folder / "report.html", report_html(report, runs)))
+        written.append(write_text(folder / "report.html", report_html(report, runs)))
     markdown = f"# {escape_markdown(report.title)}\n\n{escape_markdown(report.about)}\n\n{table.markdown(cells)}"
-    written += [folder / TABLE, _write_text(folder / "report.md", markdown)]
+    written += [folder / TABLE, write_text(folder / "report.md", markdown)]
     write_atomically(folder / TABLE, partial(table.write_csv, report.runs))
     for page in report.pages:
         text = page_file(page, report.title, report.banner, report.notes)
-        written += [folder / f"{page.name}.json", _write_text(folder / f"{page.name}.md", text)]
+        written += [folder / f"{page.name}.json", write_text(folder / f"{page.name}.md", text)]
         write_json(written[-2], _finite(page.values))
         if page.name == "gate":
             xml = render_html("gate.xml.j2", title=report.title, page=page)
-            written.append(_write_text(folder / "gate.xml", xml))
+            written.append(write_text(folder / "gate.xml", xml))
     if artist:
         written += artist.write(folder / CHARTS)  # drawn while the texts were written
     for path in earlier - {*written}:
@@ -224,12 +224,12 @@ def _write_page(
     page: Page, title: str, folder: Path, say: Callable[..., None], charts: Sequence[Chart], written: list[Path]
 ) -> list[Path]:
     """Write the text of an analysis that is not of a sweep, and its page; return the files, the page first."""
-    written = [_write_text(folder / f"{page.name}.md", page_file(page, title)), *written]
+    written = [write_text(folder / f"{page.name}.md", page_file(page, title)), *written]
     if missing := missing_packages():
         say(phrase("missing_packages", names=", ".join(missing)))
         return written
     report = Report(title, "", (), [page], charts, (), ())
-    return [_write_text(folder / f"{page.name}.html", report_html(report)), *written]
+    return [write_text(folder / f"{page.name}.html", report_html(report)), *written]
 
 
 def report_html(report: Report, table_html: str = "") -> str:
@@ -304,6 +304,7 @@ def _finite(values: Any) -> Any:
     return json.loads(json.dumps(values), parse_constant=lambda _: None)
 
 
-def _write_text(path: Path, text: str) -> Path:
+def write_text(path: Path, text: str) -> Path:
+    """Write a file, and return its path."""
     write_atomically(path, lambda file: file.write(text))
     return path

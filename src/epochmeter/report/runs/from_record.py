@@ -78,7 +78,7 @@ def run_of(folder: RunFolder) -> Run:
         host=run.host,
         energy_source=run.energy.source,
         started=run.started,
-        platform=platform_info(run.host, host, run.training),
+        platform=platform_info(run.host, host, run.training, run.validation),
         disturbed={name: text for name, text in run.flags.items() if name in DISTURBED},
         diverged=run.flags.get(DIVERGED, ""),
         oversubscribed=run.flags.get(OVERSUBSCRIBED, ""),

@@ -1,0 +1,1 @@
+"""Validation of a machine: what epochmeter measures here, compared with what is known to be true."""

@@ -1,0 +1,312 @@
+"""A validation is made, resumed, refused on a busy machine, kept, shown, and used by later runs."""
+
+import io
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import boards
+import pytest
+from project import ROOT
+from validation.simulated import A100_POWER, H100_COUNTER, bench
+from validation.test_lines import PART_TIME, Known
+
+from epochmeter.config.schema import Host
+from epochmeter.config.validation import key_rules
+from epochmeter.console.plain import PlainConsole
+from epochmeter.machine.cpu_load import CpuUse
+from epochmeter.power.meter import EnergyMeter, open_meter
+from epochmeter.power.uncertainty import Response
+from epochmeter.report.output.validation import print_validation, write_validation
+from epochmeter.results import validation
+from epochmeter.results.quantities import NO_BREAK
+from epochmeter.results.validation import FAILED, PASSED, UNTESTED, facts_of, machine_identity
+from epochmeter.run import validated
+from epochmeter.run.capabilities import validation_row
+from epochmeter.run.resolve import resolve_plan
+from epochmeter.run.validated import find_validation, stored_responses, use_validated
+from epochmeter.validation import this_machine, validate
+from epochmeter.validation.checks import CHECKS
+from epochmeter.validation.validate import Progress, instruments_of, make_checks
+
+TITLES = {check.name: check.title for check in CHECKS}
+HOST = {"hostname": "secret-name", "cpu": {"model": "AMD EPYC", "cores": 2}, "kernel": "6.1", "driver": "580.1"}
+VERSIONS = {"epochmeter": "1", "python": "3.12", "torch": "2.10", "driver": "580.1", "kernel": "6.1"}
+
+
+@pytest.fixture
+def idle_observer(monkeypatch):
+    """Nobody else uses the machine, unless `use` is set."""
+    given = SimpleNamespace(use=CpuUse(0.0))
+    load = SimpleNamespace(mark=lambda: None, window=lambda begun_ns, ended_ns: given.use)
+    monkeypatch.setattr(validate, "CpuLoad", lambda **_: load)
+    monkeypatch.setattr(validate, "OBSERVED_S", 0.0)
+    return given
+
+
+def machine(tmp_path, **keys):
+    keys = {"minutes": 600.0, "settings": False, "out": None, **keys}
+    locks = {"lock_dir": str(tmp_path / "locks"), "state_dir": str(tmp_path / "state"), "root": "/"}
+    config = SimpleNamespace(**keys, machine=SimpleNamespace(**locks), meter=SimpleNamespace(name="nvml"))
+    device = SimpleNamespace(name="cuda", python=None)
+    return this_machine.Machine(config, HOST, device, True, [])
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """begun() -> the progress of a validation in `tmp_path`, continued if there is one."""
+    given = dict(VERSIONS)
+    monkeypatch.setattr(validate, "versions_of", lambda machine, python: dict(given))
+    monkeypatch.setattr(validate, "find_python", lambda machine: (None, None))
+
+    def begin(**keys):
+        of = machine(tmp_path, **keys)
+        file = tmp_path / "validation.json"
+        return of, Progress(validate.begin(of, file), file)
+
+    begin.versions = given
+    return begin
+
+
+def made(begun, simulated, **keys):
+    of, progress = begun(**keys)
+    left = [check for check in CHECKS if not progress.is_finished(check.name)]
+    make_checks(left, simulated, progress, of, lambda text: None)
+    progress.document["instruments"] = instruments_of(simulated, progress)
+    return progress, [check.name for check in left]
+
+
+def right(**options):
+    return bench(programs=Known(), on_gpu=True, counter_stated=PART_TIME, **options)
+
+
+def test_check_without_time_is_made_by_the_next_call(begun, idle_observer, monkeypatch):
+    of, progress = begun()
+    checks = [check for check in CHECKS if check.name in ("overhead", "peaks")]
+    now_s = iter([0.0, 600 * 60.0 - 1, 600 * 60.0 - 1])
+    with monkeypatch.context() as patched:
+        patched.setattr(validate.time, "monotonic", now_s.__next__)
+        make_checks(checks, right(), progress, of, lambda text: None)
+    for check in checks:
+        (line,) = progress.lines(check.name)
+        assert (line["state"], line["again"], line["why"]) == (UNTESTED, True, "no time was left of minutes=600")
+    _, left = made(begun, right())
+    assert {"overhead", "peaks"} <= set(left)
+
+
+def test_only_lines_to_test_again_are_made_again(begun, idle_observer):
+    progress, _ = made(begun, right())
+    before = progress.document["lines"]
+    progress, left = made(begun, right())
+    assert left == []
+    assert progress.document["lines"] == before
+    begun.versions["driver"] = "590"
+    _, left = made(begun, right())
+    assert len(left) == len(CHECKS), "another driver"
+
+
+def test_nothing_passes_on_a_busy_machine_and_all_is_made_again(begun, idle_observer):
+    idle_observer.use = CpuUse(0.4)
+    progress, _ = made(begun, right())
+    lines = progress.document["lines"]
+    tested = [line for line in lines if line["value"] is not None]
+    assert {line["state"] for line in lines} == {UNTESTED}
+    assert all(line["again"] and "40 % of the processor time" in line["why"] for line in tested)
+    assert not any(one.get("response") for one in progress.document["instruments"]), "of no use for runs"
+    idle_observer.use = CpuUse(0.0)
+    progress, left = made(begun, right())
+    assert {"resolution", "lag", "coverage", "stall", "overhead"} <= set(left)
+    assert validation.counts(progress.document["lines"])[PASSED] > 10
+
+
+def test_readings_that_were_taken_on_a_busy_machine_disturb_later_checks_of_them(begun, idle_observer, monkeypatch):
+    uses = iter([CpuUse(0.4)])
+    monkeypatch.setattr(validate, "CpuLoad", lambda **_: SimpleNamespace(
+        mark=lambda: None, window=lambda begun_ns, ended_ns: next(uses, CpuUse(0.0))))  # fmt: skip
+    progress, _ = made(begun, right())
+    states = {line["check"]: line["state"] for line in progress.document["lines"] if line["subject"] in ("gpu0", "")}
+    assert states["lag"] == states["coverage"] == UNTESTED
+    assert states["idle_power"] == states["overhead"] == PASSED
+
+
+def test_document_has_no_name_of_the_host(begun, idle_observer, tmp_path):
+    progress, _ = made(begun, right())
+    text = progress.file.read_text()
+    assert "secret-name" not in text
+    assert str(tmp_path) not in text
+    document = validation.read(progress.file)
+    assert document["schema"] == 1
+    assert document["machine"]["cpu"] == "AMD EPYC"
+    assert document["versions"]["driver"] == "580.1"
+    assert all(line["state"] in validation.STATES for line in document["lines"])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "lines": 3}'])
+def test_damaged_or_foreign_document_is_replaced(begun, tmp_path, text):
+    (tmp_path / "validation.json").write_text(text)
+    _, progress = begun()
+    assert progress.document["lines"] == []
+    with pytest.raises(ValueError):  # noqa: PT011  # of several kinds
+        validation.read(tmp_path / "validation.json")
+
+
+def stored(tmp_path, meter="rails", name="VDD_IN", covers="module", **response):
+    """Keep a validation of HOST in the state folder."""
+    measured = {"averaging_s": 0.3, "lag_s": 0.1, "renewal_s": 0.05, "is_filter": False, **response}
+    instrument = {"name": name, "source": "sampled", "covers": covers, "response": measured}
+    line = {"check": "lag", "subject": name, "value": 0.1, "bound": [None, None], "unit": "s", "state": PASSED,
+            "why": "", "hint": "", "again": False}  # fmt: skip
+    document = {"schema": 1, "validated": "2026-11-29T12:00:00+00:00", "minutes": 10.0, "settings": False,
+                "meter": meter, "versions": VERSIONS, "machine": {}}  # fmt: skip
+    document |= {"instruments": [instrument], "lines": [line]}
+    validation.store(document, machine_identity(HOST, []), str(tmp_path / "state"))
+    return document
+
+
+def rails(root):
+    spec = {"_target_": "epochmeter.power.meters.rails.open_rails", "rails": {"total": ["VDD_IN"], "covers": "module"}}
+    return open_meter({**spec, "period_s": 10.0}, gpus=[], root=root)
+
+
+def test_meter_uses_the_measured_response_of_its_sensor(tmp_path):
+    tree = boards.write(tmp_path / "board", "orin_nano")
+    document = stored(tmp_path)
+    with_validation, without = rails(tree.root), rails(tree.root)
+    used = use_validated(with_validation, document, "rails")
+    assert list(used) == ["VDD_IN"]
+    assert with_validation.domains["VDD_IN"].response == Response(0.3, 0.1, 0.05)
+    assert with_validation.settled_s == pytest.approx(0.45)
+    assert without.domains["VDD_IN"].response != Response(0.3, 0.1, 0.05)
+    assert with_validation.domains["VDD_SOC"] == without.domains["VDD_SOC"]
+    for meter in (with_validation, without):
+        meter.close()
+
+
+@pytest.mark.parametrize(
+    "other", [{"meter": "jtop"}, {"name": "VDD_OTHER"}, {"covers": "input of the carrier board"}], ids=str
+)
+def test_response_of_another_sensor_is_not_used(tmp_path, other):
+    tree = boards.write(tmp_path / "board", "orin_nano")
+    meter = rails(tree.root)
+    assert use_validated(meter, stored(tmp_path, **other), "rails") == {}
+    meter.close()
+
+
+def test_counter_is_renewed_as_measured():
+    machine = bench(count=H100_COUNTER, sample=A100_POWER)
+    meter = EnergyMeter(counters={"gpu0": machine.instruments["gpu0"]}, total=["gpu0"], covers="all")
+    meter.use_responses({"gpu0": Response(0.02, 0.01, 0.02)})
+    domain = meter.domains["gpu0"]
+    assert (domain.period_s, domain.response.lag_s) == (0.02, 0.01)
+    assert meter.instruments["gpu0"].domain == domain
+
+
+def test_another_driver_or_host_or_processor_is_another_machine():
+    identity = machine_identity(HOST, ["GPU-a"])
+    others = [{"driver": "590"}, {"hostname": "b"}, {"cpu": {"model": "Xeon"}}, {"kernel": "6.2"}]
+    assert len({identity, *(machine_identity({**HOST, **other}, ["GPU-a"]) for other in others)}) == 5
+    assert machine_identity(HOST, ["GPU-b"]) != identity
+
+
+@pytest.fixture
+def known_host(monkeypatch):
+    monkeypatch.setattr(validated.host, "describe", lambda *_: HOST)
+
+
+def test_run_records_its_validation_and_is_another_measurement_with_it(order, tmp_path, known_host):
+    state = f"machine.state_dir={tmp_path / 'state'}"
+    before = resolve_plan(order(state, "meter=none"))
+    assert before.run.validation is None
+    stored(tmp_path, meter="none")
+    after = resolve_plan(order(state, "meter=none"))
+    facts = after.run.validation
+    assert (facts["validated"], facts["version"], facts["passed"]) == ("2026-11-29T12:00:00+00:00", "1", 1)
+    stored(tmp_path, meter="none", lag_s=0.2)
+    assert resolve_plan(order(state, "meter=none")).run.identity != after.run.identity
+    stored(tmp_path, meter="nvml")
+    assert resolve_plan(order(state, "meter=none")).run.identity == before.run.identity, "not of this meter"
+
+
+def test_validation_is_found_by_its_machine_only(tmp_path, known_host, monkeypatch):
+    document = stored(tmp_path)
+    state = Host(root="/", state_dir=str(tmp_path / "state"))
+    assert find_validation(state, []) == document
+    assert find_validation(state, ["GPU-a"]) is None
+    assert find_validation(replace(state, state_dir=str(tmp_path / "other")), []) is None
+    assert stored_responses(document, "rails").keys() == {"VDD_IN"}
+
+
+def test_doctor_has_one_row_with_date_versions_and_counts(tmp_path):
+    row = validation_row(stored(tmp_path), ["VDD_IN"])
+    assert row.offered
+    assert row.source == "2026-11-29, epochmeter 1, driver 580.1"
+    assert row.covers == "1 passed, 0 failed, 0 cannot be tested here"
+    assert row.now == "measured response of VDD_IN"
+    row = validation_row(None, [])
+    assert (row.offered, row.remedy) == (False, "`python src/validate.py` takes ten minutes")
+
+
+def test_facts_of_a_run_are_read_back(tmp_path):
+    facts = facts_of(stored(tmp_path), {"VDD_IN": {"lag_s": 0.1}})
+    assert facts["validated_response"] == {"VDD_IN": {"lag_s": 0.1}}
+    assert facts["driver"] == "580.1"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_table_fits_the_terminal_and_has_each_line(begun, idle_observer, width):
+    progress, _ = made(begun, right())
+    console = PlainConsole(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_validation(progress.document, [], TITLES, console)
+    shown = console.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= width
+    words = " ".join(shown.split())
+    for line in progress.document["lines"]:
+        if line["value"] is not None:
+            assert TITLES[line["check"]].split()[0] in words
+    assert "1 failed" in words
+    assert f"{validation.counts(progress.document['lines'])[PASSED]} lines passed" in words
+
+
+def test_page_and_markdown_have_the_failed_line_with_its_reason(begun, idle_observer, tmp_path):
+    progress, _ = made(begun, right())
+    written = write_validation(progress.document, tmp_path, TITLES)
+    assert {path.name for path in written} >= {"validation.md"}
+    for path in written:
+        text = path.read_text().replace(NO_BREAK, " ")
+        assert "stated 0.025 s" in text, path.name
+        assert "100.0 ms" in text or "100 ms" in text or "0.100 s" in text, path.name
+
+
+def test_reasons_of_other_users_files_are_text_on_the_page(begun, idle_observer, tmp_path):
+    progress, _ = made(begun, right())
+    progress.document["lines"][0] |= {"state": FAILED, "why": "<script>alert(1)</script>"}
+    for path in write_validation(progress.document, tmp_path, TITLES):
+        assert "<script>alert(1)" not in path.read_text()
+
+
+@pytest.mark.system
+def test_command_validates_a_cpu_and_continues(tmp_path):
+    keys = ["minutes=1", f"out={tmp_path}/out", f"machine.state_dir={tmp_path}/state"]
+    keys += [f"machine.lock_dir={tmp_path}/locks"]
+    command = [sys.executable, ROOT / "src/validate.py", *keys]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert ended.returncode in (0, 2, 3), ended.stderr
+    document = json.loads((tmp_path / "out/validation.json").read_text())
+    assert {line["check"] for line in document["lines"]} == set(TITLES)
+    values = {line["check"] for line in document["lines"] if line["value"] is not None}
+    assert {"stall", "fetch", "prep"} <= values
+    assert len(list((tmp_path / "state/validations").glob("*.json"))) == 1
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    finished = {line["check"] for line in document["lines"] if not line["again"]}
+    finished -= {line["check"] for line in document["lines"] if line["again"]}
+    assert f"{len(finished)} of {len(TITLES)} checks are finished" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "is_allowed"), [(10, True), (0.5, False), (math.nan, False), (1e9, False), ("10", False)]
+)
+def test_duration_is_checked(value, is_allowed):
+    assert key_rules("validate")["minutes"].is_allowed(value) == is_allowed
