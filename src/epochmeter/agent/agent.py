@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils import data
 
 from epochmeter.agent import device_marks
-from epochmeter.agent.batch_timer import BatchTimer
+from epochmeter.agent.batch_timer import BatchTimer, LoadingGaps
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_facts, trained_gpu
 from epochmeter.agent.frames import hidden
@@ -114,6 +114,7 @@ class Agent:
         self._device: Optional[torch.device] = None
         self._connection: Optional[ScriptConnection] = None
         self._sizes: WeakValues[BatchSizes] = WeakValues()  # of loaders
+        self._gaps: WeakValues[LoadingGaps] = WeakValues()  # of loaders
         if self.operators is not None:
             self.operators.forget()
         self.operators = OperatorTrace(self._folder) if self._counts else None
@@ -166,7 +167,12 @@ class Agent:
         if not self.is_on or data.get_worker_info() is not None:
             return {}
         try:
-            timer = BatchTimer(self, self._facts.loader_number(loader), self._folder, os.getpid())
+            gaps = self._gaps.get(loader)
+            if gaps is None:
+                gaps = LoadingGaps()
+                self._gaps.set(loader, gaps)
+            gaps.passes += 1
+            timer = BatchTimer(self, self._facts.loader_number(loader), self._folder, os.getpid(), gaps)
             return stand_ins(loader, timer)
         except Exception as error:  # a class of the script
             self.guarded(self._facts.write, {"kind": "untimed", "text": describe_error(error)})
@@ -193,7 +199,10 @@ class Agent:
     def optimizer_begun(self, optimizer: torch.optim.Optimizer, arguments: object, keywords: object) -> None:
         """Note when a step of an optimizer of torch begins."""
         if self.is_on:
-            self.thread.step_begins.append((id(optimizer), self.phase_begun()))
+            thread = self.thread
+            is_on_host = thread.marks is None or thread.sampling.untimed
+            # Also of steps that are not timed: the begin shows which steps are within another one.
+            thread.step_begins.append((id(optimizer), (monotonic_ns(), None) if is_on_host else self.phase_begun()))
 
     def optimizer_stepped(self, optimizer: torch.optim.Optimizer, arguments: object, keywords: object) -> None:
         """Record a step of an optimizer of torch, which has ended."""
@@ -238,12 +247,12 @@ class Agent:
                 raise
 
     def phase_begun(self) -> Begun:
-        """Return the begin of a forward pass, a backward pass or an optimizer step, which is now."""
-        if not self.is_on:
+        """Return the begin of a forward pass, a backward pass or an optimizer step, which is now, if it is timed."""
+        thread = self.thread
+        if thread.sampling.untimed or not self.is_on:
             return NOT_KNOWN
         try:
-            marks = self.thread.marks
-            mark = None if marks is None else marks.record()
+            mark = None if thread.marks is None else thread.marks.record()
             return monotonic_ns(), mark
         except BaseException as error:
             if self.is_of_script(error):
@@ -253,7 +262,7 @@ class Agent:
     def phase_ended(self, kind: int, begun: Begun, flags: int = 0) -> None:
         """Record the end of a part of a step that is no training step, in a thread that reads data or trains."""
         log = self.thread.log
-        if not self.is_on or log is None:
+        if begun is NOT_KNOWN or log is None or not self.is_on:
             return
         try:
             self._write_phase(log, kind, begun, 0, 0.0, flags)
@@ -421,6 +430,7 @@ class Agent:
             marks.write_completed()
         self._connected().wake()
         if kind in (events.END, events.DROPPED):
+            self.thread.sampling.end(thing)
             self.forwards.end_pass()
             if self.trace is not None:
                 self._report_trace(self.trace.close())
@@ -497,6 +507,7 @@ class Agent:
         self._device = device
         self._facts.write(process_facts(device))
         thread.marks = device_marks.DeviceMarks(thread.log or self.new_log(), device)
+        thread.sampling.use_device()
 
     def _await_preparation(self) -> None:
         if self._connection is None:

@@ -172,12 +172,17 @@ class RecordedIterator(Wrapper):
         try:
             now_ns = monotonic_ns()
             samples = UNKNOWN if self._count is None else self._count(batch)
-            log = thread.log or recorder.new_log()
+            log, sampling = thread.log or recorder.new_log(), thread.sampling
+            if sampling.left and sampling.decider == self._number and not sampling.rival:
+                sampling.left -= 1
+            else:
+                sampling.choose(self._number, now_ns)
             if marks is None or mark is None:
-                log.write(BATCH, now_ns, requested_ns, samples, self._number)
+                log.write(BATCH, now_ns, requested_ns, samples, self._number, 0, 0, 0, sampling.untimed)
             else:
                 marks.record()
-                log.write(BATCH, now_ns, requested_ns, samples, self._number, 0, mark, 0, HAS_DEVICE_TIME)
+                flags = HAS_DEVICE_TIME | sampling.untimed
+                log.write(BATCH, now_ns, requested_ns, samples, self._number, 0, mark, 0, flags)
                 marks.collect(now_ns)
             if self._has_tokens:
                 self._note_tokens(log, now_ns, batch)

@@ -43,7 +43,8 @@ NOT_KNOWN: Begun = (0, None)
 class ForwardHooks:
     """Records the forward passes of outermost modules, in the logs of threads with a pass over data.
 
-    With `torch.compile`, only compiled modules are recorded, since hooks would be compiled with the others.
+    With `torch.compile`, only compiled modules are recorded, since hooks would be compiled with the others. In steps
+    whose phases are not timed, nothing is recorded.
     """
 
     def __init__(self, recorder: "Recorder") -> None:
@@ -83,6 +84,10 @@ class ForwardHooks:
             if self._compiled is not None:
                 self._add(self._compiled)
 
+    def is_idle(self) -> bool:
+        """Return whether calls are neither timed nor watched now."""
+        return self._recorder.thread.sampling.untimed != 0 and self._end_watch is None
+
     def begin(self) -> Optional[Begun]:
         """Return the begin of a forward pass; None if it is none of the script's outermost ones."""
         # Runs in every step, as `end`: each call of a function takes about a microsecond with cold CPU caches.
@@ -106,7 +111,7 @@ class ForwardHooks:
             self._watch(LATER_CALLS)
 
     def _add(self, kind: type) -> None:
-        restore = hook_calls(kind, self.begin, self.end)
+        restore = hook_calls(kind, self.is_idle, self.begin, self.end)
         if restore is not None:
             self._replaced.append(restore)
 
