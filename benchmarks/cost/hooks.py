@@ -116,7 +116,8 @@ def pass_row(folder: str, workers: int) -> list[str]:
         return (used_us(of) - begun) / PASSES
 
     own, of_workers = (
-        cost(agent, lambda of=of: passes_us(of), sized(20, 2)) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        cost(agent, lambda of=of: passes_us(of), sized(20, 2))
+        for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
     return [str(workers), *own, *of_workers]
 

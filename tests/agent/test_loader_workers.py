@@ -362,7 +362,7 @@ def unchanged(samples):
 @pytest.mark.parametrize("is_importable", [True, False])
 def test_spawned_worker_makes_the_timed_parts_again_or_loads_without_them(hooked, monkeypatch, is_importable):
     loader = DataLoader(Samples(), BATCH, collate_fn=unchanged)
-    parts = hooked.agent._timed_parts(loader)
+    parts = hooked.agent.passes._timed_parts(loader)
     content = pickle.dumps(parts)
     assert b"epochmeter.agent" not in content.replace(b"epochmeter/agent", b"")
     if not is_importable:

@@ -27,10 +27,11 @@ class RecordedCall(ReplacedMethod):
 
         @hidden
         def call(module: Any, *arguments: Any, **keywords: Any) -> Any:
+            # What others replace in a parent class, such as torch.fx, has its effect.
+            parent: Any = super(kind, module) if own is None else None
             begun = begin()
             try:
                 if own is None:
-                    parent: Any = super(kind, module)  # what others replace in it, such as torch.fx, has its effect
                     return parent.__call__(*arguments, **keywords)
                 return own(module, *arguments, **keywords)
             except BaseException as error:

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     import torch
 
     class Recorder(Protocol):
-        """What the hooks need of the agent."""
+        """What the hooks need of the recording."""
 
         thread: ThreadState
         is_on: bool
 
+        def guarded(self, act: Callable[..., Any], *arguments: object) -> Any: ...
+
+    class Events(Protocol):
+        """What the hooks need of the events of training."""
+
         def phase_begun(self) -> "Begun": ...
 
         def phase_ended(self, kind: int, begun: "Begun", flags: int) -> None: ...
-
-        def guarded(self, act: Callable[..., Any], *arguments: object) -> Any: ...
 
 
 FIRST_CALLS, PASS_CALLS = 16, 1  # outermost calls that are watched from the begin of the first, and of a later pass on
@@ -47,8 +50,8 @@ class ForwardHooks:
     whose phases are not timed, nothing is recorded.
     """
 
-    def __init__(self, recorder: "Recorder") -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: "Recorder", training: "Events") -> None:
+        self._recorder, self._training = recorder, training
         self._replaced: List[Restore] = []  # restore the classes
         self._end_watch: Optional[Restore] = None
         self._to_watch = FIRST_CALLS  # remaining calls
@@ -95,15 +98,17 @@ class ForwardHooks:
         thread = recorder.thread
         if thread.is_forwarding or thread.is_fetching or thread.log is None or not recorder.is_on:
             return None
-        begun = (monotonic_ns(), None) if thread.marks is None else recorder.phase_begun()
+        if thread.marks is None:
+            thread.is_forwarding = True
+            return monotonic_ns(), None
+        begun = self._training.phase_begun()
         thread.is_forwarding = True
         return begun
 
     def end(self, begun: Begun) -> None:
         """Record a forward pass, which has ended."""
-        recorder = self._recorder
-        recorder.thread.is_forwarding = False
-        recorder.phase_ended(FORWARD_ENDED, begun, 0)
+        self._training.phase_ended(FORWARD_ENDED, begun, 0)
+        self._recorder.thread.is_forwarding = False
         self._recorded += 1
         if self._end_watch is not None:
             self._count()
@@ -158,6 +163,6 @@ class ForwardHooks:
         (_, begun), thread.watched = thread.watched, None
         if begun is not None:
             thread.is_forwarding = False
-            self._recorder.phase_ended(FORWARD_ENDED, begun, 0 if self._has_seen_all else WAS_UNSEEN)
+            self._training.phase_ended(FORWARD_ENDED, begun, 0 if self._has_seen_all else WAS_UNSEEN)
         self._add(type(module))
         self._count()

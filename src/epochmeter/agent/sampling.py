@@ -101,7 +101,12 @@ class StepSampling:
         self._gaps.cost_ns = PHASES_NS + DEVICE_NS
 
     def choose(self, number: int, now_ns: int) -> None:
-        """Decide for a step of a pass, unless the step is a part of one for which another pass has decided."""
+        """Decide for a step of a pass, unless the step is a part of one for which another pass has decided.
+
+        Args:
+            number: Of the pass.
+            now_ns: The time, always of the same moment of a step.
+        """
         if self.decider != number and self.decider and self.rival != number:
             self.rival = number
             return

@@ -193,7 +193,7 @@ def clipped(loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
 
 def step_of(loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
     """Return the step in which each loop begins."""
-    return np.maximum(0, np.searchsorted(computed[:, 0], loops[:, 0], side="right") - 1)
+    return np.asarray(np.maximum(0, np.searchsorted(computed[:, 0], loops[:, 0], side="right") - 1))
 
 
 def gaps(segments: np.ndarray, computed: np.ndarray) -> Iterator[np.ndarray]:
