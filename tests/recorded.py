@@ -65,7 +65,7 @@ class Script:
 
     @property
     def connection(self):
-        return self.agent._connection
+        return self.agent.connection
 
     @property
     def measured(self):
@@ -94,7 +94,7 @@ class Script:
         return [int(window.parts["steps"]) if window.is_partial else None for window in self.measured.windows]
 
     def batches(self, loader):
-        return self.agent.iterate(loader, iter)
+        return self.agent.passes.iterate(loader, iter)
 
     def step(self, inputs):
         self.model(inputs).sum().backward()

@@ -21,7 +21,7 @@ from recorded import events_of
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from epochmeter.agent import agent, hooks, script_connection
+from epochmeter.agent import hooks, recording, script_connection
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.run import launch
 from epochmeter.shared import events
@@ -120,7 +120,7 @@ def test_wait_is_recorded_as_that_of_the_outermost_iterator(script, loader):
     assert kinds(script.folder).count(events.PASS) == 1
 
 
-@pytest.mark.parametrize("fails_in", ["connection.wake", "agent.thread.log.write", "agent._facts.loader_number"])
+@pytest.mark.parametrize("fails_in", ["connection.wake", "agent.thread.log.write", "agent.facts.loader_number"])
 def test_error_of_the_agent_is_reported_once_and_loses_no_batch(script, loader, monkeypatch, capsys, fails_in):
     script.train(loader)
 
@@ -150,7 +150,7 @@ class Handler:
     method = __call__
 
 
-@pytest.mark.parametrize("interrupted_in", ["agent._begin_pass", "agent.thread.log.write"])
+@pytest.mark.parametrize("interrupted_in", ["agent.passes._begin", "agent.thread.log.write"])
 @pytest.mark.parametrize("handle", [handle, Handler(), Handler().method, functools.partial(Handler())])
 def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, monkeypatch, interrupted_in, handle):
     def interrupted(*arguments, **properties):
@@ -219,7 +219,7 @@ def test_end_of_the_script_is_reported_with_its_error(script, loader, error, mes
 def test_controller_is_asked_to_prepare_each_pass_only_if_it_does(script, loader):
     script.train(loader)
     assert script.connection.sent == []
-    script.agent._prepares_passes = True
+    script.agent.passes._prepares = True
     script.train(loader)
     assert script.connection.sent == [PassOpening()]
 
@@ -433,7 +433,7 @@ def test_script_without_a_controller_records_as_before_and_is_not_ended_by_sigpi
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with launch.listening_socket() as listener:
         address = listener.getsockname()
-        monkeypatch.setattr(agent, "ScriptConnection", lambda *_: ScriptConnection(address, 0, True))
+        monkeypatch.setattr(recording, "ScriptConnection", lambda *_: ScriptConnection(address, 0, True))
         if died == "then":
             script.train(loader)
             (connection, _) = listener.accept()
@@ -443,7 +443,7 @@ def test_script_without_a_controller_records_as_before_and_is_not_ended_by_sigpi
         assert script.agent.measurement("epoch") is None
     script.agent.end()
     signal.signal(signal.SIGPIPE, before)
-    assert script.agent.reason == script.agent._connection.lost != ""
+    assert script.agent.reason == script.agent.connection.lost != ""
     assert capsys.readouterr().err.count("\n") == 1
     assert script.windows == [("epoch", number, STEPS) for number in range(2 + (died == "then"))]
 

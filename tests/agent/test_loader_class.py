@@ -61,7 +61,7 @@ def library(tmp_path, monkeypatch):
 
 
 def hooked(script, path):
-    script.agent.loader_class = LoaderClass(path)
+    script.agent.loader_class = script.agent.passes._loader_class = LoaderClass(path)
     script.batches = iter
     return hooks.hook_loaders(script.agent)
 

@@ -1,6 +1,8 @@
 """Batches of DataLoaders, timed where they are loaded: the script gets the same, and finds its own objects."""
 
 import importlib
+import math
+import os
 import pickle
 import subprocess
 import sys
@@ -10,13 +12,15 @@ import traceback
 
 import pytest
 import torch
-from recorded import windows_of
+from recorded import events_of, windows_of
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
 
-from epochmeter.agent import batch_timer, hooks
+from epochmeter.agent import batch_timer, hooks, sampling
 from epochmeter.agent.transform_times import TransformTimes
 from epochmeter.segmentation import process
+from epochmeter.segmentation.logs import LoadsFile
+from epochmeter.shared.events import LOADED
 
 COUNT, BATCH, WAIT_S, WORK_S = 12, 2, 0.004, 0.002
 
@@ -170,6 +174,30 @@ def test_batches_are_the_same_and_each_is_timed(hooked, data, options):
     (window, *_) = train(hooked, with_hooks)
     assert {"loader_fetch_s", "loader_collate_s"} <= window.parts.keys()
     assert ("loader_queue_s" in window.parts) == bool(with_hooks.num_workers)
+
+
+@pytest.mark.parametrize("data", ["samples", "tensors", "stream", "lists"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_some_short_batches_are_timed_in_detail_and_workers_read_the_clock_in_the_others(
+    hooked, monkeypatch, data, workers
+):
+    monkeypatch.setattr(batch_timer, "FIRST_BATCHES", 1)
+    monkeypatch.setattr(sampling, "BUDGET", 0.0)
+    monkeypatch.setattr(sampling, "MAX_EVERY", 4)
+    loader, epochs = DataLoader(DATASETS[data](), batch_size=1, num_workers=workers), 8
+    bare = [batch[0].tolist() for batch in loader]
+    batches = [batch[0].tolist() for _ in range(epochs) for batch in loader]
+    hooked.train(DataLoader([(torch.ones(4), 0)]))  # begins a log of the thread in any case
+    hooks.loader_agent = None
+    assert batches == epochs * [batch[0].tolist() for batch in loader] == epochs * bare
+    if workers:
+        recorded = [*LoadsFile(hooked.folder / f"{os.getpid()}.loads").read()]
+    else:
+        recorded = [event for events in events_of(hooked.folder).values() for event in events]
+    detailed = [not math.isnan(event.value) for event in recorded if event.kind == LOADED]
+    total = (epochs + 1) * COUNT
+    assert len(detailed) == total if workers else all(detailed)
+    assert 0.15 * total < sum(detailed) < 0.55 * total
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -334,7 +362,7 @@ def unchanged(samples):
 @pytest.mark.parametrize("is_importable", [True, False])
 def test_spawned_worker_makes_the_timed_parts_again_or_loads_without_them(hooked, monkeypatch, is_importable):
     loader = DataLoader(Samples(), BATCH, collate_fn=unchanged)
-    parts = hooked.agent._timed_parts(loader)
+    parts = hooked.agent.passes._timed_parts(loader)
     content = pickle.dumps(parts)
     assert b"epochmeter.agent" not in content.replace(b"epochmeter/agent", b"")
     if not is_importable:

@@ -133,7 +133,7 @@ def test_window_within_a_step_leaves_its_time_in_the_compute_of_the_step(loop):
 def test_passes_that_a_loader_makes_itself_are_its_own(loop):
     class OneAhead(DataLoader):
         def __iter__(self):
-            iterator = loop.agent.iterate(self, DataLoader.__iter__)  # as the hook does
+            iterator = loop.agent.passes.iterate(self, DataLoader.__iter__)  # as the hook does
             ahead = next(iterator)
             for batch in iterator:
                 yield ahead

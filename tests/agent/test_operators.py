@@ -12,12 +12,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from epochmeter.agent import agent, operators
+from epochmeter.agent import operators, recording
 from epochmeter.segmentation.logs import FactsFile
 from epochmeter.shared import events
 from epochmeter.trace.operators import count_step
 
-SOURCES = Path(agent.__file__).parents[2]
+SOURCES = Path(operators.__file__).parents[2]
 DATA = [(torch.full((4,), number / 16), number % 2) for number in range(32)]
 OF_PRODUCT = 2 * 2 * 4 * 2  # FLOPs of a batch of two samples, from 4 values to 2
 
@@ -36,7 +36,7 @@ class Counting:
         self.script = Script(self.folder)
         if counts:
             self.script.agent._counts = True
-            self.script.agent._begin_process()
+            self.script.agent.begin_process()
         torch.manual_seed(0)
         self.script.model = nn.Linear(4, 2)
         self.script.optimizer = torch.optim.SGD(self.script.model.parameters(), lr=0.1)
@@ -64,7 +64,7 @@ class Counting:
 
 @pytest.fixture
 def count(tmp_path, monkeypatch):
-    monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "counted/events"))
+    monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "counted/events"))
     counting = Counting(tmp_path)
     yield counting
     counting.end()
@@ -134,7 +134,7 @@ def train(script, epochs=1, steps=None, evaluate=None):
 
 def test_third_step_is_recorded_once_with_its_flops_samples_and_time(count):
     train(count.script, epochs=2)
-    assert count.script.agent.operators is None
+    assert count.script.agent.details is None
     step = count.step
     assert (step.flops, step.not_counted) == (2 * OF_PRODUCT, {}), "forward, and the gradient of the weights"
     (logged,) = events_of(count.script.folder).values()
@@ -218,7 +218,7 @@ def test_results_and_messages_are_those_without_counting(tmp_path, monkeypatch, 
     """A mode of `torch.utils.flop_counter` would change the first two."""
     results = []
     for counts in (False, True):
-        monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
+        monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
         counting = Counting(tmp_path, counts)
         values = []
         for inputs, targets in counting.batches(loader()):

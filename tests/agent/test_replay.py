@@ -11,7 +11,7 @@ import torch
 from recorded import Connection, Script, events_of
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from epochmeter.agent import agent, hooks, replay
+from epochmeter.agent import hooks, recording, replay
 from epochmeter.agent.kept_batches import KeptBatch
 from epochmeter.shared import events
 from epochmeter.shared.protocol import Loaded, NotReplayed
@@ -50,7 +50,7 @@ class Stream(IterableDataset):
 @pytest.fixture
 def script(tmp_path, monkeypatch):
     """A script whose loaders are replayed; of each loader, three batches are kept."""
-    monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
+    monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
     monkeypatch.setattr(replay, "MAX_BATCHES", 3)
     script = Script(tmp_path, replay=ENDLESS)
     restores = [script.unhook, hooks.hook_loaders(script.agent)]

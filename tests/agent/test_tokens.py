@@ -8,7 +8,7 @@ import pytest
 import torch
 from recorded import Connection, Script
 
-from epochmeter.agent import agent
+from epochmeter.agent import recording
 from epochmeter.agent.tokens import count_tokens
 
 INPUTS = torch.zeros(2, 3, dtype=torch.long)
@@ -49,7 +49,7 @@ def test_object_whose_attributes_fail_has_no_tokens():
 
 
 def test_windows_have_the_tokens_of_their_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
+    monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
     script = Script(tmp_path)
 
     def parts(*batches):

@@ -11,7 +11,7 @@ from recorded import Connection, Script
 from torch import nn
 from torch.utils.data import DataLoader
 
-from epochmeter.agent import agent
+from epochmeter.agent import recording
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Traced, TraceFailed
 from epochmeter.worker.trace import TorchTrace
@@ -24,7 +24,7 @@ TWO_EPOCHS = [("epoch", 0, STEPS), ("val", 0, STEPS), ("epoch", 1, STEPS), ("val
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     """train(trace arguments) -> the weights, the measured windows, and the messages about the trace."""
-    monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
+    monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
 
     def run(ends_after=STEPS, **trace):
         shutil.rmtree(tmp_path / "events", ignore_errors=True)

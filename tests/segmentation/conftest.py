@@ -1,13 +1,13 @@
 import pytest
 from recorded import Connection, Script
 
-from epochmeter.agent import agent
+from epochmeter.agent import recording
 
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
     """A script whose agent has a controller that replies at once."""
-    monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
+    monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
     script = Script(tmp_path)
     yield script
     script.unhook()

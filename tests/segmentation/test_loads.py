@@ -153,6 +153,17 @@ def test_reading_is_not_known_if_a_batch_between_timed_ones_took_long():
     assert milliseconds(parts)["fetch"] == pytest.approx(34 * 8 / 10)
 
 
+@pytest.mark.parametrize(("last_ms", "read"), [(4, 3 * 1), (40, None)])
+def test_waits_of_some_batches_of_a_worker_are_scaled_unless_others_took_longer(last_ms, read):
+    loads, of = Loads(), loader(1)
+    loaded(loads, of, 1, begun=0, fetched=4, ready=5, waits=1)
+    loaded(loads, of, 1, begun=10, fetched=14, ready=15, waits=math.nan, helped=math.nan)
+    loaded(loads, of, 1, begun=20, fetched=20 + last_ms, ready=21 + last_ms, waits=math.nan, helped=math.nan)
+    parts = milliseconds(loads.take(passed(of, (0, 5), (10, 15), (20, 70))).parts(3))
+    assert parts["fetch"] == 8 + last_ms
+    assert parts.get("read") == read
+
+
 def test_loader_within_that_of_the_pass_is_known_by_its_data():
     loads, of, around = Loads(), loader(1, data=99), loader(0, number=2, data=99)
     loaded(loads, of, 1, begun=0, fetched=4, ready=5)

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from scripted import EVALUATION, MILLISECOND, NONE, TRAINING, Script, windows_of
 
+from epochmeter.agent.sampling import GOLDEN
 from epochmeter.segmentation import phases
 from epochmeter.segmentation.phases import NO_BACKWARD, NO_FORWARD
 from epochmeter.shared import events
@@ -214,6 +215,102 @@ def test_phases_without_their_events_are_absent_with_the_reason():
     window, notes = epoch_of(with_late_class)
     assert ms_per_step(window) == pytest.approx({BACKWARD: 8, OPTIMIZER: 32, OTHER: 2})
     assert notes == [NO_FORWARD.format(phases.SEEN_LATE)]
+
+
+class SparseSteps(Steps):
+    """Steps of which only some are timed: the others have the ends of their training events."""
+
+    is_timed = True
+
+    def fetch(self, number, ms=1):
+        self.write(events.BATCH, ms, 4.0, number, flags=0 if self.is_timed else events.UNTIMED)
+
+    @contextlib.contextmanager
+    def part(self, phase, flags=0):
+        with super().part(phase, flags):
+            yield
+        if not self.is_timed:
+            event = self.events.pop()
+            if event.kind == events.STEP:
+                self.events.append(event)  # whose begin shows whether it is within another one
+            elif event.kind == events.BACKWARD:
+                self.events.append(event._replace(begun_ns=0))
+
+
+def sparse_epoch(timed, step):
+    """Return the window of an epoch, the timed steps of which are given, and the notes."""
+    script = SparseSteps()
+    script.begin(1, len(timed))
+    for number, script.is_timed in enumerate(timed):
+        script.fetch(1)
+        step(script, number)
+    script.end(1)
+    process = windows_of(script)
+    (window,) = process.windows
+    return window, process.notes
+
+
+def accumulating_step(script, number, every=4):
+    """Take a known time, which differs between the steps, with an optimizer step in one of four."""
+    factor = 1 + number % 3
+    script.spend(1)
+    script.act(FORWARD, 2 * factor)
+    script.spend(4)
+    script.act(BACKWARD, 8 * factor)
+    if number % every == every - 1:
+        script.act(OPTIMIZER, 32)
+        script.spend(2)
+
+
+def timed_by(offset, every, count=120):
+    """Return which steps are timed: one in each block, whose place has no period."""
+    places = [block * every + int((offset / every + block * GOLDEN) % 1 * every) for block in range(count // every)]
+    return [number in places for number in range(count)]
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 5])
+def test_phases_of_all_steps_are_estimated_from_those_of_some_with_gradient_accumulation(every):
+    true, _ = sparse_epoch(120 * [True], accumulating_step)
+    for offset in range(every):
+        timed = timed_by(offset, every)
+        window, notes = sparse_epoch(timed, accumulating_step)
+        assert notes == [phases.ESTIMATED]
+        assert window.parts["timed_steps"] == sum(timed)
+        compute_ms = true.parts["compute_s"] * 1e3 / 120
+        assert ms_per_step(window, 120) == pytest.approx(ms_per_step(true, 120), abs=0.03 * compute_ms)
+        assert window.parts["compute_s"] == true.parts["compute_s"]
+    assert "timed_steps" not in true.parts
+
+
+def test_phases_are_exact_if_the_steps_of_a_kind_are_alike():
+    def step(script, number):
+        script.step() if number % 2 else script.act(BACKWARD, 8)
+
+    true, _ = sparse_epoch(40 * [True], step)
+    window, _ = sparse_epoch(timed_by(0, 4, 40), step)
+    assert ms_per_step(window, 40) == pytest.approx(ms_per_step(true, 40), rel=1e-9)
+
+
+@pytest.mark.parametrize("timed", [[True, *19 * [False]], 20 * [False], [True, True, *18 * [False]]])
+def test_phases_of_too_few_timed_steps_are_absent_with_the_reason(timed):
+    window, notes = sparse_epoch(timed, lambda script, number: accumulating_step(script, number, every=2))
+    assert not {*PHASES, "timed_steps"} & {*window.parts}
+    assert notes == [phases.FEW_TIMED.format(phases.MAX_HALF_WIDTH)]
+
+
+def test_step_with_a_batch_of_another_pass_after_which_it_is_not_timed_any_more_is_left_out():
+    def step(script, number):
+        script.act(FORWARD, 2)
+        if number % 4 == 3:
+            timed, script.is_timed = script.is_timed, False
+            script.begin(100 + number, 1, EVALUATION)
+            script.fetch(100 + number)
+            script.is_timed = timed
+        script.act(BACKWARD, 8)
+        script.act(OPTIMIZER, 32)
+
+    window, _ = sparse_epoch(40 * [True], step)
+    assert window.parts["timed_steps"] == 30
 
 
 def test_events_of_an_earlier_version_give_no_phases_and_no_note():

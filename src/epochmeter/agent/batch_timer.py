@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
 from epochmeter.agent.frames import hidden
+from epochmeter.agent.sampling import FIRST_BATCHES, LOADING_NS, Gaps
 from epochmeter.agent.spawned import REBUILT
 from epochmeter.agent.thread_times import Helpers, RunQueue, own_run_queue
 from epochmeter.agent.transform_times import TransformTimes
@@ -33,12 +34,30 @@ if TYPE_CHECKING:
 
 SAMPLED = 16
 """In one of so many timed batches, the transforms are timed too, which takes a microsecond per call, and other threads
-are looked at if the batch before has waited; the latter also in the first batch."""
+are looked at if the batch before has waited."""
 FIRST_SAMPLED = 2  # the number of batches before the first of them: these start threads, and import modules
+LOOKED_PASSES = 2  # passes in whose first batch other threads are looked at; later, that is done in one of `SAMPLED`
 MIN_WAITING_FRACTION = 0.01  # of the time to fetch a batch, from which on it matters whether other threads worked
-SHORT_NS, FIRST_TIMED, GAPS = 10 * 1000 * 1000, 4, (3, 2, 4, 3)
-"""In the training process, timing takes a part of each step: of short batches, only the first are all timed, and then
-one after so many others in turn."""
+SHORT_NS = 10 * 1000 * 1000
+"""Of shorter batches, only some are timed in detail. Of the others, workers only read the clock, and the training
+process nothing, since that takes a part of each step."""
+
+
+class LoadingGaps(Gaps):
+    """The numbers of batches of a loader between those that are timed, also over several passes.
+
+    Attributes:
+        passes: Number of passes that have begun.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(LOADING_NS, FIRST_BATCHES)
+        self.passes = 0
+
+    @property
+    def looks(self) -> bool:
+        """Whether other threads are looked at in the first batch of the present pass."""
+        return self.passes <= LOOKED_PASSES or self.passes % SAMPLED == 0
 
 
 class BatchTimer:
@@ -49,22 +68,29 @@ class BatchTimer:
         number: Number of the loader in the facts.
         folder: Folder of the logs.
         process: The training process.
+        gaps: Of the loader; None in a worker that was spawned.
 
     Attributes:
         is_begun: Whether a batch is being loaded, which need not be timed.
         times_transforms: Whether the transforms of this batch are timed.
+        skipped: Number of batches that are not timed in detail, from the present or the next one on.
+        is_worker: Whether this process is a DataLoader worker.
     """
 
-    def __init__(self, agent: "Optional[Recorder]", number: int, folder: str, process: int) -> None:
+    def __init__(
+        self, agent: "Optional[Recorder]", number: int, folder: str, process: int, gaps: Optional[LoadingGaps] = None
+    ) -> None:
         self._agent, self._number, self._folder, self._process = agent, number, folder, process
+        self._gaps = gaps or LoadingGaps()
         self.dataset: Any = None
         self.is_begun = self.times_transforms = False
-        self._is_on = True
+        self.is_worker, self._is_on = False, True
         self._worker = 0  # from 1 on; 0: the training process
         self._run_queue: Optional[RunQueue] = None
         self._helpers: Optional[Helpers] = None  # while a batch is fetched in which they are looked at
         self._transforms: Optional[TransformTimes] = None
-        self._batches = self._skipped = 0  # number of timed batches, and of those that come before the next one
+        self._batches = self.skipped = 0  # the first one is the number of timed batches
+        self._chosen_ns, self._gap = 0, 0  # the begin of the last timed batch, and how many were to follow it
         self._waited = False  # whether a batch has waited
         self._begun_ns = self._fetched_ns = self._cpu_ns = 0
         self._queued_ns = self._waits_ns = self._helped_ns = 0.0
@@ -74,7 +100,7 @@ class BatchTimer:
 
     def enter_worker(self, worker: int) -> None:
         """Note that this process is a DataLoader worker."""
-        self._agent, self._worker = None, worker + 1
+        self._agent, self._worker, self.is_worker = None, worker + 1, True
 
     def begin(self) -> None:
         """Note that the samples of a batch are requested from the dataset."""
@@ -83,12 +109,12 @@ class BatchTimer:
         self.is_begun = True
         if not self._is_on:
             return
-        if self._skipped:
-            self._skipped -= 1
+        if self.skipped:
+            self._begun_ns = monotonic_ns() if self.is_worker else 0
             return
         try:
             is_sampled = self._batches % SAMPLED == FIRST_SAMPLED
-            looks = self._waited if is_sampled else not self._batches
+            looks = self._waited if is_sampled else not self._batches and self._gaps.looks
             self._run_queue = own_run_queue()
             self._helpers = Helpers() if looks else None
             self.times_transforms = is_sampled
@@ -98,7 +124,9 @@ class BatchTimer:
 
     def end_fetch(self) -> None:
         """Note that the samples of the batch are there."""
-        if not self._begun_ns or self._run_queue is None:
+        if self.skipped:
+            self._fetched_ns, self._waits_ns, self._helped_ns = monotonic_ns(), math.nan, math.nan
+        if self.skipped or not self._begun_ns or self._run_queue is None:
             return
         try:
             self._fetched_ns, cpu_ns, queued_ns = self._run_queue.now()
@@ -110,7 +138,8 @@ class BatchTimer:
 
     def end(self) -> None:
         """Note that the batch is collated, and record it if it was timed."""
-        self.is_begun = False
+        self.is_begun, is_detailed = False, not self.skipped
+        self.skipped -= not is_detailed
         begun_ns, self._begun_ns = self._begun_ns, 0
         if not begun_ns:
             return
@@ -119,15 +148,22 @@ class BatchTimer:
             self._write(
                 (LOADED, fetched_ns, begun_ns, self._waits_ns), (COLLATED, ready_ns, fetched_ns, self._helped_ns)
             )
-            if self.times_transforms and self._transforms is not None:
-                self._write_transforms(self._transforms.take(), begun_ns)
-            self.times_transforms = False
-            self._waited = self._waits_ns > MIN_WAITING_FRACTION * (fetched_ns - begun_ns)
-            self._batches += 1
-            is_short = self._worker == 0 and ready_ns - begun_ns < SHORT_NS
-            self._skipped = GAPS[self._batches % len(GAPS)] if is_short and self._batches >= FIRST_TIMED else 0
+            if is_detailed:
+                self._end_detailed(begun_ns, fetched_ns, ready_ns)
         except Exception as error:
             self._give_up(error)
+
+    def _end_detailed(self, begun_ns: int, fetched_ns: int, ready_ns: int) -> None:
+        """Note the end of a batch that was timed in detail, and choose the next one."""
+        if self.times_transforms and self._transforms is not None:
+            self._write_transforms(self._transforms.take(), begun_ns)
+        self.times_transforms = False
+        self._waited = self._waits_ns > MIN_WAITING_FRACTION * (fetched_ns - begun_ns)
+        self._batches += 1
+        period_ns = (begun_ns - self._chosen_ns) / (self._gap + 1) if self._chosen_ns else None
+        gap = self._gaps.next(period_ns)
+        self.skipped = self._gap = gap if ready_ns - begun_ns < SHORT_NS else 0
+        self._chosen_ns = begun_ns
 
     def fail(self) -> None:
         """Note that the batch was not loaded, and record it if it was timed."""

@@ -25,6 +25,9 @@ class FactsFile:
     """Numbers the objects of a process, and writes facts on them.
 
     The file is not kept open, since a script may close all files.
+
+    Attributes:
+        optimizers: Numbers of the optimizers that have facts.
     """
 
     def __init__(self, folder: str) -> None:
@@ -32,7 +35,7 @@ class FactsFile:
         self._counter = itertools.count(1)
         self._loaders: WeakValues[Tuple[int, Dict[str, object], int]] = WeakValues()
         """Number, facts, and the number of the loader in its first state."""
-        self._optimizers: WeakValues[int] = WeakValues()
+        self.optimizers: WeakValues[int] = WeakValues()
         self._trained: WeakValues[int] = WeakValues()  # identity of a parameter -> its last new optimizer
         self._names: Dict[str, int] = {}
 
@@ -53,12 +56,12 @@ class FactsFile:
 
     def optimizer_number(self, optimizer: torch.optim.Optimizer) -> int:
         """Return the number of an optimizer; its facts name the earlier optimizers of the same parameters."""
-        number = self._optimizers.get(optimizer)
+        number = self.optimizers.get(optimizer)
         if number is None:
             number = self.new_number()
             earlier = self._trained_by(number, optimizer)
             self.write({"kind": "optimizer", "object": number, "class": class_name(optimizer), "earlier": earlier})
-            self._optimizers.set(optimizer, number)
+            self.optimizers.set(optimizer, number)
         return number
 
     def _trained_by(self, number: int, optimizer: torch.optim.Optimizer) -> List[int]:

@@ -118,19 +118,20 @@ def hook_training(agent: "Agent") -> Restore:
     """Let an agent record training steps, garbage collections and saves; return a function that ends this."""
     from epochmeter.shared.events import GRADIENTS
 
-    end_gradients = hook_gradients(agent.phase_begun, lambda begun: agent.phase_ended(GRADIENTS, begun))
+    training = agent.training
+    end_gradients = hook_gradients(training.phase_begun, lambda begun: training.phase_ended(GRADIENTS, begun))
 
     def begin_compilation() -> None:
         end_gradients()
         agent.compiling()
 
     restores = [
-        hook_optimizer_steps(agent.optimizer_stepped, agent.optimizer_begun),
-        hook_backward_passes(agent.phase_begun, agent.backward_ended),
+        hook_optimizer_steps(training.optimizer_stepped, training.optimizer_begun),
+        hook_backward_passes(training.phase_begun, training.backward_ended),
         end_gradients,
         hook_compilation(begin_compilation, agent.compiling),
-        hook_collections(agent.collected),
-        hook_saves(agent.saved),
+        hook_collections(training.collected),
+        hook_saves(training.saved),
         agent.forwards.remove,
     ]
 
@@ -220,8 +221,8 @@ class RecordedMethod(ReplacedMethod):
             if loader_agent is None:
                 return self.__wrapped__(loader)
             if outermost is self or not isinstance(outermost, RecordedMethod):
-                return loader_agent.iterate(loader, self._make_iterator)
-            loader_agent.repeat(loader)
+                return loader_agent.passes.iterate(loader, self._make_iterator)
+            loader_agent.passes.repeat(loader)
             return self._make_iterator(loader)  # a part of a pass that a subclass defines
         except BaseException as error:
             hide_frames(error)
@@ -230,7 +231,7 @@ class RecordedMethod(ReplacedMethod):
     @hidden
     def _make_iterator(self, loader: Any) -> Iterator[Any]:
         if self._is_of_torch and loader_agent is not None:
-            return loader_agent.make_torch_iterator(loader, self.__wrapped__)
+            return loader_agent.passes.make_torch_iterator(loader, self.__wrapped__)
         return self.__wrapped__(loader)
 
 
@@ -274,9 +275,9 @@ def hook_optimizer_steps(end: Callable[..., None], begin: Callable[..., None]) -
         is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", lambda: False)
 
         @visible_to_compiler
-        def begin_eagerly(*arguments: Any) -> None:
+        def begin_eagerly(optimizer: object, arguments: object, keywords: object) -> None:
             if not is_compiling():
-                begin(*arguments)
+                begin(optimizer, arguments, keywords)
 
         handles = [
             module.register_optimizer_step_pre_hook(begin_eagerly),

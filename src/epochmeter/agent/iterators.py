@@ -16,6 +16,13 @@ from epochmeter.worker.timeline import monotonic_ns
 if TYPE_CHECKING:
     from typing import Protocol  # from Python 3.8 on
 
+    class Details(Protocol):
+        """What an iterator needs of the details of steps."""
+
+        def request(self, progress: "PassProgress") -> None: ...
+
+        def deliver(self, progress: "PassProgress", number: int) -> None: ...
+
     class Recorder(Protocol):
         """What an iterator needs of the agent."""
 
@@ -23,18 +30,8 @@ if TYPE_CHECKING:
         is_on: bool
 
         @property
-        def trace(self) -> Optional[object]:
-            """None: no steps are traced, or no more."""
-
-        @property
-        def operators(self) -> Optional[object]:
-            """None: the operators of no step are recorded, or no more."""
-
-        def trace_step(self, progress: "PassProgress") -> None: ...
-
-        def request_counted(self, progress: "PassProgress") -> None: ...
-
-        def deliver_counted(self, progress: "PassProgress", number: int) -> None: ...
+        def details(self) -> "Optional[Details]":
+            """None: nothing is recorded of single steps besides events, or nothing more."""
 
         def new_log(self) -> EventLog: ...
 
@@ -152,10 +149,8 @@ class RecordedIterator(Wrapper):
             except BaseException as error:
                 hide_frames(error)
                 raise
-        if recorder.trace is not None:
-            recorder.trace_step(self._progress)
-        if recorder.operators is not None:
-            recorder.request_counted(self._progress)
+        if recorder.details is not None:
+            recorder.details.request(self._progress)
         marks = thread.marks
         mark = None if marks is None else marks.record()
         requested_ns = monotonic_ns()
@@ -170,31 +165,37 @@ class RecordedIterator(Wrapper):
             raise
         thread.is_fetching = False
         try:
-            now_ns = monotonic_ns()
             samples = UNKNOWN if self._count is None else self._count(batch)
-            log = thread.log or recorder.new_log()
-            if marks is None or mark is None:
-                log.write(BATCH, now_ns, requested_ns, samples, self._number)
+            log, sampling, number = thread.log or recorder.new_log(), thread.sampling, self._number
+            if sampling.left and sampling.decider == number and not sampling.rival:
+                sampling.left -= 1
             else:
+                sampling.choose(number, requested_ns)
+            # Read late: what follows is a part of the step's preparation.
+            if marks is None or mark is None:
+                log.write(BATCH, monotonic_ns(), requested_ns, samples, number, 0, 0, 0, sampling.untimed)
+            else:
+                now_ns = monotonic_ns()
                 marks.record()
-                log.write(BATCH, now_ns, requested_ns, samples, self._number, 0, mark, 0, HAS_DEVICE_TIME)
+                flags = HAS_DEVICE_TIME | sampling.untimed
+                log.write(BATCH, now_ns, requested_ns, samples, number, 0, mark, 0, flags)
                 marks.collect(now_ns)
             if self._has_tokens:
-                self._note_tokens(log, now_ns, batch)
+                self._note_tokens(log, batch)
         except BaseException as error:
             if recorder.is_of_script(error):
                 raise
-        if recorder.operators is not None:
-            recorder.deliver_counted(self._progress, self._number)
+        if recorder.details is not None:
+            recorder.details.deliver(self._progress, self._number)
         return batch
 
-    def _note_tokens(self, log: EventLog, now_ns: int, batch: Any) -> None:
+    def _note_tokens(self, log: EventLog, batch: Any) -> None:
         counted = count_tokens(batch)
         if counted is None:
             self._has_tokens = False
         else:
             tokens, with_padding = counted
-            log.write(TOKENS, now_ns, with_padding, tokens, self._number)
+            log.write(TOKENS, monotonic_ns(), with_padding, tokens, self._number)
 
     def __del__(self) -> None:
         if self.__dict__.get("_has_ended", True) or not self._recorder.is_on:

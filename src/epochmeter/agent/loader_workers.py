@@ -49,21 +49,38 @@ class StandIn:
 
 
 class TimedCollate(StandIn):
-    """Takes the place of `collate_fn`."""
+    """Takes the place of `collate_fn`.
+
+    `dataset` takes the place of the dataset in the training process.
+    """
 
     part = "collate_fn"
+
+    def __init__(self, original: Any, timer: BatchTimer, dataset: Optional[StandIn] = None) -> None:
+        super().__init__(original, timer)
+        self._dataset = dataset if isinstance(dataset, NotedSamples) else None
 
     @hidden
     def __call__(self, samples: Any) -> Any:
         timer = self._timer
-        timer.end_fetch()
+        is_timed = timer.is_worker or not timer.skipped
+        if is_timed:
+            timer.end_fetch()
         try:
             batch = self._original(samples)
         except BaseException as error:
             timer.fail()
             hide_frames(error)
             raise
-        timer.end()
+        if is_timed:
+            timer.end()
+            if timer.skipped and self._dataset is not None and not timer.is_worker:
+                self._dataset.skip_batches()
+            return batch
+        timer.is_begun = False
+        timer.skipped -= 1
+        if not timer.skipped and self._dataset is not None:
+            self._dataset.note_next_batch()
         return batch
 
 
@@ -165,7 +182,8 @@ class NotedSamples(ListedSamples):
     """Takes the place of a dataset with indices where torch looks for `__getitems__` at the begin of each batch.
 
     In its subclass for a dataset, `__getitem__` is the method of the dataset: a sample costs no further call. While the
-    transforms are timed, it is an object of the base class.
+    transforms are timed, it is an object of the base class. While batches are skipped, torch finds that `__getitems__`
+    is None, which costs no call at all.
     """
 
     _usual: type
@@ -178,19 +196,25 @@ class NotedSamples(ListedSamples):
         samples._usual = kind
         return samples
 
-    @property
-    def __getitems__(self) -> Any:
+    def skip_batches(self) -> None:
+        """Do not notice the begins of batches."""
+        self.__dict__["__getitems__"] = None
+        if type(self) is not self._usual:
+            set_class(self, self._usual)
+
+    def note_next_batch(self) -> None:
+        """Notice the begins of batches again."""
+        self.__dict__.pop("__getitems__", None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "__getitems__":
+            return super().__getattr__(name)
         timer = self._timer
         timer.begin()
         kind = NotedSamples if timer.times_transforms else self._usual
         if type(self) is not kind:
             set_class(self, kind)
-        raise AttributeError("__getitems__")
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "__getitems__":  # after the error above
-            raise AttributeError(name)
-        return super().__getattr__(name)
+        raise AttributeError(name)
 
 
 set_class: Callable[[object, type], None] = object.__dict__["__class__"].__set__
@@ -200,9 +224,10 @@ def stand_ins(loader: "data.DataLoader[Any]", timer: BatchTimer) -> Dict[str, St
     """Return what takes the places of the parts of a DataLoader; nothing for a dataset that torch treats specially."""
     if isinstance(loader.dataset, PIPES):
         return {}
+    dataset = timed_dataset(loader.dataset, timer, is_listed=loader.batch_sampler is not None)
     return {
-        "dataset": timed_dataset(loader.dataset, timer, is_listed=loader.batch_sampler is not None),
-        "collate_fn": TimedCollate(loader.collate_fn, timer),
+        "dataset": dataset,
+        "collate_fn": TimedCollate(loader.collate_fn, timer, dataset),
         "worker_init_fn": TimedStart(loader.worker_init_fn, timer),
     }
 

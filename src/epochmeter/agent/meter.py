@@ -247,7 +247,7 @@ class MeasuredBatches(Wrapper):
 
     def __iter__(self) -> Iterator[Any]:
         agent, data = self._meter._measuring(), self._wrapped
-        return iter(data) if agent is None else agent.iterate(data, iter, self._window or "", is_explicit=True)
+        return iter(data) if agent is None else agent.passes.iterate(data, iter, self._window or "", is_explicit=True)
 
 
 def metric_prefix(name: str) -> str:

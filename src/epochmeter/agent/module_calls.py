@@ -12,22 +12,26 @@ from epochmeter.agent.replaced import ReplacedMethod, Restore, replace
 class RecordedCall(ReplacedMethod):
     """The method `__call__` of a class of modules, which records its calls.
 
-    `begin` is called before each call, and `end` after it with the result of `begin`, unless that is None. Accessed by
-    the class, it is the original function: `torch.compile` and `torch.export` find nothing else.
+    `begin` is called before each call, and `end` after it with the result of `begin`, unless that is None. While
+    `is_idle`, and accessed by the class, it is the original function: `torch.compile` and `torch.export` find nothing
+    else.
     """
 
-    def __init__(self, kind: type, begin: Callable[[], Optional[Any]], end: Callable[[Any], object]) -> None:
+    def __init__(
+        self, kind: type, is_idle: Callable[[], bool], begin: Callable[[], Optional[Any]], end: Callable[[Any], object]
+    ) -> None:
         original: Any = kind.__call__
         super().__init__(original)
         own = vars(kind).get("__call__")
-        self._kind, self._is_own = kind, own is not None
+        self._kind, self._own, self._is_idle = kind, own, is_idle
 
         @hidden
         def call(module: Any, *arguments: Any, **keywords: Any) -> Any:
+            # What others replace in a parent class, such as torch.fx, has its effect.
+            parent: Any = super(kind, module) if own is None else None
             begun = begin()
             try:
                 if own is None:
-                    parent: Any = super(kind, module)  # what others replace in it, such as torch.fx, has its effect
                     return parent.__call__(*arguments, **keywords)
                 return own(module, *arguments, **keywords)
             except BaseException as error:
@@ -40,10 +44,12 @@ class RecordedCall(ReplacedMethod):
         self._call = call
 
     def __get__(self, module: object, kind: Optional[type] = None) -> Any:
-        if module is not None:
+        if module is not None and not self._is_idle():
             return types.MethodType(self._call, module)
-        inherited: Any = super(self._kind, kind)
-        return self.__wrapped__ if self._is_own else inherited.__call__
+        if self._own is not None:
+            return self._own if module is None else types.MethodType(self._own, module)
+        inherited: Any = super(self._kind, kind if module is None else module)
+        return inherited.__call__
 
 
 def class_of_compiled_modules() -> Optional[type]:
@@ -51,14 +57,16 @@ def class_of_compiled_modules() -> Optional[type]:
     return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
 
 
-def hook_calls(kind: type, begin: Callable[[], Optional[Any]], end: Callable[[Any], object]) -> Optional[Restore]:
+def hook_calls(
+    kind: type, is_idle: Callable[[], bool], begin: Callable[[], Optional[Any]], end: Callable[[Any], object]
+) -> Optional[Restore]:
     """Record the calls of a class's objects (`RecordedCall`); return a function that ends this.
 
     None if its calls cannot be recorded.
     """
     is_function = isinstance(vars(kind).get("__call__", hook_calls), types.FunctionType)
     try:
-        return replace(kind, "__call__", RecordedCall(kind, begin, end)) if is_function else None
+        return replace(kind, "__call__", RecordedCall(kind, is_idle, begin, end)) if is_function else None
     except TypeError:  # its metaclass refuses it
         return None
 

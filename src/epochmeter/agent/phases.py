@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     import torch
 
     class Recorder(Protocol):
-        """What the hooks need of the agent."""
+        """What the hooks need of the recording."""
 
         thread: ThreadState
         is_on: bool
 
+        def guarded(self, act: Callable[..., Any], *arguments: object) -> Any: ...
+
+    class Events(Protocol):
+        """What the hooks need of the events of training."""
+
         def phase_begun(self) -> "Begun": ...
 
         def phase_ended(self, kind: int, begun: "Begun", flags: int) -> None: ...
-
-        def guarded(self, act: Callable[..., Any], *arguments: object) -> Any: ...
 
 
 FIRST_CALLS, PASS_CALLS = 16, 1  # outermost calls that are watched from the begin of the first, and of a later pass on
@@ -43,11 +46,12 @@ NOT_KNOWN: Begun = (0, None)
 class ForwardHooks:
     """Records the forward passes of outermost modules, in the logs of threads with a pass over data.
 
-    With `torch.compile`, only compiled modules are recorded, since hooks would be compiled with the others.
+    With `torch.compile`, only compiled modules are recorded, since hooks would be compiled with the others. In steps
+    whose phases are not timed, nothing is recorded.
     """
 
-    def __init__(self, recorder: "Recorder") -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: "Recorder", training: "Events") -> None:
+        self._recorder, self._training = recorder, training
         self._replaced: List[Restore] = []  # restore the classes
         self._end_watch: Optional[Restore] = None
         self._to_watch = FIRST_CALLS  # remaining calls
@@ -83,6 +87,10 @@ class ForwardHooks:
             if self._compiled is not None:
                 self._add(self._compiled)
 
+    def is_idle(self) -> bool:
+        """Return whether calls are neither timed nor watched now."""
+        return self._recorder.thread.sampling.untimed != 0 and self._end_watch is None
+
     def begin(self) -> Optional[Begun]:
         """Return the begin of a forward pass; None if it is none of the script's outermost ones."""
         # Runs in every step, as `end`: each call of a function takes about a microsecond with cold CPU caches.
@@ -90,15 +98,17 @@ class ForwardHooks:
         thread = recorder.thread
         if thread.is_forwarding or thread.is_fetching or thread.log is None or not recorder.is_on:
             return None
-        begun = (monotonic_ns(), None) if thread.marks is None else recorder.phase_begun()
+        if thread.marks is None:
+            thread.is_forwarding = True
+            return monotonic_ns(), None
+        begun = self._training.phase_begun()
         thread.is_forwarding = True
         return begun
 
     def end(self, begun: Begun) -> None:
         """Record a forward pass, which has ended."""
-        recorder = self._recorder
-        recorder.thread.is_forwarding = False
-        recorder.phase_ended(FORWARD_ENDED, begun, 0)
+        self._training.phase_ended(FORWARD_ENDED, begun, 0)
+        self._recorder.thread.is_forwarding = False
         self._recorded += 1
         if self._end_watch is not None:
             self._count()
@@ -106,7 +116,7 @@ class ForwardHooks:
             self._watch(LATER_CALLS)
 
     def _add(self, kind: type) -> None:
-        restore = hook_calls(kind, self.begin, self.end)
+        restore = hook_calls(kind, self.is_idle, self.begin, self.end)
         if restore is not None:
             self._replaced.append(restore)
 
@@ -153,6 +163,6 @@ class ForwardHooks:
         (_, begun), thread.watched = thread.watched, None
         if begun is not None:
             thread.is_forwarding = False
-            self._recorder.phase_ended(FORWARD_ENDED, begun, 0 if self._has_seen_all else WAS_UNSEEN)
+            self._training.phase_ended(FORWARD_ENDED, begun, 0 if self._has_seen_all else WAS_UNSEEN)
         self._add(type(module))
         self._count()

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from epochmeter.agent.device_marks import DeviceMarks
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.samples import BatchSizes
+from epochmeter.agent.sampling import StepSampling
 
 
 class ThreadState(threading.local):
@@ -23,5 +24,8 @@ class ThreadState(threading.local):
     step_begins: List[Tuple[int, Tuple[int, Optional[int]]]]
     """Steps of optimizers that have begun: `id` of the optimizer, and the begin."""
 
+    sampling: StepSampling  # the steps whose phases are timed
+
     def __init__(self) -> None:
         self.step_begins = []
+        self.sampling = StepSampling()

@@ -1,7 +1,7 @@
 """Values of objects by their identity, which keep no object alive and use neither its hash nor its comparison."""
 
 import weakref
-from typing import Any, Dict, Generic, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Generic, Optional, Tuple, TypeVar
 
 Value = TypeVar("Value")
 
@@ -23,3 +23,11 @@ class WeakValues(Generic[Value]):
             self._entries[key] = weakref.ref(thing, lambda _: self._entries.pop(key, None)), value
         except TypeError:
             self._entries.pop(key, None)
+
+    def setdefault(self, thing: object, make: Callable[[], Value]) -> Value:
+        """Return the value of an object, which is made if it has none."""
+        value = self.get(thing)
+        if value is None:
+            value = make()
+            self.set(thing, value)
+        return value

@@ -140,6 +140,10 @@ TABLE = (
            steps="sum", epochs="mean", ranks="mean", better="lower"),
     Metric("epoch/other_compute_s", "s", "part of compute_s: the rest, and phases that are not known",
            steps="sum", epochs="mean", ranks="mean", better="lower"),
+    Metric("epoch/timed_steps", "1",
+           "number of steps whose phases were timed, from which those of the epoch are [estimated]"
+           "(measuring.md#phases-of-compute), since steps are short; absent if all were timed",
+           epochs="mean", ranks="mean"),
     Metric("epoch/overhead_s", "s",
            "other device idle time: gaps between steps that waiting for data does not explain, and the end of the "
            "epoch",
@@ -174,7 +178,7 @@ TABLE = (
            epochs="mean", ranks="sum", better="lower"),
     Metric("epoch/loader_fetch_s", "s",
            "time in which a script's dataset fetched the samples of the batches, summed over workers; without workers, "
-           "about one in four batches is timed if they take less than 10 ms, and the sum is scaled",
+           "only some batches of less than 10 ms are timed, and the sum is scaled",
            epochs="mean", ranks="sum", better="lower"),
     Metric("epoch/loader_collate_s", "s", "time to collate these samples, summed over workers",
            epochs="mean", ranks="sum", better="lower"),

@@ -1,8 +1,9 @@
 """How the batches of a process were loaded: in its DataLoader workers, or in the process itself.
 
 A DataLoader gives the batches to its workers in turn and delivers them in this order, so that the batches of a pass are
-matched with those that its workers have loaded. A worker that has no further batch, as of a stream, is left out. The
-training process times some of its batches only if they are short: the times of a pass are scaled by its waits.
+matched with those that its workers have loaded. A worker that has no further batch, as of a stream, is left out. If
+batches are short, the training process times some of them only: the times of a pass are scaled by its waits. Workers
+time all of them, but know of some only how long these waited: that is scaled by the times to fetch them.
 """
 
 import math
@@ -31,7 +32,8 @@ class LoadedBatch(NamedTuple):
 
     Attributes:
         worker: From 1 on; 0 is the training process.
-        waits_ns: Time off the processor while its samples were fetched, without waits for a core; NaN if not known.
+        waits_ns: Time off the processor while its samples were fetched, without waits for a core; NaN if it was not
+            looked at.
         helped_ns: The part of it in which other threads or processes may have worked for it; NaN if not known.
         is_failed: Whether loading it raised an error.
     """
@@ -203,7 +205,7 @@ class PassLoads:
         batches, factor = self._first(count), self._factor(count)
         fetch_ns = factor * sum(batch.fetched_ns - batch.begun_ns for batch in batches)
         collate_ns = factor * sum(batch.ready_ns - batch.fetched_ns for batch in batches)
-        waits_ns = factor * math.fsum(batch.waits_ns for batch in batches)
+        waits_ns = factor * waits_of(batches)
         parts: dict[str, float] = {"loader_fetch_s": fetch_ns, "loader_collate_s": collate_ns}
         if self._is_divided and not math.isnan(waits_ns) and not self._has_long_gaps(count):
             parts |= {"loader_read_s": waits_ns, "loader_preprocess_s": fetch_ns + collate_ns - waits_ns}
@@ -269,3 +271,14 @@ class PassLoads:
         delays = np.maximum(0, np.minimum(ready, arrived) - np.maximum(requested, later))[:count]
         workers = np.array([batch.worker for batch in batches[:count]])
         return {worker: int(delays[workers == worker].sum()) for worker in range(1, (loader.workers or 0) + 1)}
+
+
+def waits_of(batches: Sequence[LoadedBatch]) -> float:
+    """Return how long batches waited, of some of which it is known; NaN if others took too long for an estimate."""
+    known = [batch for batch in batches if not math.isnan(batch.waits_ns)]
+    fetches_ns = [batch.fetched_ns - batch.begun_ns for batch in batches]
+    known_ns = [batch.fetched_ns - batch.begun_ns for batch in known]
+    excess_ns = sum(max(0, fetch_ns - max(known_ns, default=0)) for fetch_ns in fetches_ns)
+    if not sum(known_ns) or excess_ns > MAX_LONGER_FRACTION * sum(fetches_ns):
+        return math.nan
+    return math.fsum(batch.waits_ns for batch in known) * (sum(fetches_ns) / sum(known_ns))

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from epochmeter.segmentation.device_times import TimedEvent
 from epochmeter.segmentation.phases import Spans
-from epochmeter.shared.events import BACKWARD, HAS_GRADIENTS, HIDES_FORWARDS, IS_EXPLICIT, STEP
+from epochmeter.shared.events import BACKWARD, HAS_GRADIENTS, HIDES_FORWARDS, IS_EXPLICIT, STEP, UNTIMED, Event
 
 DROP_LIMIT_NS = 10_000_000
 """Longest time between the last step of a loop and the deletion of its iterator, whose time is then a part of it."""
+STEPS_OF_KIND = 1 << 32  # in the kind of a step: optimizer steps; backward passes count one
 MIN_BATCHES = 2  # batches that a loop trains on at least
 
 
@@ -83,6 +84,8 @@ class Batches:
         waits_ns: How long the host waited for it.
         arrived_ns: When it was delivered to the host.
         trained_ns: When the device had finished the last training event of its step; 0 if there was none.
+        is_timed: Whether the phases of its step were timed.
+        kinds: A number of the training events in its step: steps with the same ones have the same number.
         samples: NaN if they are not known.
         tokens: Without padding; NaN if they are not known; absent after the last batch that has tokens.
         positions: Tokens with padding, likewise; 0 without a mask.
@@ -91,6 +94,7 @@ class Batches:
     def __init__(self) -> None:
         self.requested_ns, self.delivered_ns = array("q"), array("q")
         self.waits_ns, self.arrived_ns, self.trained_ns = array("q"), array("q"), array("q")
+        self.is_timed, self.kinds = array("B"), array("q")
         self.samples, self.tokens, self.positions = array("d"), array("d"), array("d")
 
     def __len__(self) -> int:
@@ -103,7 +107,13 @@ class Batches:
         self.waits_ns.append(timed.event.time_ns - timed.event.begun_ns)
         self.arrived_ns.append(timed.event.time_ns)
         self.trained_ns.append(0)
+        self.is_timed.append(not timed.event.flags & UNTIMED)
+        self.kinds.append(0)
         self.samples.append(timed.event.value)
+
+    def add_training(self, kind: int) -> None:
+        """Note a training event in the step of the last batch."""
+        self.kinds[-1] += STEPS_OF_KIND if kind == STEP else 1
 
     def add_tokens(self, tokens: float, positions: int) -> None:
         """Add the tokens of the last batch."""
@@ -274,8 +284,19 @@ class Pass:
             self.training.learning_rate = timed.event.value
         self.trained_batches += not self.batches.trained_ns[-1]
         self.batches.trained_ns[-1] = self.step.ended_ns
+        self.batches.add_training(timed.event.kind)
         if len(self.batches) == 1 and not self.is_complete and self.before_next is None:
             self.late.append((timed.event.kind, timed.device_ns))
+
+    def add_span(self, timed: TimedEvent) -> None:
+        """Add a forward pass, a backward pass or an optimizer step, if the phases of its step are timed."""
+        if self.ending is not None or not self.batches or self.batches.is_timed[-1]:
+            self.spans.add(timed)
+
+    def note_within(self, event: Event) -> None:
+        """Note a batch of another pass in the present step, after which its phases may not be timed any more."""
+        if event.flags & UNTIMED and self.batches:
+            self.batches.is_timed[-1] = False
 
     def prolong(self, ended_ns: int) -> None:
         """Note that the last training event of the present step ended later."""

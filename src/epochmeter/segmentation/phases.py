@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from epochmeter.segmentation.device_times import TimedEvent
+from epochmeter.segmentation.phase_estimate import MAX_HALF_WIDTH, estimate
 from epochmeter.shared.events import BACKWARD as BACKWARD_ENDED
 from epochmeter.shared.events import FORWARD_ENDED, GRADIENTS, STEP, WAS_UNSEEN
 from epochmeter.shared.phases import (
@@ -32,6 +33,11 @@ HIDDEN = "the script uses `torch.compile`, and calls of modules that are not com
 SEEN_LATE = "another class of modules was called later in the epoch"
 NO_OPTIMIZER = "the times of optimizer steps are not known, as some of them are compiled by `torch.compile`"
 COMPILED = "with `torch.compile`, the times of forward pass and loss are those of compiled modules only"
+FEW_TIMED = (
+    "steps are short, and the phases of too few are timed to know those of an epoch within {:.0%} of its compute: an "
+    "epoch needs more steps"
+)
+ESTIMATED = "steps are short: the phases of an epoch are estimated from a part of its steps (`epoch/timed_steps`)"
 NO_BACKWARD = "the times of backward pass and loss are not known, as no call of `torch.autograd.backward` was seen"
 
 
@@ -68,8 +74,8 @@ class Phases(NamedTuple):
     """The phases of the compute of a pass.
 
     Attributes:
-        parts: Times in seconds by their metrics; unknown ones are absent.
-        reasons: Why some are unknown.
+        parts: Times in seconds by their metrics, unknown ones are absent; with `timed_steps` if they are estimates.
+        reasons: Why some are unknown or estimates.
     """
 
     parts: Mapping[str, float]
@@ -84,32 +90,73 @@ class Segment(NamedTuple):
     ended_ns: int
 
 
+class ComputeOfSteps(NamedTuple):
+    """The compute of the steps of a pass, in order.
+
+    Attributes:
+        intervals: Begin and end of each, in rows.
+        timed: Whether its phases were timed.
+        kinds: A number of its kind: steps of a kind have the same training events.
+    """
+
+    intervals: np.ndarray
+    timed: np.ndarray
+    kinds: np.ndarray
+
+
 def phases_of(
-    spans: Spans, computed: np.ndarray, loops: Sequence[tuple[int, int]], trained: int, *, is_compiled: bool
+    spans: Spans, steps: ComputeOfSteps, loops: Sequence[tuple[int, int]], trained: int, *, is_compiled: bool
 ) -> Phases:
     """Return the phases of a pass.
 
     Args:
         spans: Its forward passes, backward passes and optimizer steps.
-        computed: Begin and end of the compute of each step, in order, in rows.
+        steps: Its steps.
         loops: Begin and end of loops within steps, which are no compute.
-        trained: Number of steps with training.
+        trained: Number of timed steps with training.
         is_compiled: Whether the script uses `torch.compile`.
     """
+    few = Phases({}, () if steps.timed.all() else (FEW_TIMED.format(MAX_HALF_WIDTH),))
     if not len(spans.codes):
-        return Phases({}, ())
+        return few
     excluded = np.array(sorted(loops), dtype=np.int64).reshape(-1, 2)
     segments = disjoint(spans)
     segments = segments[~is_within(segments, excluded)]
+    computed = steps.intervals[steps.timed]
     segments = np.concatenate([segments, *gaps(segments, computed)])
-    excluded = clipped(excluded, computed)
     unknown, reasons = unknown_phases(spans, trained, is_compiled=is_compiled)
-    times_ns = {}
-    for phase in [phase for phase in PHASES if phase != OTHER and phase not in unknown]:
-        of_phase = segments[segments[:, 0] == CODES[phase]]
-        times_ns[phase] = covered_ns(of_phase, computed) - covered_ns(of_phase, excluded)
-    times_ns[OTHER] = int(np.diff(computed).sum() - np.diff(excluded).sum()) - sum(times_ns.values())
-    return Phases({phase: time_ns * NANOSECOND for phase, time_ns in times_ns.items()}, reasons)
+    known = [phase for phase in PHASES if phase != OTHER and phase not in unknown]
+    columns = [times_in_steps(segments[segments[:, 0] == CODES[phase]], excluded, computed) for phase in known]
+    computes = np.diff(steps.intervals)[:, 0] - loops_in_steps(excluded, steps.intervals)
+    times = np.array(columns, dtype=np.int64).reshape(len(known), len(computed)).T
+    times = np.column_stack([times, computes[steps.timed] - times.sum(axis=1)])
+    estimated = estimate(times, computes, steps.kinds, steps.timed)
+    if estimated is None or (estimated.half_widths > MAX_HALF_WIDTH * computes.sum()).any():
+        return few
+    totals_ns = zip([*known, OTHER], estimated.totals.tolist(), strict=True)
+    parts = {phase: total_ns * NANOSECOND for phase, total_ns in totals_ns}
+    if steps.timed.all():
+        return Phases(parts, reasons)
+    return Phases(parts | {"timed_steps": float(steps.timed.sum())}, [ESTIMATED, *reasons])
+
+
+def times_in_steps(segments: np.ndarray, loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
+    """Return the time of a phase in each step, given its segments and the loops within steps."""
+    parts = clipped(loops, computed)
+    times_ns = covered_ns(segments, computed)
+    return times_ns - by_step(covered_ns(segments, parts), loops, computed)
+
+
+def loops_in_steps(loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
+    """Return the time of loops in each step."""
+    return by_step(np.diff(clipped(loops, computed))[:, 0], loops, computed)
+
+
+def by_step(times_ns: np.ndarray, loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
+    """Return the sums of times of loops by the step in which each loop begins."""
+    sums_ns = np.zeros(len(computed), dtype=np.int64)
+    np.add.at(sums_ns, step_of(loops, computed), times_ns)
+    return sums_ns
 
 
 def unknown_phases(spans: Spans, trained: int, *, is_compiled: bool) -> tuple[set[str], list[str]]:
@@ -140,8 +187,13 @@ def is_within(segments: np.ndarray, loops: np.ndarray) -> np.ndarray:
 
 def clipped(loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
     """Return the part of each loop in the compute of the step in which it begins."""
-    step = np.maximum(0, np.searchsorted(computed[:, 0], loops[:, 0], side="right") - 1)
+    step = step_of(loops, computed)
     return np.asarray(np.clip(loops, computed[step, :1], computed[step, 1:]))
+
+
+def step_of(loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
+    """Return the step in which each loop begins."""
+    return np.asarray(np.maximum(0, np.searchsorted(computed[:, 0], loops[:, 0], side="right") - 1))
 
 
 def gaps(segments: np.ndarray, computed: np.ndarray) -> Iterator[np.ndarray]:
@@ -164,10 +216,10 @@ def rows(phase: str, begun_ns: np.ndarray, ended_ns: np.ndarray) -> np.ndarray:
     return np.stack([np.full(len(begun_ns), CODES[phase]), begun_ns, ended_ns], axis=1)
 
 
-def covered_ns(segments: np.ndarray, intervals: np.ndarray) -> int:
-    """Return how much of intervals the segments of one phase cover, neither of which overlap among themselves."""
-    if not len(segments):
-        return 0
+def covered_ns(segments: np.ndarray, intervals: np.ndarray) -> np.ndarray:
+    """Return how much of each interval the segments of one phase cover; they do not overlap among themselves."""
+    if not len(segments) or not len(intervals):
+        return np.zeros(len(intervals), dtype=np.int64)
     _, begun_ns, ended_ns = segments[np.argsort(segments[:, 1])].T
     sums_ns = np.append(0, np.cumsum(ended_ns - begun_ns))
 
@@ -175,7 +227,7 @@ def covered_ns(segments: np.ndarray, intervals: np.ndarray) -> int:
         count = np.searchsorted(begun_ns, times_ns, side="right")
         return np.asarray(sums_ns[count] - np.maximum(0, np.append(times_ns.min(), ended_ns)[count] - times_ns))
 
-    return int((up_to(intervals[:, 1]) - up_to(intervals[:, 0])).sum()) if len(intervals) else 0
+    return np.asarray(up_to(intervals[:, 1]) - up_to(intervals[:, 0]))
 
 
 def disjoint(spans: Spans) -> np.ndarray:

@@ -145,7 +145,11 @@ class Thread:
 
     def _deliver(self, timed: TimedEvent) -> None:
         if found := self._begun.get(timed.event.object):
-            self._requested(found, timed).add_batch(timed)
+            delivering = self._requested(found, timed)
+            delivering.add_batch(timed)
+            for other in self._live:
+                if other is not delivering:
+                    other.note_within(timed.event)
 
     def _exhaust(self, timed: TimedEvent) -> None:
         found = self._begun.get(timed.event.object)
@@ -346,7 +350,7 @@ class Thread:
                 going_on.work.append((event.kind, Interval(event.begun_ns, event.time_ns)))
         else:
             for going_on in self._live or filter(None, [self._fetched]):
-                going_on.spans.add(timed)
+                going_on.add_span(timed)
 
     # Windows of a `Meter`
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from epochmeter.results.documents import Loading
 from epochmeter.segmentation.passes import MIN_BATCHES, Ending, Pass
-from epochmeter.segmentation.phases import Phases, phases_of
+from epochmeter.segmentation.phases import ComputeOfSteps, Phases, phases_of
 from epochmeter.shared.events import COLLECTED, SAVED
 from epochmeter.shared.record import INTERVALS
 from epochmeter.shared.units import NANOSECOND
@@ -188,13 +188,23 @@ def parts_of(measured: Pass, times: StepTimes) -> dict[str, float]:
 
 def phases_of_pass(measured: Pass, times: StepTimes) -> Phases:
     """Return the phases of the compute of a pass that has ended."""
-    computed = np.stack([times.delivered, np.maximum(times.delivered, times.ended)], axis=1)
+    computed, batches = np.stack([times.delivered, np.maximum(times.delivered, times.ended)], axis=1), measured.batches
+    if measured.is_read_at_once:
+        every = np.ones(len(computed), dtype=bool)  # after the end of a pass, all phases are timed
+        steps, trained = ComputeOfSteps(computed, every, every), len(computed)
+    else:
+        timed, kinds, trained_ns = (
+            np.array(column[: len(computed)]) for column in (batches.is_timed, batches.kinds, batches.trained_ns)
+        )
+        steps, trained = ComputeOfSteps(computed, timed > 0, kinds), int(((timed > 0) & (trained_ns > 0)).sum())
     if late_ns := late_compute_ns(measured):
         assert measured.ended
         last_ns = measured.ended.ended_ns
-        computed = np.append(computed, [[last_ns, last_ns + late_ns]], axis=0)
-    trained_batches = len(computed) if measured.is_read_at_once else measured.trained_batches
-    return phases_of(measured.spans, computed, measured.loops, trained_batches, is_compiled=measured.hides_forwards)
+        late = [[last_ns, last_ns + late_ns]]
+        steps = ComputeOfSteps(
+            np.append(computed, late, axis=0), np.append(steps.timed, True), np.append(steps.kinds, -1)
+        )
+    return phases_of(measured.spans, steps, measured.loops, trained, is_compiled=measured.hides_forwards)
 
 
 def counting_ns(measured: Pass, times: StepTimes) -> float | None:

@@ -62,7 +62,7 @@ GRADIENTS = 21
 
 LOADED = 30
 """The samples of a batch were fetched from the dataset, from `begun_ns` on. Object: loader; other: its worker, from 1
-on, or 0 in the training process; value: ns off the processor without waits for a core, if known."""
+on, or 0 in the training process; value: ns off the processor without waits for a core; NaN if not known."""
 COLLATED = 31
 """These samples were collated from `begun_ns` on: the batch is ready. Value: ns of the waits in which other threads or
 child processes may have worked for it; NaN if that was not looked at."""
@@ -85,6 +85,8 @@ HAS_BEGIN_TIME = 16
 """Flag of an event whose begin has a timestamp too, `other`."""
 WAS_UNSEEN = 32
 """Flag of a forward pass: earlier ones of this class of modules may not have been seen."""
+UNTIMED = 64
+"""Flag of a batch: the phases of its step are not timed; only the ends of its training events are known."""
 
 
 class Event(NamedTuple):

@@ -1,0 +1,134 @@
+"""Which short steps and batches are timed in detail: one of so many that timing takes a small part of the time.
+
+The choice has no rhythm of the script's: in each block of n, the place of the timed one follows a low-discrepancy
+sequence, so that every place in a period of the script, such as that of gradient accumulation, gets its share. No
+random numbers are drawn.
+"""
+
+import functools
+import math
+from typing import List, Optional
+
+from epochmeter.shared.events import RECORD, UNTIMED
+from epochmeter.worker.timeline import monotonic_ns
+
+BUDGET = 0.0015
+"""Fraction of the time that the details of steps, and those of the loading of batches, may take each."""
+PHASES_NS, DEVICE_NS, LOADING_NS = 20 * 1000, 40 * 1000, 40 * 1000
+"""Time of the phases of a step, with its further timestamps on a GPU, and of the details of a batch, with cold caches.
+Measured (`benchmarks/cost/hooks.py`) on a machine where writing an event takes `WRITE_NS` with warm caches."""
+WRITE_NS, WRITES = 270, 20  # and the number of such writes that are timed
+FIRST_STEPS = 32  # steps of a thread that are all timed: many scripts try a few steps only
+FIRST_BATCHES = 4  # batches of a loader that are
+MAX_EVERY = 64  # steps or batches of which at least one is timed
+RECENT = 5  # periods, whose median decides
+GOLDEN = 0.6180339887498949
+"""The fractional parts of its multiples are evenly distributed, also among every n-th of them."""
+
+
+@functools.lru_cache(maxsize=None)
+def slowness() -> float:
+    """Return how slow this machine is, compared with the one on which the times above were measured."""
+    room, pack_into, took_ns = bytearray(RECORD.size), RECORD.pack_into, []
+    for _ in range(RECENT):
+        begun_ns = monotonic_ns()
+        for _ in range(WRITES):
+            pack_into(room, 0, monotonic_ns(), begun_ns, 0.0, 0, 0, 0, 0, 0, 1)
+        took_ns.append((monotonic_ns() - begun_ns) / WRITES)
+    return max(1.0, min(took_ns) / WRITE_NS)
+
+
+class Gaps:
+    """The numbers of units, which are steps or batches, between those that are timed.
+
+    Args:
+        cost_ns: How long timing one takes.
+        first: Number of units that are all timed at first.
+    """
+
+    def __init__(self, cost_ns: int, first: int) -> None:
+        self.cost_ns = cost_ns
+        self._first = first
+        self._periods_ns: List[float] = []  # the recent ones
+        self._place = 0.0  # in its block of the unit that is timed, as a fraction of the block
+        self._rest = 0  # units of the last block after it
+
+    def next(self, period_ns: Optional[float]) -> int:
+        """Return how many units are not timed before the next one that is.
+
+        Args:
+            period_ns: Time of a unit at present; None: it is not known, as at the begin of a pass.
+        """
+        periods = self._periods_ns
+        if period_ns is not None:
+            periods.append(period_ns)
+            if len(periods) > RECENT:
+                del periods[0]
+        if self._first:
+            self._first -= 1
+            return 0
+        median_ns = sorted(periods)[len(periods) // 2] if periods else math.inf
+        every = min(MAX_EVERY, -int(-self.cost_ns * slowness() // max(1.0, BUDGET * median_ns)))
+        if every <= 1:
+            self._rest = 0
+            return 0
+        self._place = (self._place + GOLDEN) % 1.0
+        before = int(self._place * every)
+        gap, self._rest = self._rest + before, every - 1 - before
+        return gap
+
+
+class StepSampling:
+    """Chooses the steps of a thread whose phases are timed, at the arrival of their batches.
+
+    One pass over data at a time decides: of passes side by side or within each other, the one that delivers more often.
+
+    Attributes:
+        untimed: Flag of events for the present step: `UNTIMED`, or 0 if its phases are timed.
+        left: Number of further batches of the deciding pass that are not timed.
+        decider: Number of the pass that decides; 0: none does.
+        rival: Number of another pass that has delivered a batch since the deciding one has; 0: there is none.
+    """
+
+    def __init__(self) -> None:
+        self.untimed = self.left = self.decider = self.rival = 0
+        self._gaps = Gaps(PHASES_NS, FIRST_STEPS)
+        self._decided_ns: Optional[int] = None
+        self._decided = 1  # number of steps since then
+
+    def use_device(self) -> None:
+        """Note that a GPU is used, whose timestamps take time as well."""
+        self._gaps.cost_ns = PHASES_NS + DEVICE_NS
+
+    def choose(self, number: int, now_ns: int) -> None:
+        """Decide for a step of a pass, unless the step is a part of one for which another pass has decided.
+
+        Args:
+            number: Of the pass.
+            now_ns: The time, always of the same moment of a step.
+        """
+        if self.decider != number and self.decider and self.rival != number:
+            self.rival = number
+            return
+        if self.decider != number:
+            self.decider, self._decided_ns, self.left = number, None, 0
+        self.rival = 0
+        if self.left:
+            self.left -= 1
+        elif self.untimed:
+            self.untimed = 0  # it is the turn of this one
+        else:
+            self._skip(now_ns)
+
+    def end(self, number: int) -> None:
+        """Note that a pass has ended: what follows is timed until the next batch."""
+        if self.decider == number:
+            self.untimed = self.left = self.decider = self.rival = 0
+
+    def _skip(self, now_ns: int) -> None:
+        """Choose the steps that are not timed, from the present one on."""
+        decided_ns, self._decided_ns = self._decided_ns, now_ns
+        gap = self._gaps.next(None if decided_ns is None else (now_ns - decided_ns) / self._decided)
+        self._decided = gap + 1
+        if gap:
+            self.untimed, self.left = UNTIMED, gap - 1
