@@ -279,6 +279,10 @@ class Agent:
         """Record that something was saved."""
         self._note_work(events.SAVED, begun_ns)
 
+    def note_facts(self, facts: Facts) -> None:
+        """Write facts on this process."""
+        self.guarded(self._facts.write, facts)
+
     # A `Meter`
 
     def measurement(self, name: str) -> Optional[Recorded]:
