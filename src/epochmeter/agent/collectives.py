@@ -53,13 +53,13 @@ class Collectives:
         self._restores.append(replace(torch.autograd, "backward", self._watched(torch.autograd.backward)))
         if self._has_compiled:
             return
-        places = [*collective_functions()]
-        places += [(distributed.Work, "wait")] if hasattr(distributed, "Work") else []  # of functions imported before
         recorded: Dict[Any, Any] = {}  # the same function may have several places
-        for owner, name in places:
+        for owner, name in collective_functions():
             function = getattr(owner, name)
             recorded.setdefault(function, self._recorded(function))
             self._functions.append(replace(owner, name, recorded[function]))
+        if hasattr(distributed, "Work"):  # for functions that were imported before
+            self._functions.append(replace(distributed.Work, "wait", self._recorded(distributed.Work.wait)))
 
     def end_functions(self) -> None:
         """Restore the functions before torch compiles those of the script: it knows only its own ones."""

@@ -4,8 +4,8 @@ A rank is a straggler if its own time per step, without waits for other ranks, i
 other rank, and longer than that of the next slowest by at least `MIN_EXCESS` of the step. So ranks that are slow by
 turns have none.
 
-Successive steps are alike, so that they are no independent measurements. The test compares the means of `BLOCKS` blocks
-of steps, and widens their standard error by the correlation of neighboring blocks (with Kendall's correction of its
+Successive steps are alike, so that they are no independent measurements. The test compares the means of 16, and
+of 8, blocks of steps, and widens their standard error by the correlation of neighboring blocks (with Kendall's correction of its
 bias in short series). Any rank may be the slowest of equal ones by chance. Of two, either may, so each comparison has
 half of the level. The slowest of more equal ranks is ahead of the next by less, so that their number needs no further
 correction. At most one in twenty runs of equal ranks has a straggler: `benchmarks/decisions/stragglers` counts them.
@@ -13,27 +13,28 @@ correction. At most one in twenty runs of equal ranks has a straggler: `benchmar
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from epochmeter.results.bottleneck import COMPUTE, DATA_STALL, OVERHEAD
+from epochmeter.results.documents import ExcessFields, StragglerFields
 from epochmeter.results.intervals import student
+from epochmeter.results.quantities import plus_minus, quantity
 from epochmeter.results.rank_times import BUSY, COMMUNICATION, GAP, STALL, own_times
+from epochmeter.results.run_info import RankPlace
+from epochmeter.shared.units import percent
 
 LEVEL = 0.05
 """Probability to find a straggler among equal ranks, at most."""
-BLOCKS = 16
+BLOCKS = (16, 8)
+"""Numbers of blocks; causes are compared with the first one only."""
 MIN_STEPS = 40
-MIN_EXCESS = 0.02
+MIN_EXCESS = 0.05
 """Smallest excess that matters, as a fraction of the step."""
 MIN_PART = 0.25
 """Smallest part of the excess of all parts that is a cause."""
-MAX_CORRELATION = 0.98
-MIN_INDEPENDENT = 8
-"""Fewest independent steps, by the correlation of successive ones, from which their mean has a known interval."""
-CLOCK = "clock"
-"""Cause: compute is slow since the clocks of the device are lower than those of the others."""
+MAX_CORRELATION = 0.9
 MIN_LOWER_CLOCK = 0.02
 MIN_EXPLAINED = 0.5
 """Smallest part of the excess of compute that lower clocks explain, if they are the cause."""
@@ -104,26 +105,32 @@ def _longer_parts(rows: np.ndarray, rank: int) -> dict[str, Effect]:
     longer = {
         name: times[rank] - np.median(np.delete(times, rank, axis=0), axis=0) for name, times in parts.items()
     }
-    return {name: effects_of(values[None], LEVEL / len(parts))[0] for name, values in longer.items()}
+    return {name: effects_of(values[None], LEVEL, BLOCKS[:1])[0] for name, values in longer.items()}
 
 
-def effects_of(values: np.ndarray, level: float) -> list[Effect]:
-    """Return the mean of each row of values of steps, and whether it is significantly above zero (one-sided)."""
-    _, steps = values.shape
-    size = max(1, steps // BLOCKS)
-    count = steps // size
-    blocks = values[:, steps - count * size :].reshape(-1, count, size).mean(axis=2)
-    means = blocks.mean(axis=1)
-    around = blocks - means[:, None]
-    variances = (around**2).sum(axis=1)
+def effects_of(values: np.ndarray, level: float, numbers: Sequence[int] = BLOCKS) -> list[Effect]:
+    """Return the mean of each row of values of steps, and whether it is significantly above zero (one-sided).
+
+    That holds with each of the numbers of blocks; the interval is the widest.
+    """
+    means = values.mean(axis=1)
+    halves, bounds = np.zeros(len(values)), np.zeros(len(values))
+    for count in numbers:
+        errors, dof = standard_errors(values, count)
+        halves = np.maximum(halves, student(dof) * errors)
+        bounds = np.maximum(bounds, student(dof, 1 - level) * errors)
+    return [Effect(mean, half, mean > bound) for mean, half, bound in zip(*map(list, (means, halves, bounds)))]
+
+
+def standard_errors(values: np.ndarray, count: int) -> tuple[np.ndarray, float]:
+    """Return the standard error of the mean of each row, from the means of blocks, and the degrees of freedom."""
+    size = max(1, values.shape[1] // count)
+    count = values.shape[1] // size
+    blocks = values[:, values.shape[1] - count * size :].reshape(-1, count, size).mean(axis=2)
+    around = blocks - blocks.mean(axis=1)[:, None]
     widening = widening_of(around)
-    errors = np.sqrt(variances / (count - 1) / count * widening)
-    dof = max(2.0, (count - 1) / widening)
-    is_enough = steps / widening_of(values - values.mean(axis=1)[:, None]) >= MIN_INDEPENDENT
-    return [
-        Effect(mean, student(dof) * error, is_enough and mean > student(dof, 1 - level) * error)
-        for mean, error in zip(means.tolist(), errors.tolist(), strict=True)
-    ]
+    errors: np.ndarray = np.sqrt((around**2).sum(axis=1) / (count - 1) / count * widening)
+    return errors, max(2.0, (count - 1) / widening)
 
 
 def widening_of(around: np.ndarray) -> float:
@@ -167,7 +174,46 @@ def straggler_metrics(straggler: Straggler) -> dict[str, float]:
     }
 
 
-def straggler_document(straggler: Straggler, place: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a straggler for the record; `place` has its number, host and device as far as they are known."""
-    parts = {name: {"excess_s": part.mean_s, "uncertainty_s": part.half_s} for name, part in straggler.parts.items()}
-    return {**place, "causes": [*straggler.causes], "parts": parts}
+def straggler_document(straggler: Straggler, ranks: int, place: RankPlace | None) -> StragglerFields:
+    """Return a straggler for the record; `place` is where it is, if that is known."""
+    parts: dict[str, ExcessFields] = {
+        name: {"excess_s": part.mean_s, "uncertainty_s": part.half_s} for name, part in straggler.parts.items()
+    }
+    where = place or RankPlace(rank=straggler.rank)
+    fields: StragglerFields = {
+        "rank": where["rank"],
+        "ranks": ranks,
+        "excess_s": straggler.excess.mean_s,
+        "uncertainty_s": straggler.excess.half_s,
+        "saving_s": straggler.saving_s,
+        "steps": straggler.steps,
+        "slowest_fraction": straggler.slowest_fraction,
+        "causes": [*straggler.causes],
+        "parts": parts,
+    }
+    if place:
+        fields |= {"host": place["host"], "device": place["device"]}
+    return fields
+
+
+def straggler_sentence(straggler: StragglerFields | None) -> str:
+    """Return a recorded straggler in words; empty without one."""
+    if not straggler or "excess_s" not in straggler:
+        return ""
+    where = ", ".join(filter(None, [straggler.get("host"), straggler.get("device")]))
+    rank = f"rank {straggler['rank']}" + (f" ({where})" if where else "")
+    excess = plus_minus(straggler["excess_s"], straggler["uncertainty_s"], "s")
+    evidence = f"slowest in {percent(straggler['slowest_fraction'])} of {straggler['steps']:,} steps, by {excess}"
+    return f"Straggler: {rank} is the {evidence}. Cause: {_causes_in_words(straggler)}."
+
+
+def _causes_in_words(straggler: StragglerFields) -> str:
+    parts, texts = straggler.get("parts", {}), []
+    for cause in straggler.get("causes", []):
+        longer = f"{quantity(parts[cause]['excess_s'], 's')} longer" if cause in parts else ""
+        clock = straggler.get("lower_clock") if cause == COMPUTE else None
+        if clock is not None:
+            heat = f", at {straggler['temperature_c']:.0f} °C" if "temperature_c" in straggler else ""
+            longer += f", since its clock is {percent(clock)} lower{heat}"
+        texts.append(f"its {cause.replace('_', ' ')} ({longer})" if longer else f"its {cause.replace('_', ' ')}")
+    return " and ".join(texts) or "not known, as no part of its steps stands out"

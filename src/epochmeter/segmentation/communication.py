@@ -56,3 +56,28 @@ def rank_rows(rows: "array[float]", waited_ns: np.ndarray) -> "array[float]":
     seconds = np.stack(columns, axis=1).astype(np.float32)
     assert seconds.shape[1] == len(RANK_INTERVALS)
     return array("f", seconds.tobytes())
+
+
+def joined_rows(of_ranks: Sequence["array[float]"]) -> tuple["array[float]", int]:
+    """Return the rows of ranks one after another, and the number of steps of each: those that all have.
+
+    Both are empty for a single rank, or if a rank has no rows.
+    """
+    count = min(map(len, of_ranks))
+    if len(of_ranks) < 2 or not count:
+        return array("f"), 0
+    return array("f", b"".join(rows[:count].tobytes() for rows in of_ranks)), count // len(RANK_INTERVALS)
+
+
+def rows_after(rows: "array[float]", early_s: float, stall_s: float) -> "array[float]":
+    """Return the rows of a rank without a time at the begin of its first step, of which `stall_s` is a data stall.
+
+    A rank waits at the end of a step. So the wait in what is left of the step is as long as that, at most.
+    """
+    if not rows or early_s <= 0:
+        return rows
+    gap_s, first_stall_s, busy_s, waited_s = rows[: len(RANK_INTERVALS)]
+    left_gap_s = max(0.0, gap_s - early_s)
+    left_busy_s = max(0.0, busy_s - max(0.0, early_s - gap_s))
+    left = [left_gap_s, max(0.0, first_stall_s - stall_s), left_busy_s, min(waited_s, left_gap_s + left_busy_s)]
+    return array("f", left) + rows[len(RANK_INTERVALS) :]

@@ -233,8 +233,9 @@ class Record:
 
     def append_rank_rows(self, rows: FloatArray) -> None:
         """Append an `array('f')` of rows of `RANK_INTERVALS` of one epoch: those of the first rank, then the others."""
-        with append_to(self.folder / RANKS_FILE) as file:
-            rows.tofile(file)
+        if rows:
+            with append_to(self.folder / RANKS_FILE) as file:
+                rows.tofile(file)
 
     def rank_rows(self, since: int = 0, count: Optional[int] = None) -> FloatArray:
         """Return the rows of `RANK_INTERVALS` after the first `since`, at most `count`, as one flat array."""
