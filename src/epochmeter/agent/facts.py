@@ -13,7 +13,7 @@ from torch.utils import data
 from epochmeter.agent.samples import stated_samples
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
-from epochmeter.worker.device import describe_device
+from epochmeter.worker.device import describe_device, host_name
 
 LOADER_FLAGS = ("pin_memory", "persistent_workers", "drop_last", "in_order")
 """Attributes of a DataLoader that are facts on it, as far as a subclass and the version of torch have them."""
@@ -137,7 +137,7 @@ def process_facts(device: Optional[torch.device] = None) -> Dict[str, object]:
     rank, ranks, is_first = own_rank()
     facts = describe_device(device or current_gpu() or torch.device("cpu"))
     return {
-        "kind": "process", "rank": rank, "is_first": is_first, "identity": this_process(),
+        "kind": "process", "rank": rank, "is_first": is_first, "identity": this_process(), "host": host_name(),
         "training": dict(facts, ranks=ranks) if ranks > 1 else facts,
     }  # fmt: skip
 

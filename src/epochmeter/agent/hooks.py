@@ -27,6 +27,10 @@ register_module_forward_pre_hook   a pass with forward passes only is an evaluat
                                    `torch.compile`, which would compile the hook, a pass without steps is an
                                    evaluation, and functions of this package are not compiled
 gc.callbacks, torch.save           overhead by its cause
+init_process_group                 of torch.distributed: with several ranks, to install the next two
+functions of torch.distributed,    waits for other ranks (`agent.collectives`), until the script uses `torch.compile`
+  Work.wait
+torch.autograd.backward            a pre-hook of the pass's first node, for the time when its gradients are computed
 os.register_at_fork                logs of a forked process's own
 atexit                             to report the script's end, the exception that caused it, and a missing module
 ExecutionTraceObserver             the operators of one step, to count FLOPs (`agent.operators`); meanwhile, warnings of
@@ -116,16 +120,20 @@ def report_old_torch(socket: str, error: ImportError) -> None:
 
 def hook_training(agent: "Agent") -> Restore:
     """Let an agent record training steps, garbage collections and saves; return a function that ends this."""
+    from epochmeter.agent.collectives import Collectives
     from epochmeter.shared.events import GRADIENTS
 
-    training = agent.training
+    training, collectives = agent.training, Collectives(agent)
     end_gradients = hook_gradients(training.phase_begun, lambda begun: training.phase_ended(GRADIENTS, begun))
 
     def begin_compilation() -> None:
         end_gradients()
+        collectives.end_functions()
         agent.compiling()
 
     restores = [
+        collectives.end,  # first, since it has replaced what others have
+        hook_process_groups(lambda: agent.guarded(collectives.join)),
         hook_optimizer_steps(training.optimizer_stepped, training.optimizer_begun),
         hook_backward_passes(training.phase_begun, training.backward_ended),
         end_gradients,
@@ -315,6 +323,17 @@ def hook_compilation(begin: Callable[[], object], end: Callable[[], object]) -> 
     if not hasattr(torch, "compile"):  # before torch 2.0
         return lambda: None
     return replace(torch, "compile", enclosed(torch.compile, begin, lambda _: end()))
+
+
+def hook_process_groups(act: Callable[[], object]) -> Restore:
+    """Call `act` now, and after each call of `init_process_group`; return a function that ends this."""
+    distributed = importlib.import_module("torch.distributed")
+    if not distributed.is_available():
+        return lambda: None
+    act()  # a `Meter` may be made after that call
+    init = followed_by(distributed.init_process_group, lambda *_: act())
+    restores = [replace(owner, "init_process_group", init) for owner in (distributed, distributed.distributed_c10d)]
+    return lambda: [restore() for restore in restores]
 
 
 def hook_collections(act: Callable[[int], None]) -> Restore:

@@ -12,6 +12,7 @@ from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.next_steps import NextStep
 from epochmeter.results.run_info import OVERSUBSCRIBED
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.stragglers import straggler_sentence
 from epochmeter.results.summary import averaged_epochs, collect_flags, is_averaged
 
 
@@ -35,6 +36,7 @@ def print_run(terminal: Terminal, windows: Sequence[Mapping[str, Any]], job: Job
     if has_epochs:
         terminal.info(_verdict(windows, job, result), style="bold")
         terminal.info(sentences.launch_line(result.metrics))
+        terminal.info(straggler_sentence(result.straggler), style="bold")
     if not result.of_sweep:
         _print_next_steps(terminal, result.next_steps)
         if result.folder:

@@ -25,6 +25,7 @@ from epochmeter.report.statistics import MAX_REPEATS, MIN_EFFECT
 from epochmeter.results.metrics import find
 from epochmeter.results.next_steps import gain_sentence, recorded_gain
 from epochmeter.results.quantities import ABSENT, NO_BREAK, quantity, unbroken, within
+from epochmeter.results.stragglers import straggler_sentence
 from epochmeter.results.run_info import DISTURBED
 from epochmeter.results.sweep_files import repeats_override
 
@@ -328,6 +329,7 @@ def _environment(to_text: Callable[[object], str] | None) -> "Environment":
         "gain": lambda step: gain_sentence(recorded_gain(step)),
         "quantity": quantity,
         "repeats_override": repeats_override,
+        "straggler": straggler_sentence,
         "within": within,
         "unbroken": lambda text: type(text)(unbroken(text)),  # which is Markup, or is not
         "text": lambda text: markdown_to_html(str(escape_markdown(text))),  # text between backticks is code

@@ -91,6 +91,31 @@ class NextStepFields(TypedDict, total=False):
     gain: GainBound | None
 
 
+class ExcessFields(TypedDict, total=False):
+    """A time per step beyond that of other ranks, and its 95 % interval (plus or minus)."""
+
+    excess_s: float
+    uncertainty_s: float
+
+
+class StragglerFields(TypedDict, total=False):
+    """The rank for which the others wait (results/stragglers.py)."""
+
+    rank: int
+    ranks: int
+    host: str
+    device: str
+    excess_s: float
+    uncertainty_s: float
+    saving_s: float
+    steps: int
+    slowest_fraction: float
+    causes: list[str]  # the largest first; empty if no part stands out
+    parts: dict[str, ExcessFields]
+    lower_clock: float  # fraction by which its clock is lower than the others', if that is why its compute is slow
+    temperature_c: float  # highest of its device, in this case
+
+
 class Summary(TypedDict, total=False):
     """`summary.json`."""
 
@@ -100,6 +125,7 @@ class Summary(TypedDict, total=False):
     bottleneck: str | None
     absent: dict[str, str]
     next_steps: list[NextStepFields]
+    straggler: StragglerFields | None
     notes: list[str]
     failure: Failure | None
     ended: str

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from epochmeter.config.schema import Job
 from epochmeter.results.bottleneck import FETCH_STALL, PREP_STALL, SYNTHETIC, Bottleneck, of_section
-from epochmeter.results.documents import Loading
+from epochmeter.results.documents import Loading, StragglerFields
 from epochmeter.results.intervals import half_width
 from epochmeter.results.memory_growth import GROWTHS
 from epochmeter.results.roofline import verdict
@@ -68,6 +68,7 @@ class MeasuredRun:
         epochs: Metrics of the epochs whose means are the `steady/` metrics.
         bottleneck: None if it is not known.
         loading: How the last epoch's batches were loaded, in a script.
+        straggler: The rank for which the others wait; empty without one.
         folder: Its folder or `SWEEP/NUMBER`, quoted as the value of a key in the shell.
     """
 
@@ -79,6 +80,7 @@ class MeasuredRun:
     machine: Machine = field(default_factory=Machine)
     folder: str = ""
     loading: Loading = field(default_factory=Loading)
+    straggler: StragglerFields = field(default_factory=StragglerFields)
 
     @property
     def is_script(self) -> bool:
@@ -198,6 +200,17 @@ class MeasuredRun:
             return Gain(at_most)
         half = half_width([sum(parts_s) / epoch_s for epoch_s, *parts_s in known])
         return Gain(at_most, max(0.0, at_most - half), min(1.0, at_most + half))
+
+    def straggler_gain(self) -> Gain | None:
+        """Return the bound if the straggler were as fast as the other ranks; None without one."""
+        steps, e2e_s = self.steady.get("steps"), self.steady.get("e2e_s")
+        if not (self.straggler and steps and e2e_s):
+            return None
+        return Gain(min(1.0, self.straggler["saving_s"] * steps / e2e_s))
+
+    def is_slowed_by(self, cause: str) -> bool:
+        """Return whether there is a straggler, and this is its largest cause."""
+        return self.straggler.get("causes", [])[:1] == [cause]
 
     def traced(self, name: str) -> Gain | None:
         """Return a fraction of the traced time as a bound; None if it was not traced."""

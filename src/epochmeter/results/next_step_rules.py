@@ -147,6 +147,24 @@ def _slowest_transform(run: MeasuredRun) -> str:
     return next(iter(run.loading.get("transforms", {})), "")
 
 
+def _on_straggler(command: str) -> Callable[[MeasuredRun], str]:
+    """Return a function that returns a command on the host of a run's straggler."""
+
+    def written(run: MeasuredRun) -> str:
+        host = run.straggler.get("host", "")
+        return command if host in ("", run.run.host) else f"ssh {shlex.quote(host)} {command}"
+
+    return written
+
+
+def _straggler(run: MeasuredRun) -> int:
+    return run.straggler["rank"]
+
+
+def _has_low_clock(run: MeasuredRun) -> bool:
+    return run.is_slowed_by(COMPUTE) and "lower_clock" in run.straggler
+
+
 def _delaying_worker(run: MeasuredRun) -> int | None:
     """Return the worker for which ready batches of others wait longest, if torch can deliver these first."""
     delays = run.loading.get("delays") if run.loader.get("in_order") else None
@@ -322,6 +340,29 @@ RULES = (
         ),
         own=Change("setting", "dataset.layout=memory"), script=None, parts=(PREP_STALL, DATA_STALL),
         gain=_stall_gain(PREP_STALL),
+    ),
+    Rule(
+        "straggler_data", "Make the data of the slowest rank as fast as that of the others.",
+        "in each step, all ranks wait for the slowest one, which waits for its data",
+        lambda run: run.is_slowed_by(DATA_STALL),
+        own=Change("command", "{}", _on_straggler("top")),
+        script=Change("code", "# the slowest DataLoader: that of rank {}", _straggler),
+        parts=(COMPUTE, *STALLS), gain=MeasuredRun.straggler_gain,
+    ),
+    Rule(
+        "straggler_clock", "Find what lowers the clock of the slowest rank's GPU.",
+        "in each step, all ranks wait for the slowest one",
+        lambda run: _has_low_clock(run) and run.machine.gpu_vendor == "nvidia",
+        own=Change("command", "{}", _on_straggler("nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE")),
+        script=Change("command", "{}", _on_straggler("nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE")),
+        parts=(COMPUTE,), gain=MeasuredRun.straggler_gain,
+    ),
+    Rule(
+        "straggler_compute", "Find what slows down the slowest rank, such as other processes on its host.",
+        "in each step, all ranks wait for the slowest one",
+        lambda run: (run.is_slowed_by(COMPUTE) or run.is_slowed_by(OVERHEAD)) and not _has_low_clock(run),
+        own=Change("command", "{}", _on_straggler("top")), script=Change("command", "{}", _on_straggler("top")),
+        parts=(COMPUTE,), gain=MeasuredRun.straggler_gain,
     ),
     Rule(
         "divide_stall", "Measure whether the data stall is reading or preprocessing.", "the data stall is not divided",

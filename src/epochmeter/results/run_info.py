@@ -159,6 +159,15 @@ class LoaderFacts(_LoaderClass, total=False):
     collate: str | None  # the function's name, or else its class
 
 
+class RankPlace(TypedDict, total=False):
+    """Where a rank is."""
+
+    rank: int
+    host: str
+    device: str  # `cpu`, `cuda:1`
+    gpu: str  # UUID
+
+
 class CountedFlops(TypedDict, total=False):
     """The FLOPs of one step of a script (run/script_flops.py), or why they are not known."""
 
@@ -180,6 +189,7 @@ class Training(TypedDict, total=False):
     gpus: list[str | None]  # UUID of each rank's GPU
     gpus_here: list[str | None]  # the same on the first node
     ranks: int
+    places: list[RankPlace]  # of several ranks, in their order in `of_ranks`
     threads: int  # of torch, per rank
     peaks: Peaks | None
     conventions: dict[str, float]  # FLOPs per sample by the name of a convention

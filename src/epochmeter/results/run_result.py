@@ -6,6 +6,7 @@ from pathlib import Path
 from signal import SIGPIPE, SIGTERM
 
 from epochmeter.results.bottleneck import Verdict, recorded_verdict
+from epochmeter.results.documents import StragglerFields
 from epochmeter.results.next_steps import NextStep
 from epochmeter.results.run_info import Energy, read_run
 from epochmeter.shared.problem import Problem, read_problem
@@ -29,6 +30,7 @@ class RunResult:
         is_lower_bound: Whether not all FLOPs of the script were counted.
         bottleneck: The largest part of the mean epoch; empty if it is not known.
         absent: Why the bottleneck, or a stall by its full name, is not known.
+        straggler: The rank for which the others wait; None without one.
         next_steps: What to do after it, the best first; not of a run that an earlier command measured.
         end_monotonic_s: None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
@@ -54,6 +56,7 @@ class RunResult:
     is_lower_bound: bool = False
     bottleneck: str = ""
     absent: dict[str, str] = field(default_factory=dict)
+    straggler: StragglerFields | None = None
     next_steps: list[NextStep] = field(default_factory=list)
     run_link: str | None = None
     compare_link: str | None = None
@@ -76,6 +79,7 @@ class RunResult:
         self.metrics, self.notes = summary["metrics"], summary["notes"]
         self.trainings = [training["metrics"] for training in summary.get("trainings", [])]
         self.set_verdict(recorded_verdict(summary, run.medium, "steady"))
+        self.straggler = summary.get("straggler")
         self.rehearsal = run.rehearsal
         self.set_energy(run.energy, (record.job().get("meter") or {}).get("name", ""))
 

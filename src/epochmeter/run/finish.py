@@ -29,6 +29,7 @@ from epochmeter.results.run_folder import READ_ERRORS, RunFolder, error_text
 from epochmeter.results.run_info import RunInfo, read_run
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import FAILED, KILLED
+from epochmeter.results.straggler_of_run import straggler_of
 from epochmeter.results.summary import (
     Window,
     averaged_epochs,
@@ -184,14 +185,20 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
         verdict = verdict._replace(absent=dict.fromkeys(verdict.absent, SEVERAL_TRAININGS))
     if account.reason:
         verdict = verdict._replace(absent={**verdict.absent, "run/wall_s": account.reason})
+    straggler, of_straggler, no_straggler = straggler_of(record, windows, run, job.warmup_epochs)
+    result.metrics |= of_straggler
+    result.straggler = straggler
+    if no_straggler:
+        verdict = verdict._replace(absent={**verdict.absent, "straggler/excess_s": no_straggler})
     result.set_verdict(verdict)
     if result.state == "completed":
         try:
-            result.next_steps = next_steps_of(record, job, run, result.metrics, epochs, verdict)
+            result.next_steps = next_steps_of(record, job, run, result.metrics, epochs, verdict, straggler)
         except READ_ERRORS as error:  # advice that fails must not lose the summary
             result.notes.append(f"no next steps: {error_text(error)}")
     summary = {"state": result.state, "metrics": result.metrics, **verdict.document}
     summary |= {"trainings": _describe_trainings(windows, job, run, result)} if result.trainings else {}
+    summary |= {"straggler": straggler} if straggler else {}
     summary |= {"next_steps": [step.to_document() for step in result.next_steps]}
     summary |= {"notes": result.notes, "failure": failure}
     record.write_summary({**redact_tree(summary), **more}, run.identity)

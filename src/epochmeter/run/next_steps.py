@@ -16,7 +16,7 @@ from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.power.knobs.jetson import open_fan
 from epochmeter.power.meter import open_meter
 from epochmeter.results.bottleneck import Verdict, read_bottleneck
-from epochmeter.results.documents import Host, Loading
+from epochmeter.results.documents import Host, Loading, StragglerFields
 from epochmeter.results.measured_run import Machine, MeasuredRun
 from epochmeter.results.next_steps import NextStep, find_next_steps
 from epochmeter.results.run_folder import RunFolder
@@ -35,6 +35,7 @@ def next_steps_of(
     metrics: Mapping[str, float],
     epochs: Sequence[Mapping[str, float | None]],
     verdict: Verdict,
+    straggler: StragglerFields | None = None,
 ) -> list[NextStep]:
     """Return the next steps of a run that has ended on this machine; `epochs` are those of its means."""
     bottleneck = read_bottleneck(verdict.bottleneck, metrics)
@@ -44,7 +45,10 @@ def next_steps_of(
     _, _, value = quoted_override("run", name).partition("=")
     loadings = [window["loading"] for window in record.windows() if "loading" in window]
     loading: Loading = loadings[-1] if loadings else {}
-    steps = find_next_steps(MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(value), loading))
+    measured = MeasuredRun(
+        job, run, metrics, epochs, bottleneck, machine, shlex.quote(value), loading, straggler or {}
+    )
+    steps = find_next_steps(measured)
     return [step._replace(change=with_own_commands(step.change)) for step in steps]
 
 

@@ -25,7 +25,7 @@ from epochmeter.run.window_record import build_window
 from epochmeter.shared import protocol
 from epochmeter.shared.problem import machine_error
 from epochmeter.shared.protocol import WindowOpening
-from epochmeter.shared.record import step_count
+from epochmeter.shared.record import rank_row_count, step_count
 
 if TYPE_CHECKING:
     from epochmeter.run.limit_probing import LimitProbing
@@ -43,7 +43,7 @@ class Recording:
         self._plan, self._instruments = plan, instruments
         self._settings, self._terminal = settings, terminal
         earlier = plan.record.windows()
-        self._steps = step_count(earlier)
+        self._steps, self._rank_rows = step_count(earlier), rank_row_count(earlier)
         self._forecaster = Forecaster(
             earlier, plan.job.warmup_epochs, lambda count: plan.record.steps(self._steps - count, count)
         )
@@ -131,9 +131,10 @@ class Recording:
         self._stages.add_window(before, after)
         demand = demand_of(plan.job, plan.run.training, plan.run.usable_cores)
         window = build_window(
-            opened, measured, before, after, self._instruments, plan.record, self._steps, demand=demand
+            opened, measured, before, after, self._instruments, plan.record, self._steps, demand, self._rank_rows
         )
         self._steps += step_count([window.line])
+        self._rank_rows += rank_row_count([window.line])
         metrics = {**window.line["metrics"], **self._derived_metrics(window.line, training)}
         drift = self._settings.drift_messages()  # device settings that another program changed meanwhile
         flags = {**window.flags, **({"setting_changed": " ".join(drift)} if drift else {})}

@@ -28,7 +28,7 @@ from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows
 from epochmeter.segmentation.windows import EPOCH
 from epochmeter.shared.process_identity import Process, is_alive
 from epochmeter.shared.protocol import WindowMeasured
-from epochmeter.shared.record import Record, step_count, training_of
+from epochmeter.shared.record import Record, rank_row_count, step_count, training_of
 from epochmeter.shared.record_files import read_document
 
 KILLED = "epochmeter had been killed"
@@ -105,9 +105,13 @@ def _add_window(
     opening = opening_of(window, epochs, windows.main.windows.expected_epochs)
     if window.name == EPOCH:
         record.append_steps(window.rows)
+        record.append_rank_rows(measured.rank_rows)
     readings = Reading(window.opened_ns, {}), Reading(window.closed_ns, {})
-    message, steps = WindowMeasured(measured.ranks, []), step_count(earlier)
-    built = build_window(opening, message, *readings, _no_instruments(job, reason), record, steps)
+    message, steps = WindowMeasured(measured.ranks, [], measured.rank_steps), step_count(earlier)
+    before_rows = rank_row_count(earlier)
+    built = build_window(
+        opening, message, *readings, _no_instruments(job, reason), record, steps, earlier_rank_rows=before_rows
+    )
     title = window_title(opening)
     is_traced = window.name == EPOCH and opening.epoch == traced_epoch(job)
     before = sum(line["window"] == EPOCH and training_of(line) == window.training for line in earlier)

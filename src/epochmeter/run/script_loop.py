@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from epochmeter.power.readings import Readings
 from epochmeter.power.window_energy import take_reading
+from epochmeter.results.run_info import Training
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
 from epochmeter.run.profiling import traced_steps
@@ -153,6 +154,7 @@ class ScriptLoop:
             self._epochs += 1
             self._recording.forecast(opening)
             self._plan.record.append_steps(window.rows)
+            self._plan.record.append_rank_rows(measured.rank_rows)
         notes = [note for at_ns, note in self._cache_notes if at_ns <= window.closed_ns]
         self._cache_notes = [(at_ns, note) for at_ns, note in self._cache_notes if at_ns > window.closed_ns]
         notes += [f"{window.reason}."] if window.reason else []
@@ -160,7 +162,7 @@ class ScriptLoop:
         is_loaded = any(window.opened_ns <= loaded.at_ns <= window.closed_ns for loaded in self._script.loaded)
         if window.counted is not None and opening.epoch >= self._plan.job.warmup_epochs:
             notes.append(COUNTED.format(opening.epoch + 1, window.parts.get("counting_s", 0.0)))
-        message = protocol.WindowMeasured(measured.ranks, [])
+        message = protocol.WindowMeasured(measured.ranks, [], measured.rank_steps)
         is_warmup = self._begins_training(window) or is_traced or is_loaded
         reply = self._recording.add(
             opening, message, before, after, notes, rule=window.rule, training=window.training,
@@ -199,10 +201,13 @@ class ScriptLoop:
                 self._plan.describe()
 
     def _note_loaders(self) -> None:
-        """Add to the record on which DataLoaders the script has trained, and which it has evaluated."""
+        """Add to the record on which DataLoaders the script has trained and evaluated, and where its ranks are."""
         loaders = self._windows.main.windows.loaders.documents if self._windows.main else []
-        if loaders:
-            self._plan.run.training = {**self._plan.run.training, "loaders": [*loaders]}
+        facts: Training = {"loaders": [*loaders]} if loaders else {}
+        if places := self._windows.places:
+            facts["places"] = places
+        if facts:
+            self._plan.run.training = {**self._plan.run.training, **facts}
             self._plan.describe()
 
     def _follow(self) -> None:

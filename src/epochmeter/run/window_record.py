@@ -16,6 +16,7 @@ from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.metrics import EPOCH
 from epochmeter.results.processor import CPU_SHARED, Demand, is_oversubscribed, oversubscription
 from epochmeter.results.rank_merge import MergedWindow, merge_ranks
+from epochmeter.results.rank_times import ranks_document, rows_of_ranks, with_waits
 from epochmeter.results.run_info import DIVERGED, OVERSUBSCRIBED
 from epochmeter.results.summary import RATIOS, step_percentiles
 from epochmeter.run.instruments import WindowInstruments, write_powers
@@ -64,14 +65,17 @@ def build_window(
     record: Record,
     earlier_steps: int = 0,
     demand: Demand | None = None,
+    earlier_rank_rows: int = 0,
 ) -> WindowRecord:
     """Build a window from the training process's messages and the readings at its borders.
 
     `earlier_steps` is the number of steps in the record before the window; those of later windows may follow. `demand`
-    has the threads of the run that want cores; without it, no window is oversubscribed.
+    has the threads of the run that want cores; without it, no window is oversubscribed. `earlier_rank_rows` is the
+    number of rows of all ranks before it.
     """
     name, nodes, gauges = opened.window, measured.nodes, instruments.gauges
-    merged = merge_ranks(measured.ranks)
+    ranks = ranks_with_waits(measured, record, earlier_rank_rows) if name == "epoch" else measured.ranks
+    merged = merge_ranks(ranks)
     steps = record.steps(earlier_steps, int(merged.parts["steps"])) if name == "epoch" else array("f")
     used = _window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments, steps)
     used = sum_nodes(used, nodes)
@@ -97,7 +101,9 @@ def build_window(
     line = {
         "window": name,
         "epoch": opened.epoch,
-        "ranks": len(measured.ranks),
+        "ranks": len(ranks),
+        **({"rank_steps": measured.rank_steps} if measured.rank_steps else {}),
+        **({"of_ranks": ranks_document(ranks)} if name == "epoch" and len(ranks) > 1 else {}),
         **{flag: True for flag in ("partial", "paused") if flag in causes},
         "opened_ns": merged.opened_ns,
         "closed_ns": merged.closed_ns,
@@ -131,6 +137,13 @@ def build_window(
     flags = {flag: text for flag, text in flags.items() if text}
     no_energy = " ".join(f"{title}: {text}" for text in used.notes)
     return WindowRecord(line, [f"{title}: {text}" for text in notes], flags, no_energy)
+
+
+def ranks_with_waits(measured: WindowMeasured, record: Record, earlier_rows: int) -> Sequence[RankWindow]:
+    """Return the measurements of ranks, with how long each waited for others, as far as it is known."""
+    ranks, steps = len(measured.ranks), measured.rank_steps
+    rows = record.rank_rows(earlier_rows, ranks * steps) if steps else array("f")
+    return with_waits(measured.ranks, rows_of_ranks(rows, ranks, steps))
 
 
 def window_title(opened: WindowOpening) -> str:

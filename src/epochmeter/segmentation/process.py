@@ -2,11 +2,15 @@
 
 import heapq
 import math
+from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from epochmeter.segmentation.communication import CollectiveWaits, rank_rows
 from epochmeter.segmentation.device_times import DeviceTimes, TimedEvent
 from epochmeter.segmentation.kinds import GIVEN_RULE, PassKinds
 from epochmeter.segmentation.loaders import UsedLoaders
@@ -36,6 +40,7 @@ from epochmeter.shared.units import NANOSECOND
 OF_PASS = (events.BATCH, events.END, events.FAILED, events.DROPPED)
 OF_LOADING = (events.LOADED, events.COLLATED, events.LOAD_FAILED)
 ON_BATCH = (events.COUNTED, events.TOKENS)
+OF_RANKS = (events.GRADIENTS_READY, events.COLLECTIVE, events.BACKWARD)
 OF_METER = (events.OPENED, events.CLOSED, events.EXPECTED)
 
 READ_AHEAD_RULE = "a pass in another thread, with one training step per batch"
@@ -57,6 +62,7 @@ LOST_AT_END = (
     "at least {:g} events were lost, up to the script's end: the disk was full, or a thread had more than "
     f"{events.MAX_SEGMENTS * events.SEGMENT_RECORDS} events without a controller"
 )
+NO_WAITS = "how long a rank waits for the others is not known: {}"
 UNREAD = "the device's times of {} events are unknown: the process was killed"
 
 
@@ -98,6 +104,7 @@ class ProcessWindows:
         self._threads: dict[int, Thread] = {}
         self._device_times: dict[int, DeviceTimes] = {}
         self._outside: dict[int, OutsideSteps] = {}
+        self._collectives: dict[int, CollectiveWaits] | None = None  # by thread; None: waits for ranks are not known
         self._owners: dict[int, int] = {}  # pass -> thread
         self._loaders: dict[int, Loader] = {}
         self._names: dict[int, str] = {}
@@ -132,6 +139,10 @@ class ProcessWindows:
                 self._note(UNTIMED.format(text))
             case {"kind": "operators", "object": int(number)}:
                 self.operators[number] = dict(facts)
+            case {"kind": "collectives", "reason": str(reason)}:
+                self._collectives = None if reason else {}
+                if reason:
+                    self._note(NO_WAITS.format(reason))
             case {"kind": "problem", "text": str(text)}:
                 self.problem = text
                 self._note(text)
@@ -202,6 +213,8 @@ class ProcessWindows:
     def _add(self, number: int, timed: TimedEvent) -> None:
         event, thread = timed.event, self._thread(number)
         self._last_ns = max(self._last_ns, event.time_ns)
+        if event.kind in OF_RANKS and self._collectives is not None:
+            self._collectives.setdefault(number, CollectiveWaits()).add(timed)
         if event.kind == events.STEP:
             self._kinds.has_optimizer = True
             self._trainings.add_step(number, event.object, timed.device_ns)
@@ -341,6 +354,7 @@ class ProcessWindows:
             reason="" if "samples" in parts or name != EPOCH else NO_SAMPLES,
             loading=loads.document(count) if loads else {},
             counted=counted,
+            step_ends_ns=array("q", times.ended.astype("q").tobytes()) if name == EPOCH else (),
         )
 
     def _add_window(self, thread: int, window: Window) -> None:
@@ -355,7 +369,17 @@ class ProcessWindows:
         if window.name in (EPOCH, EVALUATION):
             training = self._trainings.of_window(thread, window.opened_ns, window.closed_ns)
             window = replace(window, training=training)
-        self.windows.append(window)
+        self.windows.append(self._with_communication(thread, window))
+
+    def _with_communication(self, thread: int, window: Window) -> Window:
+        """Return an epoch with the time in which its thread waits for other ranks, if there are any."""
+        if self._collectives is None or not len(window.step_ends_ns):
+            return window
+        waits = self._collectives.setdefault(thread, CollectiveWaits())
+        *steps_ns, rest_ns = waits.take([window.opened_ns, *window.step_ends_ns, window.closed_ns])
+        waited_ns = np.array(steps_ns)
+        parts = {**window.parts, "communication_s": float(waited_ns.sum() + rest_ns) * NANOSECOND}
+        return replace(window, parts=parts, rank_rows=rank_rows(window.rows, waited_ns))
 
     def _busy_until_ns(self) -> float:
         """Return until when the thread of the last epoch has trained; infinity if it trains now."""
@@ -427,7 +451,10 @@ class ProcessWindows:
         rows = rows_of_steps(opened_ns, ends_ns)
         self._add_window(
             thread,
-            Window(EPOCH, READ_AHEAD_RULE, opened_ns, closed_ns, parts, rows, length=ended.length, reason=READ_AHEAD),
+            Window(
+                EPOCH, READ_AHEAD_RULE, opened_ns, closed_ns, parts, rows, length=ended.length, reason=READ_AHEAD,
+                step_ends_ns=ends_ns,
+            ),  # fmt: skip
         )
 
     def _note(self, note: str) -> None:

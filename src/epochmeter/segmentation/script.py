@@ -1,6 +1,7 @@
 """The windows of a whole script: its processes and their logs, with the ranks of a process group merged."""
 
 import time
+from array import array
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.results.rank_merge import SUM_KEYS
+from epochmeter.results.rank_times import COMMUNICATION
+from epochmeter.results.run_info import RankPlace
+from epochmeter.segmentation.communication import joined_rows, rows_after
 from epochmeter.segmentation.logs import FactsFile, LoadsFile, ThreadLog
 from epochmeter.segmentation.process import CONCURRENT, ProcessWindows
 from epochmeter.segmentation.windows import EPOCH, Window
@@ -25,10 +29,17 @@ RANK_NOTE = "rank {}: {}"
 
 
 class MeasuredWindow(NamedTuple):
-    """A window with the measurements of all ranks; the first rank's are the first."""
+    """A window with the measurements of all ranks; the first rank's are the first.
+
+    Attributes:
+        rank_rows: Rows of `ranks.bin`; empty unless all ranks have measured how long they wait for others.
+        rank_steps: Number of steps of each rank in them.
+    """
 
     window: Window
     ranks: list[RankWindow]
+    rank_rows: "array[float]" = array("f")
+    rank_steps: int = 0
 
 
 class LoggedProcess:
@@ -40,7 +51,7 @@ class LoggedProcess:
         self._loads = LoadsFile(folder / f"{name}.loads")
         self._logs: dict[int, ThreadLog] = {}
         self.windows = ProcessWindows(steps_per_window)
-        self.rank, self.is_first = 0, True
+        self.rank, self.is_first, self.host = 0, True, ""
         self.training: Mapping[str, Any] = {}
         self.end: str | None = None  # the error that ended it, empty without an error; None if it did not end itself
         self.last: dict[str, Window] = {}  # its last window of each name
@@ -57,6 +68,7 @@ class LoggedProcess:
         for facts in self._facts.read():  # after the events, which are written after the facts on their objects
             if facts.get("kind") == "process":
                 self.rank, self.is_first, self.training = facts["rank"], facts["is_first"], facts["training"]
+                self.host = facts.get("host", "")
             elif facts.get("kind") == "end":
                 self.end, self.ended_ns = facts["error"], facts.get("ended_ns", 0)
             else:
@@ -214,6 +226,12 @@ class ScriptWindows:
         return 1 + len(self._others())
 
     @property
+    def places(self) -> list[RankPlace]:
+        """Where each rank is; empty for a single one."""
+        ranks = [process for process in [self.main, *self._others()] if process]
+        return [place_of(process.rank, process.training, process.host) for process in ranks] if len(ranks) > 1 else []
+
+    @property
     def gpus(self) -> set[str]:
         """UUIDs of the GPUs that the ranks use, as far as they are known."""
         uuids = (process.training.get("gpu", {}).get("uuid") for process in self._others())
@@ -248,11 +266,20 @@ class ScriptWindows:
         self._silent |= missing
 
     def _merged(self, window: Window, others: Mapping[int, Window]) -> MeasuredWindow:
-        first = rank_window(window)
+        assert self.main
+        first = rank_window(window, self.main.rank)
         if len(others) < len(self._others()):
             first = first._replace(parts={key: value for key, value in first.parts.items() if key not in SUM_KEYS})
-        ranks = [clipped(others[rank], window) for rank in sorted(others)]
-        return MeasuredWindow(window, with_common_phases([first, *ranks]))
+        clipped_windows = {rank: clipped(others[rank], window) for rank in sorted(others)}
+        ranks = [rank_window(other, rank) for rank, other in clipped_windows.items()]
+        rows, steps = joined_rows([window.rank_rows, *(other.rank_rows for other in clipped_windows.values())])
+        return MeasuredWindow(window, with_common_phases([first, *ranks]), rows, steps)
+
+
+def place_of(rank: int, training: Mapping[str, Any], host: str) -> RankPlace:
+    """Return where a rank is, from the facts of its process."""
+    place: RankPlace = {"rank": rank, "host": host, "device": training.get("accelerator", "cpu")}
+    return {**place, "gpu": uuid} if (uuid := training.get("gpu", {}).get("uuid")) else place
 
 
 def is_training(process: LoggedProcess) -> bool:
@@ -275,10 +302,10 @@ def is_simultaneous(other: Window, window: Window) -> bool:
     return other.name == window.name and other.opened_ns < middle_ns < other.closed_ns
 
 
-def rank_window(window: Window) -> RankWindow:
+def rank_window(window: Window, rank: int) -> RankWindow:
     """Return the measurements of a rank."""
     parts = dict(window.parts)
-    return RankWindow(window.opened_ns, window.closed_ns, 0, parts, [], False, 0.0, 0.0, None)
+    return RankWindow(window.opened_ns, window.closed_ns, 0, parts, [], False, 0.0, 0.0, None, rank)
 
 
 def with_common_phases(ranks: Sequence[RankWindow]) -> list[RankWindow]:
@@ -293,16 +320,19 @@ def with_common_phases(ranks: Sequence[RankWindow]) -> list[RankWindow]:
     return merged
 
 
-def clipped(window: Window, first: Window) -> RankWindow:
+def clipped(window: Window, first: Window) -> Window:
     """Return a rank's window without the time in which it waits for the first rank, as after an evaluation."""
     early_s = max(0, first.opened_ns - window.opened_ns) * NANOSECOND
     stall_s = min(early_s, window.parts.get("loader_start_s", 0.0))  # absent without a DataLoader
     removed = {"e2e_s": early_s, **dict.fromkeys(("data_stall_s", "host_wait_s", "loader_start_s"), stall_s)}
     removed["overhead_s"] = max(0.0, min(early_s, window.first_gap_s) - stall_s)
     removed["compute_s"] = min(early_s - stall_s - removed["overhead_s"], window.parts.get("compute_s", 0.0))
+    rows = rows_after(window.rank_rows, early_s, stall_s)
+    if window.rank_rows:
+        removed["communication_s"] = window.rank_rows[COMMUNICATION] - rows[COMMUNICATION]
     parts = {name: value - removed.get(name, 0.0) for name, value in window.parts.items()}
     if parts.get("compute_s"):
         left = parts["compute_s"] / window.parts["compute_s"]
         parts |= {phase: parts[phase] * left for phase in PHASES if phase in parts}
     opened_ns, closed_ns = max(first.opened_ns, window.opened_ns), min(first.closed_ns, window.closed_ns)
-    return rank_window(replace(window, opened_ns=opened_ns, closed_ns=closed_ns, parts=parts))
+    return replace(window, opened_ns=opened_ns, closed_ns=closed_ns, parts=parts, rank_rows=rows)

@@ -74,11 +74,12 @@ class OutsideSteps:
 
     def _window(self, count: int, limit: int) -> Window:
         opened_ns, closed_ns = self._ends_ns[0], self._ends_ns[count]
-        rows = rows_of_steps(opened_ns, self._ends_ns[1 : count + 1])
+        ends_ns = self._ends_ns[1 : count + 1]
+        rows = rows_of_steps(opened_ns, ends_ns)
         parts = {"e2e_s": (closed_ns - opened_ns) * NANOSECOND, "steps": float(count)}
         if not math.isnan(learning_rate := self._learning_rates[count]):
             parts["learning_rate"] = learning_rate
         return Window(
             EPOCH, COUNTED.format(count), opened_ns, closed_ns, parts, rows, count < limit, limit,
-            reason=NO_PARTS.format(limit, self.unit),
+            reason=NO_PARTS.format(limit, self.unit), step_ends_ns=ends_ns,
         )  # fmt: skip

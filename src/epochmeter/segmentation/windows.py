@@ -38,6 +38,8 @@ class Window:
         training: Number of the training of an epoch or an evaluation, as far as it was known at its end.
         loading: What the line of an epoch in the record has on its loader.
         counted: Number of the facts on operators that were recorded in one of its steps; None if there are none.
+        step_ends_ns: When the device had ended each step of an epoch.
+        rank_rows: Rows of `RANK_INTERVALS` of these steps; empty without several ranks.
     """
 
     name: str
@@ -53,6 +55,8 @@ class Window:
     training: int | None = None
     loading: Loading = field(default_factory=Loading)
     counted: int | None = None
+    step_ends_ns: Sequence[int] = ()
+    rank_rows: "array[float]" = field(default_factory=lambda: array("f"))
 
 
 @dataclass(frozen=True)

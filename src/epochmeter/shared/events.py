@@ -73,6 +73,11 @@ COUNTED = 35
 TOKENS = 36
 """A batch has tokens. Object: pass; value: those without padding, if known; `begun_ns`: with padding, 0: unknown."""
 
+GRADIENTS_READY = 60
+"""A backward pass, which has not ended, has computed its gradients: from now on, it waits for other ranks' gradients."""
+COLLECTIVE = 61
+"""The thread, or its GPU, has waited for a collective of `torch.distributed` from `begun_ns` on."""
+
 HAS_GRADIENTS = 1
 """Flag of a pass: gradients were enabled as it began."""
 IS_EXPLICIT = 2

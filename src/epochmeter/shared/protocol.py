@@ -103,6 +103,7 @@ class RankWindow(NamedTuple):
     weight: float  # number of targets that the loss is a mean of
     loss_sum: float  # sum of the loss over them
     correct: Optional[float]  # number of correct predictions; None if the task has no accuracy
+    rank: int = 0
 
 
 class NodeWindow(NamedTuple):
@@ -120,6 +121,7 @@ class NodeWindow(NamedTuple):
 class WindowMeasured(NamedTuple):
     ranks: List[RankWindow]
     nodes: List[NodeWindow]  # other than the first
+    rank_steps: int = 0  # steps of each rank that were added to `ranks.bin`
 
 
 class Traced(NamedTuple):

@@ -30,6 +30,11 @@ from epochmeter.shared.types import Document, FloatArray, StrPath
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """Columns of `steps.bin`: 32-bit floats in seconds, one row per step, epoch after epoch."""
 ROW_FILES = {"steps.bin": len(INTERVALS), "losses.bin": 1}  # binary files of the steps, and their columns
+RANK_INTERVALS = ("gap_s", "stall_s", "busy_s", "communication_s")
+"""Columns of `ranks.bin`, likewise: one row per step and rank. The device is idle in the gap, of which `stall_s` is the
+wait for data. Copy and compute are `busy_s`. The exposed communication is a part of gap and busy time."""
+RANKS_FILE = "ranks.bin"
+COLUMNS = {**ROW_FILES, RANKS_FILE: len(RANK_INTERVALS)}
 JOB_FILE, HOST_FILE, WINDOWS_FILE = "job.json", "host.json", "epochs.jsonl"
 SUMMARY_FILE, COMPLETED_FILE = "summary.json", "completed.json"  # written at the end
 REFERENCE_FILE = "reused.json"  # in place of a record, in the folder of a reused run
@@ -170,6 +175,9 @@ class Record:
             path = self.folder / name
             if path.exists():  # a script has no losses
                 os.truncate(path, step_count(windows) * columns * array.array("f").itemsize)
+        path = self.folder / RANKS_FILE
+        if path.exists():
+            os.truncate(path, rank_row_count(windows) * len(RANK_INTERVALS) * array.array("f").itemsize)
 
     def archive_attempt(self) -> None:
         """Delete an attempt's checkpoint, and move its other files to a new folder, or finish an interrupted move."""
@@ -223,18 +231,28 @@ class Record:
         """Return the loss of each step after the first `since`."""
         return self._read_rows("losses.bin", since)
 
+    def append_rank_rows(self, rows: FloatArray) -> None:
+        """Append an `array('f')` of rows of `RANK_INTERVALS` of one epoch: those of the first rank, then the others."""
+        if rows:
+            with append_to(self.folder / RANKS_FILE) as file:
+                rows.tofile(file)
+
+    def rank_rows(self, since: int = 0, count: Optional[int] = None) -> FloatArray:
+        """Return the rows of `RANK_INTERVALS` after the first `since`, at most `count`, as one flat array."""
+        return self._read_rows(RANKS_FILE, since, count)
+
     def _read_rows(self, name: str, since: int, count: Optional[int] = None) -> FloatArray:
         rows: FloatArray = array.array("f")
         remaining = max(0, self._row_count(name) - since)
         if remaining:
             with open_file(self.folder / name) as file:
-                file.seek(rows.itemsize * ROW_FILES[name] * since)
-                rows.fromfile(file, ROW_FILES[name] * (remaining if count is None else min(count, remaining)))
+                file.seek(rows.itemsize * COLUMNS[name] * since)
+                rows.fromfile(file, COLUMNS[name] * (remaining if count is None else min(count, remaining)))
         return rows
 
     def _row_count(self, name: str) -> int:
         path = self.folder / name
-        return path.stat().st_size // (array.array("f").itemsize * ROW_FILES[name]) if path.exists() else 0
+        return path.stat().st_size // (array.array("f").itemsize * COLUMNS[name]) if path.exists() else 0
 
     def is_complete(self, windows: Sequence[Document], epochs: int, evaluate: bool) -> bool:
         """Return whether these are all windows of this many epochs, and the files have their steps and losses.
@@ -288,6 +306,11 @@ class Record:
 
 def step_count(windows: Iterable[Document]) -> int:
     return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))
+
+
+def rank_row_count(windows: Iterable[Document]) -> int:
+    """Return the number of rows of `ranks.bin` that windows have; `rank_steps` is that of each of their ranks."""
+    return sum(len(window["of_ranks"]) * window["rank_steps"] for window in windows if window.get("rank_steps"))
 
 
 def before_checkpoint(windows: Iterable[AnyWindow], epochs: int) -> List[AnyWindow]:

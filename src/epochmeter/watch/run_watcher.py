@@ -22,9 +22,11 @@ from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.metrics import find, is_known
 from epochmeter.results.quantities import span
 from epochmeter.results.reuse import record_of
-from epochmeter.results.run_folder import RunFolder, parse_window
+from epochmeter.results.run_folder import READ_ERRORS, RunFolder, parse_window
 from epochmeter.results.run_info import RunInfo, typed_keys
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED
+from epochmeter.results.straggler_of_run import straggler_of
+from epochmeter.results.stragglers import straggler_sentence
 from epochmeter.results.summary import group_notes, steady_metrics, total_metrics, training_windows, variance_warning
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.process_identity import boot_id
@@ -34,6 +36,7 @@ from epochmeter.shared.record import (
     POWER,
     PROGRESS,
     WINDOWS_FILE,
+    Record,
     is_steady,
     training_of,
 )
@@ -74,6 +77,7 @@ class RunWatcher:
         self._computed = 0, -math.inf  # number of windows of `_metrics`, and their Unix time
         self._metrics: tuple[str, dict[str, float]] = "", {}  # title of the mean epoch, and metrics of all windows
         self._verdict: Verdict | None = None  # on the mean epoch; None without one
+        self._straggler: documents.StragglerFields | None = None
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
@@ -105,6 +109,7 @@ class RunWatcher:
             folder=str(self._folder), number=run.number, name=run.name, overrides=typed_keys(run.overrides),
             state=state, reason=reason, failure=failure, host=run.host or "", rehearsal=run.rehearsal,
             progress=progress, splits=splits, metrics=metrics, verdict=verdict, bottleneck=bottleneck,
+            straggler=straggler_sentence(summary.get("straggler") if summary else self._straggler),
             energy_source=run.energy.source or "", currency=footprint.get("currency"),
             cost_per_j=price * footprint["pue"] / JOULES_PER_KWH if price else None,
             power=power, gauges=gauges, throttling=self._gauges.throttling,
@@ -198,7 +203,15 @@ class RunWatcher:
             self._metrics = f"{title}, training {training + 1}" if title and training else title, metrics
             measured = [epoch["metrics"] for epoch in steady]
             self._verdict = find_verdict(metrics, self._run.medium, "steady", measured) if steady else None
+            self._straggler = self._straggler_so_far()
         return self._metrics
+
+    def _straggler_so_far(self) -> documents.StragglerFields | None:
+        try:
+            found, *_ = straggler_of(Record(self._folder), self._windows, self._run, self._job["warmup_epochs"])
+        except READ_ERRORS:  # a damaged record
+            return None
+        return found
 
     def _progress(self, energy_j: float | None, is_active: bool, until_s: float, silent_s: float) -> Progress:
         job, total, recorded = self._job, self._job.get("epochs"), len(self._epochs)

@@ -79,6 +79,7 @@ class RunView:
         metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary.
         verdict: The bottleneck of the last of `splits`, as a sentence.
         bottleneck: The same: the largest part, or several about equal ones -> fraction of the epoch, 0 to 1.
+        straggler: The rank for which the others wait, as a sentence; empty without one.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
         cost_per_j: Cost of a joule in `currency`, with the PUE; None without a price or measured energy.
         power: Column of power.csv -> watts (`total_w`, one per rail).
@@ -105,6 +106,7 @@ class RunView:
     metrics: Mapping[str, float]
     verdict: str
     bottleneck: Mapping[str, float]
+    straggler: str
     energy_source: str
     cost_per_j: float | None
     currency: str | None

@@ -185,7 +185,8 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
     yield _bar(label, progress.fraction, remaining or f"{span(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
-    yield from (((line, "bold"),) for line in wrap(view.verdict, width))
+    for sentence in filter(None, [view.verdict, view.straggler]):
+        yield from (((line, "bold"),) for line in wrap(sentence, width))
     yield from (((line, ""),) for line in wrap(account_line(view.account), width))
     printed = format_problem(view.failure) if view.failure else ""
     yield from (_line(line.strip(), "red") for line in printed.splitlines()[1:])

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import platform
 import sys
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -129,6 +130,11 @@ def cache_bytes(device: torch.device) -> int:
             return int(file.read().strip().rstrip("K")) * 1024
     except (OSError, ValueError):
         return 0
+
+
+def host_name() -> str:
+    """Return the name of this host; of a node of Slurm, its name there."""
+    return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
 def describe_device(device: torch.device) -> Dict[str, object]:

@@ -9,7 +9,7 @@ import torch
 from torch import distributed, nn
 from torch.utils.data import RandomSampler, Sampler, SequentialSampler
 
-from epochmeter.worker.device import accelerator, gpu_uuid
+from epochmeter.worker.device import accelerator, gpu_uuid, host_name
 
 Order = Union[SequentialSampler, RandomSampler, "Shard"]
 """The indices of the samples in a pass."""
@@ -135,8 +135,13 @@ class Distributed(Single):
     def describe(self) -> Dict[str, object]:
         used = [(self.node, gpu_uuid(self._device))] if self._device.type == "cuda" else []
         gpus = [gpu for gpus in self.all_gather(used) for gpu in gpus]
+        place = {"rank": self.rank, "host": host_name(), "device": str(self._device)}
+        if used and used[0][1]:
+            place["gpu"] = used[0][1]
+        places = self.all_gather(place)
         here = [uuid for node, uuid in gpus if node == self.node]
-        return {"ranks": self.ranks, "backend": self._backend, "gpus": [uuid for _, uuid in gpus], "gpus_here": here}
+        facts = {"ranks": self.ranks, "places": places, "backend": self._backend}
+        return dict(facts, gpus=[uuid for _, uuid in gpus], gpus_here=here)
 
     def close(self) -> None:
         distributed.destroy_process_group()

@@ -30,6 +30,7 @@ from epochmeter.shared.types import Document
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.clock import Clock
+from epochmeter.worker.communication import ExposedCommunication
 from epochmeter.worker.connection import ControllerConnection, RankedConnection
 from epochmeter.worker.data.loader import Loader, make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
@@ -89,7 +90,9 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
     clock = Clock(make_timeline(trainer.device), synchronous=job["timing"] == "synchronous", observe=observe)
     stop = job["throughput"]["stop"] if job["throughput"]["exit"] else math.inf
     phases = trainer.phases(make_timeline(trainer.device))
-    windows = WindowRunner(record, ranks, clock, phases, trainer, strategy, SuspendCounter(), stop)
+    timeline = make_timeline(trainer.device) if strategy.ranks > 1 else None
+    communication = ExposedCommunication(timeline, is_compiled=job["compile"])
+    windows = WindowRunner(record, ranks, clock, phases, trainer, strategy, SuspendCounter(), communication, stop)
     built = describe_training(record, job, strategy, trainer, lambda: connection.request(PeaksBorder()).text)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers

@@ -7,9 +7,10 @@ from itertools import islice
 from typing import Any, Callable, Iterable, Optional, Tuple
 
 from epochmeter.shared.protocol import RankWindow, Recorded, WindowClosed, WindowMeasured, WindowOpening
-from epochmeter.shared.record import Record
+from epochmeter.shared.record import RANK_INTERVALS, Record
 from epochmeter.shared.types import FloatArray
 from epochmeter.worker.clock import Clock
+from epochmeter.worker.communication import ExposedCommunication, rank_rows
 from epochmeter.worker.connection import RankedConnection
 from epochmeter.worker.data.loader import Loader
 from epochmeter.worker.device import peak_memory, synchronize_and_reset_peaks
@@ -47,11 +48,12 @@ class WindowRunner:
         trainer: Trainer,
         strategy: Single,
         suspends: SuspendCounter,
+        communication: ExposedCommunication,
         stop: float = math.inf,
     ) -> None:
         self._record, self._connection, self._strategy = record, connection, strategy
         self._clock, self._phases, self._trainer, self._suspends = clock, phases, trainer, suspends
-        self._stop = stop
+        self._communication, self._stop = communication, stop
 
     def epoch(self, number: int, loader: Loader) -> bool:
         """Train an epoch, or its steps before `stop`; return whether it was the last."""
@@ -83,10 +85,13 @@ class WindowRunner:
         synchronize_and_reset_peaks(device)
         self._connection.request(opening)
         suspends = self._suspends.count
-        move = self._phases.moving(self._trainer.move) if name == "epoch" else self._trainer.move
+        move = self._trainer.move
+        if name == "epoch":
+            move = self._communication.moving(self._phases.moving(move))
         clock.open()
         if name == "epoch":
             self._phases.open()
+            self._communication.open()
         stats = run(clock.batches(islice(loader, steps), move))
         clock.close()
         paused = self._suspends.count > suspends
@@ -95,19 +100,27 @@ class WindowRunner:
         parts = dict(clock.parts(), samples=stats.samples, **peak_memory(device))
         loaded = loader.parts(clock.rows)
         totals = stats.totals()
+        rank_steps = 0
         if name == "epoch":
+            self._communication.close()
             self._phases.close()
             parts.update(self._phases.parts(parts["compute_s"]))
             parts.update(loaded, learning_rate=self._trainer.learning_rate())
             if self._trainer.unit:
                 parts[self._trainer.unit] = stats.samples if self._trainer.unit == "images" else totals.weight
             self._write_steps(clock.rows, stats)
+            if self._communication.is_on:
+                waits_s = self._communication.waits_s(steps or length)
+                parts["communication_s"] = math.fsum(waits_s)
+                rank_steps = self._write_ranks(rank_rows(clock.rows, waits_s))
         elif "skipped_samples" in loaded:  # they are missing from the score
             parts["skipped_samples"] = loaded["skipped_samples"]
         measured = RankWindow(
-            *times, self._strategy.node, parts, list(loader.bad), paused, totals.weight, totals.loss_sum, totals.correct
-        )
-        recorded: Recorded = self._connection.request(WindowMeasured(self._strategy.all_gather(measured), nodes))
+            *times, self._strategy.node, parts, list(loader.bad), paused, totals.weight, totals.loss_sum, totals.correct,
+            self._strategy.rank,
+        )  # fmt: skip
+        ranks = self._strategy.all_gather(measured)
+        recorded: Recorded = self._connection.request(WindowMeasured(ranks, nodes, rank_steps))
         return recorded.stop
 
     def _write_steps(self, rows: FloatArray, stats: EpochStats) -> None:
@@ -115,6 +128,15 @@ class WindowRunner:
         if self._strategy.rank == 0:
             self._record.append_steps(rows)
             self._record.append_losses(array("f", map(_mean_loss, steps)))
+
+
+    def _write_ranks(self, rows: FloatArray) -> int:
+        """Write the steps of all ranks; return their number, which is that of the rank with the fewest."""
+        of_ranks = self._strategy.all_gather(rows)
+        count = min(map(len, of_ranks))
+        if self._strategy.rank == 0:
+            self._record.append_rank_rows(array("f", [value for rows in of_ranks for value in rows[:count]]))
+        return count // len(RANK_INTERVALS)
 
 
 def _mean_loss(step: Iterable[Tuple[float, float]]) -> float:

@@ -51,7 +51,7 @@ from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run, grouped
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, tukey_critical_value
 from epochmeter.results.bottleneck import STALL_TIMES, Bottleneck
-from epochmeter.results.documents import NextStepFields
+from epochmeter.results.documents import NextStepFields, StragglerFields
 from epochmeter.results.summary import excessive_variation
 from epochmeter.shared.problem import input_error
 
@@ -253,6 +253,13 @@ class Answer:
         return self.choices[0].configuration.runs[0].next_steps if self.choices else ()
 
     @property
+    def stragglers(self) -> list[tuple[Run, StragglerFields]]:
+        """The runs whose ranks wait for one of them, the one that costs the most first."""
+        runs = [run for cost in self.costs for run in cost.configuration.runs]
+        found = [(run, run.straggler) for run in runs if run.straggler]
+        return sorted(found, key=lambda pair: -pair[1].get("saving_s", 0.0))
+
+    @property
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
         """One bottleneck of each kind, and the number of configurations with it; the most frequent first."""
         kinds = grouped(self.bottlenecks.values(), lambda one: (frozenset(one.parts), one.equal)).values()
@@ -282,6 +289,7 @@ class Answer:
             "by_workload": {title: {best.name: best.configuration.numbers for best in every}
                             for title, every in self.by_workload.items()},
             "bottlenecks": Counter(bottleneck.word for bottleneck in self.bottlenecks.values()),
+            "stragglers": {run.number: straggler for run, straggler in self.stragglers},
             "explained_variance": [asdict(share) for share in self.shares],
             "unresolved": self.unresolved,
             "noisy_runs": {run.number: variation for run, variation in self.noisy},

@@ -87,6 +87,7 @@ def run_of(folder: RunFolder) -> Run:
         absent=verdict.absent,
         loaders=loaders,
         loader=loaders[0] if loaders else {key: job[key] for key in ("workers", "persistent_workers") if key in job},
+        straggler=(folder.summary or {}).get("straggler"),
         next_steps=(folder.summary or {}).get("next_steps", []),
     )
 

@@ -13,7 +13,7 @@ from epochmeter.config.printable import printable
 from epochmeter.config.schema import DEVICE_SETTINGS
 from epochmeter.config.validation import format_value
 from epochmeter.report.formatting import join_or_more
-from epochmeter.results.documents import NextStepFields
+from epochmeter.results.documents import NextStepFields, StragglerFields
 from epochmeter.results.run_info import LoaderFacts
 from epochmeter.results.run_status import COMPLETED
 from epochmeter.shared.problem import Problem
@@ -57,6 +57,7 @@ class Run:
         oversubscribed: Why its first such epoch had too few cores for its own threads; empty if it had enough.
         bottleneck: The largest part of its mean epoch; empty if it is not known.
         absent: Why the bottleneck, or a stall by its full name, is not known.
+        straggler: The rank for which the others wait; None without one.
         next_steps: What to do after it, as recorded; empty in records of earlier versions.
         reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
         loader: The DataLoader that trains, as far as it is known: `workers` and `persistent_workers`.
@@ -97,6 +98,7 @@ class Run:
     read_errors: Sequence[str] = ()
     bottleneck: str = ""
     absent: Mapping[str, str] = field(default_factory=dict)
+    straggler: StragglerFields | None = None
     next_steps: Sequence[NextStepFields] = ()
     reused: str = ""
     loader: Mapping[str, Any] = field(default_factory=dict)

@@ -296,6 +296,7 @@ function runSection(run, agoS, isAlone) {
     make("div", { class: "title" }, heading, badge(run.state)),
     present(run.reason, "p", `reason ${run.state}`),
     present(run.verdict, "p", "verdict"),
+    present(run.straggler, "p", "verdict"),
     progressOf(run, agoS),
     run.rehearsal.length ? make("p", { class: "banner" }, `Rehearsal: ${run.rehearsal.join("; ")}`) : null,
     present(run.failure, "pre", ""),

@@ -1,0 +1,58 @@
+"""Where a training thread waits for other ranks: in collectives, and at the end of backward passes.
+
+`DistributedDataParallel` exchanges the gradients while they are computed. When a backward pass has computed the last of
+them, it waits for the exchanges that are not done. Its own callbacks for that wait follow those of this module, which
+are queued when the pass begins. Neither changes a gradient.
+"""
+
+import contextlib
+import sys
+from typing import Any, Callable, Iterator, Tuple
+
+import torch
+
+FUNCTIONS = (
+    "all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all",
+    "all_to_all_single", "all_gather_into_tensor", "reduce_scatter_tensor", "all_gather_object", "gather_object",
+    "broadcast_object_list", "scatter_object_list", "barrier", "monitored_barrier", "send", "recv",
+    "_broadcast_coalesced",
+)  # fmt: skip
+"""Functions of `torch.distributed` that wait for other ranks, as far as the version of torch has them.
+
+`DistributedDataParallel` copies the model's buffers by the last one, in forward passes.
+"""
+OLD_TORCH = "torch before 2.0 does not show when a backward pass waits for other ranks"
+
+
+def is_supported() -> bool:
+    """Return whether this version of torch shows when a backward pass has computed its gradients."""
+    return hasattr(getattr(torch.autograd.graph, "Node", None), "register_prehook")
+
+
+def collective_functions() -> Iterator[Tuple[Any, str]]:
+    """Yield the places of the functions that wait for other ranks: modules of torch, and names in these."""
+    distributed = sys.modules["torch.distributed"]
+    for owner in (distributed, getattr(distributed, "distributed_c10d", None)):
+        yield from ((owner, name) for name in FUNCTIONS if hasattr(owner, name))
+
+
+@contextlib.contextmanager
+def watched_backward(tensors: Any, act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` when a backward pass of these tensors, in the `with` block, has computed its gradients.
+
+    It is called in the thread that ends the pass, on the streams of the thread that began it.
+    """
+    tensor = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+    node = getattr(tensor, "grad_fn", None)
+    if node is None:  # no pass, or one of a single tensor
+        yield
+        return
+
+    def queue(gradients: object) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(act)  # type: ignore[attr-defined]  # of C++
+
+    handle = node.register_prehook(queue)
+    try:
+        yield
+    finally:
+        handle.remove()
