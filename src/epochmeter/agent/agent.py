@@ -88,10 +88,6 @@ class Agent(Recording):
         is_needed = operators is not None or trace is not None
         self.details = StepDetails(self, trace, operators, lambda: first.model()) if is_needed else None
 
-    def note_facts(self, facts: Facts) -> None:
-        """Write facts on this process."""
-        self.guarded(self._facts.write, facts)
-
     # A `Meter`
 
     def measurement(self, name: str) -> Optional[Recorded]:

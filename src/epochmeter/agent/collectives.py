@@ -104,7 +104,7 @@ class Collectives:
             return None
         thread.is_waiting = True
         agent.guarded(self._check_stream)
-        return agent.training.phase_begun()
+        return agent.training.wait_begun()
 
     def _end(self, begun: "Begun") -> None:
         self._thread.is_waiting = False
