@@ -79,7 +79,7 @@ def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_pa
     settings = Mock(drift_messages=lambda: ["RAPL was changed."])
     monkeypatch.setattr(recording, "build_window", window)
     loop(plan, instruments, settings, worker, tracker := Mock()).run(messages())
-    assert tracker.flush.call_count == 4
+    assert tracker.follow.call_count == 4
     assert lines == [1] * 4
     assert earlier_steps == [0, 5, 10, 15]
     assert own_pids == {0, 1, 2, 3}, "ranks may connect in any window"

@@ -108,6 +108,22 @@ def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_fo
     assert len(runs_of(store)) == 1
 
 
+def test_publishing_between_windows_takes_a_fiftieth_of_the_time_at_most(make_record, monkeypatch):
+    clock, flushed_s = [100.0], []
+    tracker = Tracker(make_record(0))
+
+    def flush():
+        flushed_s.append(clock[0])
+        clock[0] += 0.1
+
+    monkeypatch.setattr(publishers, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(tracker, "flush", flush)
+    for _ in range(60):
+        tracker.follow()
+        clock[0] += 0.2
+    assert flushed_s == pytest.approx([100, 105.1, 110.2])
+
+
 @contextmanager
 def trickling_server():
     """Answer each request by one byte per 0.2 s, without an end; yield the address, and the number of requests."""

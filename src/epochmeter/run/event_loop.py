@@ -97,7 +97,7 @@ class EventLoop:
         reply = self._recording.add(self._opened, measured, self._before, self._after, self._cache_notes)
         self._instruments.discard_before(self._after.at_ns)
         self._recording.save()
-        self._tracker.flush()
+        self._tracker.follow()
         self._worker.reply(reply)
 
 

@@ -34,6 +34,8 @@ LOADING_LIMIT_S = 60.0
 CLOSE_LIMIT_S = 15.0  # time limit for publishing the end of a run, and then queued runs
 CATCH_UP_LIMIT_S = 10.0  # time limit for the queued runs; the next run continues
 REUSED_LIMIT_S = 5.0  # time limit for including reused runs, at the end of a sweep
+MAX_FRACTION = 0.02
+"""Largest fraction of a training's time that its publication between windows takes: each reads the whole record."""
 NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
 PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
 UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\"]*)['\")]+$")
@@ -133,6 +135,7 @@ class Tracker:
         self._mlflow = MlflowThread(destination) if destination else None
         self._ended: str | None = None
         self._housekeeping_done = False
+        self._next_s = -math.inf  # when the next publication between windows may begin
 
     def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
         """Wait, before measuring, for the calls of earlier runs; return notes about calls that do not end."""
@@ -157,6 +160,14 @@ class Tracker:
         if self._mlflow:
             self._mlflow.wait_until_loaded()
             self._mlflow.work_within(limit_s, self._publish_record)
+
+    def follow(self) -> None:
+        """Publish the record's current content between two windows, unless that would take too much of the time."""
+        begun_s = time.monotonic()
+        if begun_s >= self._next_s:
+            self.flush()
+            ended_s = time.monotonic()
+            self._next_s = ended_s + (ended_s - begun_s) * (1 / MAX_FRACTION - 1)
 
     def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
         """Publish the end, and then queued runs; return the run in MLflow, or a warning, or None without MLflow.

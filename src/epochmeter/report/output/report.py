@@ -240,6 +240,7 @@ def report_html(report: Report, table_html: str = "") -> str:
     failures = [page for page in pages if page.name == "failures"]
     others = [page for page in pages if page not in (*first_pages, *failures)]
     first = first_sentences(report.pages)
+    above = below(first, first_pages)
     runs = [Section("all-runs", phrase("all_runs"))] if table_html else []
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
@@ -249,9 +250,7 @@ def report_html(report: Report, table_html: str = "") -> str:
         "report.html.j2",
         report=report,
         summary=first,
-        sections=[
-            *charts[:1], *below(first, first_pages), *charts[1:], *below(first, others), *runs, *below(first, failures),
-        ],  # fmt: skip
+        sections=[*charts[:1], *above, *charts[1:], *below(first, others), *runs, *below(first, failures)],
         table=pack(table_html) if table_html else "",
         vega=pack(javascript()) if charts else "",
         specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
