@@ -23,7 +23,7 @@ from epochmeter.shared.problem import InputError, input_error
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import as_typed, check_size, draw_sample, shuffle_points
-from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
+from epochmeter.sweep.sweep_folder import REPEAT, REPEATS, key_of, repeats_override
 
 
 class ConfigDropper(Callback):
@@ -84,12 +84,14 @@ class GridSweeper(ProjectSweeper):
         if self.config.sweep.prior:
             raise input_error("`sweep.prior=` is for searches", "add hydra/sweeper=optuna, or leave it out")
         listed = [argument for argument in arguments if key_of(argument) == REPEAT]
-        if self.repeats is None:
-            return super().sweep(arguments)
-        if listed:
+        is_given = any(key_of(argument) == REPEATS for argument in arguments)  # not by an experiment
+        if listed and is_given and self.repeats is not None:
             message = f"`{listed[0]}` and `sweep.repeats={self.repeats}` both set the repeats"
             raise input_error(message, "give only one of them")
-        return super().sweep([repeats_override(self.repeats), *arguments])
+        if self.repeats is not None and not listed:
+            values = repeats_override(self.repeats).partition("=")[2]
+            self.params = {REPEAT: values, **self.params}  # first, so that each repeat is a round of all configurations
+        return super().sweep(arguments)
 
     def split_arguments(  # type: ignore[override]  # static in Hydra
         self, overrides: list[Override], max_batch_size: int | None

@@ -4,9 +4,11 @@ from importlib import import_module
 from types import GenericAlias, SimpleNamespace
 
 import pytest
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from sweeps import row
 
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points, read_points
@@ -74,12 +76,31 @@ def test_points_without_a_sample_are_hydra_s_and_recorded_before_the_first_run(s
     assert read_points(tmp_path / "sweep") == (shuffled, varied, frozenset())
 
 
+def test_repeats_are_rounds_of_all_configurations_also_of_an_experiment_unless_the_user_lists_them(
+    sweeper, monkeypatch, composed
+):
+    monkeypatch.setattr(BasicSweeper, "sweep", lambda sweeper, arguments: [*sweeper._parse_config(), *arguments])
+    experiment = composed("experiment=stalls")
+    repeating = sweeper(repeats=experiment.sweep.repeats)
+    repeating.params = {"data_source": "replay,cached"}
+    overrides = repeating.sweep(["batch=8"])
+    assert points(repeating, *overrides) == [
+        [f"repeat={number}", f"data_source={source}", "batch=8"]
+        for number in range(3)
+        for source in ("replay", "cached")
+    ]
+    listed = sweeper(repeats=experiment.sweep.repeats)
+    assert points(listed, *listed.sweep(["repeat=5", "batch=8"])) == [["repeat=5", "batch=8"]]
+    run = row(0, "synthetic", 1.0, job_keys={"repeat": 1, "sweep": OmegaConf.to_container(experiment.sweep)})
+    assert run.round == (run.name.partition("/")[0], 1), "so that runs are compared in their round"
+
+
 def test_invalid_sample_and_repeats_are_refused(sweeper):
     for keys in ({"sample": 0}, {"repeats": 10**9}, {"seed": -1}):
         with pytest.raises(InputError, match=rf"`sweep\.{next(iter(keys))}=.*` is not valid"):
             sweeper(**keys).sweep(["batch=8,16"])
     with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
-        sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
+        sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1", "sweep.repeats=3"])
     with pytest.raises(InputError, match=r"`sweep\.prior=` is for searches"):
         sweeper(prior="multirun/earlier").sweep(["batch=8,16"])
 
