@@ -14,9 +14,14 @@ from epochmeter.config.app import commented_keys  # noqa: E402
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
 from epochmeter.config.validation import key_rules  # noqa: E402
 from epochmeter.results.next_step_rules import RULES  # noqa: E402
+from epochmeter.report.output.validation import row_of  # noqa: E402
 from epochmeter.results.step_rule import Change  # noqa: E402
+from epochmeter.results.validation import STATES, UNTESTED, Validation, counts, read  # noqa: E402
+from epochmeter.validation.checks import CHECKS  # noqa: E402
 
 GROUPS = (*entry_keys("train")[0], "hydra/launcher", "hydra/sweeper")
+VALIDATIONS = ROOT / "docs/validation"
+TITLES = {check.name: check.title for check in CHECKS}
 PRESETS = ("data_source", "experiment")  # their options set keys of the run
 
 
@@ -54,6 +59,32 @@ def next_steps() -> str:
     """Return a table of the next steps that a run may print: the reason, the advice, and the changes."""
     rows = ((rule.why, rule.text, change_cell(rule.own), change_cell(rule.script)) for rule in RULES)
     return table(("why", "advice", "`train.py`", "script"), rows)
+
+
+def checks() -> str:
+    """Return a table of what `validate.py` compares, and what each comparison is."""
+    rows = ((check.title, (check.find.__doc__ or "").strip().partition("\n")[0]) for check in CHECKS)
+    return table(("line", "what is compared"), rows)
+
+
+def measured_on() -> str:
+    """Return a table of the machines whose validations are in docs/validation, in the order of their dates."""
+    found = sorted((read(path) for path in VALIDATIONS.glob("*.json")), key=lambda each: each["validated"])
+    columns = ("machine", "date, versions", *STATES, "numbers")
+    return table(columns, map(validated_row, found)) if found else "No validation was sent yet."
+
+
+def validated_row(document: Validation) -> tuple[str, ...]:
+    """Return the row of a validation; its numbers are those of the lines that passed or failed."""
+    machine, versions, lines = document["machine"], document["versions"], document["lines"]
+    parts = [machine.get("board"), *machine.get("gpus", [])]
+    parts += [f"{machine['cpu']}, {machine.get('cores')} cores"] if machine.get("cpu") else []
+    names = ", ".join(f"{name} {versions[name]}" for name in ("epochmeter", "torch", "driver") if versions.get(name))
+    of_state = counts(lines)
+    tested = [row_of(line, TITLES[line["check"]]) for line in lines if line["state"] != UNTESTED]
+    numbers = [f"{row.title}{f' ({row.subject})' if row.subject else ''} {row.value}" for row in tested]
+    date = f"{document['validated'][:10]}, {names}"
+    return ", ".join(filter(None, parts)), date, *(str(of_state[state]) for state in STATES), "; ".join(numbers)
 
 
 def change_cell(change: Change | None) -> str:

@@ -16,6 +16,7 @@ from sweeps import row, write
 
 from epochmeter.config import installation
 from epochmeter.config.app import friendly_hydra_errors
+from epochmeter.config.entries import COMMANDS
 from epochmeter.config.script import ATTACHED
 from epochmeter.config.suggestions import entry_keys, list_choices, merged_defaults
 from epochmeter.config.validation import key_rules
@@ -104,7 +105,7 @@ def text_of(node):
 def known_keys():
     """Return all keys of all commands by dotted names, also of the groups' options."""
     keys = {*key_rules(), "hydra.run.dir", "hydra.sweep.dir", "hydra.sweeper.trials", "hydra/sweeper", "hydra/launcher"}
-    for entry in ("train", "report", "watch", "doctor"):
+    for entry in COMMANDS:
         groups, own = entry_keys(entry)
         keys |= {*groups, *own}
         keys |= {f"{name}.{key}" for name, value in own.items() if isinstance(value, dict) for key in value}

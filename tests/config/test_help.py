@@ -13,7 +13,7 @@ from epochmeter.config import app
 from epochmeter.config.suggestions import entry_keys, list_choices
 
 ROOT = Path(__file__).parents[2]
-ENTRIES = ["train", "watch", "report", "doctor"]
+ENTRIES = ["train", "watch", "report", "doctor", "validate"]
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
