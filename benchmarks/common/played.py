@@ -17,6 +17,8 @@ from contextlib import contextmanager
 
 from boards import Tree
 
+from epochmeter.machine.recorded import player
+
 Curve = Sequence[tuple[float, float]]  # (seconds since the start, fraction of the board's watts from then on)
 
 
@@ -87,15 +89,19 @@ def play(tree: Tree, curve: Curve) -> Iterator[PlayedPower]:
 
 def _rewrite(files: Sequence[str], changes: Sequence[tuple[float, float, Sequence[tuple[int, str]]]]) -> None:
     """Make each change at its time, then print the actual times."""
-    handles = [os.open(path, os.O_WRONLY) for path in files]
+    handles = {path: os.open(path, os.O_WRONLY) for path in files}
     made: list[tuple[int, float]] = []
-    begun = time.monotonic()
-    for at_s, total_w, texts in changes:
-        if select.select([sys.stdin], [], [], max(0.0, begun + at_s - time.monotonic()))[0]:
-            break
-        for file, text in texts:
-            os.pwrite(handles[file], text.encode(), 0)
-        made.append((time.monotonic_ns(), total_w))
+
+    def is_stopped(seconds: float) -> bool:
+        return bool(select.select([sys.stdin], [], [], seconds)[0])
+
+    def write(path: str, text: str | None) -> None:
+        os.pwrite(handles[path], (text or "").encode(), 0)
+
+    at_times = ((at_s, [(files[file], text) for file, text in texts]) for at_s, _, texts in changes)
+    played = player.play(at_times, time.monotonic(), is_stopped, write)
+    for (_, total_w, _), at_ns in zip(changes, played, strict=False):
+        made.append((at_ns, total_w))
         if len(made) == 1:
             print(flush=True)
     sys.stdin.read()

@@ -4,6 +4,8 @@
     python src/doctor.py format=json             a list of JSON objects
     python src/doctor.py device=nano             for runs with another device
     python src/doctor.py device=cpu meter=rapl   for runs with another meter
+    python src/doctor.py record=board.tar.gz     record the machine, for a bug report
+    python src/doctor.py machine.root=board.tar.gz    examine a recorded machine
 
 For everything that is not available the table has the reason and a hint. Nothing is changed.
 
@@ -11,8 +13,10 @@ Exit code: 0, or 1 if the command is invalid.
 """
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
@@ -20,11 +24,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
 from epochmeter.config.entries import Examination
+from epochmeter.config.installation import with_own_commands
 from epochmeter.config.request import compose_for_device
 from epochmeter.config.resolvers import value_for_board
-from epochmeter.shared.problem import Problem
+from epochmeter.shared.problem import MachineError, Problem
 
 if TYPE_CHECKING:
+    from epochmeter.machine.recorded.recorder import Recorded
     from epochmeter.run.capabilities import Row
 
 
@@ -37,16 +43,23 @@ def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from epochmeter.machine.host import device_of
     from epochmeter.run.capabilities import examine_machine
+    from epochmeter.run.machine_record import record
 
     try:
-        validation.check_all_values({"format": config.format, "machine": app.plain_keys(config.machine)}, "doctor")
+        validation.check_all_values(
+            {"format": config.format, "record": config.record, "machine": app.plain_keys(config.machine)}, "doctor"
+        )
         detected, chosen = device_of(config.machine.root), HydraConfig.get()
         if chosen.runtime.choices["device"] == "auto":
             config = compose_for_device("doctor", detected, chosen.overrides.task)
         keys = app.plain_keys(config)
         validation.check_all_values(keys, "doctor")
-        rows = list(examine_machine(Examination.from_dict(keys), detected))
-    except ValueError as error:
+        examination = Examination.from_dict(keys)
+        if examination.record:
+            print_recorded(record(examination))
+            return
+        rows = list(examine_machine(examination, detected))
+    except (ValueError, MachineError) as error:
         sys.exit(errors.format_error(error))
     if config.format == "json":
         print(json.dumps([row._asdict() for row in rows], indent=2))
@@ -79,3 +92,22 @@ def details(row: "Row") -> str:
     details = "; ".join(fact.removesuffix(".") for fact in facts if fact)
     why = errors.format_error(Problem(row.why, row.remedy or ""), severity="") if row.why else ""
     return "\n".join(filter(None, (details, why)))
+
+
+def print_recorded(recorded: "Recorded") -> None:
+    """Print what a recording has, what it lacks, and what to do with it."""
+    from epochmeter.console.plain import PlainConsole
+
+    load = "half of it with a matrix product" if recorded.load else f"without load, as {recorded.reason}"
+    print_text = partial(PlainConsole().print, markup=False)
+    print_text(
+        f"Recorded: {recorded.path} ({recorded.files} files, {recorded.gpus} GPUs, {recorded.seconds:.0f} s, {load})"
+    )
+    if recorded.missing:
+        print_text(f"Not recorded: {len(recorded.missing)} files")
+        for path, why in recorded.missing.items():
+            print_text(f"  /{path}: {why}")
+    print_text("Serial numbers, addresses, and names of users and hosts are replaced. Look at it before you send it:")
+    archive = shlex.quote(str(recorded.path))
+    print_text(f"  tar tzf {archive}")
+    print_text(with_own_commands(f"  python src/doctor.py machine.root={archive}"))

@@ -134,6 +134,11 @@ class Examination(Section):
 
     format: Literal["table", "json"] = key("table", "output: table, json (a list of objects)")
 
+    record: Annotated[str, rules.RECORDING] | None = key(
+        None, "board.tar.gz: record this machine into that file, for a bug report; null: examine it", new_paragraph=True
+    )
+    record_s: PositiveSeconds = key(60, "duration of the recorded samples in seconds, half of them under a known load")
+
     machine: Host = key(Host(), new_paragraph=True)
 
 

@@ -77,6 +77,11 @@ def is_location(value: object) -> bool:
     return bool(path.strip()) and not path.startswith("~") and has_valid_names
 
 
+def is_archive(value: object) -> bool:
+    """Return whether a value is the name of a recording of a machine."""
+    return isinstance(value, str) and value.endswith(ARCHIVE)
+
+
 def is_sensor(value: object) -> bool:
     """Return whether a value is the response of a power sensor, in seconds; null, also in a field, means unknown."""
     return value is None or (
@@ -113,6 +118,12 @@ FLAG = Rule(f"{ONE_OF}true, false", lambda value: isinstance(value, bool))
 TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
 LOCATION = Rule("the path of a folder, with names of up to 255 bytes, in which ~ is the home of a user", is_location)
 FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and os.path.isdir(value))
+ARCHIVE = ".tar.gz"  # ends the name of a recording
+RECORDING = Rule(f"the name of a file that ends with {ARCHIVE}", lambda value: is_location(value) and is_archive(value))
+MACHINE_ROOT = Rule(
+    f"an existing folder, or a file that `doctor.py record=board{ARCHIVE}` has written",
+    lambda value: FOLDER.is_allowed(value) or (is_archive(value) and os.path.isfile(str(value))),
+)
 PRIOR = Rule(
     "folders of sweeps, such as multirun/SWEEP or [multirun/A,multirun/B]",
     lambda value: all(map(FOLDER.is_allowed, value if isinstance(value, list) and value else [value])),

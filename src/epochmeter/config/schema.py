@@ -339,8 +339,8 @@ class Measure(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Host(Section):
-    root: Annotated[str, rules.FOLDER] = key(
-        "/", "root folder of the system's files (/sys, /proc); another one replays a recorded machine"
+    root: Annotated[str, rules.MACHINE_ROOT] = key(
+        "/", "root folder of the system's files (/sys, /proc); board.tar.gz of doctor.py record= replays that machine"
     )
     state_dir: Location | None = key(
         None, "folder for settings to restore after a killed run or a power failure; null: ~/.local/state/epochmeter"

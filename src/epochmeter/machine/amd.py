@@ -23,6 +23,7 @@ ACTIVITIES = {"gpu_gfx_active_fraction": "gfx_activity_acc", "gpu_dram_active_fr
 LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_bytes_per_s": "xgmi_write_data_acc"}
 """Metric -> counters of the links to other GPUs, in KiB."""
 CYCLE_S, PERCENT, KIBIBYTE = 0.001, 0.01, 1024
+_replacement: Any = None
 MAX_FRACTION = 1.5
 """Largest accepted fraction: short windows may count one cycle too many. A larger fraction has an unknown unit."""
 
@@ -132,9 +133,24 @@ class AmdCounters(AmdSmiGpu):
         return metrics | {metric: sum(values) * KIBIBYTE / seconds for metric, values in kibibytes.items() if values}
 
 
+def replace_client(replacement: Any) -> None:
+    """Use an object with the functions of amdsmi in its place from now on, as of a recorded machine; None: not."""
+    global _replacement
+    _replacement = replacement
+    load_amdsmi.cache_clear()
+
+
+def is_known_to_rocm(root: Path) -> bool:
+    """Whether amdsmi reports the GPUs below a root: this machine's, or those of a recording."""
+    return root == Path("/") or _replacement is not None
+
+
 @cache
 def load_amdsmi() -> Any:
-    """Return the module amdsmi, initialized until this process ends; OSError if that fails."""
+    """Return the module amdsmi, initialized until this process ends, or what replaces it; OSError if that fails."""
+    if _replacement is not None:
+        _replacement.check()
+        return _replacement
     try:
         with redirect_stdout(None):  # it prints a message if there is no ROCm
             import amdsmi

@@ -16,6 +16,7 @@ from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.gauge_series import GaugeSeries, level_columns
 from epochmeter.machine.gauges import find_gauges, nvml_gauges
 from epochmeter.machine.periodic_thread import PeriodicThread
+from epochmeter.machine.recorded.replay import root_folder
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.5
@@ -64,7 +65,7 @@ class Gauges:
         self._errors: dict[str, Exception] = {}  # the last error of each quantity
         self._samples: list[Sample] = []
         self._opened = ExitStack()
-        gauges, cards = list(find_gauges(Path(root), gpus)), find_cards(Path(root))
+        gauges, cards = list(find_gauges(root_folder(root), gpus)), find_cards(root_folder(root))
         if nvidia := [gpu for gpu in gpus if not find_card(gpu, cards)]:
             try:
                 self._opened.callback(nvml.start())

@@ -26,8 +26,8 @@ def find_gpus(root: Path) -> list[Gpu]:
     ]
     names = read_text(root / "sys/firmware/devicetree/base/compatible")
     # Under WSL2, only NVML lists the GPUs. On a Jetson it would list the built-in one.
-    if not nvidia and root == Path("/") and "nvidia,tegra" not in names:
-        nvidia = [*nvml.list_gpus()]
+    if not nvidia and (root == Path("/") or nvml.is_replaced()) and "nvidia,tegra" not in names:
+        nvidia = [*(nvml.read_gpus() if nvml.is_replaced() else nvml.list_gpus())]
     return [drop_empty(gpu) for gpu in (*nvidia, *amd.list_gpus(root))]
 
 

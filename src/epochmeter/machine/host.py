@@ -13,6 +13,7 @@ from epochmeter.config.suggestions import list_choices, option_content
 from epochmeter.config.validation import problems_of
 from epochmeter.machine import jetson
 from epochmeter.machine.gpus import find_gpus
+from epochmeter.machine.recorded.replay import root_folder, use_machine
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 from epochmeter.shared.problem import InputError, input_error
 
@@ -34,7 +35,7 @@ ARM_CORES = {
 
 def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, object]:
     """Describe the host, for `host.json`, with the git commit of a project, without properties that cannot be read."""
-    root = Path(root)
+    root = root_folder(root)
     return drop_empty(
         {
             "hostname": read_text(root / "proc/sys/kernel/hostname"),
@@ -63,7 +64,7 @@ def device_facts(root: str | Path = "/") -> dict[str, str | None]:
 
     `board` has the board's names in the device tree, `tegra` the same for a Jetson, `gpu` the GPU's vendor.
     """
-    root = Path(root)
+    root = use_machine(root)
     gpus, names = find_gpus(root), _board(root).get("compatible", "")
     tegra = names if "nvidia,tegra" in names else None
     return {"board": names or None, "tegra": tegra, "gpu": gpus[0]["vendor"] if gpus else None}

@@ -32,6 +32,7 @@ GPM = {
     "gpu_nvlink_received_bytes_per_s": ("NVLINK_TOTAL_RX_PER_SEC", MEBIBYTE),
 }
 """Metric -> name of the performance counter in NVML, and its unit."""
+_replacement: Any = None
 
 
 class NotSupportedError(OSError):
@@ -46,9 +47,7 @@ class NvmlGpu:
     """An NVIDIA GPU. Every method raises OSError if NVML does not report the value."""
 
     def __init__(self, handle: Any, name: str = "a GPU") -> None:
-        import pynvml
-
-        self.handle, self.name, self._nvml = handle, name, pynvml
+        self.handle, self.name, self._nvml = handle, name, client()
         self.index = int(self.call("nvmlDeviceGetIndex"))  # in PCI order
         self.name = f"gpu{self.index}"
 
@@ -167,8 +166,7 @@ class GpmCounters:
 
         They are empty at the first reading.
         """
-        import pynvml
-
+        pynvml = client()
         self._samples.reverse()
         self._read(self._samples[0])
         had_read, self._has_read = self._has_read, True
@@ -186,18 +184,40 @@ class GpmCounters:
         }
 
 
+def client() -> Any:
+    """Return the Python client of NVML, or what replaces it."""
+    if _replacement is not None:
+        return _replacement
+    import pynvml
+
+    return pynvml
+
+
+def replace_client(replacement: Any) -> None:
+    """Use an object with the functions of the client in its place from now on, as of a recorded machine; None: not."""
+    global _replacement
+    _replacement = replacement
+
+
+def is_replaced() -> bool:
+    """Whether the GPUs are those of another machine."""
+    return _replacement is not None
+
+
 def start() -> Callable[[], None]:
     """Initialize NVML and return the function that shuts it down; calls may be nested. OSError if it does not start."""
+    if is_replaced():
+        client().check()
+    else:
+        try:
+            ctypes.CDLL(LIBRARY)  # first, since it is fast if there is no driver
+        except OSError as error:
+            raise OSError(f"no NVIDIA driver: cannot load {LIBRARY}") from error
     try:
-        ctypes.CDLL(LIBRARY)  # first, since it is fast if there is no driver
-    except OSError as error:
-        raise OSError(f"no NVIDIA driver: cannot load {LIBRARY}") from error
-    try:
-        import pynvml
+        shutdown: Callable[[], None] = client().nvmlShutdown
     except ImportError as error:
         raise OSError(f"cannot import nvidia-ml-py, which reads NVML ({error}): pip install nvidia-ml-py") from error
     _call("this machine", "nvmlInit")
-    shutdown: Callable[[], None] = pynvml.nvmlShutdown
     return shutdown
 
 
@@ -209,6 +229,11 @@ def open_gpu(uuid: str) -> NvmlGpu:
 
 @cache  # starting NVML may take 0.1 s, and a run needs the list several times
 def list_gpus() -> Sequence[dict[str, str]]:
+    """List this machine's GPUs, read once per process."""
+    return read_gpus()
+
+
+def read_gpus() -> Sequence[dict[str, str]]:
     """List the GPUs in PCI order, as `machine.gpus` describes them, as far as NVML does; none without NVML."""
     gpus: list[dict[str, str]] = []
     with suppress(OSError), ExitStack() as opened:
@@ -226,8 +251,7 @@ def list_gpus() -> Sequence[dict[str, str]]:
 
 def _call(name: str, function: str, *arguments: Any) -> Any:
     """Call a function of NVML; OSError with the function, the GPU's name and NVML's message if it fails."""
-    import pynvml
-
+    pynvml = client()
     try:
         return getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError as error:

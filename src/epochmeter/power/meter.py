@@ -12,6 +12,7 @@ from typing import Protocol, TypedDict
 
 import numpy as np
 
+from epochmeter.machine.recorded.replay import root_folder
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import SOURCES, Domain, Instrument
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
@@ -261,5 +262,5 @@ def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | P
     If the machine does not have it, it is an estimate or a `NullMeter`, with the reason.
     """
     instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
-    meter: EnergyMeter = instantiate_spec(instrument, gpus=gpus, root=Path(root))
+    meter: EnergyMeter = instantiate_spec(instrument, gpus=gpus, root=root_folder(root))
     return meter

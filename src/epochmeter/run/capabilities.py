@@ -1,6 +1,7 @@
 """Quantities and settings that this machine can measure and set; for all others the reason and a hint."""
 
 import os
+import platform
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,6 +21,7 @@ from epochmeter.machine.gauge_sampler import PERIOD_S, Gauges
 from epochmeter.machine.gpu_counters import GpuCounters, counter_ids, is_amd
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
+from epochmeter.machine.recorded.replay import Recording, find_recording, root_folder
 from epochmeter.power.instrument import Domain, shortest_s
 from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, knob_openers
 from epochmeter.power.knobs.knob import Knob
@@ -64,12 +66,27 @@ class Row(NamedTuple):
 
 
 def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
-    """Check every quantity and setting for a configuration; `detected` is the device that this machine is."""
+    """Check every quantity and setting for a configuration; `detected` is the device that this machine is.
+
+    The folder of a recording has the name of its archive.
+    """
+    recording = find_recording(config.machine.root)
+    if recording is None:
+        yield from _examine(config, detected)
+        return
+    yield from recording_rows(recording)
+    folder, name = str(recording.folder), recording.name
+    for row in _examine(config, detected):
+        texts = {field: value.replace(folder, name) for field, value in row._asdict().items() if isinstance(value, str)}
+        yield row._replace(**texts)
+
+
+def _examine(config: Examination, detected: str) -> Iterator[Row]:
     root, device = config.machine.root, config.device
     facts = host.device_facts(root)
     local = device_here(device, facts, overrides=[])
     on_gpu = trains_on_gpu(local, facts)
-    gpus = select_gpus(find_gpus(Path(root)), os.environ) if on_gpu else []
+    gpus = select_gpus(find_gpus(root_folder(root)), os.environ) if on_gpu else []
     names = [name for gpu in gpus if (name := meter_id(gpu))]
     journal = RestoreJournal(config.machine.state_dir, root=root, command="doctor")
     if local is device:
@@ -103,6 +120,15 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     yield counter_row(counter_ids(gpus, os.environ) if on_gpu else None)
     if root == "/":  # not a recorded machine
         yield from load_rows(CpuLoad(always_names=True))
+
+
+def recording_rows(recording: Recording) -> Iterator[Row]:
+    """Yield what is replayed, and what its recording lacks."""
+    why = f"this machine is {platform.machine()}" if recording.other_architecture else None
+    yield Row("recording", True, recording.name, covers=recording.origin, why=why)
+    if missing := recording.missing:
+        remedy = None if recording.manifest.get("as_root") else "record that machine as root: sudo"
+        yield Row("not recorded", False, why=missing, remedy=remedy)
 
 
 def unavailable(quantity: str, problem: Problem) -> Row:

@@ -2,11 +2,11 @@
 
 import os
 import time
-from pathlib import Path
 
 from epochmeter.config.script import ATTACHED
 from epochmeter.console.console import Terminal
 from epochmeter.machine.cpu_load import CONTENDED, CpuLoad, CpuUse, describe
+from epochmeter.machine.recorded.replay import root_folder
 from epochmeter.results.run_result import RunResult
 from epochmeter.run.plan import Plan
 from epochmeter.shared.units import percent
@@ -23,7 +23,7 @@ def wait_idle(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     most_s, begun_s = plan.job.sweep.wait_idle, time.monotonic()
     if not most_s:
         return
-    load = CpuLoad(Path(plan.job.machine.root), always_names=True)
+    load = CpuLoad(root_folder(plan.job.machine.root), always_names=True)
     if ATTACHED in os.environ:
         load.own_pids.add(os.getppid())  # the script that waits for this process
     use, waited_s, is_said = _look(load), time.monotonic() - begun_s, False

@@ -18,6 +18,7 @@ from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
 from epochmeter.machine.marks import Marks
 from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
 from epochmeter.machine.process_memory import NO_MEMORY, ProcessMemory
+from epochmeter.machine.recorded.replay import root_folder
 from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import IdlePower, Reading, measure_idle, take_reading
@@ -184,7 +185,7 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
     data_source = DataSource(plan.job, (plan.run.dataset or {}).get("folder"), terminal.info)
     series = None
     if period_s is not None and plan.node.is_first:
-        series = GaugeSeries(Path(root), period_s, data_source.devices)
+        series = GaugeSeries(root_folder(root), period_s, data_source.devices)
     with (
         closing(open_meter(plan.job.meter.to_dict(), gpus=plan.gpus, root=root)) as meter,
         closing(Gauges(gpus=plan.gpus, root=root, series=series)) as gauges,
@@ -193,7 +194,7 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
     ):
         use_validation(plan, meter)
         try:
-            load, memory = CpuLoad(Path(root)), ProcessMemory()
+            load, memory = CpuLoad(root_folder(root)), ProcessMemory()
             yield WindowInstruments(
                 meter, gauges, data_source, load, gpu_monitor=gpu_monitor, gpu_counters=counters, memory=memory
             )

@@ -13,6 +13,7 @@ from epochmeter.config.schema import Job
 from epochmeter.config.suggestions import option_content
 from epochmeter.machine.cores import usable_cores
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
+from epochmeter.machine.recorded.replay import root_folder
 from epochmeter.power.knobs.jetson import open_fan
 from epochmeter.power.meter import open_meter
 from epochmeter.results.bottleneck import Verdict, read_bottleneck
@@ -54,7 +55,7 @@ def next_steps_of(
 
 def find_machine(job: Job, run: RunInfo, host: Host) -> Machine:
     """Return what this machine offers to a run; meters are tried only if the run has not measured its energy."""
-    root, is_board = Path(job.machine.root), bool(host.get("board") and host.get("power_modes"))
+    root, is_board = root_folder(job.machine.root), bool(host.get("board") and host.get("power_modes"))
     on_gpu = run.training.get("accelerator", "cpu") != "cpu"
     gpus = select_gpus(find_gpus(root), os.environ, count=None) if on_gpu else []
     vendor = gpus[0]["vendor"] if gpus else ""

@@ -21,6 +21,7 @@ from epochmeter.config.validation import check_values, flatten, format_value
 from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
 from epochmeter.machine.cores import physical_cores, usable_cores
+from epochmeter.machine.recorded.replay import find_recording
 from epochmeter.results.budget import check_budget
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
@@ -115,7 +116,8 @@ def check_machine(job: Job, overrides: Sequence[str]) -> None:
     """Refuse a job that this machine cannot run, or whose prepared dataset is too small; ValueError."""
     check_capacity(job, ROOT)
     facts = host.device_facts(job.machine.root)
-    device = device_here(job.device, facts, overrides)
+    is_replayed = find_recording(job.machine.root) is not None
+    device = device_here(job.device, facts, overrides, is_replayed=is_replayed)
     check_accelerator(job, is_gpu=trains_on_gpu(device, facts))
     manifest = peek_manifest(job.dataset, job.storage, ROOT)
     if manifest and manifest.maker == redact_tree(job.dataset.make):
@@ -135,9 +137,14 @@ def check_accelerator(job: Job, *, is_gpu: bool) -> None:
         raise input_error(f"`strategy=dp strategy.ranks={ranks}` needs GPUs, and this machine has none", hint)
 
 
-def device_here(device: Device, facts: Mapping[str, str | None], overrides: Sequence[str]) -> Device:
-    """Return a device; another machine's with this one's accelerator and Python, except where overrides set them."""
-    if host.is_match(device.match, facts):
+def device_here(
+    device: Device, facts: Mapping[str, str | None], overrides: Sequence[str], *, is_replayed: bool = False
+) -> Device:
+    """Return a device; another machine's with this one's accelerator and Python, except where overrides set them.
+
+    If the machine with these facts is replayed (`is_replayed`), its device is another machine's too.
+    """
+    if host.is_match(device.match, facts) and not is_replayed:
         return device
     keys = {override.partition("=")[0] for override in overrides}
     accelerator = device.accelerator if "device.accelerator" in keys else "auto"

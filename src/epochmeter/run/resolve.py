@@ -1,10 +1,10 @@
 """Resolve the plan of a run: its configuration, devices and settings on this machine, which nothing here changes."""
 
 import os
+import platform
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from epochmeter.config.identity import affects_measurement
 from epochmeter.config.installation import ROOT
@@ -18,6 +18,7 @@ from epochmeter.machine import host
 from epochmeter.machine.cores import usable_cores
 from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.gpus import Gpu, find_gpus, select_gpus
+from epochmeter.machine.recorded.replay import find_recording, root_folder
 from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, requested_knobs, target_of
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore import refuse_unrestored
@@ -45,7 +46,7 @@ def resolve_plan(request: RunRequest) -> Plan:
     on_gpu = trains_on_gpu(request.job.device, facts)
     node = Node() if request.job.measure.command else current_node(os.environ)  # a script has a run per node
     job = preflight(request, node, on_gpu=on_gpu)
-    gpus = select_gpus(find_gpus(Path(job.machine.root)), os.environ, count=job.strategy.ranks) if on_gpu else []
+    gpus = select_gpus(find_gpus(root_folder(job.machine.root)), os.environ, count=job.strategy.ranks) if on_gpu else []
     mismatches = [*other_device, *_storage_mismatch(job, request.choices["storage"])]
     mismatches += _missing_gpus(job.strategy, gpus, on_gpu=on_gpu)
     journal, may_set = open_restore_journal(request), not other_device and job.rehearse is not True
@@ -68,16 +69,27 @@ def resolve_plan(request: RunRequest) -> Plan:
 def compose(request: RunRequest, facts: Mapping[str, str | None]) -> tuple[RunRequest, list[str]]:
     """Return a request composed for the detected device if `device=auto`, or adapted to this machine.
 
-    The second value is the reason for a rehearsal if the request is for another device, else empty.
+    The second value has the reasons for a rehearsal: the request is for another device, or a recording is replayed.
     """
     detected = host.detect_device(facts)
     if request.choices["device"] == "auto":
         request = request.with_device(detected)
-    device = device_here(request.job.device, facts, request.overrides)
+    replayed = replayed_machine(request.job.machine.root)
+    device = device_here(request.job.device, facts, request.overrides, is_replayed=bool(replayed))
     if device is request.job.device:
         return request, []
-    reason = f"device={request.choices['device']} requested, this machine is device={detected}"
-    return replace(request, job=replace(request.job, device=device)), [reason]
+    is_other = not host.is_match(request.job.device.match, facts)
+    other = [f"device={request.choices['device']} requested, this machine is device={detected}"] if is_other else []
+    return replace(request, job=replace(request.job, device=device)), [*replayed, *other]
+
+
+def replayed_machine(root: str) -> list[str]:
+    """Return the reason for a rehearsal if `machine.root` is a recording."""
+    recording = find_recording(root)
+    if recording is None:
+        return []
+    here = f", and this machine is {platform.machine()}" if recording.other_architecture else ""
+    return [f"machine.root={recording.name} is a recording of another machine ({recording.origin}){here}"]
 
 
 def devices_to_lock(job: Job, gpus: Sequence[Gpu], *, on_gpu: bool, is_jetson: bool) -> list[str]:

@@ -1,15 +1,17 @@
-"""A load of known times: `python -m epochmeter.worker.known_load DEVICE` follows requests, one JSON object per line.
+"""A load of known times: `python -m epochmeter.worker.known_load [DEVICE]` follows requests, one JSON object per line.
 
     {"switch": [[0.1, 0.2], ...]}    products for 0.1 s, a pause of 0.2 s, and so on -> {"pulses": [[begin, end], ...]}
     {"work": 4.0}                    a fixed number of products, for about 4 s       -> {"begun_s", "ended_s", "flop"}
     {"peaks": 3}                     measure the peak three times                    -> {"flop_per_s": [...]}
     {"kernels": "copies", "s": 2.0}  only copies, or only products, for 2 s          -> {"begun_s", "ended_s"}
+    {"steady": true}                 products until the input ends                   -> {"begun_s", "ended_s", "flop"}
 
 Times are of the monotonic clock, which all processes share. The process ends with its parent.
 """
 
 import json
 import os
+import select
 import sys
 import time
 from typing import Any, Callable, Dict, List
@@ -18,6 +20,7 @@ from epochmeter.shared.lifetime import die_with_parent
 
 SHORT_CALL_S = 0.0005  # a product takes about this long, so that a pulse ends in time
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
+CHUNK_S = 0.05  # how often a steady load looks for the end of its input
 SPIN_S = 0.0005  # the end of a pause is a busy loop, since a sleep ends late
 
 
@@ -94,6 +97,21 @@ class KnownLoad:
             self._synchronize()
         return {"begun_s": begun_s, "ended_s": time.monotonic()}
 
+    def steady(self) -> Dict[str, Any]:
+        """Run products until the input ends."""
+        begun_s, count, chunk = time.monotonic(), 0, max(1, round(CHUNK_S / self.call_s))
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            for _ in range(chunk):
+                self._call()
+            count += chunk
+        return {"begun_s": begun_s, "ended_s": time.monotonic(), "flop": count * self.flop}
+
+    def facts(self) -> Dict[str, Any]:
+        """Return what computes."""
+        name = self._torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        numbers = {"call_s": self.call_s, "size": len(self._matrix), "threads": self._torch.get_num_threads()}
+        return dict(numbers, device=name, dtype=str(self._matrix.dtype), torch=str(self._torch.__version__))
+
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Follow a request."""
         if "switch" in request:
@@ -102,6 +120,8 @@ class KnownLoad:
             return self.work(request["work"])
         if "peaks" in request:
             return self.peaks(request["peaks"])
+        if "steady" in request:
+            return self.steady()
         return self.kernels(request["kernels"], request["s"])
 
 
@@ -115,16 +135,23 @@ def wait_until(at_s: float) -> None:
             time.sleep(left_s - SPIN_S)
 
 
-def main(device: str) -> None:
+def main(device: str = "") -> None:
+    """Follow the requests; without a device, that is the first GPU, or else the processor."""
     die_with_parent()
     try:
-        load = KnownLoad(device)
-        print(json.dumps({"ready": device, "call_s": load.call_s}), flush=True)
-        for line in sys.stdin:
+        load = KnownLoad(device or default_device())
+        print(json.dumps(load.facts()), flush=True)
+        for line in iter(sys.stdin.readline, ""):
             print(json.dumps(load.answer(json.loads(line))), flush=True)
     except (ImportError, RuntimeError) as error:  # such as a driver that is too old
         print(json.dumps({"error": str(error).strip().splitlines()[0]}), flush=True)
 
 
+def default_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

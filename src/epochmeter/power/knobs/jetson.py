@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine import jetson, privilege
+from epochmeter.machine.recorded.replay import root_folder
 from epochmeter.machine.sysfs import match_group
 from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, wait_until_set
 from epochmeter.power.meters.jtop import connect_client
@@ -162,7 +163,7 @@ def request_mode(number: int, name: str) -> None:
 
 def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
     """Open the power mode of the Jetson below `root`; None on other machines."""
-    return Nvpmodel(Path(root)) if (Path(root) / jetson.CONF_FILE).exists() else None
+    return Nvpmodel(root_folder(root)) if (root_folder(root) / jetson.CONF_FILE).exists() else None
 
 
 class JetsonClocks(Knob):
@@ -231,7 +232,7 @@ def request_clocks(on: bool) -> None:
 
 def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:
     """Open the clocks of a Jetson; None if the program is not installed."""
-    return JetsonClocks(Path(root), folder) if shutil.which("jetson_clocks") else None
+    return JetsonClocks(root_folder(root), folder) if shutil.which("jetson_clocks") else None
 
 
 class Fan(Knob):
@@ -311,7 +312,7 @@ def request_fan(profile: str, percent: float) -> None:
 
 def open_fan(root: str | Path) -> Fan | None:
     """Open the fan of the Jetson below `root`; None if it has none."""
-    root = Path(root)
+    root = root_folder(root)
     try:
         duty = jetson.fan_duty(root)
     except OSError as error:

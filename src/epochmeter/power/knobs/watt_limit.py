@@ -14,6 +14,7 @@ from typing import NamedTuple
 from epochmeter.machine import nvml, privilege
 from epochmeter.machine.amd import board_card, find_cards
 from epochmeter.machine.host import long_term_limits
+from epochmeter.machine.recorded.replay import root_folder
 from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, poll_until
 from epochmeter.shared.problem import MachineError, Problem, input_error, machine_error, problem_of, problems_of
 
@@ -142,7 +143,7 @@ def format_watts(watts: float) -> str:
 def open_rapl_limit(root: str | Path) -> WattLimit | None:
     """Open the power limit of all CPU packages, RAPL's long-term constraint; None if the kernel has no limit."""
     try:
-        files = long_term_limits(Path(root))
+        files = long_term_limits(root_folder(root))
     except OSError as error:
         raise privilege.unreadable_error(error) from error
     packages = {}
@@ -154,7 +155,7 @@ def open_rapl_limit(root: str | Path) -> WattLimit | None:
 
 def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
     """Open the power limit of GPUs, one per board; None unless each GPU has one."""
-    cards = find_cards(Path(root))
+    cards = find_cards(root_folder(root))
     try:
         boards = {board_card(bus, cards) for bus in buses}
     except OSError:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from epochmeter.machine.amd import AmdSmiGpu, Card, board_card, find_cards
+from epochmeter.machine.amd import AmdSmiGpu, Card, board_card, find_cards, is_known_to_rocm
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meter import EnergyMeter, NullMeter, unmetered
 from epochmeter.power.meters.gpu import APU_SCOPE, BOARD_SCOPE, DUAL_SCOPE, counted_power_w, gpu_meter, open_gpu
@@ -56,7 +56,7 @@ def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Ins
 
 def counter_of(card: Card, root: Path) -> Instrument:
     """Open the GPU's energy counter; OSError if it has none, or if it contradicts the power."""
-    if root != Path("/"):
+    if not is_known_to_rocm(root):
         raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}")
     gpu = AmdSmiGpu(card.bus)
 

@@ -1,0 +1,159 @@
+"""Replay of a recording: `machine.root=board.tar.gz` is this machine, until the process ends.
+
+The files are unpacked into a temporary folder and played there; the clients of NVML and amdsmi are replaced.
+"""
+
+import atexit
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from epochmeter.config.installation import python_path
+from epochmeter.machine import amd, nvml
+from epochmeter.machine.recorded import archive
+from epochmeter.machine.recorded.player import repeated_files
+from epochmeter.machine.recorded.stand_ins import RecordedAmdSmi, RecordedNvml
+from epochmeter.machine.temporary_folders import create_folder
+from epochmeter.shared.types import Document
+
+START_LIMIT_S = 10.0  # how long the player may take to begin
+MOST_LISTED = 3
+
+
+class Recording(NamedTuple):
+    """A recording that is replayed.
+
+    Attributes:
+        name: The value of `machine.root`.
+        folder: The root of its files.
+        manifest: What the archive says about itself.
+    """
+
+    name: str
+    folder: Path
+    manifest: Document
+
+    @property
+    def origin(self) -> str:
+        """What was recorded, when, and by which version."""
+        kind = self.manifest.get("architecture") or "unknown"
+        duration_s = float(self.manifest["duration_s"])
+        by = f"on {self.manifest.get('date')} by epochmeter {self.manifest.get('epochmeter')}"
+        return f"{kind} machine, recorded {by}; {duration_s:.0f} s, repeated"
+
+    @property
+    def other_architecture(self) -> str:
+        """The architecture of the recorded machine, if it is known and not that of this one."""
+        recorded = str(self.manifest.get("architecture") or "")
+        return "" if recorded in ("", platform.machine()) else recorded
+
+    @property
+    def missing(self) -> str:
+        """Which files could not be read when it was recorded, and why; empty if all could."""
+        missing: Mapping[str, str] = self.manifest.get("missing") or {}
+        shown = [f"/{path} ({why})" for path, why in islice(missing.items(), MOST_LISTED)]
+        more = len(missing) - len(shown)
+        return ", ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
+
+
+def root_folder(root: str | Path) -> Path:
+    """Return the folder of a machine's files: a root itself, or that of the recording which it names.
+
+    InputError if it is an archive that cannot be replayed.
+    """
+    recording = find_recording(root)
+    return recording.folder if recording else Path(root)
+
+
+def find_recording(root: str | Path) -> Recording | None:
+    """Return the recording that a root names; None if it is a folder. It is replayed from the first call on."""
+    return _replay(str(root), os.getpid()).recording if os.path.isfile(root) else None
+
+
+class Replay(NamedTuple):
+    """A recording, and the clients of its drivers."""
+
+    recording: Recording
+    nvml: RecordedNvml
+    amdsmi: RecordedAmdSmi
+
+
+_in_use: Replay | None = None
+
+
+def use_machine(root: str | Path) -> Path:
+    """Return the folder of a machine's files, and use its drivers from now on: a recording's, or this machine's."""
+    global _in_use
+    replay = _replay(str(root), os.getpid()) if os.path.isfile(root) else None
+    if replay is not _in_use:
+        nvml.replace_client(replay.nvml if replay else None)
+        amd.replace_client(replay.amdsmi if replay else None)
+        _in_use = replay
+    return replay.recording.folder if replay else Path(root)
+
+
+@cache
+def _replay(name: str, pid: int) -> Replay:
+    folder, lock = create_folder()
+    atexit.register(_remove, folder, lock, pid)
+    root = folder / archive.ROOT
+    root.mkdir()
+    documents = archive.unpack(Path(name), root)
+    manifest, series, nvml_table, amd_table = (
+        archive.read_document(Path(name), documents, document)
+        for document in (archive.MANIFEST, archive.SERIES, archive.NVML, archive.AMDSMI)
+    )
+    begun_s = time.monotonic()
+    try:
+        duration_s, files = float(manifest["duration_s"]), series.get("files", {})
+        repeated_files(files, root, duration_s)
+        recording = Recording(name, root, manifest)
+        _ = recording.origin, recording.missing
+        nvml_client = RecordedNvml(nvml_table, duration_s, lambda: time.monotonic() - begun_s)
+        amd_client = RecordedAmdSmi(amd_table, duration_s, lambda: time.monotonic() - begun_s)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise archive.refusal(Path(name), f"it is damaged ({str(error) or type(error).__name__})") from error
+    if files:
+        _play(root, files, duration_s, begun_s, pid)
+    return Replay(recording, nvml_client, amd_client)
+
+
+def _play(root: Path, files: Document, duration_s: float, begun_s: float, pid: int) -> None:
+    """Start the process that plays the files, and wait until it has begun."""
+    player = subprocess.Popen(
+        [sys.executable, "-m", "epochmeter.machine.recorded.player"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": python_path()},
+        start_new_session=True,  # it gets no Ctrl-C
+        text=True,
+    )
+    atexit.register(_stop, player, pid)
+    task = {"root": str(root), "files": files, "duration_s": duration_s, "begun_s": begun_s}
+    with suppress(BrokenPipeError):
+        print(json.dumps(task), file=player.stdin, flush=True)
+    if player.stdout and not player.stdout.readline():
+        raise archive.refusal(root, "its files cannot be played")
+
+
+def _stop(player: "subprocess.Popen[str]", pid: int) -> None:
+    """End the player, unless this is a child that was forked."""
+    if os.getpid() == pid:
+        with suppress(BrokenPipeError):
+            player.communicate()
+
+
+def _remove(folder: Path, lock: int, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)

@@ -1,0 +1,118 @@
+"""Each machine is recorded and replayed: the doctor prints the same, the meter measures the same, nobody is named."""
+
+import gzip
+import os
+import re
+import time
+from contextlib import closing, contextmanager
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from recordings import MACHINES, NO_AMDSMI, SECRETS, counting, plant
+
+from epochmeter.config.entries import Examination
+from epochmeter.config.installation import ROOT
+from epochmeter.machine import amd, host, nvml
+from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
+from epochmeter.machine.recorded.recorder import record_machine
+from epochmeter.machine.recorded.replay import root_folder, use_machine
+from epochmeter.power.meter import open_meter
+from epochmeter.run.capabilities import examine_machine
+
+NOT_RECORDED_HERE = ("recording", "storage", "disk reads", "page cache", "trace")
+"""Rows about the recording, and about this machine's own disks and torch."""
+IN_SHORT = ("nano iio", "thor hwmon", "H100", "GB300", "Cray EX", "two Xeons")
+"""Machines that `make test` replays; the others take as long again."""
+WATTS = re.compile(r"^[\d.e+]+ W$")
+
+
+@pytest.fixture(autouse=True)
+def _own_drivers(monkeypatch):
+    """Each test begins with no GPU chosen by the environment, and ends with this machine's drivers."""
+    for variable in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
+    yield
+    use_machine("/")
+
+
+@pytest.fixture
+def composed(tmp_path):
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+
+        def compose_doctor(root, device):
+            overrides = [f"machine.state_dir={tmp_path / 'state'}", f"machine.root={root}", f"device={device}"]
+            return Examination.from_dict(OmegaConf.to_container(compose("doctor", overrides=overrides), resolve=True))
+
+        yield compose_doctor
+
+
+def examined(config, root):
+    """The doctor's rows by quantity, without the powers, which are returned apart, and without the root's name."""
+    rows = {row.quantity: row for row in examine_machine(config, host.device_of(str(root)))}
+    kept = {name: row for name, row in rows.items() if name not in NOT_RECORDED_HERE}
+    watts = {name: float(row.now.split()[0]) for name, row in kept.items() if row.now and WATTS.match(row.now)}
+    texts = {
+        name: [value.replace(str(root), "ROOT") if isinstance(value, str) else value for value in
+               row._replace(now=None if name in watts else row.now)]
+        for name, row in kept.items()
+    }  # fmt: skip
+    return texts, watts
+
+
+def joules_per_second(config, root):
+    """The mean power that the meter counts between two renewals of its counters, about a second apart."""
+    facts = host.device_facts(str(root))
+    names = [meter_id(gpu) for gpu in select_gpus(find_gpus(root_folder(root)), os.environ)] if facts["gpu"] else []
+    with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
+        begun_s, before_j = next_renewal(meter)
+        time.sleep(1.0)
+        ended_s, after_j = next_renewal(meter)
+    return (after_j - before_j) / (ended_s - begun_s)
+
+
+def next_renewal(meter):
+    """Wait until the total changes; return the time and the joules."""
+    joules = last_j = meter.total(meter.read())
+    limit_s = time.monotonic() + 5
+    while joules == last_j:
+        assert time.monotonic() < limit_s, "the counter does not advance"
+        begun_s, joules = time.monotonic(), meter.total(meter.read())
+    return (begun_s + time.monotonic()) / 2, joules
+
+
+@contextmanager
+def as_own_drivers(machine):
+    """The GPUs of a machine are this one's."""
+    nvml.replace_client(machine.nvml())
+    amd.replace_client(NO_AMDSMI)
+    yield
+    nvml.replace_client(None)
+    amd.replace_client(None)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.system) for name in MACHINES]
+)
+def test_replayed_machine_is_the_recorded_one_and_nobody_is_named(tmp_path, composed, name):
+    pytest.importorskip("pynvml")
+    machine, root, archive = MACHINES[name], tmp_path / "machine", tmp_path / "board.tar.gz"
+    root.mkdir()
+    machine.write(root)
+    plant(root)
+    with counting(root), as_own_drivers(machine):
+        live = composed(root, machine.device)
+        here, here_w = examined(live, root)
+        here_mean_w = joules_per_second(live, root)
+        record_machine(archive, root, 1.0, None, "this test has no load")
+    content = gzip.decompress(archive.read_bytes()).decode(errors="replace")
+    assert [secret for secret in SECRETS if secret.lower() in content.lower()] == []
+
+    replayed = composed(archive, machine.device)
+    there, there_w = examined(replayed, archive)
+    for name in here:
+        assert there[name] == here[name]
+    assert there == here
+    assert there_w == pytest.approx(here_w, rel=0.5)  # within half a second
+    assert joules_per_second(replayed, archive) == pytest.approx(here_mean_w, rel=0.05)
+    assert here_mean_w == pytest.approx(machine.watts, rel=0.05)
