@@ -13,6 +13,7 @@ from epochmeter.__main__ import COMMANDS  # noqa: E402
 from epochmeter.config.app import commented_keys  # noqa: E402
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
 from epochmeter.config.validation import key_rules  # noqa: E402
+from epochmeter.machine.energy_codes import EnergyCode  # noqa: E402
 from epochmeter.results.next_step_rules import RULES  # noqa: E402
 from epochmeter.results.step_rule import Change  # noqa: E402
 
@@ -54,6 +55,12 @@ def next_steps() -> str:
     """Return a table of the next steps that a run may print: the reason, the advice, and the changes."""
     rows = ((rule.why, rule.text, change_cell(rule.own), change_cell(rule.script)) for rule in RULES)
     return table(("why", "advice", "`train.py`", "script"), rows)
+
+
+def energy_codes() -> str:
+    """Return a table of the codes of absent or doubtful energies."""
+    rows = ((f"`{code.value}`", code.effect.value, code.meaning) for code in EnergyCode)
+    return table(("code", "energy", "meaning"), rows)
 
 
 def change_cell(change: Change | None) -> str:

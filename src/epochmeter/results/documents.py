@@ -24,6 +24,7 @@ from typing import (
 
 from epochmeter.config.printable import printable_tree
 from epochmeter.config.schema import Group, Section
+from epochmeter.machine.energy_codes import EnergyReason
 from epochmeter.shared.record_files import MAX_JSON_BYTES, parse_json, read_bytes
 from epochmeter.shared.types import Document
 
@@ -91,6 +92,13 @@ class NextStepFields(TypedDict, total=False):
     gain: GainBound | None
 
 
+class EnergyVerdict(TypedDict, total=False):
+    """The verdict on an energy (machine/energy_codes.py)."""
+
+    energy_valid: bool
+    energy_reasons: list[EnergyReason]
+
+
 class Summary(TypedDict, total=False):
     """`summary.json`."""
 
@@ -103,6 +111,7 @@ class Summary(TypedDict, total=False):
     notes: list[str]
     failure: Failure | None
     ended: str
+    energy: dict[str, EnergyVerdict]  # by section, `steady` and `total`; absent in records of earlier versions
 
 
 class CompletionDetails(TypedDict, total=False):
@@ -198,6 +207,8 @@ class WindowDetails(TypedDict, total=False):
     absent: dict[str, str]
     notes: list[str]
     loading: Loading
+    energy_valid: bool  # absent in records of earlier versions
+    energy_reasons: list[EnergyReason]
 
 
 class Window(WindowDetails):
