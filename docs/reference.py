@@ -13,8 +13,9 @@ from epochmeter.__main__ import COMMANDS  # noqa: E402
 from epochmeter.config.app import commented_keys  # noqa: E402
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
 from epochmeter.config.validation import key_rules  # noqa: E402
-from epochmeter.results.next_step_rules import RULES  # noqa: E402
+from epochmeter.machine.energy_codes import EnergyCode  # noqa: E402
 from epochmeter.report.output.validation import row_of  # noqa: E402
+from epochmeter.results.next_step_rules import RULES  # noqa: E402
 from epochmeter.results.step_rule import Change  # noqa: E402
 from epochmeter.results.validation import STATES, UNTESTED, Validation, counts, read  # noqa: E402
 from epochmeter.validation.checks import CHECKS  # noqa: E402
@@ -85,6 +86,12 @@ def validated_row(document: Validation) -> tuple[str, ...]:
     numbers = [f"{row.title}{f' ({row.subject})' if row.subject else ''} {row.value}" for row in tested]
     date = f"{document['validated'][:10]}, {names}"
     return ", ".join(filter(None, parts)), date, *(str(of_state[state]) for state in STATES), "; ".join(numbers)
+
+
+def energy_codes() -> str:
+    """Return a table of the codes of absent or doubtful energies."""
+    rows = ((f"`{code.value}`", code.effect.value, code.meaning) for code in EnergyCode)
+    return table(("code", "energy", "meaning"), rows)
 
 
 def change_cell(change: Change | None) -> str:

@@ -9,6 +9,7 @@ from project import ROOT
 
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
+from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.results.next_step_rules import RULES
 from epochmeter.shared import record
 from epochmeter.shared.problem import CODES
@@ -90,6 +91,15 @@ def test_generated_table_of_next_steps_has_every_rule(monkeypatch):
         changes = [f"`{change.pattern}`".replace("{}", "N") for change in (rule.own, rule.script) if change]
         assert any(line.startswith(f"| {rule.why} | {rule.text} |") for line in page.splitlines()), rule.name
         assert all(change.replace("{:g}", "N") in page for change in changes)
+
+
+def test_generated_table_of_energy_codes_has_every_code(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reference
+
+    page = reference.on_page_markdown((ROOT / "docs/energy.md").read_text())
+    for code in EnergyCode:
+        assert f"| `{code.value}` | {code.effect.value} | {code.meaning} |" in page
 
 
 def commands(page):

@@ -187,6 +187,25 @@ def test_chosen_excluded_disturbed_partly_metered_and_different_runs_are_noted()
         assert ([run.number for run in report.runs], report.notes) == (numbers, notes)
 
 
+INVALID = {"code": "counters_disagree", "text": "epoch 1: core0 measured 40 J."}
+
+
+def test_energy_that_does_not_hold_is_noted_with_its_codes_and_is_data_of_the_answer():
+    held = [replace(trained(n, 100.0), energy_covers="CPU", energy_valid=True) for n in range(2)]
+    doubtful = replace(held[1], energy_valid=False, energy_reasons=[INVALID])
+    report = build_report(sweep(held[0], doubtful))
+    assert report.notes == ["The energy of run 1 does not hold: counters_disagree (epoch 1: core0 measured 40 J)."]
+    for runs, expected in (
+        ([held[0], doubtful], (False, [INVALID])),
+        (held, (True, [])),
+        ([held[0], replace(held[1], energy_valid=None)], (None, [])),
+    ):
+        choice = pages(build_report(sweep(*runs)))["answer"].results.values["choices"][0]
+        assert (choice["energy_valid"], choice["energy_reasons"]) == expected
+    absent = replace(doubtful, energy_covers=None, no_energy="no RAPL")
+    assert build_report(sweep(held[0], absent)).notes == [], "it has no energy that could be wrong"
+
+
 def test_report_begins_with_what_its_runs_have_in_common():
     runs = [replace(trained(n, 9.0, batch=8 + n // 2, repeat=n % 2),
                     platform={"host": "h1", "GPU": "H100", "torch": f"2.{n}"}) for n in range(4)]  # fmt: skip

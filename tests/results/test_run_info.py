@@ -34,6 +34,7 @@ FULL = {
     "traced": {**STEPS, "energy_uncertainty_j": 0.5, "response": {"averaging_s": None, "is_filter": False}},
     "moments": {"command_ns": 1, "peaks_ns": [3, 4], "saves_ns": [[5, 6]], "ended_ns": 7},
     "stage_energies": {"start": {"energy_j": 2.0, "uncertainty_j": 0.1}},
+    "stage_energy_reasons": {"finish": [{"code": "not_read", "text": "it could not be read"}]}, "slurm_energy_j": 9.0,
     "gpu_counters": {"reason": "not allowed"}, "run_queue": {"reason": "not counted"},
 }  # fmt: skip
 

@@ -178,21 +178,34 @@ SAMPLED = {"unavailable": {}, "peak_w": 9.0, "half_width_j": 0.5}
         ranks=1,
         recorded={"energy_uncertainty_j": 0.5, "response": Response(0.1)._asdict()},
     ),
-    case(sampling=None, source="none", ranks=1, recorded={"reason": "no meter"}),
-    case(sampling=SAMPLED, source="estimated", ranks=1, recorded={"reason": "energy is estimated, not measured."}),
+    case(sampling=None, source="none", ranks=1, recorded={"reason": "no meter", "code": "no_sensor"}),
+    case(
+        sampling=SAMPLED,
+        source="estimated",
+        ranks=1,
+        recorded={"reason": "energy is estimated, not measured.", "code": "estimated"},
+    ),
     case(
         sampling=SAMPLED,
         source="sampled",
         ranks=2,
-        recorded={"reason": "several ranks train, and their modules run at different times."},
+        recorded={
+            "reason": "several ranks train, and their modules run at different times.",
+            "code": "no_phases",
+        },
     ),
     case(
         sampling={**SAMPLED, "unavailable": {"gpu0": "lost"}},
         source="sampled",
         ranks=1,
-        recorded={"reason": "gpu0: lost"},
+        recorded={"reason": "gpu0: lost", "code": "sensor_lost"},
     ),
-    case(sampling={**SAMPLED, "peak_w": None}, source="counter", ranks=1, recorded={"reason": PARTS_DIFFER}),
+    case(
+        sampling={**SAMPLED, "peak_w": None},
+        source="counter",
+        ranks=1,
+        recorded={"reason": PARTS_DIFFER, "code": "no_phases"},
+    ),
 )
 def test_power_of_the_traced_steps_is_recorded_or_its_absence_has_a_reason(tmp_path, sampling, source, ranks, recorded):
     powers = PowerSamples(array("q", [1, 2]), {"gpu0": array("d", [8, 9])}, array("d", [8, 9]), Response(0.1))

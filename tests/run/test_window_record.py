@@ -12,6 +12,7 @@ from golden import assert_text, json_line
 
 from epochmeter.machine.busy_processes import BusyProcess
 from epochmeter.machine.cpu_load import CpuLoad, CpuUse
+from epochmeter.machine.energy_codes import EnergyCode, Finding
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import Domain, Instrument
@@ -275,13 +276,16 @@ def test_part_time_sensor_has_a_note_if_it_may_have_seen_a_part_of_each_step_onl
     assert given[0] is None if how else given[0].tolist() == [100.0, 101.0, 104.0]
 
 
+BRIDGED = Finding(EnergyCode.GAPS_BRIDGED, "a note")
+
+
 def other_node(**metrics):
     term = {name: value for name, value in metrics.items() if name == "energy_j"}
-    return NodeWindow("n1", metrics, {}, term, "no RAPL", [], [])
+    return NodeWindow("n1", metrics, {}, term, "no RAPL", [], [], [])
 
 
 def test_energy_of_several_nodes_is_their_sum_or_absent_with_the_reason_of_a_node():
-    here = WindowEnergy({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
+    here = WindowEnergy({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, [BRIDGED], {})
     assert sum_nodes(here, []) is here
     others = [other_node(energy_j=12.0, power_mean_w=1.0), other_node(energy_j=8.0, power_mean_w=2.0)]
     with_peak = here._replace(metrics={**here.metrics, "power_peak_w": 4.0})
@@ -289,7 +293,8 @@ def test_energy_of_several_nodes_is_their_sum_or_absent_with_the_reason_of_a_nod
     lacking = sum_nodes(here, [others[0], other_node()])
     assert lacking.metrics == {"energy_gpu0_j": 30.0}
     reasons = [f"no {name} of all nodes: n1 has none (no RAPL)." for name in ("energy_j", "power_mean_w")]
-    assert lacking.notes == ["a note", *reasons]
+    assert lacking.notes == [BRIDGED.text, *reasons]
+    assert [finding.code for finding in lacking.findings[1:]] == [EnergyCode.OTHER_NODE] * 2
     # Terms are added if each node has one.
     here = here._replace(term={"energy_j": 20.0, "period_s": 0.1, "shortest_s": 1.0})
     slow = other_node()._replace(term={"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0})

@@ -5,7 +5,9 @@ from epochmeter.shared.problem import Place, Problem
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowMeasured, decode, encode
 
 RANK = RankWindow(1, 2, 0, {"e2e_s": 0.5}, ["a.png"], False, 4.0, 2.0, None)
-NODE = NodeWindow("n1", {"energy_j": 3.0}, {"cpu0": 3.0}, {"end_j": 0.1}, "", ["process 7"], ["gpu0 is 3 J"])
+NODE = NodeWindow(
+    "n1", {"energy_j": 3.0}, {"cpu0": 3.0}, {"end_j": 0.1}, "", ["process 7"], ["gpu0 is 3"], ["shared_gpu"]
+)
 MESSAGES = [
     protocol.WindowOpening("epoch", 3, 2, partial=True, epoch_steps=9),
     protocol.Progress(3, None, {"copy_s": 0.5}),

@@ -60,6 +60,19 @@ def test_tags_and_note_have_rehearsal_command_failure_and_reason_for_no_energy(m
     assert run_export.run_tags(read(record))["mlflow.source.name"] == "src/measure.py"
 
 
+def test_tags_have_the_verdict_on_the_energy_of_the_mean_epoch(make_record):
+    record = make_record()
+    reasons = [{"code": "shared_gpu", "text": "process 7"}, {"code": "no_phases", "text": "several ranks"}]
+    for verdicts, tags in (
+        ({"steady": {"energy_valid": False, "energy_reasons": reasons}}, ("false", "shared_gpu,no_phases")),
+        ({"steady": {"energy_valid": True}, "total": {"energy_valid": False}}, ("true", None)),
+        ({}, (None, None)),
+    ):
+        write_json(record.folder / "summary.json", {**record.summary(), "energy": verdicts})
+        found = run_export.run_tags(read(record))
+        assert tuple(found.get(f"epochmeter.energy_{end}") for end in ("valid", "codes")) == tags
+
+
 def test_the_bottleneck_is_a_tag_or_why_it_is_not_known(make_record):
     record = make_record()
     for verdict, tags in (

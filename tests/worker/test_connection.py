@@ -94,7 +94,7 @@ def test_stopped_controller_does_not_delay_training(connection, controller):
 
 
 def test_first_rank_of_each_node_sends_the_request_and_all_ranks_get_the_replies(connection, controller):
-    stop, other_node = Recorded(True, {}, ""), NodeWindow("n1", {"energy_j": 2.0}, {"cpu0": 2.0}, {}, "", [], [])
+    stop, other_node = Recorded(True, {}, ""), NodeWindow("n1", {"energy_j": 2.0}, {"cpu0": 2.0}, {}, "", [], [], [])
     controller.connection.sendall(encode(stop) + encode(other_node))
     first, second = Rank(0), Rank(1, stop)
     first.broadcast, second.is_node_leader = Mock(), False

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from epochmeter.cluster.slurm_energy import check_slurm_energy
 from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
 from epochmeter.config.installation import display_path
 from epochmeter.config.request import RunRequest
@@ -56,6 +57,7 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
                 result.set_failed(job_problem(submission))
                 job, run = Job.from_dict(record.job()), read_run(record)
                 write_summary(record, job, run, result)
+            check_slurm_energy(record, submission.job)
             result.set_from_record(record)
         except READ_ERRORS as error:
             message = f"its record cannot be read: {problem_of(error).message}"

@@ -201,7 +201,7 @@ RULES_OF_OPTIONS = (
     ("model.width model.layers model.heads model.hidden model.in_features model.out_features", rules.POSITIVE_COUNT),
     ("model.padding", rules.either("a whole number, 0 or more, or a text", rules.COUNT, rules.TEXT)),
     ("model.activation model.cell model.norm model.stem task.loss", rules.or_null(rules.TEXT)),
-    ("model.architecture meter.reason", rules.TEXT),
+    ("model.architecture meter.reason meter.code", rules.TEXT),
     ("model.classes", rules.or_null(rules.POSITIVE_COUNT)),
     ("dataset.file_bytes", rules.or_null(rules.BYTES)),
     ("dataset.length dataset.held_out dataset.make.length", rules.whole_number(2, rules.MAX_INTEGER)),

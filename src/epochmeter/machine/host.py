@@ -19,7 +19,8 @@ from epochmeter.shared.problem import InputError, input_error
 
 PACKAGES = ("epochmeter", "hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5
-MATCH_PRIORITY = ("board", "tegra", "gpu")  # the facts that a device is detected by, the most specific first
+CRAY_COUNTERS = "sys/cray/pm_counters"  # the counters of the node's controller
+MATCH_PRIORITY = ("board", "tegra", "cray", "gpu")  # the facts that a device is detected by, the most specific first
 GOVERNORS = "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"
 NVIDIA_DRIVER = r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)"
 ARM_CORES = {
@@ -62,12 +63,14 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
 def device_facts(root: str | Path = "/") -> dict[str, str | None]:
     """Collect the facts that a device's `match` is compared with.
 
-    `board` has the board's names in the device tree, `tegra` the same for a Jetson, `gpu` the GPU's vendor.
+    `board` has the board's names in the device tree, `tegra` the same for a Jetson, `gpu` the GPU's vendor, and `cray`
+    the folder of a Cray node's counters.
     """
     root = use_machine(root)
     gpus, names = find_gpus(root), _board(root).get("compatible", "")
     tegra = names if "nvidia,tegra" in names else None
-    return {"board": names or None, "tegra": tegra, "gpu": gpus[0]["vendor"] if gpus else None}
+    cray = CRAY_COUNTERS if (root / CRAY_COUNTERS / "energy").exists() else None
+    return {"board": names or None, "tegra": tegra, "cray": cray, "gpu": gpus[0]["vendor"] if gpus else None}
 
 
 def is_match(match: Mapping[str, str] | None, facts: Mapping[str, str | None]) -> bool:

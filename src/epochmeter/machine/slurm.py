@@ -7,10 +7,14 @@ import subprocess
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.shared.problem import Problem, machine_error, problem_of
 
 COMMAND_LIMIT_S = 30.0
 GONE = "GONE"  # state of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm
+NODE_ENERGY_PLUGINS = ("pm_counters", "ipmi", "xcc")
+"""Slurm's plugins that read the energy of a node: of a Cray, a BMC, and Lenovo's XCC."""
+NO_VALUE = 2**63  # Slurm's marks for an unknown count are above it
 ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT", GONE,
@@ -65,6 +69,22 @@ def run_command(program: str, *arguments: str) -> str:
         raise RuntimeError(f"{program} did not respond: {error}") from error
 
 
+def accounts_whole_nodes() -> bool:
+    """Return whether Slurm accounts the energy of whole nodes, rather than of processors only, or none."""
+    plugin = re.search(r"^AcctGatherEnergyType\s*=\s*(\S+)", run_command("scontrol", "show", "config"), re.MULTILINE)
+    return plugin is not None and plugin[1].rpartition("/")[2] in NODE_ENERGY_PLUGINS
+
+
+def consumed_energy_j(job_id: str) -> float | None:
+    """Return the joules that Slurm's accounting counted for an ended job; None if it counted none.
+
+    Its rows (the job, its batch script, its steps) are of the same nodes, so that the largest one is that of the job.
+    """
+    rows = run_command("sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=JobIDRaw,ConsumedEnergyRaw")
+    counts = (row.rpartition("|")[2] for row in rows.splitlines())
+    return max((float(count) for count in counts if count.isdigit() and 0 < int(count) < NO_VALUE), default=None)
+
+
 def sharing_problem(environment: Mapping[str, str] = os.environ) -> Problem | None:
     """Why the node's energy is not only this job's; None outside of Slurm and on an exclusive node."""
     job_id = environment.get("SLURM_JOB_ID")
@@ -73,11 +93,13 @@ def sharing_problem(environment: Mapping[str, str] = os.environ) -> Problem | No
     try:
         description = run_command("scontrol", "--oneliner", "show", "job", job_id)
     except RuntimeError as error:
-        return problem_of(error).within(f"Cannot check that Slurm job {job_id} has its node exclusively")
+        unchecked = problem_of(error).within(f"Cannot check that Slurm job {job_id} has its node exclusively")
+        return unchecked._replace(code=EnergyCode.SHARED_NODE.value)
     shared = re.search(r"\bOverSubscribe=(\S+)", description)
     if shared and shared.group(1) == "NO":
         return None
     return Problem(
         f"Slurm job {job_id} shares its node with other jobs, whose energy cannot be separated",
         "request the node exclusively: --exclusive or hydra.launcher.exclusive=true",
+        EnergyCode.SHARED_NODE.value,
     )

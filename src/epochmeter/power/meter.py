@@ -12,6 +12,7 @@ from typing import Protocol, TypedDict
 
 import numpy as np
 
+from epochmeter.machine.energy_codes import CODES, EnergyCode, Finding, Findings, code_of, finding_of
 from epochmeter.machine.recorded.replay import root_folder
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import SOURCES, Domain, Instrument
@@ -37,6 +38,7 @@ class EnergyInfo(EnergyScope, total=False):
 
     source: str
     reason: str | None  # why there is no total, or less than was configured
+    codes: list[str]  # of `EnergyCode`, if the energy is absent or doubtful
     hint: str  # what to do about it, if there is advice
     machine: EnergyScope  # all domains, if they cover more than the total
 
@@ -76,6 +78,8 @@ class EnergyMeter:
         total: The domains that add up to the total. All other domains are parts of these or cross-checks.
         sampled_in_part: Whether the samples are of a part of the total only.
         cross_checks: Expected relations of the energies of domains.
+        codes: Those of the reason, if it says that the energy is absent or doubtful.
+        conditions: Returns settings of the machine that the energy depends on, which nobody may change in a window.
     """
 
     def __init__(
@@ -88,21 +92,26 @@ class EnergyMeter:
         sampled_in_part: bool = False,
         cross_checks: Sequence[CrossCheck] = (),
         reason: str | None = None,
+        codes: Sequence[EnergyCode] = (),
+        conditions: Callable[[], Mapping[str, str]] = dict,
         close: Callable[[], None] = lambda: None,
     ) -> None:
+        self.conditions = conditions
         self._counters = dict(counters or {})
         self._powers = powers
         self._total = tuple(total)
         self._in_part = sampled_in_part
         self.cross_checks = tuple(cross_checks)
         self._close = close
-        self._reported: set[str] = set()  # counters that cannot be read
+        self._failures: dict[str, Finding] = {}  # of the counters that could not be read last
         self.domains = dict(powers.domains) if powers else {}
         self.domains |= {name: counter.domain for name, counter in self._counters.items()}
         # A sensor that only checks a counter must not delay a border when it hangs.
         self._total_is_sampled = any(self.domains[name].source == "sampled" for name in total)
         source = max((self.domains[name].source for name in total), key=SOURCES.index, default="none")
         self.energy: EnergyInfo = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
+        if codes:
+            self.energy["codes"] = [code.value for code in codes]
 
     @property
     def instruments(self) -> dict[str, Instrument]:
@@ -130,12 +139,17 @@ class EnergyMeter:
             joules.pop(name, None)  # integrated samples start at another moment, so they cannot replace a counter
             try:
                 joules[name] = counter.read()
-                self._reported.discard(name)
+                self._failures.pop(name, None)
             except (OSError, ValueError) as error:
-                if name not in self._reported:  # once, not at each border of a window
+                if name not in self._failures:  # once, not at each border of a window
                     log.warning("cannot read the energy of %s: %s", name, error)
-                self._reported.add(name)
+                self._failures[name] = finding_of(error)
         return joules
+
+    @property
+    def failures(self) -> Findings:
+        """Why counters are missing from the last reading."""
+        return dict(self._failures)
 
     def total(self, values: Mapping[str, float]) -> float | None:
         """Add up the domains of the total; None if one of them is missing."""
@@ -245,15 +259,15 @@ class EnergyMeter:
 class NullMeter(EnergyMeter):
     """The meter of a machine without instruments, or of a job that configures none; all keys of a group are ignored."""
 
-    def __init__(self, reason: str, hint: str = "", **_: object) -> None:
-        super().__init__(total=(), covers=None, reason=reason)
+    def __init__(self, reason: str, hint: str = "", code: str = EnergyCode.NO_SENSOR.value, **_: object) -> None:
+        super().__init__(total=(), covers=None, reason=reason, codes=[CODES[code]])
         if hint:
             self.energy["hint"] = hint
 
 
 def unmetered(problem: Problem) -> NullMeter:
     """Return the meter of a machine on which a problem prevents measurement."""
-    return NullMeter(problem.message, problem.hint)
+    return NullMeter(problem.message, problem.hint, code_of(problem).value)
 
 
 def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | Path = "/") -> EnergyMeter:

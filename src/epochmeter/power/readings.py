@@ -49,6 +49,8 @@ class Readings:
             max(at_ns, nearest.ended_ns) - at_ns,
             nearest.suspended_s,
             abs(nearest.at_ns - at_ns),
+            {**before.failures, **after.failures},
+            nearest.conditions,
         )
 
     def thin(self, now_ns: int, borders: Collection[int]) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from epochmeter.machine.energy_codes import EnergyCode, Finding, Findings
 from epochmeter.power.cross_checks import Disagreement, find_disagreements
 from epochmeter.power.instrument import shortest_s
 from epochmeter.power.meter import EnergyMeter, Joules
@@ -27,7 +28,8 @@ class Reading(NamedTuple):
     """A meter reading: the joules up to `at_ns` (monotonic clock), and how long before and after it was taken.
 
     `suspended_s` is how long the machine had been suspended since it booted, which the monotonic clock excludes.
-    `apart_ns` is the time to the nearest reading, if this one was interpolated.
+    `apart_ns` is the time to the nearest reading, if this one was interpolated. `failures` has why counters are
+    missing, and `conditions` the settings that the energy depends on.
     """
 
     at_ns: int
@@ -36,6 +38,8 @@ class Reading(NamedTuple):
     ended_after_ns: int = 0
     suspended_s: float = 0.0
     apart_ns: int = 0
+    failures: Findings = MappingProxyType({})
+    conditions: Mapping[str, str] = MappingProxyType({})
 
     @property
     def duration_ns(self) -> int:
@@ -51,11 +55,11 @@ class Reading(NamedTuple):
 
 
 class WindowEnergy(NamedTuple):
-    """Energy between two readings: joules by domain, metrics under their short names, and notes for the record."""
+    """Energy between two readings: joules by domain, metrics under their short names, and findings on them."""
 
     joules: dict[str, float]  # joules by domain, also of domains whose instrument is too slow for the window
     metrics: dict[str, float]
-    notes: list[str]
+    findings: list[Finding]
     unavailable: dict[str, str]  # why a domain of the total has no joules because its instrument failed
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
@@ -68,6 +72,11 @@ class WindowEnergy(NamedTuple):
     """Contradictory energies; the uncertainty of the total includes their differences."""
     is_in_step: bool | None = False
     """Whether the uncertainty is large because a sensor saw the same part of each step only; None: unknown."""
+
+    @property
+    def notes(self) -> list[str]:
+        """The findings as notes for the record."""
+        return [finding.text for finding in self.findings]
 
 
 class IdlePower(NamedTuple):
@@ -87,7 +96,8 @@ def take_reading(meter: EnergyMeter, *, fresh: bool = True) -> Reading:
     ended_ns = time.monotonic_ns()
     at_ns = ended_ns if meter.energy["source"] == "sampled" else (begun_ns + ended_ns) // 2
     suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-    return Reading(at_ns, joules, at_ns - begun_ns, ended_ns - at_ns, suspended_s)
+    borders_ns = at_ns - begun_ns, ended_ns - at_ns
+    return Reading(at_ns, joules, *borders_ns, suspended_s, failures=meter.failures, conditions=meter.conditions())
 
 
 def energy_of_window(
@@ -110,7 +120,11 @@ def energy_of_window(
     sampling = meter.sampling(before.ended_ns, after.begun_ns, borders_s)
     unavailable = sampling.unavailable.items() if sampling else ()
     # A counter needs no samples, even if power is sampled under the same name.
-    failed = {name: f"{why}." for name, why in unavailable if meter.domains[name].source == "sampled"}
+    failed = {
+        name: Finding(EnergyCode.SENSOR_LOST, f"{why}.")
+        for name, why in unavailable
+        if meter.domains[name].source == "sampled"
+    }
     short = {name: why for name in meter.domains if (why := _too_short_reason(name, meter, seconds, sampling))}
     used = _energy_between(before.joules, after.joules, meter, sampling)
     stopped = {name for name, value in used.items() if value == 0 and _is_counted(name, meter)}
@@ -119,7 +133,8 @@ def energy_of_window(
     available = {name: value for name, value in summable.items() if name not in stopped}
     joules = {name: value for name, value in available.items() if name not in short}
     unmeasured = [name for name in meter.domains if name not in joules]
-    reasons = {name: failed.get(name) or short.get(name) or FAILED_COUNTER for name in unmeasured}
+    stated = {**short, **failed}
+    reasons = {name: stated.get(name) or _counter_failure(name, before, after) for name in unmeasured}
     # The readings enclose slightly more time than the window, or were taken shortly before or after its borders.
     apart_s = max(0.0, seconds - window_s) + (before.apart_ns + after.apart_ns) * NANOSECOND
     reading_s = (before.duration_ns + after.duration_ns) * NANOSECOND
@@ -135,14 +150,39 @@ def energy_of_window(
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # If the total has an energy, domains outside of it, such as a cross-check, may lack one without a note.
     needed = _machine_domains(meter) if has_total else meter.domains
-    notes = _notes({name: why for name, why in reasons.items() if name in needed or name in failed})
+    findings = _findings({name: why for name, why in reasons.items() if name in needed or name in failed})
     if sampling and sampling.failed:
-        notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
-    failures = {} if has_total else {name: why for name, why in reasons.items() if why != short.get(name)}
+        bridged = f"{sampling.failed} power readings failed; short gaps are interpolated."
+        findings.append(Finding(EnergyCode.GAPS_BRIDGED, bridged))
+    findings += _changed_conditions(before, after)
+    failures = {} if has_total else {name: why.text for name, why in reasons.items() if why != short.get(name)}
     term = _term(summable, total, seconds, meter, sampling)
     if idle and "net_energy_j" in term:
         term["idle_uncertainty_j"] = idle.uncertainty_w * seconds
-    return WindowEnergy(available, metrics, notes, failures, term, disagreements, _is_in_step(metrics, meter, sampling))
+    in_step = _is_in_step(metrics, meter, sampling)
+    return WindowEnergy(available, metrics, findings, failures, term, disagreements, in_step)
+
+
+def _counter_failure(name: str, before: Reading, after: Reading) -> Finding:
+    """Return why a counter gave no energy in a window that is long enough for it."""
+    stated = after.failures.get(name) or before.failures.get(name)
+    if stated and stated.code is not EnergyCode.NOT_READ:
+        return stated._replace(text=f"{stated.text}.")
+    if not (name in before.joules and name in after.joules):
+        return Finding(EnergyCode.NOT_READ, FAILED_COUNTER)
+    is_reset = after.joules[name] < before.joules[name]
+    return Finding(EnergyCode.COUNTER_RESET if is_reset else EnergyCode.COUNTER_STOPPED, FAILED_COUNTER)
+
+
+def _changed_conditions(before: Reading, after: Reading) -> list[Finding]:
+    """Return a finding per setting that the energy depends on and that changed within the window."""
+    names = sorted(name for name, value in before.conditions.items() if after.conditions.get(name, value) != value)
+    return [
+        Finding(
+            EnergyCode.SETTINGS_CHANGED, f"{name} changed from {before.conditions[name]} to {after.conditions[name]}."
+        )
+        for name in names
+    ]
 
 
 def _is_counted(name: str, meter: EnergyMeter) -> bool:
@@ -187,14 +227,16 @@ def _energy_between(before: Joules, after: Joules, meter: EnergyMeter, sampling:
     return used
 
 
-def _too_short_reason(name: str, meter: EnergyMeter, seconds: float, sampling: Sampling | None) -> str | None:
+def _too_short_reason(name: str, meter: EnergyMeter, seconds: float, sampling: Sampling | None) -> Finding | None:
     """Why a window is too short for a domain's instrument; None if it is long enough."""
     domain = meter.domains[name]
     if seconds < (least_s := shortest_s(domain)):
-        return f"window of {seconds:.3g} s, at least {least_s:.3g} s needed by this instrument."
+        text = f"window of {seconds:.3g} s, at least {least_s:.3g} s needed by this instrument."
+        return Finding(EnergyCode.WINDOW_TOO_SHORT, text)
     inside = sampling.samples_per_domain.get(name, 0) if sampling else 0
     if domain.source == "sampled" and inside < MIN_SAMPLES:
-        return f"{inside} power samples in {seconds:.3g} s, at least {MIN_SAMPLES} needed."
+        text = f"{inside} power samples in {seconds:.3g} s, at least {MIN_SAMPLES} needed."
+        return Finding(EnergyCode.TOO_FEW_SAMPLES, text)
     return None
 
 
@@ -268,8 +310,11 @@ def _machine_domains(meter: EnergyMeter) -> Sequence[str]:
     return meter.energy["machine"]["domains"] if "machine" in meter.energy else ()
 
 
-def _notes(reasons: Mapping[str, str]) -> list[str]:
-    domains: dict[str, list[str]] = {}
+def _findings(reasons: Findings) -> list[Finding]:
+    """Return the findings on domains without an energy, those of the same reason as one."""
+    domains: dict[Finding, list[str]] = {}
     for name, reason in sorted(reasons.items()):
         domains.setdefault(reason, []).append(name)
-    return [f"no energy of {', '.join(names)}: {reason}" for reason, names in domains.items()]
+    return [
+        reason._replace(text=f"no energy of {', '.join(names)}: {reason.text}") for reason, names in domains.items()
+    ]

@@ -24,6 +24,7 @@ from typing import (
 
 from epochmeter.config.printable import printable_tree
 from epochmeter.config.schema import Group, Section
+from epochmeter.machine.energy_codes import EnergyReason
 from epochmeter.shared.record_files import MAX_JSON_BYTES, parse_json, read_bytes
 from epochmeter.shared.types import Document
 
@@ -116,6 +117,13 @@ class StragglerFields(TypedDict, total=False):
     temperature_c: float  # highest of its device, in this case
 
 
+class EnergyVerdict(TypedDict, total=False):
+    """The verdict on an energy (machine/energy_codes.py)."""
+
+    energy_valid: bool
+    energy_reasons: list[EnergyReason]
+
+
 class Summary(TypedDict, total=False):
     """`summary.json`."""
 
@@ -129,6 +137,7 @@ class Summary(TypedDict, total=False):
     notes: list[str]
     failure: Failure | None
     ended: str
+    energy: dict[str, EnergyVerdict]  # by section, `steady` and `total`; absent in records of earlier versions
 
 
 class CompletionDetails(TypedDict, total=False):
@@ -224,6 +233,8 @@ class WindowDetails(TypedDict, total=False):
     absent: dict[str, str]
     notes: list[str]
     loading: Loading
+    energy_valid: bool  # absent in records of earlier versions
+    energy_reasons: list[EnergyReason]
 
 
 class Window(WindowDetails):

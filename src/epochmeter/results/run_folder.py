@@ -10,7 +10,8 @@ from pathlib import Path
 
 from epochmeter.results import documents
 from epochmeter.results.bottleneck import Verdict, recorded_verdict
-from epochmeter.results.documents import Completion, Host, Summary, Window
+from epochmeter.results.documents import Completion, EnergyVerdict, Host, Summary, Window
+from epochmeter.results.energy_verdict import verdict_of_run
 from epochmeter.results.run_info import Description, RunInfo
 from epochmeter.results.run_status import COMPLETED, PLANNED, end_in, failure_in, state_without_end
 from epochmeter.shared.problem import Problem, ProblemError, problem_of
@@ -168,6 +169,12 @@ class RunFolder:
     def verdict(self) -> Verdict:
         """The bottleneck of the mean epoch."""
         return recorded_verdict(self.summary or {"metrics": {}}, self.run.medium, "steady")
+
+    @property
+    def energy_verdict(self) -> EnergyVerdict:
+        """The verdict on the energy of the mean epoch, or of the run without one; empty if it is not recorded."""
+        summary = self.summary or {}
+        return verdict_of_run(summary.get("energy", {}), summary.get("metrics", {}))
 
 
 def parse_window(line: bytes) -> Window | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypedDict
 
 from epochmeter.config.schema import Job
+from epochmeter.machine.energy_codes import EnergyReason
 from epochmeter.results import documents
 from epochmeter.results.documents import Fields
 from epochmeter.shared.problem import Problem
@@ -85,6 +86,7 @@ class Energy(Fields):
     covers: str | None = None  # devices whose energy is in the total
     domains: list[str] = field(default_factory=list)  # meter's domains in the total
     reason: str | None = None  # why there is no total, or less than was configured
+    codes: list[str] = field(default_factory=list)  # of `EnergyCode`, if the energy is absent or doubtful
     hint: str = ""  # what to do about it, if there is advice
     machine: EnergyScope | None = None  # all domains, if they cover more than the total
 
@@ -229,6 +231,7 @@ class TracedSteps(TypedDict, total=False):
     energy_uncertainty_j: float
     response: SensorResponse | None
     reason: str | None
+    code: str  # of `EnergyCode`, with the reason
 
 
 class IdlePower(TypedDict):
@@ -356,6 +359,8 @@ class RunInfo(Fields):
     traced: TracedSteps = field(default_factory=TracedSteps)
     moments: Moments = field(default_factory=Moments)
     stage_energies: dict[str, StageEnergy] = field(default_factory=dict)  # `start`, `between`, `finish`; if known
+    stage_energy_reasons: dict[str, list[EnergyReason]] = field(default_factory=dict)  # why those are not known
+    slurm_energy_j: float | None = None  # what Slurm's accounting counted for the run's job
     gpu_counters: Reason | None = None  # why there are none
     run_queue: Reason | None = None  # why it is not known how long threads wait for a core
     validation: ValidationFacts | None = None  # None: this machine was not validated

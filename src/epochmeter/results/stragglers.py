@@ -102,9 +102,7 @@ def _longer_parts(rows: np.ndarray, rank: int) -> dict[str, Effect]:
         COMPUTE: np.maximum(0.0, rows[..., BUSY] - waited),
         OVERHEAD: np.maximum(0.0, rows[..., GAP] - rows[..., STALL] - np.maximum(0.0, waited - rows[..., BUSY])),
     }
-    longer = {
-        name: times[rank] - np.median(np.delete(times, rank, axis=0), axis=0) for name, times in parts.items()
-    }
+    longer = {name: times[rank] - np.median(np.delete(times, rank, axis=0), axis=0) for name, times in parts.items()}
     return {name: effects_of(values[None], LEVEL, BLOCKS[:1])[0] for name, values in longer.items()}
 
 

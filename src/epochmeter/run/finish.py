@@ -21,6 +21,7 @@ from epochmeter.results import footprint
 from epochmeter.results.account import account_of
 from epochmeter.results.bottleneck import find_verdict
 from epochmeter.results.budget import budget_notes
+from epochmeter.results.energy_verdict import energy_verdicts
 from epochmeter.results.memory import memory_metrics
 from epochmeter.results.memory_growth import growth_metrics, growth_notes
 from epochmeter.results.processor import processor_warnings
@@ -200,6 +201,7 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
     summary |= {"trainings": _describe_trainings(windows, job, run, result)} if result.trainings else {}
     summary |= {"straggler": straggler} if straggler else {}
     summary |= {"next_steps": [step.to_document() for step in result.next_steps]}
+    summary |= {"energy": energy_verdicts(windows, run, result.metrics, job.warmup_epochs)}
     summary |= {"notes": result.notes, "failure": failure}
     record.write_summary({**redact_tree(summary), **more}, run.identity)
 

@@ -26,8 +26,8 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results.quantities import span
 from epochmeter.results.run_info import Clock, RunInfo, Start, read_run
 from epochmeter.results.summary import collect_flags
-from epochmeter.run.moments import ended_attempt
 from epochmeter.results.validation import Validation
+from epochmeter.run.moments import ended_attempt
 from epochmeter.run.nodes import Node
 from epochmeter.run.validated import stored_responses
 from epochmeter.shared.atomic_files import write_json

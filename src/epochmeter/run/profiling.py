@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.config.installation import python_path
+from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.power.meter import EnergyMeter
 from epochmeter.results import documents
 from epochmeter.results.run_info import SensorResponse, TracedSteps
@@ -56,18 +57,21 @@ def traced_power(traced: Traced, plan: Plan, meter: EnergyMeter) -> TracedSteps:
     powers = write_powers(meter, plan.record)
     if sampling is None or not powers.times_ns:
         reason = meter.energy["reason"] or "power is not sampled."
+        code = next(iter(meter.energy.get("codes", [])), EnergyCode.NO_SENSOR.value)
     elif meter.energy["source"] == "estimated":
-        reason = "energy is estimated, not measured."
+        reason, code = "energy is estimated, not measured.", EnergyCode.ESTIMATED.value
     elif (plan.ranks or 1) * plan.node.nodes > 1:
         reason = "several ranks train, and their modules run at different times."
+        code = EnergyCode.NO_PHASES.value
     elif sampling.unavailable:
         reason = "; ".join(f"{domain}: {why}" for domain, why in sampling.unavailable.items())
+        code = EnergyCode.SENSOR_LOST.value
     elif sampling.peak_w is None:
-        reason = "the parts of the total are sampled at different times."
+        reason, code = "the parts of the total are sampled at different times.", EnergyCode.NO_PHASES.value
     else:
         response = documents.check(powers.response._asdict(), SensorResponse) if powers.response else None
         return {**steps, "energy_uncertainty_j": sampling.half_width_j, "response": response}
-    return {**steps, "reason": reason}
+    return {**steps, "reason": reason, "code": code}
 
 
 def traced_steps(traced: Traced) -> TracedSteps:

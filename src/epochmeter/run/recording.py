@@ -22,6 +22,7 @@ from epochmeter.run.instruments import WindowInstruments, write_gauges
 from epochmeter.run.plan import Plan
 from epochmeter.run.stage_energy import StageMeter
 from epochmeter.run.window_record import build_window
+from epochmeter.run.window_verdict import with_changed_settings
 from epochmeter.shared import protocol
 from epochmeter.shared.problem import machine_error
 from epochmeter.shared.protocol import WindowOpening
@@ -146,7 +147,8 @@ class Recording:
         of_script: dict[str, object] = {"rule": rule} if rule else {}
         of_script |= {} if training is None else {"training": training}
         of_script |= {"loading": loading} if loading and opened.window == "epoch" else {}
-        self._unsaved = {**window.line, "metrics": metrics, **of_script, **warmup, **remarks}
+        validity = with_changed_settings(window.line, drift)
+        self._unsaved = {**window.line, "metrics": metrics, **validity, **of_script, **warmup, **remarks}
         self._forecaster.add(self._unsaved)
         self._check_budget(self._unsaved)
         return self._reply(self._unsaved, window.no_energy)
@@ -171,7 +173,7 @@ class Recording:
     def process_ended(self) -> None:
         """Note that the process has ended now, and record what it used outside of windows."""
         self._stages.end(take_reading(self._instruments.meter))
-        self._plan.run.stage_energies = self._stages.stages
+        self._plan.run.stage_energies, self._plan.run.stage_energy_reasons = self._stages.stages, self._stages.reasons
 
     def _reply(self, line: Mapping[str, Any], own_reason: str) -> protocol.Recorded:
         reasons = filter(None, (self._plan.run.energy.reason, own_reason))

@@ -11,6 +11,7 @@ from typing import Any
 
 from epochmeter.config.schema import Job
 from epochmeter.machine.cpu_load import CpuLoad
+from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.power.meter import NullMeter
 from epochmeter.power.window_energy import Reading
@@ -134,7 +135,8 @@ def _add_window(
 
 def _no_instruments(job: Job, reason: str) -> WindowInstruments:
     without_data = replace(job, measure=replace(job.measure, data=None))  # its page cache is that of now
-    return WindowInstruments(NullMeter(reason), AbsentGauges(), DataSource(without_data, None, print), CpuLoad())
+    meter = NullMeter(reason, code=EnergyCode.NO_CONTROLLER.value)
+    return WindowInstruments(meter, AbsentGauges(), DataSource(without_data, None, print), CpuLoad())
 
 
 def _end_note(windows: ScriptWindows) -> str:

@@ -17,6 +17,7 @@ from epochmeter.datasets.ready import check_storage, dataset_checksum, training_
 from epochmeter.machine import host
 from epochmeter.machine.cores import usable_cores
 from epochmeter.machine.disk import disk_of, satisfies
+from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.machine.gpus import Gpu, find_gpus, select_gpus
 from epochmeter.machine.recorded.replay import find_recording, root_folder
 from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, requested_knobs, target_of
@@ -163,7 +164,7 @@ def initial_run(request: RunRequest, rehearsal: list[str]) -> RunInfo:
         started=now(),
         **this_process()._asdict(),  # of this machine, also if another one is replayed
         rehearsal=rehearsal,
-        energy=Energy(source="none", reason="no meter was opened"),
+        energy=Energy(source="none", reason="no meter was opened", codes=[EnergyCode.NOT_REQUESTED.value]),
         usable_cores=usable_cores(),
     )
 

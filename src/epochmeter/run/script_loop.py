@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 
+from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.power.readings import Readings
 from epochmeter.power.window_energy import take_reading
 from epochmeter.results.run_info import Training
@@ -137,7 +138,8 @@ class ScriptLoop:
     def _note_traces(self) -> None:
         for message in self._script.traced[len(self._traced_ns) :]:
             if isinstance(message, protocol.Traced):
-                self._plan.run.traced = {**traced_steps(message), "reason": TRACED_IN_EPOCH}
+                code = EnergyCode.NO_PHASES.value
+                self._plan.run.traced = {**traced_steps(message), "reason": TRACED_IN_EPOCH, "code": code}
                 self._plan.describe()
                 self._traced_ns.append(message.opened_ns)
             else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from epochmeter.machine.energy_codes import EnergyCode, EnergyReason, Finding
 from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.window_energy import Reading, energy_of_window
 from epochmeter.results.run_info import StageEnergy
@@ -9,6 +10,7 @@ from epochmeter.shared.units import NANOSECOND
 
 START, BETWEEN, FINISH = "start", "between", "finish"
 MEASURED = ("counter", "sampled")
+OVERLAPPING = Finding(EnergyCode.READ_APART, "the windows overlap.")
 NO_ENERGY = {"energy_j": 0.0, "energy_uncertainty_j": 0.0}
 
 
@@ -19,13 +21,14 @@ class StageMeter:
 
     Attributes:
         stages: Energy and its 95 % confidence interval (plus or minus) by stage.
+        reasons: Why the energy of a stage is not known, by stage.
     """
 
     def __init__(self, meter: EnergyMeter) -> None:
         self.stages: dict[str, StageEnergy] = {}
         self._meter = meter
         self._last: Reading | None = None  # the last border; None before the process has started
-        self._unknown: set[str] = set()
+        self.reasons: dict[str, list[EnergyReason]] = {}
 
     def begin(self, reading: Reading) -> None:
         """Begin with a reading, as the process is started."""
@@ -34,7 +37,7 @@ class StageMeter:
     def add_window(self, before: Reading, after: Reading) -> None:
         """Add the stage before a window, given by the readings at its borders; call it for each window, in order."""
         if self._last is not None:
-            self._add(BETWEEN if START in {*self.stages, *self._unknown} else START, self._last, before)
+            self._add(BETWEEN if START in {*self.stages, *self.reasons} else START, self._last, before)
             self._last = after
 
     def end(self, reading: Reading) -> None:
@@ -46,10 +49,12 @@ class StageMeter:
         if self._meter.energy["source"] not in MEASURED:
             return
         term: Mapping[str, float] = NO_ENERGY if begun.at_ns == ended.at_ns else {}
+        findings = [OVERLAPPING]
         if begun.at_ns < ended.at_ns:
-            term = energy_of_window(begun, ended, self._meter, (ended.at_ns - begun.at_ns) * NANOSECOND).term
-        if stage in self._unknown or "energy_j" not in term or "energy_uncertainty_j" not in term:
-            self._unknown.add(stage)
+            used = energy_of_window(begun, ended, self._meter, (ended.at_ns - begun.at_ns) * NANOSECOND)
+            term, findings = used.term, used.findings
+        if stage in self.reasons or "energy_j" not in term or "energy_uncertainty_j" not in term:
+            self.reasons.setdefault(stage, [finding.to_record() for finding in findings])
             self.stages.pop(stage, None)
             return
         earlier = self.stages.get(stage, {"energy_j": 0.0, "uncertainty_j": 0.0})

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from epochmeter.machine.cpu_load import CpuUse
+from epochmeter.machine.energy_codes import EnergyCode, Finding
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
 from epochmeter.power.phases.step_timeline import step_borders_s
@@ -20,6 +21,7 @@ from epochmeter.results.rank_times import ranks_document, rows_of_ranks, with_wa
 from epochmeter.results.run_info import DIVERGED, OVERSUBSCRIBED
 from epochmeter.results.summary import RATIOS, step_percentiles
 from epochmeter.run.instruments import WindowInstruments, write_powers
+from epochmeter.run.window_verdict import energy_fields, meter_findings
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.shared.units import NANOSECOND, percent
@@ -96,6 +98,13 @@ def build_window(
     others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
     causes = _flag_causes(opened, merged, after.suspended_s - before.suspended_s)
     named = {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
+    contradictions = [*map(str, used.disagreements)]
+    contradictions += [f"{node.node}: {text}" for node in nodes for text in node.disagreements]
+    in_step, pause = [*_in_step_note(used)], causes.get("paused", "")
+    validity = energy_fields(
+        metrics, used, instruments.meter, phases=phases, in_step=in_step, gpu_processes=others, cpu=cpu, pause=pause,
+        contradictions=contradictions, nodes=nodes,
+    )  # fmt: skip
     named |= {f"rank_max/{key}": value for key, value in merged.rank_max.items() if name == "epoch"}
     verdict = find_verdict(named, instruments.data_source.medium, "epoch") if name == "epoch" else None
     line = {
@@ -115,15 +124,14 @@ def build_window(
             "term": {**used.term},
             **({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
         },
+        **validity,
         **({"phases": phases.to_record()} if phases.energy_j else {}),
         **({"other_processes": [process._asdict() for process in cpu.others]} if cpu.others else {}),
         **(verdict.document if verdict else {}),
     }
-    notes = [*used.notes, *_in_step_note(used), *_notes(measured.ranks, merged, metrics, phases), *throttled]
+    notes = [*used.notes, *in_step, *_notes(measured.ranks, merged, metrics, phases), *throttled]
     notes += [f"{text}." for text in others]
     notes += [f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()]
-    contradictions = [*map(str, used.disagreements)]
-    contradictions += [f"{node.node}: {text}" for node in nodes for text in node.disagreements]
     title = window_title(opened)
     flags = {
         "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
@@ -161,7 +169,9 @@ def node_window(
     metrics = {key: used.metrics[key] for key in SUM_KEYS if key in used.metrics}
     reason = " ".join(used.notes) or instruments.meter.energy["reason"] or ""
     others, disagreements = instruments.other_gpu_processes(), [*map(str, used.disagreements)]
-    return NodeWindow(name, metrics, dict(used.joules), dict(used.term), reason, others, disagreements)
+    findings = [*meter_findings(instruments.meter), *used.findings]
+    codes = [*dict.fromkeys(finding.code.value for finding in findings)]
+    return NodeWindow(name, metrics, dict(used.joules), dict(used.term), reason, others, disagreements, codes)
 
 
 def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
@@ -171,11 +181,12 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
     """
     if not nodes:
         return used
-    notes = list(used.notes)
+    findings = list(used.findings)
     metrics = {key: value for key, value in used.metrics.items() if key != "power_peak_w"}  # not at the same time
     for key in [key for key in SUM_KEYS if key in metrics]:
         lacking = [node for node in nodes if key not in node.metrics]
-        notes += [f"no {key} of all nodes: {node.node} has none ({node.reason})." for node in lacking]
+        texts = [f"no {key} of all nodes: {node.node} has none ({node.reason})." for node in lacking]
+        findings += [Finding(EnergyCode.OTHER_NODE, text) for text in texts]
         if lacking:
             del metrics[key]
         else:
@@ -184,7 +195,7 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
     values = {key: [term[key] for term in terms] for key in used.term if all(key in term for term in terms)}
     # Energies are added; of times, the slowest instrument's counts.
     total = {key: math.fsum(parts) if key.endswith("_j") else max(parts) for key, parts in values.items()}
-    return used._replace(metrics=metrics, notes=notes, term=total)
+    return used._replace(metrics=metrics, findings=findings, term=total)
 
 
 def _flag_causes(opened: WindowOpening, merged: MergedWindow, suspended_s: float) -> dict[str, str]:
@@ -245,9 +256,9 @@ def _window_energy(
     used = energy_of_window(before, after, instruments.meter, window_s, instruments.idle, borders_s)
     if not instruments.meter.domains or between_s - window_s <= max(MAX_EXCESS_S, MAX_EXCESS_FRACTION * window_s):
         return used
-    note = f"no energy: the counters were read {between_s:.3f} s apart for a window of {window_s:.3f} s."
+    text = f"no energy: the counters were read {between_s:.3f} s apart for a window of {window_s:.3f} s."
     term = used.term if between_s - window_s <= MAX_TERM_EXCESS_S else {}
-    return used._replace(joules={}, metrics={}, notes=[note], term=term)
+    return used._replace(joules={}, metrics={}, findings=[Finding(EnergyCode.READ_APART, text)], term=term)
 
 
 def _epoch_metrics(

@@ -116,6 +116,7 @@ class NodeWindow(NamedTuple):
     reason: str  # why energy is missing; empty if it is not
     other_gpu_processes: List[str]  # other processes that computed on the node's GPUs
     disagreements: List[str]  # contradictory energies of the node's instruments
+    codes: List[str]  # of what is absent or doubtful about the energy (machine/energy_codes.py)
 
 
 class WindowMeasured(NamedTuple):

@@ -63,6 +63,7 @@ def run_tags(folder: RunFolder) -> dict[str, str]:
     """Return the run's tags: identifiers and the conditions of the measurement; unknown values have no tag."""
     run, summary = folder.run, folder.summary or {}
     failure, absent = folder.failure, summary.get("absent") or {}
+    validity = folder.energy_verdict
     footprint = folder.job.get("footprint", {})
     tags = {
         **{name: getattr(run, name) for name in ("record_id", "sweep_id", "identity", *Process._fields)},
@@ -75,6 +76,8 @@ def run_tags(folder: RunFolder) -> dict[str, str]:
         "energy_source": run.energy.source,
         "energy_covers": run.energy.covers,
         "energy_reason": run.energy.reason,
+        "energy_valid": validity.get("energy_valid"),
+        "energy_codes": ",".join(reason["code"] for reason in validity.get("energy_reasons", [])) or None,
         **{f"footprint_{key}": footprint.get(key) for key in ("intensity", "price", "currency")},
         "power_limit_applied": run.power_limit_applied,
         **run.flags,

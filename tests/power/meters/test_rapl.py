@@ -279,7 +279,7 @@ def test_half_busy_cpu_is_estimated_at_half_its_rated_power(board):
     assert energy_j(before, meter.read(), meter, 10) == {"estimated_energy_j": pytest.approx(10 * 65 / 2)}
     scope = {"covers": "CPU: busy fraction of 65 W", "domains": ["cpu"]}
     reason = "meter=estimate: an estimate, not a measurement."
-    assert meter.energy == {"source": "estimated", **scope, "reason": reason}
+    assert meter.energy == {"source": "estimated", **scope, "reason": reason, "codes": ["estimated"]}
 
 
 def test_estimate_without_rated_power_or_proc_stat_is_absent_with_the_reason(board):

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from epochmeter.machine.energy_codes import EnergyCode, energy_problem
 from epochmeter.machine.slurm import sharing_problem
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import Instrument
@@ -22,6 +23,8 @@ COVERS = {
     MODULE_SCOPE: "modules of the GPUs used (GPU and CPU of a superchip)",
 }
 """Scope of the energy of several GPUs, by the scope of each one."""
+ONLY_GPUS = tuple(COVERS[scope] for scope in (BOARD_SCOPE, DUAL_SCOPE))
+"""Scopes that exclude the processor."""
 
 
 class GpuInstruments(NamedTuple):
@@ -71,12 +74,13 @@ def one_per_module(gpus: Sequence[GpuInstruments]) -> list[GpuInstruments]:
     """Leave out GPUs on the module of another one, whose energy includes theirs.
 
     Raises:
-        OSError: It is not known which GPUs are on the same module.
+        MachineError: It is not known which GPUs are on the same module.
     """
     modules = {gpu.board: gpu for gpu in reversed(gpus) if gpu.scope == MODULE_SCOPE}
     if modules and len(gpus) > 1 and any(gpu.board is None for gpu in gpus):
         names = ", ".join(gpu.name for gpu in gpus)
-        raise OSError(f"NVML reports energy of modules, but no board serial: {names} may be on the same module")
+        problem = f"NVML reports energy of modules, but no board serial: {names} may be on the same module"
+        raise MachineError(energy_problem(EnergyCode.SCOPE_UNKNOWN, problem))
     return [gpu for gpu in gpus if modules.get(gpu.board, gpu) is gpu]
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine import nvml
+from epochmeter.machine.energy_codes import EnergyCode, energy_problem
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meter import EnergyMeter, NullMeter, unmetered
 from epochmeter.power.meters.gpu import (
@@ -45,7 +46,7 @@ def open_nvml(
     if not gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         if visible and visible.startswith("MIG-"):
-            return NullMeter(f"The run uses a MIG slice: {SLICE_REASON}.")
+            return NullMeter(f"The run uses a MIG slice: {SLICE_REASON}.", code=EnergyCode.PARTITIONED_GPU.value)
         selection = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
         return NullMeter(f"meter=nvml: the run uses no GPU with a known UUID{selection}.")
     try:
@@ -61,12 +62,12 @@ def open_nvml(
 
 
 def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> GpuInstruments:
-    """Open the instruments of a GPU; OSError if it has none, or if they cover more than the slice that is used."""
+    """Open the instruments of a GPU; OSError if it has none, MachineError if they cover more than the slice used."""
     if uuid.startswith("MIG-"):
-        raise OSError(f"{uuid}: {SLICE_REASON}")
+        raise MachineError(energy_problem(EnergyCode.PARTITIONED_GPU, f"{uuid}: {SLICE_REASON}"))
     gpu = nvml.open_gpu(uuid)
     if gpu.is_in_mig_mode():
-        raise OSError(f"{gpu.name} is in MIG mode: {SLICE_REASON}")
+        raise MachineError(energy_problem(EnergyCode.PARTITIONED_GPU, f"{gpu.name} is in MIG mode: {SLICE_REASON}"))
     capability: tuple[int, ...] = ()
     with suppress(OSError):
         capability = gpu.call("nvmlDeviceGetCudaComputeCapability")

@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypedDict
 
+from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.machine.jetson import runs_on_jetson
 from epochmeter.machine.slurm import sharing_problem
 from epochmeter.machine.sysfs import read_text
@@ -35,7 +36,7 @@ FILTER_WIDTH = 2.5
 """Width of the moving mean that approximates a low-pass filter, in time constants; intervals then cover 95 %."""
 READS_PER_SAMPLE = 10  # of jtop's service: a reading is a sample that was taken up to one period ago
 MAX_AGE_PERIODS = 1.5  # number of periods without a new sample after which the power is unavailable
-MODULE = "module"
+MODULE, ALL_RAILS = "module", "sum of all rails"
 INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
 """NVIDIA's names of the rails that feed all others, with their scope, for boards without a rail table."""
 
@@ -125,6 +126,7 @@ def rails_meter(
     """Build the meter of a board's rails; ValueError if the board's table names a missing one."""
     table = table or RailTable()
     total, covers, reason = total_of(list(powers), table)
+    codes = [EnergyCode.MAY_OVERLAP] if covers == ALL_RAILS else []
     scoped = {}
     for name, power in powers.items():
         listed = ", ".join(domain for domain, rail in table.items() if rail == name)
@@ -133,7 +135,9 @@ def rails_meter(
     sampler = Sampler(scoped, total=total, period_s=period_s)
     parts = tuple(name for name in powers if name in table.values() and name not in total)
     checks = [CrossCheck(parts, "at most", tuple(total))] if parts else []
-    return EnergyMeter(powers=sampler, total=total, covers=covers, cross_checks=checks, reason=reason, close=close)
+    return EnergyMeter(
+        powers=sampler, total=total, covers=covers, cross_checks=checks, reason=reason, codes=codes, close=close
+    )
 
 
 def total_of(available: Sequence[str], table: RailTable) -> tuple[list[str], str, str | None]:
@@ -153,7 +157,7 @@ def total_of(available: Sequence[str], table: RailTable) -> tuple[list[str], str
         covers = INPUTS[inputs[0]]
         return inputs[:1], covers, f"{no_table}: {inputs[0]} is assumed to be the {covers}, by its name."
     rule = f"{no_table}: the sum of {', '.join(available)} may count a rail twice"
-    return list(available), "sum of all rails", f"{rule}. Name the rails of the total: device.rails.total=[...]"
+    return list(available), ALL_RAILS, f"{rule}. Name the rails of the total: device.rails.total=[...]"
 
 
 def find_rails(root: Path, sensors: Sensors | None = None, period_s: float = 0.01) -> Rails:

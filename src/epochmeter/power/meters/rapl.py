@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from epochmeter.machine.energy_codes import EnergyCode, energy_problem
 from epochmeter.machine.gauges import core_ticks
 from epochmeter.machine.slurm import sharing_problem
 from epochmeter.machine.sysfs import read_text
@@ -22,7 +23,7 @@ from epochmeter.power.meter import EnergyMeter, NullMeter, unmetered
 from epochmeter.power.meters.mirrors import group_mirrors, read_as_one
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response
-from epochmeter.shared.problem import input_error, machine_error, problem_of
+from epochmeter.shared.problem import MachineError, input_error, machine_error, problem_of
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.001  # update period of a counter
@@ -98,7 +99,7 @@ def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None
     if others := sharing_problem():
         return unmetered(others)
     if tdp_w is None:
-        return NullMeter("meter.tdp_w is not set", ESTIMATE_HINT)
+        return NullMeter("meter.tdp_w is not set", ESTIMATE_HINT, EnergyCode.NOT_CONFIGURED.value)
     if not tdp_w > 0:
         raise input_error(f"meter.tdp_w={tdp_w} is not a rated power", "give it in watts: meter.tdp_w=65")
     stat = root / "proc/stat"
@@ -110,7 +111,8 @@ def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None
     domain = Domain("estimated", 1 / TICKS_PER_S, covers)
     counter = Instrument(domain, lambda: core_ticks(stat)["cpu"][0] / TICKS_PER_S * tdp_w / cores)
     reason = "meter=estimate: an estimate, not a measurement."
-    return EnergyMeter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=reason)
+    estimated = [EnergyCode.ESTIMATED]
+    return EnergyMeter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=reason, codes=estimated)
 
 
 def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:
@@ -188,9 +190,9 @@ def find_zones(root: Path) -> dict[str, Zone]:
         file = Path(error.filename)
         folder = shlex.quote(str(powercap))  # of all zones, as the next one has the same permissions
         files = f"{folder}/intel-rapl:*/{file.name}" if file.parent.parent == powercap else shlex.quote(str(file))
-        raise machine_error(
-            f"Only root may read the RAPL counter {file}", f"allow it until the next boot: sudo chmod a+r {files}"
-        ) from error
+        hint = f"allow it until the next boot: sudo chmod a+r {files}"
+        refused = energy_problem(EnergyCode.NO_PERMISSION, f"Only root may read the RAPL counter {file}", hint)
+        raise MachineError(refused) from error
     except FileNotFoundError as error:
         raise machine_error(
             f"Cannot read {error.filename}, which containers hide by default",

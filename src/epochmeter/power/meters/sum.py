@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from epochmeter.machine.amd import find_card, find_cards
+from epochmeter.machine.energy_codes import EnergyCode, Findings
 from epochmeter.power.cross_checks import CrossCheck
-from epochmeter.power.meter import EnergyMeter, Joules, NullMeter, open_meter
+from epochmeter.power.meter import EnergyInfo, EnergyMeter, Joules, NullMeter, open_meter
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.meters.gpu import WITH_CPU
 from epochmeter.power.meters.nvml import open_nvml
@@ -26,7 +27,7 @@ def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, ob
     """
     meters = [open_meter(spec, gpus=gpus, root=root) for spec in parts]
     if not meters:
-        return NullMeter("meter=sum: meter.parts is empty.")
+        return NullMeter("meter=sum: meter.parts is empty.", code=EnergyCode.NOT_CONFIGURED.value)
     unmeasured = [meter.energy for meter in meters if meter.energy["source"] in ("none", "estimated")]
     overlap = overlap_of(meters)
     if not unmeasured and not overlap:
@@ -39,9 +40,16 @@ def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, ob
         reasons = [*(energy["reason"] for energy in unmeasured), overlap]
         lacking = [f"no machine_energy_j: {reason}" for reason in reasons if reason]
         first.energy["reason"] = "; ".join(filter(None, [unmeasured_because, *lacking]))
+        overlaps = [EnergyCode.SCOPE_UNKNOWN.value] if overlap else []
+        first.energy["codes"] = [EnergyCode.PART_ABSENT.value, *_codes_of(unmeasured), *overlaps]
         if hint := next((energy["hint"] for energy in unmeasured if "hint" in energy), ""):
             first.energy["hint"] = hint
     return first
+
+
+def _codes_of(energies: Sequence[EnergyInfo]) -> list[str]:
+    """Return the codes of several energies, each once."""
+    return [*dict.fromkeys(code for energy in energies for code in energy.get("codes", []))]
 
 
 def overlap_of(meters: Sequence[EnergyMeter]) -> str | None:
@@ -67,6 +75,7 @@ class SumMeter(EnergyMeter):
     def __init__(self, meters: Sequence[EnergyMeter]) -> None:
         self._meters = meters
         self.domains = {name: domain for meter in meters for name, domain in meter.domains.items()}
+        self.conditions = lambda: {name: value for meter in meters for name, value in meter.conditions().items()}
         first, *others = meters
         # The half-width of sampled power is known of the first part only.
         counted = [check for meter in others for check in meter.cross_checks if self._is_counted(check)]
@@ -80,12 +89,18 @@ class SumMeter(EnergyMeter):
                 "domains": [name for meter in meters for name in meter.energy["domains"]],
             },
         }
+        if codes := _codes_of([meter.energy for meter in meters]):
+            self.energy["codes"] = codes
 
     def _is_counted(self, check: CrossCheck) -> bool:
         return all(self.domains[name].source == "counter" for name in check.domains)
 
     def read(self, *, fresh: bool = True) -> dict[str, float]:
         return {name: joules for meter in self._meters for name, joules in meter.read(fresh=fresh).items()}
+
+    @property
+    def failures(self) -> Findings:
+        return {name: finding for meter in self._meters for name, finding in meter.failures.items()}
 
     @property
     def settled_s(self) -> float:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
+from epochmeter.machine.energy_codes import first_of_each_code
 from epochmeter.report.analyses.best import (
     ANY,
     LEAST_WIDENED,
@@ -366,9 +367,13 @@ def _choice_values(choice: Best, row: Row) -> dict[str, object]:
         absent |= run.absent
         if run.no_energy:
             absent[ENERGY] = run.no_energy
+    runs = choice.configuration.runs
+    validities = [run.energy_valid for run in runs]
     return {
         "name": choice.name, "configuration": cost.title, "runs": choice.configuration.numbers, "value": choice.value,
         "time_s": cost.time_s, "energy_j": cost.energy_j, "power_w": cost.power_w, "energy_covers": cost.covers,
+        "energy_valid": None if None in validities else all(validities),
+        "energy_reasons": first_of_each_code(reason for run in runs for reason in run.energy_reasons),
         "time_ratio": asdict(row.time) if row.time else None,
         "energy_ratio": asdict(row.energy) if row.energy else None,
         "bottleneck": bottleneck.word or None if bottleneck else None,

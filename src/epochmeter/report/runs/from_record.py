@@ -66,6 +66,8 @@ def run_of(folder: RunFolder) -> Run:
         energy_covers=run.energy.covers if is_metered else None,
         energy_domains=run.energy.domains if is_metered else (),
         no_energy=None if is_metered else run.energy.reason,
+        energy_valid=folder.energy_verdict.get("energy_valid"),
+        energy_reasons=folder.energy_verdict.get("energy_reasons", []),
         cores=(host.get("cpu") or {}).get("cores"),
         storage=run.storage,
         epochs=_steady_epochs(folder.windows),

@@ -12,6 +12,7 @@ from epochmeter.config.identity import NON_MEASUREMENT_KEYS
 from epochmeter.config.printable import printable
 from epochmeter.config.schema import DEVICE_SETTINGS
 from epochmeter.config.validation import format_value
+from epochmeter.machine.energy_codes import Effect, EnergyCode, EnergyReason
 from epochmeter.report.formatting import join_or_more
 from epochmeter.results.documents import NextStepFields, StragglerFields
 from epochmeter.results.run_info import LoaderFacts
@@ -43,6 +44,8 @@ class Run:
         failure: The error that ended it, if any.
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
+        energy_valid: Whether the energy of its mean epoch holds; None in records of earlier versions.
+        energy_reasons: What is absent or doubtful about that energy.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
         rehearsal: The settings that were not applied; empty if the run is not a rehearsal.
         power_limited_devices: Number of devices with a power limit, which applies to each; None without any.
@@ -76,6 +79,8 @@ class Run:
     energy_covers: str | None = None
     energy_domains: Sequence[str] = ()
     no_energy: str | None = None
+    energy_valid: bool | None = None
+    energy_reasons: Sequence[EnergyReason] = ()
     cores: int | None = None
     storage: Mapping[str, Any] = field(default_factory=dict)
     epochs: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
@@ -131,6 +136,14 @@ class Run:
     def is_ideal(self) -> bool:
         """Whether its loader is ideal: synthetic batches, or the replayed ones of a script."""
         return bool(self.job.get("synthetic_batches") or (self.job.get("measure") or {}).get("replay"))
+
+    @property
+    def energy_doubt(self) -> EnergyReason | None:
+        """Why its energy does not hold, if it has one: the first reason."""
+        if self.energy_valid or self.energy_covers is None:
+            return None
+        invalid = {code.value for code in EnergyCode if code.effect is Effect.INVALID}
+        return next((reason for reason in self.energy_reasons if reason["code"] in invalid), None)
 
     @property
     def address(self) -> str | None:
