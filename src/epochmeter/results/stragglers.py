@@ -174,14 +174,13 @@ def straggler_metrics(straggler: Straggler) -> dict[str, float]:
     }
 
 
-def straggler_document(straggler: Straggler, ranks: int, place: RankPlace | None) -> StragglerFields:
-    """Return a straggler for the record; `place` is where it is, if that is known."""
+def straggler_document(straggler: Straggler, ranks: int, place: RankPlace) -> StragglerFields:
+    """Return a straggler for the record; `place` has its number, and where it is if that is known."""
     parts: dict[str, ExcessFields] = {
         name: {"excess_s": part.mean_s, "uncertainty_s": part.half_s} for name, part in straggler.parts.items()
     }
-    where = place or RankPlace(rank=straggler.rank)
     fields: StragglerFields = {
-        "rank": where["rank"],
+        "rank": place["rank"],
         "ranks": ranks,
         "excess_s": straggler.excess.mean_s,
         "uncertainty_s": straggler.excess.half_s,
@@ -191,7 +190,7 @@ def straggler_document(straggler: Straggler, ranks: int, place: RankPlace | None
         "causes": [*straggler.causes],
         "parts": parts,
     }
-    if place:
+    if "host" in place and "device" in place:
         fields |= {"host": place["host"], "device": place["device"]}
     return fields
 
