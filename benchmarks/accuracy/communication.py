@@ -58,7 +58,13 @@ def row(kind: str) -> list[str]:
     errors = [error for _, error in pairs]
     worst = max(errors, key=abs)
     holds = all(abs(error) <= max(CLOSE_MS, CLOSE * known) for known, error in pairs)
-    return [KINDS[kind], f"{known_ms:.2f}", f"{statistics.median(errors):+.3f}", f"{worst:+.3f}", "yes" if holds else "NO"]
+    return [
+        KINDS[kind],
+        f"{known_ms:.2f}",
+        f"{statistics.median(errors):+.3f}",
+        f"{worst:+.3f}",
+        "yes" if holds else "NO",
+    ]
 
 
 def main() -> None:

@@ -25,8 +25,8 @@ from epochmeter.report.statistics import MAX_REPEATS, MIN_EFFECT
 from epochmeter.results.metrics import find
 from epochmeter.results.next_steps import gain_sentence, recorded_gain
 from epochmeter.results.quantities import ABSENT, NO_BREAK, quantity, unbroken, within
-from epochmeter.results.stragglers import straggler_sentence
 from epochmeter.results.run_info import DISTURBED
+from epochmeter.results.stragglers import straggler_sentence
 from epochmeter.results.sweep_files import repeats_override
 
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ A rank is a straggler if its own time per step, without waits for other ranks, i
 other rank, and longer than that of the next slowest by at least `MIN_EXCESS` of the step. So ranks that are slow by
 turns have none.
 
-Successive steps are alike, so that they are no independent measurements. The test compares the means of 16, and
-of 8, blocks of steps, and widens their standard error by the correlation of neighboring blocks (with Kendall's correction of its
-bias in short series). Any rank may be the slowest of equal ones by chance. Of two, either may, so each comparison has
-half of the level. The slowest of more equal ranks is ahead of the next by less, so that their number needs no further
-correction. At most one in twenty runs of equal ranks has a straggler: `benchmarks/decisions/stragglers` counts them.
+Successive steps are alike, so that they are no independent measurements. The test compares the means of 16, and of 8,
+blocks of steps, and widens their standard error by the correlation of neighboring blocks (with Kendall's correction of
+its bias in short series). Any rank may be the slowest of equal ones by chance. Of two, either may, so each comparison
+has half of the level. The slowest of more equal ranks is ahead of the next by less, so that their number needs no
+further correction. At most one in twenty runs of equal ranks has a straggler: `benchmarks/decisions/stragglers` counts
+them.
 """
 
 import math
@@ -102,9 +103,7 @@ def _longer_parts(rows: np.ndarray, rank: int) -> dict[str, Effect]:
         COMPUTE: np.maximum(0.0, rows[..., BUSY] - waited),
         OVERHEAD: np.maximum(0.0, rows[..., GAP] - rows[..., STALL] - np.maximum(0.0, waited - rows[..., BUSY])),
     }
-    longer = {
-        name: times[rank] - np.median(np.delete(times, rank, axis=0), axis=0) for name, times in parts.items()
-    }
+    longer = {name: times[rank] - np.median(np.delete(times, rank, axis=0), axis=0) for name, times in parts.items()}
     return {name: effects_of(values[None], LEVEL, BLOCKS[:1])[0] for name, values in longer.items()}
 
 
@@ -119,7 +118,8 @@ def effects_of(values: np.ndarray, level: float, numbers: Sequence[int] = BLOCKS
         errors, dof = standard_errors(values, count)
         halves = np.maximum(halves, student(dof) * errors)
         bounds = np.maximum(bounds, student(dof, 1 - level) * errors)
-    return [Effect(mean, half, mean > bound) for mean, half, bound in zip(*map(list, (means, halves, bounds)))]
+    columns = zip(means.tolist(), halves.tolist(), bounds.tolist(), strict=True)
+    return [Effect(mean, half, mean > bound) for mean, half, bound in columns]
 
 
 def standard_errors(values: np.ndarray, count: int) -> tuple[np.ndarray, float]:
@@ -140,7 +140,7 @@ def widening_of(around: np.ndarray) -> float:
     """
     squares = float((around**2).sum())
     correlation = float((around[:, 1:] * around[:, :-1]).sum()) / squares if squares else 0.0
-    correlation = min(MAX_CORRELATION, max(0.0, correlation + (1 + 3 * correlation) / around.shape[1]))
+    correlation = min(MAX_CORRELATION, max(0.0, correlation + (1 + 3 * correlation) / int(around.shape[1])))
     return (1 + correlation) / (1 - correlation)
 
 

@@ -45,9 +45,7 @@ def next_steps_of(
     _, _, value = quoted_override("run", name).partition("=")
     loadings = [window["loading"] for window in record.windows() if "loading" in window]
     loading: Loading = loadings[-1] if loadings else {}
-    measured = MeasuredRun(
-        job, run, metrics, epochs, bottleneck, machine, shlex.quote(value), loading, straggler or {}
-    )
+    measured = MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(value), loading, straggler or {})
     steps = find_next_steps(measured)
     return [step._replace(change=with_own_commands(step.change)) for step in steps]
 

@@ -452,7 +452,14 @@ class ProcessWindows:
         self._add_window(
             thread,
             Window(
-                EPOCH, READ_AHEAD_RULE, opened_ns, closed_ns, parts, rows, length=ended.length, reason=READ_AHEAD,
+                EPOCH,
+                READ_AHEAD_RULE,
+                opened_ns,
+                closed_ns,
+                parts,
+                rows,
+                length=ended.length,
+                reason=READ_AHEAD,
                 step_ends_ns=ends_ns,
             ),  # fmt: skip
         )

@@ -129,7 +129,6 @@ class WindowRunner:
             self._record.append_steps(rows)
             self._record.append_losses(array("f", map(_mean_loss, steps)))
 
-
     def _write_ranks(self, rows: FloatArray) -> int:
         """Write the steps of all ranks; return their number, which is that of the rank with the fewest."""
         of_ranks = self._strategy.all_gather(rows)
