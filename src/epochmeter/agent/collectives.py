@@ -4,7 +4,6 @@ Hooks are installed when the script has joined a process group of several ranks.
 device does, in its current stream, and timestamps of the device show how long. Waits in other streams are not seen.
 """
 
-import contextlib
 import functools
 import sys
 import threading
@@ -123,7 +122,7 @@ class Collectives:
         @functools.wraps(backward)
         @hidden
         def wrapper(*arguments: Any, **keywords: Any) -> Any:
-            with self._watch(arguments[0] if arguments else keywords.get("tensors", ())):
+            with watched_backward(arguments[0] if arguments else keywords.get("tensors", ()), self._noted()):
                 try:
                     return backward(*arguments, **keywords)
                 except BaseException as error:
@@ -132,14 +131,15 @@ class Collectives:
 
         return wrapper
 
-    def _watch(self, tensors: Any) -> "contextlib.AbstractContextManager[None]":
+    def _noted(self) -> Optional[Callable[[], object]]:
+        """Return a function that records that gradients are computed; None if nothing is to be recorded."""
         agent = self._agent
         log, marks = agent.thread.log, agent.thread.marks
         if log is None or not agent.is_on:
-            return contextlib.suppress()
+            return None
         if is_backward_compiled():
             self._set_reason(COMPILED)
-            return contextlib.suppress()
+            return None
         if marks is not None:
             self._thread.stream = torch.cuda.current_stream(marks.device)
 
@@ -151,7 +151,7 @@ class Collectives:
             else:
                 log.write(events.GRADIENTS_READY, monotonic_ns(), 0, 0.0, 0, 0, mark, 0, events.HAS_DEVICE_TIME)
 
-        return watched_backward(tensors, lambda: agent.guarded(note_ready))
+        return lambda: agent.guarded(note_ready)
 
 
 def is_backward_compiled() -> bool:

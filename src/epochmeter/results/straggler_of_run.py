@@ -55,12 +55,21 @@ def straggler_of(
     straggler = find_straggler(rows)
     if straggler is None:
         return None, {}, NO_STRAGGLER
-    places: Sequence[RankPlace] = run.training.get("places") or []
-    place = places[straggler.rank] if len(places) == rows.shape[0] else None
-    document = straggler_document(straggler, rows.shape[0], place)
-    if place:
+    numbers = _numbers(windows, rows.shape[0])
+    known = {place.get("rank"): place for place in run.training.get("places") or []}
+    places = [known.get(number, RankPlace(rank=number)) for number in numbers]
+    document = straggler_document(straggler, rows.shape[0], places[straggler.rank])
+    if any("gpu" in place for place in places):
         document |= _lower_clock(record, places, straggler, rows)
     return document, straggler_metrics(straggler), ""
+
+
+def _numbers(windows: Sequence[Mapping[str, Any]], ranks: int) -> list[int]:
+    """Return the numbers of the ranks in the order of their rows."""
+    lines: Sequence[Mapping[str, Any]] = next(
+        window["of_ranks"] for window in windows if len(window.get("of_ranks") or ()) == ranks
+    )
+    return [int(line["rank"]) for line in lines]
 
 
 def _lower_clock(

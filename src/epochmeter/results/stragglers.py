@@ -4,11 +4,12 @@ A rank is a straggler if its own time per step, without waits for other ranks, i
 other rank, and longer than that of the next slowest by at least `MIN_EXCESS` of the step. So ranks that are slow by
 turns have none.
 
-Successive steps are alike, so that they are no independent measurements. The test compares the means of 16, and
-of 8, blocks of steps, and widens their standard error by the correlation of neighboring blocks (with Kendall's correction of its
-bias in short series). Any rank may be the slowest of equal ones by chance. Of two, either may, so each comparison has
-half of the level. The slowest of more equal ranks is ahead of the next by less, so that their number needs no further
-correction. At most one in twenty runs of equal ranks has a straggler: `benchmarks/decisions/stragglers` counts them.
+Successive steps are alike, so that they are no independent measurements. The test compares the means of 16, and of 8,
+blocks of steps, and widens their standard error by the correlation of neighboring blocks (with Kendall's correction of
+its bias in short series). Any rank may be the slowest of equal ones by chance. Of two, either may, so each comparison
+has half of the level. The slowest of more equal ranks is ahead of the next by less, so that their number needs no
+further correction. At most one in twenty runs of equal ranks has a straggler: `benchmarks/decisions/stragglers` counts
+them.
 """
 
 import math
@@ -117,7 +118,8 @@ def effects_of(values: np.ndarray, level: float, numbers: Sequence[int] = BLOCKS
         errors, dof = standard_errors(values, count)
         halves = np.maximum(halves, student(dof) * errors)
         bounds = np.maximum(bounds, student(dof, 1 - level) * errors)
-    return [Effect(mean, half, mean > bound) for mean, half, bound in zip(*map(list, (means, halves, bounds)))]
+    columns = zip(means.tolist(), halves.tolist(), bounds.tolist(), strict=True)
+    return [Effect(mean, half, mean > bound) for mean, half, bound in columns]
 
 
 def standard_errors(values: np.ndarray, count: int) -> tuple[np.ndarray, float]:
@@ -138,7 +140,7 @@ def widening_of(around: np.ndarray) -> float:
     """
     squares = float((around**2).sum())
     correlation = float((around[:, 1:] * around[:, :-1]).sum()) / squares if squares else 0.0
-    correlation = min(MAX_CORRELATION, max(0.0, correlation + (1 + 3 * correlation) / around.shape[1]))
+    correlation = min(MAX_CORRELATION, max(0.0, correlation + (1 + 3 * correlation) / int(around.shape[1])))
     return (1 + correlation) / (1 - correlation)
 
 
@@ -172,14 +174,13 @@ def straggler_metrics(straggler: Straggler) -> dict[str, float]:
     }
 
 
-def straggler_document(straggler: Straggler, ranks: int, place: RankPlace | None) -> StragglerFields:
-    """Return a straggler for the record; `place` is where it is, if that is known."""
+def straggler_document(straggler: Straggler, ranks: int, place: RankPlace) -> StragglerFields:
+    """Return a straggler for the record; `place` has its number, and where it is if that is known."""
     parts: dict[str, ExcessFields] = {
         name: {"excess_s": part.mean_s, "uncertainty_s": part.half_s} for name, part in straggler.parts.items()
     }
-    where = place or RankPlace(rank=straggler.rank)
     fields: StragglerFields = {
-        "rank": where["rank"],
+        "rank": place["rank"],
         "ranks": ranks,
         "excess_s": straggler.excess.mean_s,
         "uncertainty_s": straggler.excess.half_s,
@@ -189,7 +190,7 @@ def straggler_document(straggler: Straggler, ranks: int, place: RankPlace | None
         "causes": [*straggler.causes],
         "parts": parts,
     }
-    if place:
+    if "host" in place and "device" in place:
         fields |= {"host": place["host"], "device": place["device"]}
     return fields
 

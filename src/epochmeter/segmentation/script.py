@@ -228,7 +228,8 @@ class ScriptWindows:
     @property
     def places(self) -> list[RankPlace]:
         """Where each rank is; empty for a single one."""
-        ranks = [process for process in [self.main, *self._others()] if process]
+        others = sorted(self._others(), key=lambda process: process.rank)
+        ranks = [process for process in [self.main, *others] if process]
         return [place_of(process.rank, process.training, process.host) for process in ranks] if len(ranks) > 1 else []
 
     @property

@@ -74,7 +74,7 @@ TOKENS = 36
 """A batch has tokens. Object: pass; value: those without padding, if known; `begun_ns`: with padding, 0: unknown."""
 
 GRADIENTS_READY = 60
-"""A backward pass, which has not ended, has computed its gradients: from now on, it waits for other ranks' gradients."""
+"""A backward pass, which has not ended, has computed its gradients: it waits for those of other ranks."""
 COLLECTIVE = 61
 """The thread, or its GPU, has waited for a collective of `torch.distributed` from `begun_ns` on."""
 

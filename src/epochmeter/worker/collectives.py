@@ -7,7 +7,7 @@ are queued when the pass begins. Neither changes a gradient.
 
 import contextlib
 import sys
-from typing import Any, Callable, Iterator, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import torch
 
@@ -37,19 +37,19 @@ def collective_functions() -> Iterator[Tuple[Any, str]]:
 
 
 @contextlib.contextmanager
-def watched_backward(tensors: Any, act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` when a backward pass of these tensors, in the `with` block, has computed its gradients.
+def watched_backward(tensors: Any, act: Optional[Callable[[], object]]) -> Iterator[None]:
+    """Call `act`, if given, when a backward pass of these tensors, in the `with` block, has computed its gradients.
 
     It is called in the thread that ends the pass, on the streams of the thread that began it.
     """
     tensor = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
     node = getattr(tensor, "grad_fn", None)
-    if node is None:  # no pass, or one of a single tensor
+    if node is None or act is None:  # without a node, there is no pass, or one of a single tensor
         yield
         return
 
     def queue(gradients: object) -> None:
-        torch.autograd.Variable._execution_engine.queue_callback(act)  # type: ignore[attr-defined]  # of C++
+        torch.autograd.Variable._execution_engine.queue_callback(act)
 
     handle = node.register_prehook(queue)
     try:
