@@ -144,7 +144,7 @@ def times_in_steps(segments: np.ndarray, loops: np.ndarray, computed: np.ndarray
     """Return the time of a phase in each step, given its segments and the loops within steps."""
     parts = clipped(loops, computed)
     times_ns = covered_ns(segments, computed)
-    return times_ns - by_step(covered_ns(segments, parts), loops, computed)
+    return np.asarray(times_ns - by_step(covered_ns(segments, parts), loops, computed))
 
 
 def loops_in_steps(loops: np.ndarray, computed: np.ndarray) -> np.ndarray:
