@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from epochmeter.segmentation.passes import Ending, Interval, Loader, Pass
 from epochmeter.segmentation.phases import COMPILED
 from epochmeter.segmentation.steps import OutsideSteps
 from epochmeter.segmentation.thread import Thread
+from epochmeter.segmentation.timeline import timeline_rows
 from epochmeter.segmentation.trainings import Trainings
 from epochmeter.segmentation.windows import (
     EPOCH,
@@ -341,6 +343,7 @@ class ProcessWindows:
             reason="" if "samples" in parts or name != EPOCH else NO_SAMPLES,
             loading=loads.document(count) if loads else {},
             counted=counted,
+            timeline=timeline_rows(ended, times) if name == EPOCH else array("f"),
         )
 
     def _add_window(self, thread: int, window: Window) -> None:

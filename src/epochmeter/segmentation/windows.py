@@ -38,6 +38,7 @@ class Window:
         training: Number of the training of an epoch or an evaluation, as far as it was known at its end.
         loading: What the line of an epoch in the record has on its loader.
         counted: Number of the facts on operators that were recorded in one of its steps; None if there are none.
+        timeline: Rows in order of time, as `rows`, with the loops within steps; empty if waits for data are not known.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Window:
     training: int | None = None
     loading: Loading = field(default_factory=Loading)
     counted: int | None = None
+    timeline: "array[float]" = field(default_factory=lambda: array("f"))
 
 
 @dataclass(frozen=True)
