@@ -83,9 +83,9 @@ NONE, GAUGES = NullMeter("none"), gauges()
 def close(record):
     """close(before, after, meter) -> the window between these readings, by default an epoch."""
 
-    def build(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, source=None, idle=None):
+    def build(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, source=None, idle=None, **more):
         instruments = WindowInstruments(meter, gauges or GAUGES, source or data_source(), CpuLoad(), idle)
-        return build_window(opened, WindowMeasured([measured], []), before, after, instruments, record, 1)
+        return build_window(opened, WindowMeasured([measured], []), before, after, instruments, record, 1, **more)
 
     return build
 
@@ -248,6 +248,23 @@ def test_energy_by_phase_is_recorded_with_its_uncertainty(close, monkeypatch):
     assert given[0][-3].response is None, "the sensor's response is not stated"
     assert (line["metrics"]["epoch/stall_energy_j"], line["metrics"]["epoch/compute_energy_j"]) == (5.0, 15.0)
     assert line["phases"] == {"averaging_s": 0.02, "lag_s": 0.01, "half_width_j": {"stall": 0.2, "compute": 0.1}}
+
+
+def test_energy_by_phase_of_a_script_follows_its_timeline_and_has_no_copy(close, monkeypatch):
+    found = PhaseEnergy({"stall": 5.0, "copy": 0.0, "compute": 15.0}, {"stall": 0.2, "copy": 0.0, "compute": 0.1})
+    given = []
+    monkeypatch.setattr(window_record, "phase_energy", lambda *arguments: given.append(arguments) or found)
+    meter = EnergyMeter(powers=LostSensor(), total=["VDD_IN"], covers="module")
+    meter.sampling = lambda *stretch: LostSensor().sampling(*stretch)._replace(unavailable={})
+    borders = reading(99.99, VDD_IN=10), reading(104.01, VDD_IN=30), meter
+    timeline = array("f", [1, 1, 0, 2])
+    of_script = close(*borders, timeline=timeline).line
+    of_job = close(*borders, measured=with_parts(copy_s=0.0)).line
+    assert given[0][0] is timeline
+    assert given[1][0] == array("f", [0, 0, 0, 1, 1, 1, 1, 1])
+    assert "epoch/copy_energy_j" not in of_script["metrics"]
+    assert of_script["phases"]["half_width_j"] == {"stall": 0.2, "compute": 0.1}
+    assert of_job["metrics"]["epoch/copy_energy_j"] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from epochmeter.shared.phases import (
     PREPARATION,
     WITHIN,
 )
+from epochmeter.shared.units import percent
 
 STEPS = 3
 KINDS = {FORWARD: events.FORWARD_ENDED, BACKWARD: events.BACKWARD, OPTIMIZER: events.STEP}
@@ -295,7 +296,7 @@ def test_phases_are_exact_if_the_steps_of_a_kind_are_alike():
 def test_phases_of_too_few_timed_steps_are_absent_with_the_reason(timed):
     window, notes = sparse_epoch(timed, lambda script, number: accumulating_step(script, number, every=2))
     assert not {*PHASES, "timed_steps"} & {*window.parts}
-    assert notes == [phases.FEW_TIMED.format(phases.MAX_HALF_WIDTH)]
+    assert notes == [phases.FEW_TIMED.format(percent(phases.MAX_HALF_WIDTH))]
 
 
 def test_step_with_a_batch_of_another_pass_after_which_it_is_not_timed_any_more_is_left_out():

@@ -69,7 +69,7 @@ class Passes:
         if self._prepares:
             recording.guarded(self._await_preparation)
         called_ns = monotonic_ns()
-        thread.is_fetching = True
+        thread.is_fetching, thread.numbered = True, None
         try:
             iterator = self._replay.iterate_other(loader, make_iterator) if self._replay else make_iterator(loader)
         finally:
@@ -109,7 +109,9 @@ class Passes:
         try:
             gaps = self._gaps.setdefault(loader, LoadingGaps)
             gaps.passes += 1
-            timer = BatchTimer(recording, recording.facts.loader_number(loader), recording.folder, os.getpid(), gaps)
+            number = recording.facts.loader_number(loader)
+            recording.thread.numbered = id(loader), number
+            timer = BatchTimer(recording, number, recording.folder, os.getpid(), gaps)
             return stand_ins(loader, timer)
         except Exception as error:  # a class of the script
             recording.guarded(recording.facts.write, {"kind": "untimed", "text": describe_error(error)})
@@ -128,7 +130,10 @@ class Passes:
         number, name_number = facts.new_number(), facts.name_number(name) if name else 0
         self._forwards.begin_pass()
         batches = UNKNOWN if length is None else float(length)
-        log.write(PASS, now_ns, called_ns, batches, number, facts.loader_number(loader), 0, name_number, flags)
+        # After workers were forked, each page of memory that changes is copied: facts are not compared again.
+        known, loader_number = recording.thread.numbered or (0, 0)
+        loader_number = loader_number if known == id(loader) else facts.loader_number(loader)
+        log.write(PASS, now_ns, called_ns, batches, number, loader_number, 0, name_number, flags)
         recording.connected().wake()
         return number, length, sample_counter(loader, self._sizes.setdefault(loader, BatchSizes))
 

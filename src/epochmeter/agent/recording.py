@@ -24,7 +24,32 @@ from epochmeter.worker.connection import ControllerGoneError
 from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
-    from epochmeter.agent.step_details import StepDetails
+    from typing import Protocol  # from Python 3.8 on
+
+    from epochmeter.agent.iterators import PassProgress
+    from epochmeter.agent.tracing import ScriptTrace
+
+    class Details(Protocol):
+        """Records details of a few steps besides their events (`StepDetails`)."""
+
+        trace: "Optional[ScriptTrace]"
+
+        def request(self, progress: "PassProgress") -> None: ...
+
+        def deliver(self, progress: "PassProgress", number: int) -> None: ...
+
+        def train(self, steps: int) -> None: ...
+
+        def drop(self, number: int) -> None: ...
+
+        def end_pass(self) -> None: ...
+
+        def end(self) -> None: ...
+
+        def discard(self) -> None: ...
+
+        def forget(self) -> None: ...
+
 
 END_LIMIT_S = 30.0  # in which the GPU ends its work
 Result = TypeVar("Result")
@@ -47,7 +72,7 @@ class Recording:
         folder: Folder of the logs.
     """
 
-    details: "Optional[StepDetails]" = None
+    details: "Optional[Details]" = None
 
     def __init__(self, socket: Optional[str], folder: str) -> None:
         self.is_on = True

@@ -18,6 +18,8 @@ class ThreadState(threading.local):
     awaits_forward = False  # whether the first forward pass since a pass has begun is still to come
     sizes: Optional[BatchSizes] = None  # of the loader whose iterator is being made
     parts: Optional[Dict[str, Any]] = None  # what takes the places of that loader's parts, by attribute
+    numbered: Optional[Tuple[int, int]] = None
+    """`id` of the loader whose iterator was made since a pass was called, and its number."""
     steps = 0  # number of optimizer steps and backward passes
     is_forwarding = False  # whether a forward pass is being recorded, whose inner modules are not
     watched: Optional[Tuple[Any, Any]] = None  # the module whose forward pass global hooks record, and its begin

@@ -1,6 +1,7 @@
 """The windows of a run in its record: their metrics, notes and flags, their forecasts, and their publication."""
 
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,7 @@ class Recording:
         training: int | None = None,
         loading: Mapping[str, Any] | None = None,
         is_warmup: bool = False,
+        timeline: "array[float] | None" = None,
     ) -> protocol.Recorded:
         """Add the measurements of a window that has ended, and return those for the training process.
 
@@ -127,13 +129,15 @@ class Recording:
             training: Number of its training, in a script.
             loading: How its batches were loaded, in a script.
             is_warmup: Whether it counts as warm-up for another reason than its number.
+            timeline: Rows of its parts in order of time, in a script; None: those of its steps.
         """
         plan = self._plan
         self._stages.add_window(before, after)
         demand = demand_of(plan.job, plan.run.training, plan.run.usable_cores)
         window = build_window(
-            opened, measured, before, after, self._instruments, plan.record, self._steps, demand, self._rank_rows
-        )
+            opened, measured, before, after, self._instruments, plan.record, self._steps, demand, self._rank_rows,
+            timeline,
+        )  # fmt: skip
         self._steps += step_count([window.line])
         self._rank_rows += rank_row_count([window.line])
         metrics = {**window.line["metrics"], **self._derived_metrics(window.line, training)}

@@ -168,7 +168,7 @@ class ScriptLoop:
         is_warmup = self._begins_training(window) or is_traced or is_loaded
         reply = self._recording.add(
             opening, message, before, after, notes, rule=window.rule, training=window.training,
-            loading=window.loading, is_warmup=is_warmup,
+            loading=window.loading, is_warmup=is_warmup, timeline=window.timeline,
         )  # fmt: skip
         self._recorded[window.name] = reply
         if reply.stop and self._plan.job.budget.stop:

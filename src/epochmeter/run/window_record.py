@@ -68,12 +68,14 @@ def build_window(
     earlier_steps: int = 0,
     demand: Demand | None = None,
     earlier_rank_rows: int = 0,
+    timeline: "array[float] | None" = None,
 ) -> WindowRecord:
     """Build a window from the training process's messages and the readings at its borders.
 
     `earlier_steps` is the number of steps in the record before the window; those of later windows may follow. `demand`
     has the threads of the run that want cores; without it, no window is oversubscribed. `earlier_rank_rows` is the
-    number of rows of all ranks before it.
+    number of rows of all ranks before it. `timeline` has rows of the window's parts in order of time, if those of its
+    steps are not.
     """
     name, nodes, gauges = opened.window, measured.nodes, instruments.gauges
     ranks = ranks_with_waits(measured, record, earlier_rank_rows) if name == "epoch" else measured.ranks
@@ -84,7 +86,8 @@ def build_window(
     powers = write_powers(instruments.meter, record, after.ended_ns)
     phases, metrics, cpu, scarce = PhaseEnergy(), _other_metrics(merged, used), CpuUse(), ""
     if name == "epoch":
-        phases = _phases(merged, used, powers, steps, is_single=len(measured.ranks) == 1 and not nodes)
+        is_single = len(measured.ranks) == 1 and not nodes
+        phases = _phases(merged, used, powers, timeline or steps, is_single=is_single)
         metrics = _epoch_metrics(merged, used, phases, steps)
         metrics |= gauges.window(before.at_ns, after.at_ns)
         metrics |= instruments.gpu_counters.window(before.at_ns, after.at_ns)
@@ -307,4 +310,11 @@ def _phases(
     if all(math.isnan(watts) for watts in powers.total_w):
         return PhaseEnergy(reason="the parts of the total are sampled at different times.")
     total = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
-    return phase_energy(steps, measured.opened_ns, measured.closed_ns, powers, *total)
+    found = phase_energy(steps, measured.opened_ns, measured.closed_ns, powers, *total)
+    if "copy_s" in measured.parts:
+        return found
+    energy_j, half_width_j = (
+        {phase: value for phase, value in values.items() if phase != "copy"}  # a part of compute, which is not known
+        for values in (found.energy_j, found.half_width_j)
+    )
+    return found._replace(energy_j=energy_j, half_width_j=half_width_j)

@@ -23,7 +23,7 @@ from epochmeter.shared.phases import (
     PREPARATION,
     WITHIN,
 )
-from epochmeter.shared.units import NANOSECOND
+from epochmeter.shared.units import NANOSECOND, percent
 
 OF_EVENT = {FORWARD_ENDED: FORWARD, BACKWARD_ENDED: BACKWARD, GRADIENTS: BACKWARD, STEP: OPTIMIZER}
 CODES = {phase: code for code, phase in enumerate(PHASES)}
@@ -34,7 +34,7 @@ SEEN_LATE = "another class of modules was called later in the epoch"
 NO_OPTIMIZER = "the times of optimizer steps are not known, as some of them are compiled by `torch.compile`"
 COMPILED = "with `torch.compile`, the times of forward pass and loss are those of compiled modules only"
 FEW_TIMED = (
-    "steps are short, and the phases of too few are timed to know those of an epoch within {:.0%} of its compute: an "
+    "steps are short, and the phases of too few are timed to know those of an epoch within {} of its compute: an "
     "epoch needs more steps"
 )
 ESTIMATED = "steps are short: the phases of an epoch are estimated from a part of its steps (`epoch/timed_steps`)"
@@ -116,7 +116,7 @@ def phases_of(
         trained: Number of timed steps with training.
         is_compiled: Whether the script uses `torch.compile`.
     """
-    few = Phases({}, () if steps.timed.all() else (FEW_TIMED.format(MAX_HALF_WIDTH),))
+    few = Phases({}, () if steps.timed.all() else (FEW_TIMED.format(percent(MAX_HALF_WIDTH)),))
     if not len(spans.codes):
         return few
     excluded = np.array(sorted(loops), dtype=np.int64).reshape(-1, 2)
@@ -144,7 +144,7 @@ def times_in_steps(segments: np.ndarray, loops: np.ndarray, computed: np.ndarray
     """Return the time of a phase in each step, given its segments and the loops within steps."""
     parts = clipped(loops, computed)
     times_ns = covered_ns(segments, computed)
-    return times_ns - by_step(covered_ns(segments, parts), loops, computed)
+    return np.asarray(times_ns - by_step(covered_ns(segments, parts), loops, computed))
 
 
 def loops_in_steps(loops: np.ndarray, computed: np.ndarray) -> np.ndarray:

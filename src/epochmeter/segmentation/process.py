@@ -19,6 +19,7 @@ from epochmeter.segmentation.passes import Ending, Interval, Loader, Pass
 from epochmeter.segmentation.phases import COMPILED
 from epochmeter.segmentation.steps import OutsideSteps
 from epochmeter.segmentation.thread import Thread
+from epochmeter.segmentation.timeline import timeline_rows
 from epochmeter.segmentation.trainings import Trainings
 from epochmeter.segmentation.windows import (
     EPOCH,
@@ -355,6 +356,7 @@ class ProcessWindows:
             loading=loads.document(count) if loads else {},
             counted=counted,
             step_ends_ns=array("q", times.ended.astype("q").tobytes()) if name == EPOCH else (),
+            timeline=timeline_rows(ended, times) if name == EPOCH else array("f"),
         )
 
     def _add_window(self, thread: int, window: Window) -> None:

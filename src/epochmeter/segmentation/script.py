@@ -317,6 +317,8 @@ def with_common_phases(ranks: Sequence[RankWindow]) -> list[RankWindow]:
         parts = {name: value for name, value in rank.parts.items() if name not in PHASES or name in common}
         if OTHER in parts:
             parts[OTHER] += sum(rank.parts[phase] for phase in PHASES if phase in rank.parts and phase not in common)
+        else:
+            parts.pop("timed_steps", None)
         merged.append(rank._replace(parts=parts))
     return merged
 

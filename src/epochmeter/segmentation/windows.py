@@ -40,6 +40,7 @@ class Window:
         counted: Number of the facts on operators that were recorded in one of its steps; None if there are none.
         step_ends_ns: When the device had ended each step of an epoch.
         rank_rows: Rows of `RANK_INTERVALS` of these steps; empty without several ranks.
+        timeline: Rows in order of time, as `rows`, with the loops within steps; empty if waits for data are not known.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Window:
     counted: int | None = None
     step_ends_ns: Sequence[int] = ()
     rank_rows: "array[float]" = field(default_factory=lambda: array("f"))
+    timeline: "array[float]" = field(default_factory=lambda: array("f"))
 
 
 @dataclass(frozen=True)
