@@ -42,7 +42,10 @@ class CollectiveWaits:
         return waited
 
     def _append(self, begun_ns: int, ended_ns: int) -> None:
-        """Add a wait after the part of it that is one already."""
+        """Add a wait; those within it are parts of it."""
+        while self._begun_ns and self._begun_ns[-1] >= begun_ns:
+            self._begun_ns.pop()
+            self._ended_ns.pop()
         begun_ns = max(begun_ns, self._ended_ns[-1] if self._ended_ns else begun_ns)
         if begun_ns < ended_ns:
             self._begun_ns.append(begun_ns)
