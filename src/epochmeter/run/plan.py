@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results.quantities import span
 from epochmeter.results.run_info import Clock, RunInfo, Start, read_run
 from epochmeter.results.summary import collect_flags
-from epochmeter.run.nodes import Node
+from epochmeter.run.nodes import Node, ScriptNode
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.problem import MachineError, Place, Problem
 from epochmeter.shared.record import CHECKPOINT, HOST_FILE, JOB_FILE, TIME_SERIES, Record, before_checkpoint
@@ -51,6 +51,7 @@ class Plan:
     journal: RestoreJournal
     digest: str | None  # the dataset's checksum; None: it must be made, or a user's folder inspected, first
     run: RunInfo  # the run's metadata, as in its record
+    script_node: ScriptNode = field(default_factory=ScriptNode)  # this node of a script, whose `node` is a single one
 
     @property
     def gpus(self) -> list[str]:
@@ -79,7 +80,7 @@ class Plan:
                     is_other_boot = earlier.run.boot_id != self.run.boot_id
                     self.record.truncate_to_epoch(earlier.epochs, also=TIME_SERIES if is_other_boot else [])
                     self._continue(earlier.run, Start(epoch=earlier.epochs, started=started, clock=clock))
-                if self.node.is_first:
+                if self.node.is_first and self.script_node.is_first:
                     queue.enqueue(self.record, self.run.record_id)
                 self._describe_host()
                 self.describe()
