@@ -33,7 +33,7 @@ CLOSE, CLOSE_MS = 0.02, 2.0
 
 
 def errors_ms(kind: str) -> list[tuple[float, float]]:
-    """Return the known wait of the first rank per step, and the error of the measured one, of each epoch but the first."""
+    """Return the known wait of the first rank per step and the error of the measured one, without the first epoch."""
     with tempfile.TemporaryDirectory() as folder:
         launcher = ["torchrun", "--standalone", "--nproc_per_node=2", SCRIPT, kind, str(EPOCHS), folder]
         record, _ = measured("tracking=none", "sweep.again=true", "sweep.wait_idle=0", *launcher)

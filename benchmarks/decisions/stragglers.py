@@ -3,9 +3,9 @@
     PYTHONPATH=src:tests:benchmarks python benchmarks/decisions/stragglers.py [--short] [simulated] [gloo]
 
 Simulated ranks: the steps of a rank are an autoregressive series, with normal or heavy-tailed innovations (Student's t
-with 4 degrees of freedom). Data stalls are exponential. One rank is slower by 15 % of a step, three standard deviations,
-in its data, its compute, both in each step, or both by turns; or another rank is slower in each step, which is no
-straggler. The goals: found in 95 %, the causes right in 90 % of these, and none among equal ranks in 95 %.
+with 4 degrees of freedom). Data stalls are exponential. One rank is slower by 15 % of a step, three standard
+deviations: in its data, its compute, both in each step, or both by turns. Or another rank is slower in each step, which
+is no straggler. The goals: found in 95 %, the causes right in 90 % of these, and none among equal ranks in 95 %.
 
 Gloo: four ranks of a script sleep in place of loading and computing (`common/ranks_script.py`).
 """

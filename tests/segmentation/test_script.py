@@ -8,7 +8,7 @@ from epochmeter.agent import event_log
 from epochmeter.agent.event_log import EventLog
 from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.segmentation import logs, process, script
-from epochmeter.segmentation.script import ScriptWindows, clipped, with_common_phases
+from epochmeter.segmentation.script import ScriptWindows, clipped, rank_window, with_common_phases
 from epochmeter.segmentation.windows import Window
 from epochmeter.shared import events
 from epochmeter.shared.phases import FORWARD, LOSS, OTHER, PHASES
@@ -201,7 +201,8 @@ def test_time_before_the_first_rank_is_taken_from_the_first_batch_then_compute()
 
 def test_phases_of_ranks_add_up_to_the_compute_of_each():
     phases = {FORWARD: 0.5, LOSS: 0.25, OTHER: PARTS["compute_s"] - 0.75}
-    late, early = clipped(window(12, 14, **phases), window(12, 14)), clipped(window(10, 14, **phases), window(12, 14))
+    of_ranks = window(12, 14, **phases), window(10, 14, **phases)
+    late, early = (rank_window(clipped(of_rank, window(12, 14)), 1) for of_rank in of_ranks)
     assert late.parts[FORWARD] == 0.5
     assert early.parts[FORWARD] / early.parts["compute_s"] == pytest.approx(0.5 / PARTS["compute_s"])
     lacking = early._replace(parts={**early.parts, OTHER: early.parts[OTHER] + early.parts[LOSS]})

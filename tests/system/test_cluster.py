@@ -18,7 +18,7 @@ import psutil
 import pytest
 import servers
 import slurm
-from project import free_ports
+from project import free_ports, wait_until
 from test_measure import RANKED
 
 from epochmeter.shared.record import Record
@@ -237,14 +237,69 @@ def test_sweep_over_an_argument_of_a_script_runs_on_the_nodes(sweep):
     assert [record.job()["script"]["lr"] for record in sweep.records()] == [0.1, 0.2]
 
 
-def test_script_on_two_nodes_has_a_record_per_node(srun, project):
-    (project.root / "ranked.py").write_text(RANKED)
+def start_script(srun, project, script, *keys):
+    """Start a script with a rank on each of two nodes."""
+    (project.root / "ranked.py").write_text(script)
     (port,) = free_ports(1)
     launcher = f"-m torch.distributed.run --nnodes=2 --node_rank=$SLURM_PROCID --master_port={port} ranked.py"
-    code, output = result_of(srun("measure", "tracking=none", "--", launcher))
+    return srun("measure", "tracking=none", "sweep.wait_idle=0", *keys, "--", launcher)
+
+
+def test_script_on_two_nodes_has_one_record_with_the_ranks_and_the_energy_of_both(srun, project):
+    code, output = result_of(start_script(srun, project, RANKED, "meter=estimate", "meter.tdp_w=65"))
     assert code == 0, output
-    kinds = [[window["window"] for window in record.windows()] for record in project.records()]
-    assert sorted(kinds) == [["epoch"] * 3, ["epoch", "val"] * 3]
-    for record in project.records():
-        assert record.run()["training"]["ranks"] == 2
-        assert {window["metrics"].get("epoch/samples") for window in record.windows()} <= {32, None}
+    record = project.record()
+    assert record.is_completed()
+    assert [window["window"] for window in record.windows()] == ["epoch", "val"] * 3
+    epochs = [window for window in record.windows() if window["window"] == "epoch"]
+    other = Record(record.folder / "nodes" / "n1")
+    assert other.is_completed()
+    own = [window for window in other.windows() if window["window"] == "epoch"]
+    for line, of_other in zip(epochs, own, strict=True):
+        first, second = line["of_ranks"]
+        metrics, alone = line["metrics"], of_other["metrics"]
+        assert (line["ranks"], first["rank"], second["rank"], metrics["epoch/samples"]) == (2, 0, 1, 64)
+        assert second["e2e_s"] == pytest.approx(alone["epoch/e2e_s"])
+        assert metrics["epoch/e2e_s"] == pytest.approx((first["e2e_s"] + second["e2e_s"]) / 2)
+        assert metrics["rank_max/e2e_s"] == max(first["e2e_s"], second["e2e_s"])
+        (node,) = line["energy"]["nodes"]
+        assert node["node"] == "n1"
+        if "epoch/estimated_energy_j" in metrics:  # absent on a busy host
+            both = line["energy"]["joules"]["cpu"] + node["joules"]["cpu"]
+            assert metrics["epoch/estimated_energy_j"] == pytest.approx(both)
+        assert line["rank_steps"] == metrics["epoch/steps"]
+    places = record.run()["training"]["places"]
+    assert [(place["rank"], place["host"]) for place in places] == [(0, "n0"), (1, "n1")]
+    evaluations = [window for window in record.windows() if window["window"] == "val"]
+    assert {window["ranks"] for window in evaluations} == {1}  # only the first rank evaluates
+    assert all("val/estimated_energy_j" not in window["metrics"] for window in evaluations)
+
+
+ENDLESS = """
+import time, torch
+from torch.nn.parallel import DistributedDataParallel
+torch.distributed.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(1000):
+    for inputs in torch.utils.data.DataLoader(torch.ones(16, 4), 4):
+        model(inputs).sum().backward()
+        optimizer.step()
+        time.sleep(0.05)
+"""
+
+
+def test_record_of_a_script_stays_and_names_the_node_that_was_killed(srun, project, cluster):
+    command = start_script(srun, project, ENDLESS)
+    wait_until(lambda: any(len(record.windows()) >= 2 for record in project.records()), LIMIT_S, pause_s=0.2)
+    cluster.kill_processes("n1")
+    code, output = result_of(command)
+    assert code != 0, output
+    record = project.record()
+    assert record.summary()["state"] == "failed"
+    both = [window for window in record.windows() if window["ranks"] == 2]
+    assert len(both) >= 2
+    assert all(window["metrics"]["epoch/samples"] == 32 for window in both)
+    for window in record.windows()[len(both) :]:
+        assert "epoch/samples" not in window["metrics"]
+        assert any("n1" in note for note in window["notes"])

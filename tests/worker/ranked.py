@@ -12,6 +12,7 @@ from worker.test_trainer import JOB
 from epochmeter.shared.protocol import Recorded, decode, encode
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
+from epochmeter.worker.communication import ExposedCommunication
 from epochmeter.worker.connection import RankedConnection
 from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
 from epochmeter.worker.phases import StepPhases
@@ -95,7 +96,9 @@ def runner(strategy, folder, trained, suspends=None, until=math.inf):
     connection = RankedConnection(controller, strategy)
     suspends, model = suspends or SuspendCounter(), torch.nn.Linear(1, 1)
     phases = StepPhases(HostTimeline(), model, torch.optim.SGD(model.parameters(), lr=0.1))
-    return controller, WindowRunner(record, connection, clock, phases, trained, strategy, suspends, until)
+    communication = ExposedCommunication(HostTimeline() if strategy.ranks > 1 else None)
+    windows = WindowRunner(record, connection, clock, phases, trained, strategy, suspends, communication, until)
+    return controller, windows
 
 
 def measured(strategy, folder, trained, batch):

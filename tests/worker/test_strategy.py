@@ -73,15 +73,21 @@ def test_node_reports_its_own_gpus(monkeypatch):
     monkeypatch.setattr(strategies, "gpu_uuid", lambda device: "mine")
     strategy = Distributed(2, "torchrun", 30)
     strategy._device, strategy._backend = torch.device("cuda", 0), "nccl"
-    monkeypatch.setattr(strategy, "all_gather", lambda own: [[(0, "another node's")], own])
+    monkeypatch.setattr(
+        strategy, "all_gather", lambda own: [[(0, "another node's")] if isinstance(own, list) else {"rank": 0}, own]
+    )
     description = strategy.describe()
     assert (description["gpus"], description["gpus_here"]) == (["another node's", "mine"], ["mine"])
+    place = description["places"][1]
+    assert (place["rank"], place["device"], place["gpu"]) == (1, "cuda:0", "mine")
 
 
 def test_ddp_trains_like_one_process_with_the_global_batch(ranks, tmp_path):
     (first, second), record = ranks
     reference, trained = Record(tmp_path), make_trainer(Single(1))
     lines = ranked.measured(Single(1), tmp_path, trained, 8)  # the same samples in the same order
+    places = first["description"].pop("places")
+    assert [(place["rank"], place["device"]) for place in places] == [(0, "cpu"), (1, "cpu")]
     assert first["description"] == {"ranks": 2, "backend": "gloo", "gpus": [], "gpus_here": []}
     assert first["weights"] == second["weights"]
     for weights, expected in zip(first["weights"], trained.model.parameters(), strict=True):
@@ -121,6 +127,10 @@ def test_slow_rank_has_the_stall_and_other_ranks_have_compute(ranks):
     assert naps_s <= slow["data_stall_s"] < naps_s + 0.1
     assert swift["data_stall_s"] < 0.1
     assert swift["compute_s"] > naps_s - 0.05
+    naps_waited_s = naps_s - 0.05 - NAP_S  # the first nap may be over before the window opens
+    assert naps_waited_s < swift["communication_s"] - slow["communication_s"] < naps_s + 0.1
+    rows = ranks[1].rank_rows()
+    assert len(rows) % (2 * 4 * message.rank_steps) == 0
     together = merge_ranks(message.ranks)
     assert together.rank_max["data_stall_s"] == slow["data_stall_s"]
     assert together.parts["data_stall_s"] == pytest.approx((swift["data_stall_s"] + slow["data_stall_s"]) / 2)

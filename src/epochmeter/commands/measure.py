@@ -28,9 +28,11 @@ from pathlib import Path
 from epochmeter.commands.train import run_all
 from epochmeter.config import app, errors
 from epochmeter.config.arguments import HIDE_KEY, conceal_command, conceal_override, secret_placeholders
+from epochmeter.config.installation import ROOT
 from epochmeter.config.interpreter import active_environment
 from epochmeter.config.script import ATTACHED, check_placeholders, find_program
 from epochmeter.config.secrets import CONCEALED
+from epochmeter.run.nodes import script_node
 from epochmeter.shared.problem import input_error
 from epochmeter.sweep.sweep_folder import key_of
 
@@ -61,6 +63,7 @@ def main() -> int:
             check_keys(overrides)
             if ATTACHED not in os.environ:
                 check_command(command)
+                overrides = overrides_of_node(overrides)
                 check_placeholders(command, [key_of(override) for override in overrides])
         sys.argv[1:], command = concealed_arguments(overrides, command)
     except ValueError as error:
@@ -71,6 +74,13 @@ def main() -> int:
     if exit_code is None:
         return code
     return exit_code if exit_code >= 0 else 128 - exit_code
+
+
+def overrides_of_node(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides on this node: those other than the first publish nothing."""
+    if script_node(os.environ, ROOT / "multirun").is_first:
+        return [*overrides]
+    return [*(override for override in overrides if not key_of(override).startswith("tracking")), "tracking=none"]
 
 
 def value_of(key: str, overrides: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ from epochmeter.config import app, errors
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest, current_request
 from epochmeter.config.resolvers import register
-from epochmeter.config.script import code_digest
+from epochmeter.config.script import ATTACHED, code_digest
 from epochmeter.config.secrets import reveal
 from epochmeter.run import nodes
 from epochmeter.shared.problem import input_error
@@ -52,8 +52,12 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     runs = Runs(command)
 
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
-        if not command and (folder := nodes.other_node_folder(os.environ, many)):
-            return folder
+        if command and ATTACHED not in os.environ:
+            other = nodes.script_node_folder(os.environ, ROOT / "multirun", many)
+        else:
+            other = None if command else nodes.other_node_folder(os.environ, many)
+        if other:
+            return other
         script = [f"measure.command={code_digest(reveal(command))}:{shlex.join(command)}"] if command else []
         mode = 0o700 if command else 0o777  # a secret in a script's arguments may have no typical form
         return sweep_folder.open_sweep_folder(ROOT / "multirun", datetime.now(), [*keys, *script], many, again, mode)

@@ -43,6 +43,7 @@ from epochmeter.run.instruments import (
 )
 from epochmeter.run.interpreters import check_interpreter, find_interpreter
 from epochmeter.run.moments import command_ns
+from epochmeter.run.node_windows import hand_over, open_nodes
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
 from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
 from epochmeter.run.recording import Recording
@@ -112,6 +113,8 @@ def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier:
         result.notes += plan.open_record()
         run_node = run_first_node if plan.node.is_first else run_other_node
         run_node(plan, result, terminal)
+        if not plan.script_node.is_first:
+            result.folder = hand_over(plan.script_node, plan.record)
         result.end_monotonic_s = time.monotonic()
 
 
@@ -148,7 +151,8 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
                 recording.start()
             if plan.job.measure.command:
                 with running_script(plan, result) as (script, windows):
-                    ScriptLoop(script, windows, plan, instruments, recording, tracker).run()
+                    nodes = open_nodes(plan.script_node, plan.record, windows)
+                    ScriptLoop(script, windows, plan, instruments, recording, tracker, nodes).run()
             else:
                 plan.run.moments["process_ns"] = time.monotonic_ns()
                 with start_training(plan) as worker:

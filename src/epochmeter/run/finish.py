@@ -96,7 +96,10 @@ def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Termin
         result.publish_error = format_problem(problem, "warning")
         result.stop = result.stop or stop
     terminal.end_stage()
-    print_run(terminal, plan.record.windows(), plan.job, result)
+    if plan.script_node.is_first:  # which has the results of all nodes
+        print_run(terminal, plan.record.windows(), plan.job, result)
+    else:
+        terminal.failed(result)
 
 
 def end_record(plan: Plan, result: RunResult) -> None:

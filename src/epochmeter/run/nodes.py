@@ -1,4 +1,8 @@
-"""Runs on several nodes: srun starts a controller on each of them, and the first one writes the record."""
+"""Runs on several nodes: srun starts a controller on each of them, and the first one writes the record.
+
+The ranks of `train.py` send what they measure to the first node's controller. Those of a script do not: its other
+nodes leave it in a folder that all nodes share (node_windows.py).
+"""
 
 import os
 import re
@@ -26,6 +30,48 @@ class Node(NamedTuple):
     @property
     def is_first(self) -> bool:
         return self.number == 0
+
+
+class ScriptNode(NamedTuple):
+    """This node among those on which a script runs.
+
+    Attributes:
+        folder: Where the nodes of the step exchange their windows; None for a single node.
+    """
+
+    number: int = 0
+    nodes: int = 1
+    name: str = ""
+    folder: Path | None = None
+
+    @property
+    def is_first(self) -> bool:
+        return self.number == 0
+
+
+def script_node(environment: Mapping[str, str], multirun: Path) -> ScriptNode:
+    """Return this node of a script, by the variables of a step of Slurm with one task per node."""
+    nodes, tasks = (int(environment.get(f"SLURM_STEP_NUM_{name}", 1)) for name in ("NODES", "TASKS"))
+    if nodes == 1 or tasks != nodes:
+        return ScriptNode()
+    step = f"{environment['SLURM_JOB_ID']}.{environment.get('SLURM_STEP_ID', 0)}"
+    restart = environment.get("SLURM_RESTART_COUNT", "0")  # of a requeued job, whose steps begin with 0 again
+    folder = multirun / ".nodes" / (step if restart == "0" else f"{step}.{restart}")
+    return ScriptNode(int(environment["SLURM_PROCID"]), nodes, environment.get("SLURMD_NODENAME", ""), folder)
+
+
+def script_node_folder(environment: Mapping[str, str], multirun: Path, many: bool) -> Path | None:
+    """Return the folder of the runs on a script's node other than the first; None on the first, or on a single one.
+
+    ValueError for a sweep on several nodes.
+    """
+    node = script_node(environment, multirun)
+    _check_single(node.nodes, many)
+    if node.is_first or node.folder is None:
+        return None
+    folder = node.folder / str(node.number)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def current_node(environment: Mapping[str, str]) -> Node:
@@ -63,11 +109,15 @@ def first_address(listed: str) -> str:
 def other_node_folder(environment: Mapping[str, str], many: bool) -> Path | None:
     """Return a temporary folder on a node other than the first, None elsewhere; ValueError for a sweep on several."""
     nodes = int(environment.get("SLURM_STEP_NUM_NODES", 1))
-    if nodes > 1 and many:
-        raise input_error(f"a sweep cannot run on {nodes} nodes at once", "start one run at a time with srun")
+    _check_single(nodes, many)
     if nodes == 1 or environment["SLURM_PROCID"] == "0":
         return None
     folder, lock = create_folder()
     _held_locks.append(lock)
     os.chmod(folder, 0o755)
     return folder
+
+
+def _check_single(nodes: int, many: bool) -> None:
+    if nodes > 1 and many:
+        raise input_error(f"a sweep cannot run on {nodes} nodes at once", "start one run at a time with srun")

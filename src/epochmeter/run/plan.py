@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from epochmeter.results.run_info import Clock, RunInfo, Start, read_run
 from epochmeter.results.summary import collect_flags
 from epochmeter.results.validation import Validation
 from epochmeter.run.moments import ended_attempt
-from epochmeter.run.nodes import Node
+from epochmeter.run.nodes import Node, ScriptNode
 from epochmeter.run.validated import stored_responses
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.problem import MachineError, Place, Problem
@@ -55,6 +55,7 @@ class Plan:
     digest: str | None  # the dataset's checksum; None: it must be made, or a user's folder inspected, first
     run: RunInfo  # the run's metadata, as in its record
     validation: Validation | None = None  # of this machine
+    script_node: ScriptNode = field(default_factory=ScriptNode)  # this node of a script, whose `node` is a single one
 
     @property
     def gpus(self) -> list[str]:
@@ -85,7 +86,7 @@ class Plan:
                     is_other_boot = earlier.run.boot_id != self.run.boot_id
                     self.record.truncate_to_epoch(earlier.epochs, also=TIME_SERIES if is_other_boot else [])
                     self._continue(earlier.run, Start(epoch=earlier.epochs, started=started, clock=clock))
-                if self.node.is_first:
+                if self.node.is_first and self.script_node.is_first:
                     queue.enqueue(self.record, self.run.record_id)
                 self._describe_host()
                 self.describe()

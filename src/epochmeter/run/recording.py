@@ -157,6 +157,12 @@ class Recording:
         self._check_budget(self._unsaved)
         return self._reply(self._unsaved, window.no_energy)
 
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """The line of the window that was added last, until it is saved."""
+        assert self._unsaved
+        return self._unsaved
+
     def save(self) -> None:
         """Write the window that was added last, unless it was written before."""
         if self._unsaved is None:

@@ -10,7 +10,7 @@ from epochmeter.config.identity import affects_measurement
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job, Strategy
-from epochmeter.config.script import recorded_command
+from epochmeter.config.script import ATTACHED, recorded_command
 from epochmeter.config.secrets import conceal_tree
 from epochmeter.config.validation import check_all_values
 from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
@@ -28,7 +28,7 @@ from epochmeter.results.run_info import Energy, RunInfo
 from epochmeter.results.validation import facts_of
 from epochmeter.run import replaying
 from epochmeter.run.interpreters import choose_python
-from epochmeter.run.nodes import Node, current_node
+from epochmeter.run.nodes import Node, current_node, script_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
 from epochmeter.run.preflight import device_here, preflight, thread_count, trains_on_gpu, worker_count
 from epochmeter.run.validated import find_validation
@@ -63,6 +63,8 @@ def resolve_plan(request: RunRequest) -> Plan:
     plan = Plan(request, job, node, on_gpu, gpus, devices, targets, record, journal, digest, run)
     plan.validation = find_validation(job.machine, plan.gpus)
     run.validation = facts_of(plan.validation, {}) if plan.validation else None
+    if request.job.measure.command and ATTACHED not in os.environ:
+        plan.script_node = script_node(os.environ, ROOT / "multirun")
     run.identity = identity_of(plan, digest)
     return plan
 

@@ -13,6 +13,7 @@ from epochmeter.power.readings import Readings
 from epochmeter.power.window_energy import take_reading
 from epochmeter.results.run_info import Training
 from epochmeter.run.instruments import WindowInstruments
+from epochmeter.run.node_windows import JoinedWindow, Nodes
 from epochmeter.run.plan import Plan
 from epochmeter.run.profiling import traced_steps
 from epochmeter.run.recording import Recording
@@ -21,7 +22,7 @@ from epochmeter.run.script import ScriptProcess
 from epochmeter.run.script_flops import count_flops
 from epochmeter.segmentation.passes import Pass
 from epochmeter.segmentation.saved_state import MAX_READ_FILES, save_state
-from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows
+from epochmeter.segmentation.script import ScriptWindows
 from epochmeter.segmentation.windows import EPOCH, Window, parts_so_far
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import WindowOpening
@@ -42,9 +43,9 @@ class ScriptLoop:
 
     def __init__(
         self, script: ScriptProcess, windows: ScriptWindows, plan: Plan, instruments: WindowInstruments,
-        recording: Recording, tracker: Tracker,
+        recording: Recording, tracker: Tracker, nodes: Nodes,
     ) -> None:  # fmt: skip
-        self._script, self._windows, self._plan = script, windows, plan
+        self._script, self._windows, self._plan, self._nodes = script, windows, plan, nodes
         self._instruments, self._recording, self._tracker = instruments, recording, tracker
         self._readings = Readings()
         self._recorded: dict[str, protocol.Recorded] = {}  # by the names of windows
@@ -69,6 +70,7 @@ class ScriptLoop:
                 self._mark()
                 self._advance(is_final=True)
         finally:
+            self._nodes.end()
             self._recording.end()
             self._renumber_trainings()
             self._count_flops()
@@ -108,8 +110,9 @@ class ScriptLoop:
         # Sensors report the power at the end of a window later; only a script that asks for its energy waits for them.
         settled_ns = time.monotonic_ns() - round(self._instruments.meter.settled_s / NANOSECOND)
         latest_ns = None if is_final or questions else settled_ns
-        for measured in self._windows.take(latest_ns, is_final=is_final):
-            self._record(measured)
+        taken = self._windows.take(latest_ns, is_final=is_final)
+        for joined in self._nodes.joined(taken, is_final=is_final):
+            self._record(joined)
             may_end = self._plan.job.measure.replay and not is_final
             if may_end and (known := precision_of(self._plan.record, self._plan.job)):
                 self._end_replayed(ended_note(*known))
@@ -145,8 +148,8 @@ class ScriptLoop:
             else:
                 self._traced_ns.append(time.monotonic_ns())
 
-    def _record(self, measured: MeasuredWindow) -> None:
-        window = measured.window
+    def _record(self, joined: JoinedWindow) -> None:
+        measured, window = joined.measured, joined.measured.window
         assert self._windows.main
         self._count_flops()
         opening = opening_of(window, self._epochs, self._windows.main.windows.expected_epochs)
@@ -159,18 +162,19 @@ class ScriptLoop:
             self._plan.record.append_rank_rows(measured.rank_rows)
         notes = [note for at_ns, note in self._cache_notes if at_ns <= window.closed_ns]
         self._cache_notes = [(at_ns, note) for at_ns, note in self._cache_notes if at_ns > window.closed_ns]
-        notes += [f"{window.reason}."] if window.reason else []
+        notes += [*joined.notes, *([f"{window.reason}."] if window.reason else [])]
         is_traced = any(window.opened_ns <= at_ns <= window.closed_ns for at_ns in self._traced_ns)
         is_loaded = any(window.opened_ns <= loaded.at_ns <= window.closed_ns for loaded in self._script.loaded)
         if window.counted is not None and opening.epoch >= self._plan.job.warmup_epochs:
             notes.append(COUNTED.format(opening.epoch + 1, window.parts.get("counting_s", 0.0)))
-        message = protocol.WindowMeasured(measured.ranks, [], measured.rank_steps)
+        message = protocol.WindowMeasured(measured.ranks, joined.nodes, measured.rank_steps)
         is_warmup = self._begins_training(window) or is_traced or is_loaded
         reply = self._recording.add(
             opening, message, before, after, notes, rule=window.rule, training=window.training,
             loading=window.loading, is_warmup=is_warmup, timeline=window.timeline,
         )  # fmt: skip
         self._recorded[window.name] = reply
+        self._nodes.leave(measured, self._recording.last, reply.no_energy)
         if reply.stop and self._plan.job.budget.stop:
             self._script.stop()
         self._recording.save()
@@ -206,7 +210,7 @@ class ScriptLoop:
         """Add to the record on which DataLoaders the script has trained and evaluated, and where its ranks are."""
         loaders = self._windows.main.windows.loaders.documents if self._windows.main else []
         facts: Training = {"loaders": [*loaders]} if loaders else {}
-        if places := self._windows.places:
+        if len(places := [*self._windows.places, *self._nodes.places]) > 1:
             facts["places"] = places
         if facts:
             self._plan.run.training = {**self._plan.run.training, **facts}
@@ -231,7 +235,7 @@ class ScriptLoop:
 
     def _discard_old(self) -> None:
         """Discard readings and logs that no later window needs."""
-        borders_ns = self._windows.possible_borders_ns
+        borders_ns = [*self._windows.possible_borders_ns, *self._nodes.possible_borders_ns]
         self._readings.thin(time.monotonic_ns(), borders_ns)
         if borders_ns:
             self._readings.discard_before(min(borders_ns))

@@ -115,7 +115,7 @@ def build_window(
         "epoch": opened.epoch,
         "ranks": len(ranks),
         **({"rank_steps": measured.rank_steps} if measured.rank_steps else {}),
-        **({"of_ranks": ranks_document(ranks)} if name == "epoch" and len(ranks) > 1 else {}),
+        **({"of_ranks": ranks_document(ranks)} if measured.rank_steps or (name == "epoch" and len(ranks) > 1) else {}),
         **{flag: True for flag in ("partial", "paused") if flag in causes},
         "opened_ns": merged.opened_ns,
         "closed_ns": merged.closed_ns,

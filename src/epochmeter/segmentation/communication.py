@@ -42,7 +42,10 @@ class CollectiveWaits:
         return waited
 
     def _append(self, begun_ns: int, ended_ns: int) -> None:
-        """Add a wait after the part of it that is one already."""
+        """Add a wait; those within it are parts of it."""
+        while self._begun_ns and self._begun_ns[-1] >= begun_ns:
+            self._begun_ns.pop()
+            self._ended_ns.pop()
         begun_ns = max(begun_ns, self._ended_ns[-1] if self._ended_ns else begun_ns)
         if begun_ns < ended_ns:
             self._begun_ns.append(begun_ns)
@@ -61,10 +64,10 @@ def rank_rows(rows: "array[float]", waited_ns: np.ndarray) -> "array[float]":
 def joined_rows(of_ranks: Sequence["array[float]"]) -> tuple["array[float]", int]:
     """Return the rows of ranks one after another, and the number of steps of each: those that all have.
 
-    Both are empty for a single rank, or if a rank has no rows.
+    Both are empty if a rank has no rows.
     """
     count = min(map(len, of_ranks))
-    if len(of_ranks) < 2 or not count:
+    if not count:
         return array("f"), 0
     return array("f", b"".join(rows[:count].tobytes() for rows in of_ranks)), count // len(RANK_INTERVALS)
 

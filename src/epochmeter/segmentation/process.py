@@ -451,20 +451,11 @@ class ProcessWindows:
         samples = samples_of(ended, len(ends_ns))
         parts |= {} if math.isnan(samples) else {"samples": samples}
         rows = rows_of_steps(opened_ns, ends_ns)
-        self._add_window(
-            thread,
-            Window(
-                EPOCH,
-                READ_AHEAD_RULE,
-                opened_ns,
-                closed_ns,
-                parts,
-                rows,
-                length=ended.length,
-                reason=READ_AHEAD,
-                step_ends_ns=ends_ns,
-            ),  # fmt: skip
-        )
+        window = Window(
+            EPOCH, READ_AHEAD_RULE, opened_ns, closed_ns, parts, rows, length=ended.length, reason=READ_AHEAD,
+            step_ends_ns=ends_ns,
+        )  # fmt: skip
+        self._add_window(thread, window)
 
     def _note(self, note: str) -> None:
         if note not in self.notes:

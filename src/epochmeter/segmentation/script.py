@@ -227,10 +227,10 @@ class ScriptWindows:
 
     @property
     def places(self) -> list[RankPlace]:
-        """Where each rank is; empty for a single one."""
+        """Where each rank of this node is."""
         others = sorted(self._others(), key=lambda process: process.rank)
         ranks = [process for process in [self.main, *others] if process]
-        return [place_of(process.rank, process.training, process.host) for process in ranks] if len(ranks) > 1 else []
+        return [place_of(process.rank, process.training, process.host) for process in ranks]
 
     @property
     def gpus(self) -> set[str]:
@@ -270,7 +270,7 @@ class ScriptWindows:
         assert self.main
         first = rank_window(window, self.main.rank)
         if len(others) < len(self._others()):
-            first = first._replace(parts={key: value for key, value in first.parts.items() if key not in SUM_KEYS})
+            first = without_sums(first)
         clipped_windows = {rank: clipped(others[rank], window) for rank in sorted(others)}
         ranks = [rank_window(other, rank) for rank, other in clipped_windows.items()]
         rows, steps = joined_rows([window.rank_rows, *(other.rank_rows for other in clipped_windows.values())])
@@ -307,6 +307,11 @@ def rank_window(window: Window, rank: int) -> RankWindow:
     """Return the measurements of a rank."""
     parts = dict(window.parts)
     return RankWindow(window.opened_ns, window.closed_ns, 0, parts, [], False, 0.0, 0.0, None, rank)
+
+
+def without_sums(rank: RankWindow) -> RankWindow:
+    """Return the measurements of a rank without those that are summed over ranks, as some of these are missing."""
+    return rank._replace(parts={key: value for key, value in rank.parts.items() if key not in SUM_KEYS})
 
 
 def with_common_phases(ranks: Sequence[RankWindow]) -> list[RankWindow]:

@@ -3,10 +3,9 @@
 The waits are those of `collectives`. Each has two timestamps on the device's timeline, and nothing waits for them.
 """
 
-import contextlib
 import functools
 from array import array
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
@@ -86,18 +85,19 @@ class ExposedCommunication:
 
         @functools.wraps(backward)  # a schedule looks for attributes of its own
         def watched(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
-            ready: List[int] = []
+            is_ready = False
 
             def note() -> None:
-                self._mark()
-                ready.append(self._step)
+                nonlocal is_ready
+                self._begin()
+                is_ready = True
 
-            with watched_backward(tensors, note):
-                result = backward(tensors, *arguments, **keywords)
-            if ready:
-                self._mark()
-                self._steps.append(self._step)
-            return result
+            try:
+                with watched_backward(tensors, note):
+                    return backward(tensors, *arguments, **keywords)
+            finally:
+                if is_ready:
+                    self._end()
 
         return watched
 
@@ -108,21 +108,22 @@ class ExposedCommunication:
         def timed(*arguments: Any, **keywords: Any) -> Any:
             if self._is_waiting or keywords.get("async_op"):
                 return function(*arguments, **keywords)
-            with self._waiting():
+            self._begin()
+            try:
                 return function(*arguments, **keywords)
+            finally:
+                self._end()
 
         return timed
 
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _begin(self) -> None:
         self._is_waiting = True
         self._mark()
-        try:
-            yield
-        finally:
-            self._mark()
-            self._steps.append(self._step)
-            self._is_waiting = False
+
+    def _end(self) -> None:
+        self._mark()
+        self._steps.append(self._step)
+        self._is_waiting = False
 
     def _replace(self, owner: Any, name: str, replacement: object) -> None:
         self._restores.append(functools.partial(setattr, owner, name, getattr(owner, name)))
