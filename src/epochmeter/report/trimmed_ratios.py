@@ -22,6 +22,7 @@ MIN_SAMPLES = 10  # fewest samples whose variances are compared
 ALIKE_DOF = 20.0
 """Degrees of freedom of the prior variance from which on all variances count as alike. With fewer, a larger variance is
 not reduced, as a noisy operator would seem different too often."""
+MAX_DOF = 30.0  # of the prior variance, as operators have noise in common
 NEWTON_STEPS = 20
 
 
@@ -98,12 +99,12 @@ def _prior(samples: Sequence[Sample]) -> tuple[float, float] | None:
     logs = np.log(variances) - digamma(dofs / 2) + np.log(dofs / 2)
     inequality = float(logs.var(ddof=1) - polygamma(1, dofs / 2).mean())
     if inequality <= 0:
-        return float(np.exp(logs.mean())), float(len(samples))
+        return float(np.exp(logs.mean())), min(MAX_DOF, float(len(samples)))
     half = (
         0.5 + 1 / inequality
     )  # of the degrees of freedom, by Newton's method for the inverse of the trigamma function
     for _ in range(NEWTON_STEPS):
         found = polygamma(1, half)
         half += found * (1 - found / inequality) / polygamma(2, half)
-    dof = min(2 * float(half), float(len(samples)))
+    dof = min(2 * float(half), MAX_DOF, float(len(samples)))
     return float(np.exp(logs.mean() + digamma(dof / 2) - np.log(dof / 2))), dof
