@@ -9,12 +9,14 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from project import ENVIRONMENT, put
 
 from epochmeter.commands import measure
 from epochmeter.config.script import ATTACHED
+from epochmeter.machine import running_process
 from epochmeter.run.script import NO_PASS, NO_TORCH
 from epochmeter.shared.problem import InputError, Problem
 from epochmeter.shared.record import WORKER_LOG
@@ -229,6 +231,53 @@ def test_invalid_commands_are_refused():
         with pytest.raises(InputError, match=re.escape(error)):  # noqa: PT012 (one of the two)
             measure.check_keys(overrides)
             measure.check_command(command)
+
+
+@pytest.mark.parametrize(
+    ("pid", "overrides", "command", "problem"),
+    [
+        ("1", [], ["train.py"], "`pid=` is for a process that runs already"),
+        ("1", ["-m"], [], "`pid=` is for one run"),
+        ("1", ["epochs=3"], [], "`epochs=` has no effect on a script"),
+        ("1", ["power_limit=100"], [], "`power_limit=` has no effect on a process that runs already"),
+        *((pid, [], [], f"`pid={pid}` is not the number of a process") for pid in ("0", "-1", "abc", "1.5")),
+        (str(os.getpid()), [], [], f"process {os.getpid()} is this command itself"),
+        (str(2**22 + 1), [], [], "no process has the number"),
+    ],
+)
+def test_process_that_cannot_be_measured_is_refused(pid, overrides, command, problem):
+    with pytest.raises(InputError, match=re.escape(problem)):
+        measure.process_command(pid, [f"measure.pid={pid}", *overrides], command)
+
+
+def test_command_of_a_process_has_no_placeholders_and_its_keys_have_short_names(monkeypatch):
+    found = SimpleNamespace(command=["measure.py", "train.py", "--lr={script.lr}", "{x}"])
+    monkeypatch.setattr(running_process, "find_earlier_process", lambda pid: found)
+    command = measure.process_command("7", ["measure.pid=7", "tracking=none"], [])
+    assert command == ["measure.py", "train.py", "--lr=(script.lr)", "{x}"]
+    names = [measure.long_name(override) for override in ("pid=7", "duration_s=5", "meter=none", "pid", "-m")]
+    assert names == ["measure.pid=7", "measure.duration_s=5", "meter=none", "pid", "-m"]
+
+
+@pytest.mark.system
+def test_running_process_has_a_record_with_its_gauges_that_report_and_live_view_show(project):
+    with subprocess.Popen([sys.executable, "-c", "import time\ntime.sleep(60)"]) as process:
+        done = project.run("measure", f"pid={process.pid}", "duration_s=3", "meter=estimate", "meter.tdp_w=65")
+        assert process.poll() is None
+        process.kill()
+    assert done.returncode == 0, done.stderr
+    assert f"Process {process.pid}, measured for 3." in done.stderr
+    record = project.record()
+    summary, (window,) = record.summary(), record.windows()
+    assert (summary["state"], summary["bottleneck"], window["window"]) == ("completed", None, "process")
+    assert str(process.pid) in summary["absent"]["bottleneck"]
+    assert window["metrics"]["process/e2e_s"] == pytest.approx(3, abs=0.9)
+    assert {"process/cpu_utilization", "process/process_memory_bytes"} <= window["metrics"].keys()
+    assert summary["metrics"]["run/window_s"] == window["metrics"]["process/e2e_s"]
+    assert (record.folder / "gauges.csv").read_text().count("\n") >= 3
+    assert f"process {process.pid}: python" in project.run("watch", "once=true").stdout
+    report = project.run("report")
+    assert (report.returncode, f"Process {process.pid} (run 0) was measured for 3." in report.stdout) == (0, True)
 
 
 def test_replay_is_refused_in_a_script_that_has_started(monkeypatch):

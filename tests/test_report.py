@@ -176,6 +176,21 @@ def test_trace_of_a_run_is_printed_and_written_as_a_page_and_for_perfetto(report
     assert opened[0].stat().st_size
 
 
+def test_runs_of_a_running_process_are_listed_without_advice_on_epochs(report, tmp_path, texts_only):
+    for number, energy in enumerate([{"run/energy_j": 600.0, "run/energy_uncertainty_j": 6.0}, {}]):
+        record = write(tmp_path / "multirun/sweep", trained(number, 100.0))
+        record.describe({**record.job(), "measure": {"command": ["train.py"], "pid": 70 + number}}, record.run())
+        metrics = {"total/epochs": 0, "run/wall_s": 65.0, "run/window_s": 60.0, **energy}
+        write_json(record.folder / "summary.json", {**record.summary(), "metrics": metrics})
+    code, output = report()
+    assert code == 0
+    assert "Process 70 (run 0) was measured for 60.0 s: 600 J ± 1.0 %." in output.replace("\N{NO-BREAK SPACE}", " ")
+    assert "Process 71 (run 1) was measured for 60.0 s. " in output.replace("\N{NO-BREAK SPACE}", " ")
+    assert "train more epochs" not in output
+    answer = read_json(tmp_path / "multirun/sweep/answer.json")
+    assert [use["pid"] for use in answer["processes"]] == [70, 71]
+
+
 def test_two_traces_are_compared_and_written_as_a_page_text_and_numbers(report, tmp_path):
     trace = ROOT / "tests/data/traces/mi250_minitoy_train_ROCm6_2_kineto.json.gz"
     for sweep in "ab":

@@ -1,15 +1,24 @@
-"""The account of whole runs against known times: a script waits for a random time at each stage of its run."""
+"""The account of whole runs against known times: a script waits for a random time at each stage of its run.
+
+Of further scripts (those of tests/hosts) and of configurations of `train.py`, it prints the time that the rows of the
+account do not explain.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import statistics
+import tempfile
+from pathlib import Path
 
-from common.jobs import measured
+from common.jobs import measured, trained
 from common.output import print_table, sized
+from hosts.declared import HOSTS
 
 from epochmeter.config.installation import ROOT
+from epochmeter.shared.record import Record
 
 RUNS = sized(5, 1)
 SCRIPT = str(ROOT / "benchmarks/common/account_script.py")
@@ -26,6 +35,29 @@ ROWS = (
 )
 COMPUTE_S = 0.5  # at least, so that the steps after the warm-up have a known length
 TOLERANCE_S, TOLERANCE = 0.1, 0.05
+SCRIPTS = (
+    *("plain", "max_steps-same", "folds", "trials-2", "two_loaders-even", "evaluations", "evaluation_within"),
+    *("accumulation-after", "autocast", "lbfgs", "gan-batch", "checkpointed-reentrant", "no_optimizer-backward"),
+    *("workers-fork", "workers-spawn", "stream-finite", "without_loader-list", "own_loader-subclass", "thread-plain"),
+    "distributed-ddp",
+)[: sized(20, 2)]
+"""Hosts of tests/hosts, by their names."""
+OF_TRAINING = ("model=lenet", "dataset=digits", "device=cpu", "epochs=3", "profiler=none")
+CONFIGURATIONS = (
+    (),
+    ("workers=0",),
+    ("workers=2", "persistent_workers=false"),
+    ("evaluate=false", "batch=64"),
+    ("checkpoint.every=1", "save_model=true"),
+    ("profiler=torch",),
+    ("cache=cold", "batch=64"),
+    ("strategy=ddp", "strategy.ranks=2"),
+    ("model=resnet18", "batch=64", "epochs=1", "warmup_epochs=0"),
+    ("dataset.layout=memory", "epochs=1", "warmup_epochs=0"),
+)[: sized(10, 2)]
+"""Overrides of `train.py`."""
+GOAL = 0.001
+"""Largest part of a run that the rows of its account may leave out."""
 COLUMNS = ("row", "known, in s", "measured - known, in ms: median", "largest", "right")
 
 
@@ -36,6 +68,34 @@ def run_of(seconds: dict[str, float]) -> tuple[dict[str, float], dict[str, float
     assert summary
     rows = {row: summary["metrics"].get(f"run/{row}", 0.0) for row in (*ROWS, "residual_s", "wall_s")}
     return rows, json.loads(printed)
+
+
+def residual_of(record: Record) -> tuple[float, float]:
+    """Return the time of a run that no row of its account has, and all of its time, in seconds."""
+    summary = record.summary()
+    assert summary
+    return summary["metrics"]["run/residual_s"], summary["metrics"]["run/wall_s"]
+
+
+def print_residuals() -> None:
+    """Print the time that the accounts of many scripts and configurations do not explain."""
+    hosts = {host.id: host for host in HOSTS}
+    rows = []
+    for name in SCRIPTS:
+        host, folder = hosts[name], Path(tempfile.mkdtemp())
+        own = {"HOST_TRUTH": str(folder / "truth.json"), "HOST_ERRORS": str(folder / "stderr"), "OMP_NUM_THREADS": "1"}
+        os.environ.update(own)  # of the process that is measured
+        rows.append(["script", name, *residual_of(measured(*host.keys, *host.words())[0])])
+    for overrides in CONFIGURATIONS:
+        (record,) = trained(*OF_TRAINING, *overrides)
+        rows.append(["train.py", " ".join(overrides) or "defaults", *residual_of(record)])
+    cells = [
+        [kind, name, f"{wall_s:.1f}", f"{1e3 * residual_s:.3f}", f"{100 * abs(residual_s) / wall_s:.4f} %"]
+        for kind, name, residual_s, wall_s in rows
+    ]
+    print_table("Time that the rows of an account leave out", ("run", "name", "s", "ms", "of the run"), cells)
+    within = sum(abs(residual_s) <= GOAL * wall_s for *_, residual_s, wall_s in rows)
+    print(f"{within} of {len(rows)} runs within {100 * GOAL:g} %.")
 
 
 def main() -> None:
@@ -63,3 +123,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print_residuals()

@@ -61,6 +61,24 @@ def test_evaluations_and_named_windows_have_their_mean_time_and_energy():
     assert sentences.other_window_lines(windows) == lines
 
 
+def test_line_of_a_process_has_the_energy_that_is_measured_or_estimated():
+    windows = [{"window": "process", "metrics": {"process/estimated_energy_j": joules}} for joules in (60.0, 40.0)]
+    account = {"run/window_s": 50.0}
+    energy = {"run/energy_j": 110.0, "run/energy_uncertainty_j": 2.2, "run/window_energy_j": 100.0}
+    found = [
+        sentences.process_line(windows, {**account, **energy}, 7),
+        sentences.process_line(windows, account, 7),
+        sentences.process_line([{"window": "process", "metrics": {}}], account, 7),
+        sentences.process_line([], {}, 7),
+    ]
+    assert found == [
+        "Process 7, measured for 50.0 s: 110 J ± 2.0 %, 2.00 W on average.",
+        "Process 7, measured for 50.0 s: 100 J, estimated.",
+        "Process 7, measured for 50.0 s.",
+        "",
+    ]
+
+
 def sentence(metrics, medium):
     verdict = find_verdict(metrics, medium, "steady")
     return sentences.bottleneck_line(read_bottleneck(verdict.bottleneck, {**metrics, **verdict.metrics}))

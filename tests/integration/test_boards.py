@@ -6,6 +6,7 @@ import threading
 
 import boards
 import pytest
+from accounts import assert_account_has_the_energy_of
 from controls import TABLES, Board
 from project import LIMIT_S
 
@@ -68,9 +69,7 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
         # The idle time is 0.3 s, so a border that is read some milliseconds late matters.
         assert summary["total/idle_power_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
         assert metrics["epoch/power_mean_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
-        moments = record.run()["moments"]
-        process_s = (moments["ended_ns"] - moments["process_ns"]) * 1e-9
-        assert summary["run/energy_j"] == pytest.approx(nx.tree.board.total_w() * process_s, rel=0.03)
+        assert_account_has_the_energy_of(nx.tree.board.total_w(), record)
         assert summary["run/energy_j"] > summary["total/energy_j"]
         columns = (record.folder / "power.csv").read_text().partition("\n")[0].split(",")
         assert {"VDD_IN_w", "VDD_SOC_w", "total_w"} <= {*columns}

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from accounts import assert_account_has_the_energy_of
 from power.conftest import nvml_stub  # noqa: F401 (a fixture)
 from project import put
 
@@ -46,4 +47,5 @@ def test_gpu_energy_is_its_counter_and_the_power_limit_is_restored(on_a_gpu, pro
     borders = (window["energy"] for window in project.record().windows())
     seconds = sum(border["closed_ns"] - border["opened_ns"] for border in borders)
     assert total["total/energy_j"] == pytest.approx(200 * seconds * 1e-9, abs=total["total/energy_uncertainty_j"])
+    assert_account_has_the_energy_of(200, project.record())
     assert total["total/edp_js"] == total["total/energy_j"] * total["total/e2e_s"]

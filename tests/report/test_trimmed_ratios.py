@@ -59,6 +59,26 @@ def test_variances_of_others_add_certainty_only_if_they_are_alike(spread, narrow
     assert trimmed_ratios(pairs[:4]) == alone[:4]
 
 
+def alike(count=40, chance=NOISY):
+    return [tuple(sample(3, chance=chance) for _ in range(2)) for _ in range(count)]
+
+
+def test_a_sample_of_another_kind_does_not_change_what_the_others_show():
+    """Such as the time between operators, which a trace may have without any noise."""
+    pairs, constant = alike(), ([1.0, 1.0 + 1e-9, 1.0], [1.0, 1.0, 1.0 + 1e-9])
+    with_it = trimmed_ratios([*pairs, constant])[:-1]
+    assert [found.p_value for found in with_it] == pytest.approx(
+        [found.p_value for found in trimmed_ratios(pairs)], abs=0.02
+    )
+
+
+@pytest.mark.parametrize("factor", [1.2, 2.0, 10.0])
+def test_one_disturbed_step_of_three_is_no_change_although_all_others_are_alike(factor):
+    disturbed = ([1.0, 0.99, 1.01], [1.0 * factor, 1.01, 0.99])
+    *_, found = trimmed_ratios([*alike(chance=random.Random(3)), disturbed])
+    assert found.p_value > 0.05
+
+
 def test_equal_samples_differ_rarely_at_any_level_of_noise():
     chance = random.Random(2)
     pairs = [(sample(10, noise=noise, chance=chance), sample(10, noise=noise, chance=chance))

@@ -23,6 +23,7 @@ FULL = {
     "power_limit_applied": "100 W", "power_limit_w": 100, "power_limit_max_w": 120.5, "power_limit_devices": 2,
     "flags": {"throttled": "hot"}, "dataset": {"name": "digits", "digest": "d", "splits": {"train": 9, "val": None}},
     "clock": CLOCK, "resumed": [{"epoch": 2, "started": "2026-11-29", "clock": {**CLOCK, "wall_s": 9}}],
+    "attempts": [{"moments": {"command_ns": 1, "recorded_ns": 9}, "epochs": 2, "gap_s": 60.5}],
     "rest": {"waited_s": 1.5, "temperature_c": 40.0}, "idle_wait": {"waited_s": 3.0, "other_cpu_fraction": 0.05},
     "usable_cores": 2, "applied": {"power_limit": "100 W"},
     "storage": {"medium": "ssd", "disks": ["sda"]}, "idle": {"before": {"power_w": 2.0, "uncertainty_w": 0.1}},

@@ -76,6 +76,16 @@ def test_a_script_that_does_not_state_its_epochs_shows_the_current_one_only(tmp_
     assert " training 4  " in "\n".join(picture(tmp_path, 80))
 
 
+def test_a_process_that_ran_already_has_no_epochs(tmp_path):
+    job = {**{key: value for key, value in JOB.items() if key != "epochs"}, "measure": {"pid": 1234}}
+    moments = {"command_ns": 4890 * SECOND, "process_ns": 4910 * SECOND, "opened_ns": 4911 * SECOND}
+    header, *lines = picture(write_run(tmp_path / "0", job=job, moments=moments))
+    assert " training on " in header
+    assert lines[0].startswith("process 1234 ")
+    assert lines[1].startswith("Run so far: 110 s: since the last epoch 81 %, preparation and analysis 18 %")
+    assert "No step is recorded yet." not in lines
+
+
 def test_a_terminal_that_is_too_small_shows_how_many_lines_are_hidden(tmp_path):
     console = Console(width=80, height=8, force_terminal=True, color_system=None)
     snapshot = Watcher(write_run(tmp_path / "0", epochs(3))).read()

@@ -36,7 +36,7 @@ def test_remaining_time_and_energy_follow_from_the_median_epoch(tmp_path):
     progress = look(write_run(tmp_path / "0", lines)).active[0].progress
     # 3 epochs of 10 s and 90 J remain, of which the first has trained for 4 s.
     remaining = {"fraction": 3.4 / 6, "remaining_s": 26, "remaining_j": 2.6 * 90}
-    counts = {"epoch": 4, "recorded": 3, "epochs": 6, "steps": 270, "is_maximum": False}
+    counts = {"epoch": 4, "recorded": 3, "epochs": 6, "steps": 270, "is_maximum": False, "pid": None}
     assert vars(progress) == pytest.approx({**counts, "elapsed_s": 100, "silent_s": 0, **remaining})
     progress = look(write_run(tmp_path / "1", epochs(3)[:-1])).active[0].progress
     assert progress.fraction == pytest.approx(3 / 6), "an evaluation that is not recorded belongs to its epoch"

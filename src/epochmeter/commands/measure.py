@@ -7,6 +7,7 @@
     python src/measure.py -m script.lr=0.1,0.01 train.py --lr {script.lr}  a sweep
     python src/measure.py experiment=stalls train.py                       the causes of its data stalls
     python src/measure.py measure.events=FOLDER                            a script that ran without this command
+    python src/measure.py pid=1234 duration_s=600                          a process that runs already
 
 Keys of this command come before the script, the script's own arguments after it. Each pass over a
 torch DataLoader with optimizer steps is an epoch; a pass without is an evaluation. The output of
@@ -27,7 +28,7 @@ from pathlib import Path
 
 from epochmeter.commands.train import run_all
 from epochmeter.config import app, errors
-from epochmeter.config.arguments import HIDE_KEY, conceal_command, conceal_override, secret_placeholders
+from epochmeter.config.arguments import HIDE_KEY, PLACEHOLDER, conceal_command, conceal_override, secret_placeholders
 from epochmeter.config.installation import ROOT
 from epochmeter.config.interpreter import active_environment
 from epochmeter.config.script import ATTACHED, check_placeholders, find_program
@@ -46,8 +47,12 @@ CHOICES = {"experiment": ("stalls",), "data_source": ("replay", "cached", "stora
 """Options of these groups that apply to a script."""
 OF_FILES = ("cache=", "drop_caches=", "data_source=cached", "data_source=storage")
 """Keys, and options, that need the script's files."""
-OF_COMMAND = ("experiment", "data_source", "measure.replay")
+OF_COMMAND = ("experiment", "data_source", "measure.replay", "measure.pid", "measure.duration_s")
 """Keys of this command only, not of a `Meter`."""
+SHORT = {"pid": "measure.pid", "duration_s": "measure.duration_s"}
+"""Short names of keys of this command."""
+OF_PROCESS = ("device", "meter", "tracking", "machine", "measure", "footprint", "hydra")
+"""Keys and groups that apply to a process that runs already."""
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 """Options of Hydra that are followed by a value."""
 LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -56,9 +61,16 @@ LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "
 
 def main() -> int:
     overrides, command = split_arguments(sys.argv[1:])
+    overrides = [long_name(override) for override in overrides]
     try:
         if folder := value_of("measure.events", overrides):
             overrides, command = unattended_arguments(folder, overrides, command)
+        elif pid := value_of("measure.pid", overrides):
+            command = process_command(pid, overrides, command)
+        elif value_of("measure.duration_s", overrides):
+            raise input_error(
+                "`duration_s=` is for a process that runs already", "give `measure.pid=1234` in place of a script"
+            )
         elif command or not any(option.startswith("-") and option not in app.MULTIRUN for option in overrides):
             check_keys(overrides)
             if ATTACHED not in os.environ:
@@ -100,6 +112,32 @@ def unattended_arguments(folder: str, overrides: Sequence[str], command: Sequenc
         raise input_error("`measure.events=` is for one run", "leave out `-m`")
     script = read_script(Path(folder))
     return [*kept_overrides(script, overrides), *overrides], script["command"]
+
+
+def long_name(override: str) -> str:
+    """Return an override with the full name of its key."""
+    name, separator, value = override.partition("=")
+    return f"{SHORT[name]}{separator}{value}" if separator and name in SHORT else override
+
+
+def process_command(pid: str, overrides: Sequence[str], command: Sequence[str]) -> list[str]:
+    """Return the command line of a running process, in which nothing is a placeholder; InputError."""
+    from epochmeter.machine.running_process import find_earlier_process
+
+    check_keys(overrides)
+    if command:
+        raise input_error("`pid=` is for a process that runs already", f"leave out `{shlex.join(command)}`")
+    if {*app.MULTIRUN} & {*overrides}:
+        raise input_error("`pid=` is for one run", "leave out `-m`")
+    for key in map(key_of, (override for override in overrides if app.is_override(override))):
+        if key.lstrip("+~").replace("/", ".").partition(".")[0] not in OF_PROCESS:
+            hint = f"leave it out; keys that apply: {', '.join(OF_PROCESS)}"
+            raise input_error(f"`{key}=` has no effect on a process that runs already", hint)
+    if not pid.isdecimal() or int(pid) == 0:
+        raise input_error(f"`pid={pid}` is not the number of a process", "`pgrep -af python` lists those of Python")
+    if int(pid) == os.getpid():
+        raise input_error(f"process {pid} is this command itself", "`pgrep -af python` lists those of Python")
+    return [PLACEHOLDER.sub(r"(script.\1)", word) for word in find_earlier_process(int(pid)).command]
 
 
 def concealed_arguments(overrides: Sequence[str], command: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -15,6 +15,7 @@ SLURM_KEYS = ("account", "qos", "time", "setup", "python", "poll_s")
 NON_MEASUREMENT_KEYS = (
     *("tracking", "sweep", "roofline", "footprint", "verbose"),
     *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s", "measure.hide_arguments", "measure.events"),
+    *("measure.pid", "measure.duration_s"),
     *(f"{keys}.{key}" for keys in ("hydra.launcher", "device.slurm") for key in SLURM_KEYS),
 )
 """Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""

@@ -320,6 +320,12 @@ class Measure(Section):
     events: Annotated[str, rules.FOLDER] | None = key(
         None, "folder of a script that ran without a controller: make the record of its run; null: run a script"
     )
+    pid: PositiveCount | None = key(
+        None, "process that runs already: its gauges and joules from now on, without time parts; null: start a script"
+    )
+    duration_s: PositiveSeconds | None = key(
+        None, "end the measurement of a running process after this time, in seconds; null: at its end, or on Ctrl-C"
+    )
     replay: bool = key(
         False,
         "true: replay the first batches of each loader, for the speed without data stalls; set by data_source=replay",

@@ -75,8 +75,10 @@ def script_job(job: Job, overrides: Sequence[str]) -> Job:
         strategy = Strategy.from_dict({"name": SCRIPT, "launcher": SCRIPT, "ranks": int(ranks[1])})
     if job.measure.hide_arguments and conceal_command(command, hides_all=True) != command:
         raise input_error(f"`{HIDE_KEY}=` is in a file", f"give it on the command line: `{HIDE_KEY}=true`")
+    is_running = job.measure.pid is not None
     return replace(
         job,
+        meter=replace(job.meter, idle_s=0.0) if is_running else job.meter,  # it is not idle
         script=concealed_values(job),
         model=of_script,
         optimizer=of_script,

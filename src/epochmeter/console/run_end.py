@@ -27,7 +27,10 @@ def print_run(terminal: Terminal, windows: Sequence[Mapping[str, Any]], job: Job
         terminal.print_table(epoch_table(windows, result.metrics, job.warmup_epochs, result.trainings))
         terminal.console.print()
         _print_totals(terminal, job, result)
-    terminal.info("\n".join(sentences.other_window_lines(windows)))
+    if job.measure.pid is None:
+        terminal.info("\n".join(sentences.other_window_lines(windows)))
+    else:
+        terminal.info(sentences.process_line(windows, result.metrics, job.measure.pid), style="bold")
     for note in result.notes:
         terminal.warn(with_severity(note, "note: "))
     terminal.failed(result)

@@ -1,5 +1,6 @@
 """Sentences at the end of a run, as functions of the measurements."""
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from epochmeter.results.metrics import find
 from epochmeter.results.next_steps import NextStep, gain_sentence
 from epochmeter.results.quantities import plus_minus, quantity, within
 from epochmeter.results.roofline import verdict
+from epochmeter.results.run_info import PROCESS
 from epochmeter.shared.phases import OTHER, PHASES
 from epochmeter.shared.units import percent, percentage
 
@@ -133,6 +135,20 @@ def other_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
         time = f"{name}/e2e_s"
         lines.append(f"{title}: {mean}{valued(time, statistics.fmean(row[time] for row in rows))}{energy}.")
     return lines
+
+
+def process_line(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], pid: int) -> str:
+    """Return for how long a running process was measured, and the energy meanwhile; empty if it was not."""
+    if "run/window_s" not in metrics:
+        return ""
+    time_s, energy = metrics["run/window_s"], ""
+    estimates = [window["metrics"].get(f"{PROCESS}/estimated_energy_j") for window in windows]
+    if "run/energy_j" in metrics:
+        used = within(metrics["run/energy_j"], metrics["run/energy_uncertainty_j"], "J")
+        energy = f": {used}, {quantity(metrics['run/window_energy_j'] / time_s, 'W')} on average"
+    elif None not in estimates:
+        energy = f": {quantity(math.fsum(filter(None, estimates)), 'J')}, estimated"
+    return f"Process {pid}, measured for {quantity(time_s, 's')}{energy}."
 
 
 def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> str:

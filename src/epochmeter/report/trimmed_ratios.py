@@ -22,6 +22,12 @@ MIN_SAMPLES = 10  # fewest samples whose variances are compared
 ALIKE_DOF = 20.0
 """Degrees of freedom of the prior variance from which on all variances count as alike. With fewer, a larger variance is
 not reduced, as a noisy operator would seem different too often."""
+DISTURBED = 0.01
+"""Significance of a variance above the prior one from which on it is not reduced, as a step was disturbed."""
+MAX_DOF = 30.0  # of the prior variance, as operators have noise in common
+OUTLIER, NORMAL_MAD = 5.0, 1.4826
+"""A variance whose logarithm is further from the median than this number of standard deviations, which are estimated
+from the median distance, does not show how alike the others are."""
 NEWTON_STEPS = 20
 
 
@@ -82,10 +88,17 @@ def _moderated(sample: Sample, prior: tuple[float, float] | None) -> Sample:
     if prior is None or not sample.dof:
         return sample
     variance, dof = prior
-    if sample.variance > variance and dof < ALIKE_DOF:
+    if sample.variance > variance and (dof < ALIKE_DOF or _is_disturbed(sample, variance, dof)):
         return sample
     total = sample.dof + dof
     return sample._replace(variance=(sample.dof * sample.variance + dof * variance) / total, dof=total)
+
+
+def _is_disturbed(sample: Sample, variance: float, dof: float) -> bool:
+    """Return whether the variance of a sample is significantly above the prior one, by the F test."""
+    from scipy.special import fdtrc  # takes time
+
+    return bool(fdtrc(sample.dof, dof, sample.variance / variance) < DISTURBED)
 
 
 def _prior(samples: Sequence[Sample]) -> tuple[float, float] | None:
@@ -96,14 +109,17 @@ def _prior(samples: Sequence[Sample]) -> tuple[float, float] | None:
     if not variances.all():
         return None
     logs = np.log(variances) - digamma(dofs / 2) + np.log(dofs / 2)
+    distances = np.abs(logs - np.median(logs))
+    is_usual = distances <= OUTLIER * NORMAL_MAD * np.median(distances)
+    logs, dofs = logs[is_usual], dofs[is_usual]
     inequality = float(logs.var(ddof=1) - polygamma(1, dofs / 2).mean())
     if inequality <= 0:
-        return float(np.exp(logs.mean())), float(len(samples))
+        return float(np.exp(logs.mean())), min(MAX_DOF, float(len(samples)))
     half = (
         0.5 + 1 / inequality
     )  # of the degrees of freedom, by Newton's method for the inverse of the trigamma function
     for _ in range(NEWTON_STEPS):
         found = polygamma(1, half)
         half += found * (1 - found / inequality) / polygamma(2, half)
-    dof = min(2 * float(half), float(len(samples)))
+    dof = min(2 * float(half), MAX_DOF, float(len(samples)))
     return float(np.exp(logs.mean() + digamma(dof / 2) - np.log(dof / 2))), dof

@@ -185,7 +185,7 @@ def _intervals(part: Part) -> dict[str, list[tuple[int, int]]]:
     process_ns = moments.get("process_ns", end_ns)
     imported_ns = moments.get("imported_ns", process_ns)
     without_windows_ns = imported_ns if part.after == "lost_s" else moments.get("ended_ns", end_ns)
-    first_ns = windows[0]["opened_ns"] if windows else without_windows_ns
+    first_ns = windows[0]["opened_ns"] if windows else moments.get("opened_ns", without_windows_ns)
     last_ns = max((window["closed_ns"] for window in windows), default=first_ns)
     ended_ns = moments.get("ended_ns", end_ns)
     after = {"finish_s": [(last_ns, ended_ns)], "analyze_s": [(ended_ns, end_ns)]}

@@ -7,8 +7,8 @@ from functools import lru_cache
 from epochmeter.results.metric_table import TABLE, Metric, Place
 from epochmeter.shared.record import GAUGES, POWER
 
-OF_EPOCHS = re.compile("^(steady|std)/")
-"""Sections of aggregated epochs; their metrics have the names of those in `epoch/`."""
+OF_EPOCHS = re.compile("^(steady|std|process)/")
+"""Sections of aggregated epochs, and of a process that ran already; their metrics have the names in `epoch/`."""
 SECTIONS = {POWER: "power", GAUGES: "system"}
 """File of a time series -> section of the metrics that describe its columns; also in MLflow."""
 ANY = "([^/]+)"

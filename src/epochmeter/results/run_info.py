@@ -38,6 +38,8 @@ DISTURBED = {
 """Possible disturbances of a measurement, by the tags of runs."""
 OVERSUBSCRIBED = "oversubscribed"
 """Tag of a run with more threads ready to run than cores: a property of its configuration, not a disturbance."""
+PROCESS = "process"
+"""Name of the windows of a process that ran already."""
 DIVERGED = "diverged"
 """Tag of a run with a loss that is not finite: its times hold, but it trained no model."""
 
@@ -273,6 +275,7 @@ class Moments(TypedDict, total=False):
     process_ns: int  # the training process, or the script, was started
     imported_ns: int  # it had imported torch
     peaks_ns: list[int]  # begin and end of the measurement of the device's peaks, if there was one
+    opened_ns: int  # of a process that ran already: its first window was opened
     saves_ns: list[list[int]]  # begin and end of each file that it saved, as far as they are known
     ended_ns: int  # it had ended
     recorded_ns: int  # the record was complete

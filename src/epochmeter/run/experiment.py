@@ -45,6 +45,7 @@ from epochmeter.run.interpreters import check_interpreter, find_interpreter
 from epochmeter.run.moments import command_ns
 from epochmeter.run.node_windows import hand_over, open_nodes
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
+from epochmeter.run.process import follow_process
 from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
 from epochmeter.run.recording import Recording
 from epochmeter.run.resolve import plan_warnings, resolve_plan
@@ -98,7 +99,8 @@ def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier:
     if take_completed(plan, name, result, terminal):
         return
     command, python = plan.job.measure.command, plan.job.device.python
-    starts_python = not is_program(command) and ATTACHED not in os.environ  # which is set if the script runs already
+    is_running = ATTACHED in os.environ or plan.job.measure.pid is not None
+    starts_python = not is_program(command) and not is_running
     if starts_python:
         check_interpreter(find_interpreter(python))
     result.rehearsal = plan.run.rehearsal
@@ -145,11 +147,15 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
         result.notes += tracker.wait_for_previous(terminal.info)
         with prepared_device(plan, result, terminal) as (settings, instruments):
             tracker.start()
-            terminal.stage("Starting the training process")
+            terminal.stage("Starting the training process" if plan.job.measure.pid is None else "Reading the process")
             recording = Recording(plan, instruments, settings, terminal)
             if plan.node.nodes == 1 and ATTACHED not in os.environ:
                 recording.start()
-            if plan.job.measure.command:
+            if plan.job.measure.pid is not None:
+                plan.run.moments["process_ns"] = time.monotonic_ns()
+                follow_process(plan, instruments, recording, tracker, result, terminal)
+                plan.run.moments["ended_ns"] = time.monotonic_ns()
+            elif plan.job.measure.command:
                 with running_script(plan, result) as (script, windows):
                     nodes = open_nodes(plan.script_node, plan.record, windows)
                     ScriptLoop(script, windows, plan, instruments, recording, tracker, nodes).run()
@@ -162,7 +168,7 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
                 plan.run.moments["ended_ns"] = time.monotonic_ns()
             recording.process_ended()
             after = measure_idle_power(instruments.meter, plan.job.meter.idle_s, result, terminal)
-            if plan.job.measure.command:
+            if plan.job.measure.command and plan.job.measure.pid is None:
                 terminal.stage("Measuring the device's peak")
                 measure_peaks(plan, instruments, windows)
                 terminal.end_stage()
@@ -224,7 +230,8 @@ def prepared_device(
         idle = measure_idle_power(instruments.meter, job.meter.idle_s, result, terminal)
         plan.run.idle = idle_record(before=idle)
         plan.describe()
-        check_idle(plan, instruments, since_ns, result, terminal)
+        if job.measure.pid is None:
+            check_idle(plan, instruments, since_ns, result, terminal)
         yield settings, instruments._replace(idle=idle)
 
 

@@ -62,6 +62,7 @@ from epochmeter.tracking.client import destination_of
 from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import Tracker
 
+NO_PARTS = "process {} ran already: its epochs, steps and their parts are not known"
 SEVERAL_TRAININGS = "it has several trainings, each with means of its own (`trainings` in summary.json)"
 ABORTED_MESSAGE = "epochmeter was killed, the machine stopped, or the disk was full before the run ended"
 
@@ -194,8 +195,10 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
     result.straggler = straggler
     if no_straggler:
         verdict = verdict._replace(absent={**verdict.absent, "straggler/excess_s": no_straggler})
+    if job.measure.pid is not None:
+        verdict = verdict._replace(absent={**verdict.absent, "bottleneck": NO_PARTS.format(job.measure.pid)})
     result.set_verdict(verdict)
-    if result.state == "completed":
+    if result.state == "completed" and job.measure.pid is None:
         try:
             result.next_steps = next_steps_of(record, job, run, result.metrics, epochs, verdict, straggler)
         except READ_ERRORS as error:  # advice that fails must not lose the summary

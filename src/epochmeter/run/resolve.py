@@ -5,6 +5,7 @@ import platform
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from textwrap import shorten
 
 from epochmeter.config.identity import affects_measurement
 from epochmeter.config.installation import ROOT
@@ -36,6 +37,7 @@ from epochmeter.shared.problem import input_error
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
+MAX_COMMAND = 60  # characters of the command of a running process in the name of its run
 GPU_METERS = ("none", "nvml", "amd")  # meters whose energy includes nothing of this machine but the GPUs used
 
 
@@ -175,7 +177,11 @@ def _display_name(request: RunRequest) -> str:
     """Return the run's name: the overrides that affect the measurement, model, dataset, device."""
     groups = ("model", "dataset", "device")
     if command := recorded_command(request.job):
-        others = [override for override in request.overrides if not override.startswith(("script.", "measure.events="))]
+        unnamed = ("script.", "measure.events=", "measure.pid=")
+        others = [override for override in request.overrides if not override.startswith(unnamed)]
+        if (pid := request.job.measure.pid) is not None:  # whose command may have lines of code
+            words = shorten(" ".join([os.path.basename(command[0]), *command[1:]]), MAX_COMMAND, placeholder=" ...")
+            return " ".join([f"process {pid}: {words}", *conceal_tree(others)])
         return " ".join([os.path.basename(command[0]), *command[1:], *conceal_tree(others)])
     keys = [(override.partition("=")[0], override) for override in request.overrides]
     first = [text for key, text in keys if key not in (*groups, "machine.root") and affects_measurement(key)]

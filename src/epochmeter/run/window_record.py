@@ -18,7 +18,7 @@ from epochmeter.results.metrics import EPOCH
 from epochmeter.results.processor import CPU_SHARED, Demand, is_oversubscribed, oversubscription
 from epochmeter.results.rank_merge import MergedWindow, merge_ranks
 from epochmeter.results.rank_times import ranks_document, rows_of_ranks, with_waits
-from epochmeter.results.run_info import DIVERGED, OVERSUBSCRIBED
+from epochmeter.results.run_info import DIVERGED, OVERSUBSCRIBED, PROCESS
 from epochmeter.results.summary import RATIOS, step_percentiles
 from epochmeter.run.instruments import WindowInstruments, write_powers
 from epochmeter.run.window_verdict import energy_fields, meter_findings
@@ -89,11 +89,12 @@ def build_window(
         is_single = len(measured.ranks) == 1 and not nodes
         phases = _phases(merged, used, powers, timeline or steps, is_single=is_single)
         metrics = _epoch_metrics(merged, used, phases, steps)
+    if name in ("epoch", PROCESS):
         metrics |= gauges.window(before.at_ns, after.at_ns)
-        metrics |= instruments.gpu_counters.window(before.at_ns, after.at_ns)
         cpu = instruments.cpu_load.window(before.at_ns, after.at_ns)
         metrics |= _cpu_metrics(cpu) | instruments.memory.window(before.at_ns, after.at_ns)
-        if demand and is_oversubscribed(metrics, demand, is_contended=cpu.is_contended):
+        metrics |= instruments.gpu_counters.window(before.at_ns, after.at_ns)
+        if name == "epoch" and demand and is_oversubscribed(metrics, demand, is_contended=cpu.is_contended):
             scarce = oversubscription(metrics, demand, os.cpu_count() or demand.cores)
     metrics |= instruments.data_source.window(name, merged.opened_ns, merged.closed_ns)
     throttled = gauges.throttled(before.at_ns, after.at_ns)
@@ -159,6 +160,8 @@ def ranks_with_waits(measured: WindowMeasured, record: Record, earlier_rows: int
 
 def window_title(opened: WindowOpening) -> str:
     """Return the name of a window in notes."""
+    if opened.window == PROCESS:
+        return f"window {opened.epoch + 1}"
     return f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(opened.window, f", {opened.window}")
 
 

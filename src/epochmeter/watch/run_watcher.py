@@ -166,7 +166,8 @@ class RunWatcher:
         if status == COMPLETED or (is_recorded and failure):
             return ENDED[status], first_line(failure)
         if status not in ENDED and not is_stalled:
-            return ("training" if self._windows or self._current or self._run.model else "preparing"), ""
+            has_begun = self._windows or self._current or self._run.model or "opened_ns" in self._run.moments
+            return ("training" if has_begun else "preparing"), ""
         is_full = shutil.disk_usage(self._folder).free < MIN_FREE_BYTES  # so that no end could be recorded
         alive = f"its process is alive ({pid})" if host == platform.node() else f"its host is {host}"
         facts = [
@@ -231,6 +232,7 @@ class RunWatcher:
             steps=self._steps,
             elapsed_s=max(0.0, until_s - self._run.clock_of(0).wall_s),
             silent_s=silent_s if is_active else 0.0,
+            pid=(job.get("measure") or {}).get("pid"),
             is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
             **estimates,
         )

@@ -45,6 +45,7 @@ class Progress:
         silent_s: Time since the record has last grown; after the end, 0.
         fraction: Fraction of the epochs that are trained, 0 to 1.
         is_maximum: Whether the run may end earlier, since it has a quality target.
+        pid: The process, if it ran already: it has no epochs that are known.
     """
 
     epoch: int
@@ -57,6 +58,7 @@ class Progress:
     remaining_s: float | None = None
     remaining_j: float | None = None
     is_maximum: bool = False
+    pid: int | None = None
 
 
 @dataclass(frozen=True)

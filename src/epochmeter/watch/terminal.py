@@ -180,7 +180,8 @@ def _remaining(
 
 def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line]:
     progress = view.progress
-    label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {_of_epochs(progress)}"
+    what = f"process {progress.pid}" if progress.pid else f"epoch {_of_epochs(progress)}"
+    label = f"{f'run {view.number}: ' if is_of_sweep else ''}{what}"
     remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
     yield _bar(label, progress.fraction, remaining or f"{span(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
@@ -191,7 +192,8 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
     printed = format_problem(view.failure) if view.failure else ""
     yield from (_line(line.strip(), "red") for line in printed.splitlines()[1:])
     yield ()
-    yield from _split_lines(view) if view.splits else [_line("No step is recorded yet.", "dim")]
+    if not progress.pid:
+        yield from _split_lines(view) if view.splits else [_line("No step is recorded yet.", "dim")]
     yield ()
     yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
     yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])

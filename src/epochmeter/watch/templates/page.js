@@ -113,9 +113,11 @@ function remaining(from, runs, agoS, isMaximum) {
 
 function progressOf(run, agoS) {
   const { progress } = run;
+  const ofProcess = progress.pid === null ? null : [`process ${progress.pid}`];
   const epochs = progress.epochs === null ? `epoch ${progress.epoch}` : `epoch ${progress.epoch} of ${progress.epochs}`;
   const running = isActive(run.state) ? agoS : 0;
-  const facts = [epochs, countOf(progress.steps + (run.splits.current?.metrics.steps ?? 0), "step"), `${duration(progress.elapsed_s + running)} elapsed`];
+  const counts = ofProcess ?? [epochs, countOf(progress.steps + (run.splits.current?.metrics.steps ?? 0), "step")];
+  const facts = [...counts, `${duration(progress.elapsed_s + running)} elapsed`];
   const estimate = { ...progress, state: run.state };
   return [
     progress.fraction === null ? null : bar(progress.fraction),
@@ -300,7 +302,7 @@ function runSection(run, agoS, isAlone) {
     progressOf(run, agoS),
     run.rehearsal.length ? make("p", { class: "banner" }, `Rehearsal: ${run.rehearsal.join("; ")}`) : null,
     present(run.failure, "pre", ""),
-    split(run),
+    run.progress.pid === null ? split(run) : null,
     account(run),
     figures(run),
     run.throttling ? make("p", { class: "banner" }, `Clocks are lowered: ${run.throttling}`) : null,
