@@ -9,11 +9,12 @@
 
 For everything that is not available the table has the reason and a hint. Nothing is changed.
 
-Exit code: 0, or 1 if the command is invalid.
+Exit code: 0, 1 if the command is invalid, or 128 + n if signal n stopped it.
 """
 
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -34,9 +35,13 @@ if TYPE_CHECKING:
     from epochmeter.run.capabilities import Row
 
 
-def main() -> None:
+def main() -> int:
     OmegaConf.register_new_resolver("of_board", value_for_board)
-    app.run("doctor", task, __doc__)
+    try:
+        app.run("doctor", task, __doc__)
+    except KeyboardInterrupt:  # while it records
+        return 128 + signal.SIGINT
+    return 0
 
 
 def task(config: DictConfig) -> None:

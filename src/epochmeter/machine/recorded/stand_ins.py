@@ -100,6 +100,8 @@ class RecordedNvml:
         for field in wanted:
             arguments = field if isinstance(field, tuple) else (field, 0)
             outcome = self._gpus[handle.index].of(call_name(FIELDS, *arguments)) or {}
+            if "error" in outcome and len(wanted) == 1:  # of the call, not of its field
+                self._decoded(outcome)
             missing = SimpleNamespace(nvmlReturn=outcome.get("error", self.NVML_ERROR_NOT_SUPPORTED), value=None)
             values.append(decode(outcome["result"][0]) if outcome.get("result") else missing)
         return values
