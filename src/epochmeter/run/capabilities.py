@@ -75,8 +75,10 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     yield from recording_rows(recording)
     folder, name = str(recording.folder), recording.name
     for row in _examine(config, detected):
-        texts = {field: value.replace(folder, name) for field, value in row._asdict().items() if isinstance(value, str)}
-        yield row._replace(**texts)
+        source, covers, why, remedy = (
+            text and text.replace(folder, name) for text in (row.source, row.covers, row.why, row.remedy)
+        )
+        yield row._replace(source=source, covers=covers, why=why, remedy=remedy)
 
 
 def _examine(config: Examination, detected: str) -> Iterator[Row]:

@@ -150,7 +150,7 @@ def test_machine_without_torch_is_recorded_idle_with_the_reason(tmp_path):
     root = plant(put(tmp_path / "machine", pc("a CPU")))
     documents, _, _ = recorded(tmp_path, root, 0.2, str(python))
     manifest = documents["manifest.json"]
-    assert (manifest["load"], manifest["load_reason"]) == ({}, "the load failed: host2: no torch")
+    assert (manifest["load"], manifest["load_reason"]) == ({}, "the load failed: host1: no torch")
     assert {phase["name"] for phase in manifest["phases"]} == {"idle", "start of the load"}
 
 

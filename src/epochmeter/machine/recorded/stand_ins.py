@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from epochmeter.machine import nvml
 from epochmeter.machine.recorded.driver_calls import FIELDS, TUPLE, call_name
 from epochmeter.machine.recorded.series import IsCounter, Leaf, Repeated, Series
 from epochmeter.shared.types import Document
@@ -66,11 +67,10 @@ class RecordedNvml:
         """Raise OSError if NVML did not start there, or if its client is missing here."""
         if self._reason:
             raise OSError(self._reason)
+        nvml.real_client()
 
     def __getattr__(self, name: str) -> Any:
-        import pynvml
-
-        real = getattr(pynvml, name, None)
+        real = getattr(nvml.real_client(), name, None)
         if real is None and not name.startswith("nvml"):
             raise AttributeError(name)
         is_function = name.startswith("nvml") and (real is None or callable(real))
