@@ -103,7 +103,8 @@ def print_recorded(recorded: "Recorded") -> None:
     """Print what a recording has, what it lacks, and what to do with it."""
     from epochmeter.console.plain import PlainConsole
 
-    load = "half of it with a matrix product" if recorded.load else f"without load, as {recorded.reason}"
+    load_s = recorded.load.get("seconds", 0.0)
+    load = f"{load_s:.0f} s of it with a matrix product" if load_s else f"without load: {recorded.reason}"
     print_text = partial(PlainConsole().print, markup=False)
     print_text(
         f"Recorded: {recorded.path} ({recorded.files} files, {recorded.gpus} GPUs, {recorded.seconds:.0f} s, {load})"

@@ -15,7 +15,7 @@ from epochmeter.machine.gpu_counters import GpuCounters
 from epochmeter.machine.recorded.driver_calls import nvml_calls
 from epochmeter.machine.recorded.identifiers import Identifiers
 from epochmeter.machine.recorded.recorder import record_machine
-from epochmeter.machine.recorded.replay import use_machine
+from epochmeter.machine.recorded.root import use_machine
 from epochmeter.machine.recorded.stand_ins import RecordedAmdSmi, RecordedNvml
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.meters.nvml import open_nvml

@@ -34,6 +34,13 @@ def test_counter_continues_and_other_numbers_do_not():
     ]  # fmt: skip
 
 
+def test_steady_counter_has_the_same_rate_across_the_end():
+    repeated = Repeated(series(*(f"{5 * second}\n" for second in range(20))), 20.0, is_counter=always)
+    assert [int(repeated.at(second)) for second in (19, 20, 21, 39, 40)] == [95, 100, 105, 195, 200]
+    joules = Repeated(series(*({"result": 5.5 * second} for second in range(20))), 20.0, is_counter=always)
+    assert [joules.at(second)["result"] for second in (19, 20, 40)] == pytest.approx([104.5, 110.0, 220.0])
+
+
 def test_counter_that_overflows_continues_within_its_range():
     repeated = Repeated(series("80\n", "95\n", "10\n", None, "25\n"), 5.0, is_counter=always, modulus=100)
     first, second = ([repeated.at(begin_s + at_s) for at_s in range(5)] for begin_s in (0, 5))
