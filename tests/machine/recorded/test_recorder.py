@@ -8,17 +8,21 @@ import signal
 import subprocess
 import sys
 import tarfile
+from contextlib import contextmanager
 
 import boards
 import psutil
 import pytest
+from controls import Board
 from project import ROOT, put, wait_until
 from recordings import SECRETS, pc, plant
 from stub import executable
 
 from epochmeter.machine.recorded import recorder, tree
 from epochmeter.machine.recorded.recorder import architecture, record_machine, without_processes
+from epochmeter.machine.recorded.root import find_recording, root_folder
 from epochmeter.machine.recorded.tree import read_tree, resolve_below
+from epochmeter.power.meters.rapl import open_rapl
 from epochmeter.shared.problem import InputError, MachineError
 
 SMI = """
@@ -219,3 +223,39 @@ def test_stopped_recording_leaves_no_file_and_no_process(tmp_path, number):
     assert process.returncode == 128 + number
     assert "Traceback" not in output + errors
     assert list(here.iterdir()) == []
+
+
+@contextmanager
+def as_other_user():
+    """Root may read everything, so root becomes another user."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_recording_without_permission_has_the_same_reason_and_remedy_for_the_missing_energy(tmp_path, open_folder):
+    board = Board(open_folder / "machine").with_rapl()
+    for counter in board.root.glob("sys/class/powercap/*/energy_uj"):
+        counter.chmod(0o400 if os.geteuid() == 0 else 0)
+    for limit in board.root.glob("sys/class/powercap/*/*_uw"):
+        limit.chmod(0o444)
+    archive = open_folder / "board.tar.gz"
+    with as_other_user():
+        live = open_rapl(gpus=[], root=board.root)
+        record_machine(archive, board.root, 0.05, None, "no load")
+        root = root_folder(archive)
+        replayed = open_rapl(gpus=[], root=root)
+        writable = [os.access(file, os.W_OK, effective_ids=True) for file in root.glob("sys/class/powercap/*/*_uw")]
+    assert "Only root may read the RAPL counter" in live.energy["reason"]
+    assert replayed.energy["reason"].replace(str(root), "ROOT") == live.energy["reason"].replace(
+        str(board.root), "ROOT"
+    )
+    assert "sudo chmod a+r" in replayed.energy["hint"]
+    assert writable
+    assert not any(writable), "this user may not set the limits of the replay either"
+    assert set(find_recording(archive).manifest["missing"].values()) == {"Permission denied"}
