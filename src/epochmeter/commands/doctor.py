@@ -9,11 +9,12 @@
 
 For everything that is not available the table has the reason and a hint. Nothing is changed.
 
-Exit code: 0, or 1 if the command is invalid.
+Exit code: 0, 1 if the command is invalid, or 128 + n if signal n stopped it.
 """
 
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -34,9 +35,13 @@ if TYPE_CHECKING:
     from epochmeter.run.capabilities import Row
 
 
-def main() -> None:
+def main() -> int:
     OmegaConf.register_new_resolver("of_board", value_for_board)
-    app.run("doctor", task, __doc__)
+    try:
+        app.run("doctor", task, __doc__)
+    except KeyboardInterrupt:  # while it records
+        return 128 + signal.SIGINT
+    return 0
 
 
 def task(config: DictConfig) -> None:
@@ -98,7 +103,8 @@ def print_recorded(recorded: "Recorded") -> None:
     """Print what a recording has, what it lacks, and what to do with it."""
     from epochmeter.console.plain import PlainConsole
 
-    load = "half of it with a matrix product" if recorded.load else f"without load, as {recorded.reason}"
+    load_s = recorded.load.get("seconds", 0.0)
+    load = f"{load_s:.0f} s of it with a matrix product" if load_s else f"without load: {recorded.reason}"
     print_text = partial(PlainConsole().print, markup=False)
     print_text(
         f"Recorded: {recorded.path} ({recorded.files} files, {recorded.gpus} GPUs, {recorded.seconds:.0f} s, {load})"

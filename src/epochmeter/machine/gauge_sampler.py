@@ -16,7 +16,7 @@ from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.gauge_series import GaugeSeries, level_columns
 from epochmeter.machine.gauges import find_gauges, nvml_gauges
 from epochmeter.machine.periodic_thread import PeriodicThread
-from epochmeter.machine.recorded.replay import root_folder
+from epochmeter.machine.recorded.root import root_folder
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.5

@@ -13,7 +13,7 @@ from epochmeter.config.suggestions import list_choices, option_content
 from epochmeter.config.validation import problems_of
 from epochmeter.machine import jetson
 from epochmeter.machine.gpus import find_gpus
-from epochmeter.machine.recorded.replay import root_folder, use_machine
+from epochmeter.machine.recorded.root import root_folder, use_machine
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 from epochmeter.shared.problem import InputError, input_error
 

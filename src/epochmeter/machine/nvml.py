@@ -186,10 +186,15 @@ class GpmCounters:
 
 def client() -> Any:
     """Return the Python client of NVML, or what replaces it."""
-    if _replacement is not None:
-        return _replacement
-    import pynvml
+    return real_client() if _replacement is None else _replacement
 
+
+def real_client() -> Any:
+    """Return the Python client of NVML; OSError if it is not installed."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise OSError(f"cannot import nvidia-ml-py, which reads NVML ({error}): pip install nvidia-ml-py") from error
     return pynvml
 
 
@@ -213,10 +218,7 @@ def start() -> Callable[[], None]:
             ctypes.CDLL(LIBRARY)  # first, since it is fast if there is no driver
         except OSError as error:
             raise OSError(f"no NVIDIA driver: cannot load {LIBRARY}") from error
-    try:
-        shutdown: Callable[[], None] = client().nvmlShutdown
-    except ImportError as error:
-        raise OSError(f"cannot import nvidia-ml-py, which reads NVML ({error}): pip install nvidia-ml-py") from error
+    shutdown: Callable[[], None] = client().nvmlShutdown
     _call("this machine", "nvmlInit")
     return shutdown
 

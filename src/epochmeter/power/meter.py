@@ -13,7 +13,7 @@ from typing import Protocol, TypedDict
 import numpy as np
 
 from epochmeter.machine.energy_codes import CODES, EnergyCode, Finding, Findings, code_of, finding_of
-from epochmeter.machine.recorded.replay import root_folder
+from epochmeter.machine.recorded.root import root_folder
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import SOURCES, Domain, Instrument
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.config.entries import Examination
 from epochmeter.config.installation import ROOT
@@ -21,7 +21,7 @@ from epochmeter.machine.gauge_sampler import PERIOD_S, Gauges
 from epochmeter.machine.gpu_counters import GpuCounters, counter_ids, is_amd
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
-from epochmeter.machine.recorded.replay import Recording, find_recording, root_folder
+from epochmeter.machine.recorded.root import find_recording, root_folder
 from epochmeter.power.instrument import Domain, shortest_s
 from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, knob_openers
 from epochmeter.power.knobs.knob import Knob
@@ -35,6 +35,9 @@ from epochmeter.run.preflight import device_here, trains_on_gpu
 from epochmeter.run.validated import find_validation, use_validated
 from epochmeter.shared.problem import InputError, Problem, problem_of
 from epochmeter.shared.units import NANOSECOND, percent
+
+if TYPE_CHECKING:
+    from epochmeter.machine.recorded.replay import Recording
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
 """How long the meter is sampled, in seconds; the longer time is for slow counters and averaging sensors."""
@@ -77,8 +80,10 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     yield from recording_rows(recording)
     folder, name = str(recording.folder), recording.name
     for row in _examine(config, detected):
-        texts = {field: value.replace(folder, name) for field, value in row._asdict().items() if isinstance(value, str)}
-        yield row._replace(**texts)
+        source, covers, why, remedy = (
+            text and text.replace(folder, name) for text in (row.source, row.covers, row.why, row.remedy)
+        )
+        yield row._replace(source=source, covers=covers, why=why, remedy=remedy)
 
 
 def _examine(config: Examination, detected: str) -> Iterator[Row]:
@@ -122,7 +127,7 @@ def _examine(config: Examination, detected: str) -> Iterator[Row]:
         yield from load_rows(CpuLoad(always_names=True))
 
 
-def recording_rows(recording: Recording) -> Iterator[Row]:
+def recording_rows(recording: "Recording") -> Iterator[Row]:
     """Yield what is replayed, and what its recording lacks."""
     why = f"this machine is {platform.machine()}" if recording.other_architecture else None
     yield Row("recording", True, recording.name, covers=recording.origin, why=why)

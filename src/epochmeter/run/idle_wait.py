@@ -6,7 +6,7 @@ import time
 from epochmeter.config.script import ATTACHED
 from epochmeter.console.console import Terminal
 from epochmeter.machine.cpu_load import CONTENDED, CpuLoad, CpuUse, describe
-from epochmeter.machine.recorded.replay import root_folder
+from epochmeter.machine.recorded.root import root_folder
 from epochmeter.results.run_result import RunResult
 from epochmeter.run.plan import Plan
 from epochmeter.shared.units import percent

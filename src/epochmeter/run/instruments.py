@@ -18,7 +18,7 @@ from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
 from epochmeter.machine.marks import Marks
 from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
 from epochmeter.machine.process_memory import NO_MEMORY, ProcessMemory
-from epochmeter.machine.recorded.replay import root_folder
+from epochmeter.machine.recorded.root import root_folder
 from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import IdlePower, Reading, measure_idle, take_reading

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from epochmeter.config.entries import Examination
 from epochmeter.machine import host
-from epochmeter.machine.recorded.recorder import Recorded, record_machine
-from epochmeter.machine.recorded.replay import find_recording
+from epochmeter.machine.recorded.recorder import Recorded, check_target, record_machine
+from epochmeter.machine.recorded.root import find_recording
 from epochmeter.run.interpreters import check_interpreter, find_interpreter
 from epochmeter.run.preflight import device_here
 from epochmeter.shared.problem import InputError, input_error, problem_of
@@ -13,7 +13,7 @@ from epochmeter.shared.problem import InputError, input_error, problem_of
 
 def record(config: Examination) -> Recorded:
     """Record the machine; without a Python that has torch, without load. ValueError or RuntimeError if that fails."""
-    root = config.machine.root
+    root, path = config.machine.root, Path(config.record or "")
     if find_recording(root):
         raise input_error(f"`machine.root={root}` is a recording already", "leave it out, or leave out `record=`")
     local = device_here(config.device, host.device_facts(root), overrides=[])
@@ -23,5 +23,6 @@ def record(config: Examination) -> Recorded:
         check_interpreter(python)
     except InputError as error:
         python, reason = None, problem_of(error).message
-    print(f"Recording this machine for {config.record_s:g} s; end other programs, or leave it idle.", flush=True)
-    return record_machine(Path(config.record or ""), Path(root), config.record_s, python, reason)
+    check_target(path)
+    print(f"Recording this machine for {config.record_s:g} s. Leave it idle meanwhile.", flush=True)
+    return record_machine(path, Path(root), config.record_s, python, reason)

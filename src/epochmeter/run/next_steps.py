@@ -13,7 +13,7 @@ from epochmeter.config.schema import Job
 from epochmeter.config.suggestions import option_content
 from epochmeter.machine.cores import usable_cores
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
-from epochmeter.machine.recorded.replay import root_folder
+from epochmeter.machine.recorded.root import root_folder
 from epochmeter.power.knobs.jetson import open_fan
 from epochmeter.power.meter import open_meter
 from epochmeter.results.bottleneck import Verdict, read_bottleneck

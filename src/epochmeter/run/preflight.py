@@ -21,7 +21,7 @@ from epochmeter.config.validation import check_values, flatten, format_value
 from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
 from epochmeter.machine.cores import physical_cores, usable_cores
-from epochmeter.machine.recorded.replay import find_recording
+from epochmeter.machine.recorded.root import find_recording
 from epochmeter.results.budget import check_budget
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length

@@ -20,7 +20,7 @@ from epochmeter.machine.cores import usable_cores
 from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.machine.gpus import Gpu, find_gpus, select_gpus
-from epochmeter.machine.recorded.replay import find_recording, root_folder
+from epochmeter.machine.recorded.root import find_recording, root_folder
 from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, requested_knobs, target_of
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore import refuse_unrestored

@@ -16,7 +16,7 @@ from epochmeter.config.installation import ROOT
 from epochmeter.machine import amd, host, nvml
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.recorded.recorder import record_machine
-from epochmeter.machine.recorded.replay import root_folder, use_machine
+from epochmeter.machine.recorded.root import root_folder, use_machine
 from epochmeter.power.meter import open_meter
 from epochmeter.run.capabilities import examine_machine
 

@@ -94,6 +94,7 @@ class Identifiers:
     def stand_in(self, kind: str, identifier: str) -> str:
         """Return what replaces an identifier, which is also replaced by its own stand-in."""
         text = identifier.lower()
+        text = single if (single := text.replace("--", "-")) in self._known else text  # of a logical volume's name
         if text in self._stand_ins:
             return self._stand_ins[text]
         self._counts[kind] += 1
@@ -185,6 +186,6 @@ def _gpu_ids(root: Path) -> dict[str, str]:
     drawn |= {f"{int(number):016x}" for node in nodes if (number := match_group(r"^unique_id (\d+)$", node))}
     ids = {int(text, 16) for text in drawn if re.fullmatch(r"[0-9a-f]{1,16}", text)} - {0}
     stand_ins: dict[str, str] = {}
-    for number, gpu in enumerate(sorted(ids), 1):
-        stand_ins |= {f"{gpu:016x}": f"{number:016x}", f"{gpu:x}": f"{number:016x}", str(gpu): str(number)}
+    for place, gpu in enumerate(sorted(ids), 1):
+        stand_ins |= {f"{gpu:016x}": f"{place:016x}", f"{gpu:x}": f"{place:016x}", str(gpu): str(place)}
     return stand_ins

@@ -66,20 +66,6 @@ class Recording(NamedTuple):
         return ", ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
 
 
-def root_folder(root: str | Path) -> Path:
-    """Return the folder of a machine's files: a root itself, or that of the recording which it names.
-
-    InputError if it is an archive that cannot be replayed.
-    """
-    recording = find_recording(root)
-    return recording.folder if recording else Path(root)
-
-
-def find_recording(root: str | Path) -> Recording | None:
-    """Return the recording that a root names; None if it is a folder. It is replayed from the first call on."""
-    return _replay(str(root), os.getpid()).recording if os.path.isfile(root) else None
-
-
 class Replay(NamedTuple):
     """A recording, and the clients of its drivers."""
 
@@ -91,15 +77,19 @@ class Replay(NamedTuple):
 _in_use: Replay | None = None
 
 
-def use_machine(root: str | Path) -> Path:
-    """Return the folder of a machine's files, and use its drivers from now on: a recording's, or this machine's."""
+def use_drivers(name: str | None) -> None:
+    """Use the drivers of a recording from now on; None: those of this machine."""
     global _in_use
-    replay = _replay(str(root), os.getpid()) if os.path.isfile(root) else None
-    if replay is not _in_use:
-        nvml.replace_client(replay.nvml if replay else None)
-        amd.replace_client(replay.amdsmi if replay else None)
-        _in_use = replay
-    return replay.recording.folder if replay else Path(root)
+    chosen = replay(name) if name else None
+    if chosen is not _in_use:
+        nvml.replace_client(chosen.nvml if chosen else None)
+        amd.replace_client(chosen.amdsmi if chosen else None)
+        _in_use = chosen
+
+
+def replay(name: str) -> Replay:
+    """Return the replay of an archive, which begins at the first call; InputError if it cannot be replayed."""
+    return _replay(name, os.getpid())
 
 
 @cache
@@ -116,6 +106,8 @@ def _replay(name: str, pid: int) -> Replay:
     begun_s = time.monotonic()
     try:
         duration_s, files = float(manifest["duration_s"]), series.get("files", {})
+        if not duration_s > 0:
+            raise ValueError("it has no duration")
         repeated_files(files, root, duration_s)
         recording = Recording(name, root, manifest)
         _ = recording.origin, recording.missing

@@ -14,6 +14,8 @@ from itertools import pairwise
 from typing import Any
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+STEADY, MAX_STRETCH = 10, 1.5
+"""Number of values of a counter that advances steadily, and by how much more it is assumed to increase at most."""
 Leaf = tuple[Any, ...]
 """The place of a number in a nested value."""
 IsCounter = Callable[[Leaf, float], bool]
@@ -55,7 +57,12 @@ class Repeated:
         self.times_s, self.duration_s, self._modulus = series.times_s, duration_s, modulus
         self._values = _unrolled(series.values, modulus) if modulus else series.values
         found = _increases(self._values) if is_counter else ()
-        self._increases = {leaf: increase for leaf, first, increase in found if is_counter and is_counter(leaf, first)}
+        # The last sample was before the end: a counter that advances steadily increases until the end.
+        known_s = self.times_s[-1] - self.times_s[0]
+        more = min(MAX_STRETCH, duration_s / known_s) if len(self.times_s) >= STEADY else 1
+        self._increases = {
+            leaf: increase * more for leaf, first, increase in found if is_counter and is_counter(leaf, first)
+        }
 
     def __len__(self) -> int:
         return len(self.times_s)
@@ -64,7 +71,7 @@ class Repeated:
         """Return one of the values in a repetition, from 0 on."""
         value = self._values[number]
         if repetition and isinstance(value, str):
-            value = _changed(value, lambda place, found: found + int(self._increases.get((place,), 0)) * repetition)
+            value = _changed(value, lambda place, found: found + round(self._increases.get((place,), 0) * repetition))
         elif repetition and value is not None:
             for leaf, increase in self._increases.items():
                 value = _with_added(value, leaf, increase * repetition)
@@ -108,7 +115,7 @@ def _leaves(value: Any, leaf: Leaf = ()) -> Iterator[tuple[Leaf, float]]:
 def _with_added(value: Any, leaf: Leaf, increase: float) -> Any:
     """Return a nested value with a number increased."""
     if not leaf:
-        return value + increase
+        return round(value + increase) if isinstance(value, int) else value + increase
     copied = value.copy()
     copied[leaf[0]] = _with_added(value[leaf[0]], leaf[1:], increase)
     return copied

@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from epochmeter.machine import nvml
 from epochmeter.machine.recorded.driver_calls import FIELDS, TUPLE, call_name
 from epochmeter.machine.recorded.series import IsCounter, Leaf, Repeated, Series
 from epochmeter.shared.types import Document
@@ -66,11 +67,10 @@ class RecordedNvml:
         """Raise OSError if NVML did not start there, or if its client is missing here."""
         if self._reason:
             raise OSError(self._reason)
+        nvml.real_client()
 
     def __getattr__(self, name: str) -> Any:
-        import pynvml
-
-        real = getattr(pynvml, name, None)
+        real = getattr(nvml.real_client(), name, None)
         if real is None and not name.startswith("nvml"):
             raise AttributeError(name)
         is_function = name.startswith("nvml") and (real is None or callable(real))
@@ -100,6 +100,8 @@ class RecordedNvml:
         for field in wanted:
             arguments = field if isinstance(field, tuple) else (field, 0)
             outcome = self._gpus[handle.index].of(call_name(FIELDS, *arguments)) or {}
+            if "error" in outcome and len(wanted) == 1:  # of the call, not of its field
+                self._decoded(outcome)
             missing = SimpleNamespace(nvmlReturn=outcome.get("error", self.NVML_ERROR_NOT_SUPPORTED), value=None)
             values.append(decode(outcome["result"][0]) if outcome.get("result") else missing)
         return values

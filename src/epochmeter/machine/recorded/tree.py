@@ -110,7 +110,7 @@ def _file_entry(file: Path, place: str) -> Entry | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     mode = stat.S_IMODE(status.st_mode) & 0o777
-    access = "".join(letter for letter, way in (("r", os.R_OK), ("w", os.W_OK)) if os.access(file, way))
+    access = "".join(letter for letter, way in (("r", os.R_OK), ("w", os.W_OK)) if _may(file, way))
     if not mode & 0o444:  # it takes commands only
         return Entry(place, mode, access=access)
     try:
@@ -121,6 +121,10 @@ def _file_entry(file: Path, place: str) -> Entry | None:
     if len(content) > MAX_FILE_BYTES:
         return Entry(place, mode, access=access, reason=f"larger than {MAX_FILE_BYTES} bytes")
     return Entry(place, mode, content, access=access)
+
+
+def _may(file: Path, way: int) -> bool:
+    return os.access(file, way, effective_ids=os.access in os.supports_effective_ids)
 
 
 def read_content(file: str | Path) -> bytes:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine import jetson, privilege
-from epochmeter.machine.recorded.replay import root_folder
+from epochmeter.machine.recorded.root import root_folder
 from epochmeter.machine.sysfs import match_group
 from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, wait_until_set
 from epochmeter.power.meters.jtop import connect_client

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from epochmeter.machine import nvml, privilege
 from epochmeter.machine.amd import board_card, find_cards
 from epochmeter.machine.host import long_term_limits
-from epochmeter.machine.recorded.replay import root_folder
+from epochmeter.machine.recorded.root import root_folder
 from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, poll_until
 from epochmeter.shared.problem import MachineError, Problem, input_error, machine_error, problem_of, problems_of
 
