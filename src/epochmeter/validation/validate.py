@@ -96,9 +96,9 @@ def begin(machine: Machine, file: Path) -> Validation:
     }  # fmt: skip
     with suppress(OSError, ValueError):
         earlier = validation.read(file)
-        same = ("versions", "machine", "meter", "settings", "minutes")
+        same = ("versions", "machine", "meter", "settings")
         if all(earlier.get(key) == new.get(key) for key in same):
-            return earlier
+            return {**earlier, "minutes": config.minutes}
     return new
 
 
