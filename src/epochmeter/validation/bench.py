@@ -112,14 +112,8 @@ class Bench:
     def switched(self) -> Recording:
         """The readings while the load was switched, after those without load; MachineError if no load can be run."""
         load, _ = self._load, self._idle
-        return record(
-            self.instruments,
-            load,
-            max(LEAST_SWITCHED_S, SWITCHED_S * self.scale),
-            period_s=READ_EVERY_S,
-            clock=self.clock,
-            seed=self.seed,
-        )
+        seconds = max(LEAST_SWITCHED_S, SWITCHED_S * self.scale)
+        return record(self.instruments, load, seconds, period_s=READ_EVERY_S, clock=self.clock, seed=self.seed)
 
     @cached_property
     def idle(self) -> Idle:
