@@ -98,7 +98,7 @@ def test_pairs_are_medians_per_step_and_a_missing_part_is_an_error():
 
 def test_epochs_in_turns_are_timed_by_their_process(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    with Turns([sys.executable, "-m", "epochmeter.worker.known_script", "turns"], tmp_path) as turns:
+    with Turns([sys.executable, "-m", "epochmeter.worker.known_script", "turns", "cpu"], tmp_path) as turns:
         assert all(0 < turns.epoch_s() < 60 for _ in range(2))
     with pytest.raises(MachineError, match="ended with 2"), Turns([sys.executable, "-c", "exit(2)"], tmp_path):
         pass

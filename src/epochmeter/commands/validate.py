@@ -5,8 +5,8 @@
     python src/validate.py settings=true         also change settings, and restore them
     python src/validate.py device=cpu meter=rapl   with another meter
 
-A load of known times shows period, averaging time and lag of each power sensor, and how many windows
-are within their stated uncertainty. Scripts of known times show errors of times, and the overhead.
+A load of known times shows period, averaging time and lag of each power sensor, and how many
+windows are within their stated uncertainty. Scripts of known times show errors and overhead.
 The same command continues: finished lines are kept in `validation.json` unless versions changed.
 Later runs on this machine use the measured responses. On a busy machine, no line passes.
 

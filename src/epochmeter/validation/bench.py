@@ -15,6 +15,7 @@ from epochmeter.validation.switched_load import REAL_CLOCK, Clock, Load, Reading
 
 SWITCHED_S, IDLE_S, WORK_S, WORKS = 100.0, 10.0, 4.0, 6
 """Duration of the switched load, of each idle time and of each work, and number of works, with `minutes=10`."""
+LEAST_SWITCHED_S = 40.0  # which the response of a slow sensor and the coverage of a dozen windows need
 SETTLING_S = 5.0  # time after a load in which a GPU lowers its clocks
 READ_EVERY_S = 0.005
 NO_TORCH = "no Python with torch runs the known load"
@@ -111,9 +112,8 @@ class Bench:
     def switched(self) -> Recording:
         """The readings while the load was switched, after those without load; MachineError if no load can be run."""
         load, _ = self._load, self._idle
-        return record(
-            self.instruments, load, SWITCHED_S * self.scale, period_s=READ_EVERY_S, clock=self.clock, seed=self.seed
-        )
+        seconds = max(LEAST_SWITCHED_S, SWITCHED_S * self.scale)
+        return record(self.instruments, load, seconds, period_s=READ_EVERY_S, clock=self.clock, seed=self.seed)
 
     @cached_property
     def idle(self) -> Idle:

@@ -156,11 +156,11 @@ def _whole_j(bench: Bench, names: tuple[str, ...]) -> float | str:
     return joules
 
 
-def windows(bench: Bench, responses: dict[str, Response]) -> tuple[Replay, list[tuple[float, float]]] | str:
+def windows(bench: Bench, responses: dict[str, Response]) -> tuple[Replay, list[tuple[float, float]]] | Untestable:
     """Return a replay of the switched load with consecutive windows, or why it has none."""
     for name in bench.total:
         if isinstance(reason := bench.responses[name], str):
-            return f"{name}: {reason}"
+            return Untestable(why=f"{name}: {reason}")
     shortest = max(shortest_s(bench.instruments[name].domain) for name in bench.total)
     lengths = [length for length in WINDOWS_S if length >= shortest] or [1.2 * shortest]
     window_s, at_s = bench.switched.timeline.window_s, 1.0
@@ -169,7 +169,8 @@ def windows(bench: Bench, responses: dict[str, Response]) -> tuple[Replay, list[
         spans.append((at_s, at_s + length))
         at_s += length
     if len(spans) < MIN_WINDOWS:
-        return f"only {len(spans)} windows of at least {shortest:.3g} s: give more `minutes=`"
+        why = f"only {len(spans)} windows of at least {shortest:.3g} s, {MIN_WINDOWS} needed"
+        return Untestable(why=why, hint="give more `minutes=`", again=True)
     borders_s = sorted({border_s for span in spans for border_s in span})
     working = {name: bench.instruments[name] for name in bench.instruments if not bench.problem(name)}
     return Replay(bench.switched, working, bench.total, responses, borders_s), spans
@@ -186,8 +187,8 @@ def additivity(bench: Bench) -> Iterator[Found]:
     if not bench.instruments:
         return
     replayed = windows(bench, used_responses(bench))
-    if isinstance(replayed, str):
-        yield Untestable(why=replayed)
+    if isinstance(replayed, Untestable):
+        yield replayed
         return
     replay, spans = replayed
     errors = []
@@ -205,13 +206,13 @@ def coverage(bench: Bench) -> Iterator[Found]:
     if not bench.instruments:
         return
     used = covered(bench, used_responses(bench))
-    if isinstance(used, str):
-        yield Untestable(why=used)
+    if isinstance(used, Untestable):
+        yield used
         return
     assumed = covered(bench, {})
     fraction, half_width, count = used
     details = {"windows": float(count), "median_half_width": half_width}
-    if not isinstance(assumed, str):
+    if not isinstance(assumed, Untestable):
         details |= {"assumed_coverage": assumed[0], "assumed_median_half_width": assumed[1]}
     yield Finding(
         value=fraction, unit="%", low=fewest_covered(count) / count, details=details,
@@ -219,16 +220,16 @@ def coverage(bench: Bench) -> Iterator[Found]:
     )  # fmt: skip
 
 
-def covered(bench: Bench, responses: dict[str, Response]) -> tuple[float, float, int] | str:
+def covered(bench: Bench, responses: dict[str, Response]) -> tuple[float, float, int] | Untestable:
     """Return the fraction of windows within their uncertainty, its median as a fraction, and their number."""
     replayed = windows(bench, responses)
-    if isinstance(replayed, str):
+    if isinstance(replayed, Untestable):
         return replayed
     replay, spans = replayed
     measured = [replay.window(*span) for span in spans]
     stated = [window for window in measured if "energy_j" in window.energy.metrics]
     if len(stated) < MIN_WINDOWS:
-        return "; ".join(measured[0].energy.notes) or "windows have no energy"
+        return Untestable(why="; ".join(measured[0].energy.notes) or "windows have no energy")
     known_j = [_known_j(bench, window) for window in stated]
     halves_j = [window.energy.metrics["energy_uncertainty_j"] for window in stated]
     within = [

@@ -43,6 +43,7 @@ class LoadProcess:
 
     def __init__(self, python: str, device: str) -> None:
         """Start the load; MachineError if it cannot run."""
+        self.device = device
         command = [python, "-m", LOAD, device]
         self._process = subprocess.Popen(
             command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -132,7 +133,8 @@ class KnownPrograms:
 
     def overhead(self, count: int) -> Sequence[float]:
         """Let a measured script and a bare one train their epochs in turns."""
-        commands = [self._measuring("turns", "turns"), [self._python, "-m", SCRIPT, "turns"]]
+        script = ("turns", self._load.device)
+        commands = [self._measuring("turns", *script), [self._python, "-m", SCRIPT, *script]]
         ratios = []
         with ExitStack() as stack:
             measured, bare = (stack.enter_context(Turns(command, self._folder)) for command in commands)

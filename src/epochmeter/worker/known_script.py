@@ -3,7 +3,8 @@
 `python -m epochmeter.worker.known_script waits WORKERS`: samples that wait (asleep) and work (processor time) for known
 times, and steps of a known time; per epoch the true stall, wait and work in seconds per step.
 `... device`: copies and compute on a GPU by CUDA events, in seconds per step.
-`... turns SOCKET`: epochs that each wait for their turn at a socket, and send their duration.
+`... training DEVICE`: a few epochs of the training that `turns` repeats.
+`... turns DEVICE SOCKET`: epochs that each wait for their turn at a socket, and send their duration.
 """
 
 import json
@@ -137,22 +138,45 @@ def device() -> None:
         say({"copy": copied_s, "compute": computed_s})
 
 
-def turns(path: str) -> None:
+class Training:
+    """A training with steps of some milliseconds on a CPU and on a GPU."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        width = TURN_WIDTH if name == "cpu" else DEVICE_WIDTH
+        layers = [nn.Linear(TURN_WIDTH, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
+        self._model = nn.Sequential(*layers).to(name)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3)
+        samples = [(torch.rand(TURN_WIDTH), index % 10) for index in range(TURN_BATCH * 4)]
+        self._loader: Any = DataLoader(samples * (TURN_STEPS // 4), TURN_BATCH)  # type: ignore[arg-type]  # a list
+
+    def epoch_s(self) -> float:
+        """Train an epoch, and return its duration."""
+        begun = time.perf_counter()
+        for inputs, targets in self._loader:
+            self._optimizer.zero_grad()
+            outputs = self._model(inputs.to(self._name))
+            nn.functional.cross_entropy(outputs, targets.to(self._name)).backward()
+            self._optimizer.step()
+        if self._name != "cpu":
+            torch.cuda.synchronize()
+        return time.perf_counter() - begun
+
+
+def training(name: str) -> None:
+    one = Training(name)
+    for _ in range(EPOCHS):
+        say({"epoch_s": one.epoch_s()})
+
+
+def turns(name: str, path: str) -> None:
     """Train an epoch each time that a byte arrives, and send its duration in seconds."""
     torch.set_num_threads(1)
-    model = nn.Sequential(nn.Linear(TURN_WIDTH, TURN_WIDTH), nn.ReLU(), nn.Linear(TURN_WIDTH, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    samples = [(torch.rand(TURN_WIDTH), index % 10) for index in range(TURN_BATCH * 4)]
-    loader: Any = DataLoader(samples * (TURN_STEPS // 4), TURN_BATCH)  # type: ignore[arg-type]  # a list
+    one = Training(name)
     with socket.socket(socket.AF_UNIX) as turn:
         turn.connect(path)
         while turn.recv(1):
-            begun = time.perf_counter()
-            for inputs, targets in loader:
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(inputs), targets).backward()
-                optimizer.step()
-            turn.sendall(struct.pack("d", time.perf_counter() - begun))
+            turn.sendall(struct.pack("d", one.epoch_s()))
 
 
 def say(values: Any) -> None:
@@ -161,7 +185,7 @@ def say(values: Any) -> None:
 
 def main(arguments: Tuple[str, ...]) -> None:
     kind, *rest = arguments
-    kinds: Any = {"waits": waits, "device": device, "turns": turns}
+    kinds: Any = {"waits": waits, "device": device, "training": training, "turns": turns}
     kinds[kind](*rest)
 
 
