@@ -28,6 +28,8 @@
  *   late          a power limit takes effect 0.2 s after it is set; setting the current one has no effect
  *   only0         the power limit of gpu1 may not be set
  *
+ *   sliced        the driver attributes energy and power to a MIG slice: 2/5 of the GPU's power
+ *   whole         the driver shows the GPU's energy and power for a MIG slice
  *   noclocks      the clocks cannot be locked, as before Volta
  *   held          another program holds the clocks higher than they are locked
  *
@@ -150,6 +152,10 @@ int nvmlDeviceGetMigMode(gpu_t gpu, unsigned *mode, unsigned *pending) {
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
     if (stub_is("nocounter")) return NOT_SUPPORTED;
     if (answer()) return answer();
+    if (gpu == &gpus[2]) {
+        *mj = stub_is("sliced") ? ticked_mj() / 5 * 2 : ticked_mj();
+        return stub_is("sliced") || stub_is("whole") ? SUCCESS : NOT_SUPPORTED;
+    }
     *mj = stub_is("zero") ? 0 : stub_is("ticks") || stub_is("fast") ? ticked_mj() : (gpu->mj += gpu->step_mj);
     return SUCCESS;
 }
@@ -157,6 +163,10 @@ int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
 int nvmlDeviceGetPowerUsage(gpu_t gpu, unsigned *mw) {
     if (stub_is("nopower")) return NOT_SUPPORTED;
     if (answer()) return answer();
+    if (gpu == &gpus[2]) {
+        *mw = stub_is("sliced") ? power_mw() / 5 * 2 : power_mw();
+        return stub_is("sliced") || stub_is("whole") ? SUCCESS : NOT_SUPPORTED;
+    }
     *mw = stub_is("instant") ? power_mw() / 10 * 9 : power_mw();
     return SUCCESS;
 }

@@ -52,6 +52,10 @@ class NvmlGpu:
         self.index = int(self.call("nvmlDeviceGetIndex"))  # in PCI order
         self.name = f"gpu{self.index}"
 
+    def board_of_slice(self) -> "NvmlGpu":
+        """The GPU of which this MIG slice is a part; OSError if it is no slice."""
+        return NvmlGpu(self.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle"), "a GPU")
+
     def is_in_mig_mode(self) -> bool:
         """Whether the GPU is partitioned; False if the GPU or its driver does not support it."""
         with suppress(OSError):
