@@ -25,8 +25,10 @@ from epochmeter.shared.record import HOST_FILE, TRACE_ANALYSIS, Record
 SECOND = 1_000_000_000
 STEPS, BATCH = 90, 16
 COUNTER = {"source": "counter", "covers": "CPU packages", "domains": ["cpu"], "reason": None}
-ESTIMATED = {"source": "estimated", "covers": "CPU packages", "domains": ["cpu"], "reason": "meter=estimate"}
-NONE = {"source": "none", "covers": None, "domains": [], "reason": "No RAPL energy counter: this is a virtual machine"}
+ESTIMATED = {"source": "estimated", "covers": "CPU packages", "domains": ["cpu"], "reason": "meter=estimate",
+             "codes": ["estimated"]}  # fmt: skip
+NONE = {"source": "none", "covers": None, "domains": [], "reason": "No RAPL energy counter: this is a virtual machine",
+        "codes": ["no_sensor"]}  # fmt: skip
 REHEARSED = ("power_limit=100 requested, but this machine has no power limit",)
 NO_MEMORY = Problem("CUDA out of memory", "reduce batch", "memory")
 FLAGS = {"cpu_shared": "other processes used 41 % of the processor time, and no core was free"}

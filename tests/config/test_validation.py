@@ -82,6 +82,8 @@ INCOMPATIBLE = {
     "strategy=ddp dataset.on_bad=skip": "`dataset.on_bad=skip` is not valid",
     "deterministic=true cudnn_benchmark=true": "`cudnn_benchmark=true` may select other algorithms in each run",
     "power_limit=auto clocks=locked": "`clocks=locked` forbids `power_limit=auto`",
+    "power_limit=auto gpu_clock=auto": "`power_limit=auto` and `gpu_clock=auto` are two searches",
+    "gpu_clock=auto auto.objective=eta": "`auto.objective=eta` needs a limit in watts",
 }
 
 

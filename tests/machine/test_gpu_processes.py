@@ -40,6 +40,19 @@ def test_other_process_is_reported_and_warned_of_once(looks, other_process, capl
     assert warning.startswith(f"warning: {text}\n")
 
 
+def test_processes_with_known_ids_are_told_from_hidden_ones(nvml, monkeypatch):
+    for namespace, is_known in ((gpu_processes.HOST_PID_NAMESPACE, True), ("pid:[1]", False)):
+        monkeypatch.setenv("STUB_PROCESSES", "900001:10 900002:10")
+        monkeypatch.setattr(gpu_processes, "pid_namespace", lambda namespace=namespace: namespace)
+        with closing(gpu_processes.GpuProcessMonitor(["GPU-aaaa"])) as monitor:
+            monitor.poll()
+            assert monitor.drain()
+            assert monitor.are_identified == is_known
+            monkeypatch.setenv("STUB_PROCESSES", "")
+            monitor.poll()
+            assert (monitor.drain(), monitor.are_identified) == ([], False)
+
+
 def test_own_processes_the_mps_service_and_a_driver_without_a_list_are_not_reported(looks, other_process, monkeypatch):
     assert looks(f"{OWN}:1000", f"{other_process.pid}:500") == looks() == [[], []]
     for stub in ("unsupported", "silent"):

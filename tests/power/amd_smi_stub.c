@@ -70,3 +70,27 @@ int amdsmi_get_gpu_metrics_info(void *handle, Metrics *metrics) {
     if (stub_is("cycles")) metrics->cycles = reading * cycles;
     return SUCCESS;
 }
+
+/* Clocks: 500 to 1700 MHz of the GPU, and 900 MHz of its memory; STUB=noclocks: their ranges are not reported;
+ * STUB=refused: they may not be set. */
+
+enum { NO_PERMISSION = 10, MEMORY_CLOCK = 4, LEVEL_AUTO = 0, LEVEL_MANUAL = 3 };
+typedef struct { uint32_t now, low, high; uint8_t locked, deep_sleep, padding[2]; uint32_t reserved[4]; } Clock;
+static Clock clocks[2] = {{1500, 500, 1700}, {900, 900, 900}};
+static uint32_t level = LEVEL_AUTO;
+
+int amdsmi_get_clock_info(void *handle, uint32_t type, Clock *clock) {
+    if (stub_is("noclocks")) return NOT_SUPPORTED;
+    *clock = clocks[type == MEMORY_CLOCK];
+    return SUCCESS;
+}
+
+int amdsmi_set_gpu_clk_range(void *handle, uint64_t low, uint64_t high, uint32_t type) {
+    if (stub_is("refused")) return NO_PERMISSION;
+    clocks[type == MEMORY_CLOCK].low = low, clocks[type == MEMORY_CLOCK].high = high;
+    level = LEVEL_MANUAL;
+    return SUCCESS;
+}
+
+int amdsmi_get_gpu_perf_level(void *handle, uint32_t *now) { *now = level; return SUCCESS; }
+int amdsmi_set_gpu_perf_level(void *handle, uint32_t wanted) { level = wanted; return SUCCESS; }

@@ -28,6 +28,14 @@
  *   late          a power limit takes effect 0.2 s after it is set; setting the current one has no effect
  *   only0         the power limit of gpu1 may not be set
  *
+ *   sliced        the driver attributes energy and power to a MIG slice: 2/5 of the GPU's power
+ *   whole         the driver shows the GPU's energy and power for a MIG slice
+ *   noclocks      the clocks cannot be locked, as before Volta
+ *   held          another program holds the clocks higher than they are locked
+ *
+ * Locks of clocks, as `lowest highest` MHz, are in STUB_LIMIT.gpu and STUB_LIMIT.memory, and gpu1's in STUB_LIMIT.1.gpu
+ * and so on. Without them, the GPU's clock is 1410 MHz and its memory's 1215 MHz.
+ *
  * STUB_PROCESSES lists the processes on gpu0 as `pid:MiB`, separated by spaces; -1 MiB is unknown.
  *
  * Power limits, 100 to 300 W and initially 250 W, are in the file STUB_LIMIT (gpu1: STUB_LIMIT.1), in milliwatts,
@@ -144,6 +152,10 @@ int nvmlDeviceGetMigMode(gpu_t gpu, unsigned *mode, unsigned *pending) {
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
     if (stub_is("nocounter")) return NOT_SUPPORTED;
     if (answer()) return answer();
+    if (gpu == &gpus[2]) {
+        *mj = stub_is("sliced") ? ticked_mj() / 5 * 2 : ticked_mj();
+        return stub_is("sliced") || stub_is("whole") ? SUCCESS : NOT_SUPPORTED;
+    }
     *mj = stub_is("zero") ? 0 : stub_is("ticks") || stub_is("fast") ? ticked_mj() : (gpu->mj += gpu->step_mj);
     return SUCCESS;
 }
@@ -151,6 +163,10 @@ int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
 int nvmlDeviceGetPowerUsage(gpu_t gpu, unsigned *mw) {
     if (stub_is("nopower")) return NOT_SUPPORTED;
     if (answer()) return answer();
+    if (gpu == &gpus[2]) {
+        *mw = stub_is("sliced") ? power_mw() / 5 * 2 : power_mw();
+        return stub_is("sliced") || stub_is("whole") ? SUCCESS : NOT_SUPPORTED;
+    }
     *mw = stub_is("instant") ? power_mw() / 10 * 9 : power_mw();
     return SUCCESS;
 }
@@ -260,7 +276,61 @@ int nvmlGpmMetricsGet(gpm_request_t *request) {
 int nvmlDeviceGetUtilizationRates(gpu_t gpu, unsigned *percent) { percent[0] = 87, percent[1] = 40; return answer(); }
 int nvmlDeviceGetMemoryInfo(gpu_t gpu, unsigned long long *bytes) { bytes[0] = 8000000000, bytes[2] = 3000000000; return answer(); }
 int nvmlDeviceGetTemperature(gpu_t gpu, unsigned sensor, unsigned *celsius) { *celsius = 61; return answer(); }
-int nvmlDeviceGetClockInfo(gpu_t gpu, unsigned type, unsigned *mhz) { *mhz = type == 2 ? 1215 : 1410; return answer(); }
+
+/* Locked clocks */
+
+enum { MEMORY_CLOCK = 2, MEMORY_MHZ = 1215, SLOW_MEMORY_MHZ = 405, LOW_MHZ = 210, HIGH_MHZ = 1410, STEP_MHZ = 15 };
+
+static char *lock_path(gpu_t gpu, int is_memory, char *path, unsigned room) {
+    const char *limit = getenv("STUB_LIMIT");
+    if (!limit) return NULL;
+    snprintf(path, room, "%s%s.%s", limit, gpu->index ? ".1" : "", is_memory ? "memory" : "gpu");
+    return path;
+}
+
+static int list_clocks(unsigned low, unsigned high, unsigned step, unsigned *count, unsigned *clocks) {
+    unsigned had = *count;
+    *count = (high - low) / step + 1;
+    if (!clocks || had < *count) return 7;
+    for (unsigned i = 0; i < *count; i++) clocks[i] = high - i * step;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetSupportedMemoryClocks(gpu_t gpu, unsigned *count, unsigned *clocks) {
+    if (stub_is("noclocks")) return NOT_SUPPORTED;
+    return answer() ? answer() : list_clocks(SLOW_MEMORY_MHZ, MEMORY_MHZ, MEMORY_MHZ - SLOW_MEMORY_MHZ, count, clocks);
+}
+
+int nvmlDeviceGetSupportedGraphicsClocks(gpu_t gpu, unsigned memory, unsigned *count, unsigned *clocks) {
+    return answer() ? answer() : list_clocks(LOW_MHZ, memory == MEMORY_MHZ ? HIGH_MHZ : 405, STEP_MHZ, count, clocks);
+}
+
+static int lock(gpu_t gpu, int is_memory, unsigned low, unsigned high) {
+    char path[4096];
+    if (answer()) return answer();
+    if (stub_is("nopermission") || (stub_is("only0") && gpu->index)) return NO_PERMISSION;
+    if (!lock_path(gpu, is_memory, path, sizeof path)) return INVALID_ARGUMENT;
+    if (!high) { remove(path); return SUCCESS; }
+    if ((low - LOW_MHZ) % STEP_MHZ || high > (is_memory ? MEMORY_MHZ : HIGH_MHZ)) return INVALID_ARGUMENT;
+    FILE *file = stub_is("no_effect") ? NULL : fopen(path, "w");
+    if (file) { fprintf(file, "%u %u\n", low, high); fclose(file); }
+    return SUCCESS;
+}
+
+int nvmlDeviceSetGpuLockedClocks(gpu_t gpu, unsigned low, unsigned high) { return lock(gpu, 0, low, high); }
+int nvmlDeviceResetGpuLockedClocks(gpu_t gpu) { return lock(gpu, 0, 0, 0); }
+int nvmlDeviceSetMemoryLockedClocks(gpu_t gpu, unsigned low, unsigned high) { return lock(gpu, 1, low, high); }
+int nvmlDeviceResetMemoryLockedClocks(gpu_t gpu) { return lock(gpu, 1, 0, 0); }
+
+int nvmlDeviceGetClockInfo(gpu_t gpu, unsigned type, unsigned *mhz) {
+    char path[4096];
+    int is_memory = type == MEMORY_CLOCK;
+    *mhz = is_memory ? MEMORY_MHZ : HIGH_MHZ;
+    FILE *file = lock_path(gpu, is_memory, path, sizeof path) ? fopen(path, "r") : NULL;
+    unsigned low, high;
+    if (file) { if (fscanf(file, "%u %u", &low, &high) == 2 && !stub_is("held")) *mhz = high; fclose(file); }
+    return answer();
+}
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(gpu_t gpu, unsigned long long *reasons) {
     *reasons = stub_is("throttled") ? SW_POWER_CAP | SW_THERMAL_SLOWDOWN : stub_is("capped") ? SW_POWER_CAP : 0;

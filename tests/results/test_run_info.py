@@ -25,7 +25,7 @@ FULL = {
     "clock": CLOCK, "resumed": [{"epoch": 2, "started": "2026-11-29", "clock": {**CLOCK, "wall_s": 9}}],
     "attempts": [{"moments": {"command_ns": 1, "recorded_ns": 9}, "epochs": 2, "gap_s": 60.5}],
     "rest": {"waited_s": 1.5, "temperature_c": 40.0}, "idle_wait": {"waited_s": 3.0, "other_cpu_fraction": 0.05},
-    "usable_cores": 2, "applied": {"power_limit": "100 W"},
+    "settling": {"waited_s": 12.0, "is_settled": True}, "usable_cores": 2, "applied": {"power_limit": "100 W"},
     "storage": {"medium": "ssd", "disks": ["sda"]}, "idle": {"before": {"power_w": 2.0, "uncertainty_w": 0.1}},
     "model": {"parameters": 61706, "flops_per_sample": None},
     "training": {"torch": "2.5", "gpus": ["uuid", None], "threads": 2, "peaks": {"flop_per_s": 1e12}, "operators": {}},

@@ -9,16 +9,19 @@ from unittest.mock import Mock
 import pytest
 from default_jobs import job_of
 from metadata import run_info
+from power.conftest import counters
 
 from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.meter import NullMeter
-from epochmeter.run import recording
+from epochmeter.power.window_energy import Reading
+from epochmeter.run import recording, settling
 from epochmeter.run.event_loop import EventLoop
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.recording import Recording, check_metered
+from epochmeter.run.settling import settling_note
 from epochmeter.run.window_record import WindowRecord
 from epochmeter.shared import protocol
-from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpening
+from epochmeter.shared.protocol import Progress, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import PROGRESS, Record
 
 
@@ -110,6 +113,42 @@ def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, mo
         made.add(WindowOpening(kind, epoch, 9), WindowMeasured([], []), None, None)
         marks[kind, epoch] = made._unsaved.get("warmup", False)
     assert [*marks.values()] == [False, True, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("drift_w", "marks", "is_settled"), [(0.0, [True, True, False, False], True), (9.0, [True] * 4, False)]
+)
+def test_epochs_are_warm_up_until_the_device_has_settled(tmp_path, monkeypatch, drift_w, marks, is_settled):
+    """Epochs of 8 s, in which a piece takes 3 s; the last one ends before the longest duration."""
+    now = SimpleNamespace(s=100.0, j=0.0)
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic_ns=lambda: round(now.s * 1e9)))
+    energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
+    line = {"window": "epoch", "metrics": {"epoch/e2e_s": 8.0}, "energy": energy}
+    monkeypatch.setattr(
+        recording, "build_window", lambda opened, *_, demand: WindowRecord({**line, "epoch": opened.epoch}, [], {})
+    )
+    job = job_of(warmup_epochs=0, sweep={"settle": True, "settle_s": 60})
+    plan = SimpleNamespace(record=Record(tmp_path), job=job, targets={}, run=run_info(), describe=lambda: None)
+    instruments = Mock(meter=counters(gpu0=float))
+    instruments.gauges.current_value = lambda name: 1.4e9
+    made = Recording(plan, instruments, Mock(drift_messages=list), Mock())
+
+    def read():
+        return Reading(round(now.s * 1e9), {"gpu0": now.j})
+
+    found = []
+    for epoch in range(4):
+        opened = WindowOpening("epoch", epoch, 8)
+        made.open_window(opened, read())
+        for step in range(1, 9):
+            now.s, now.j = now.s + 1, now.j + 200 + drift_w * (now.s - 100)
+            made.progress(opened, Progress(step), read)
+        made.add(opened, WindowMeasured([], []), read(), read())
+        found.append(made._unsaved.get("warmup", False))
+    assert found == marks
+    assert plan.run.settling["is_settled"] == is_settled
+    assert bool(settling_note(plan.run.settling)) != is_settled
+    assert settling_note({}) == []
 
 
 @pytest.mark.parametrize(("evaluate", "stops"), [(True, "epoch val epoch val"), (False, "epoch epoch")])

@@ -75,6 +75,48 @@ class FailingGpu(SimulatedGpu):
         return reading if next(self.readings) % 3 else reading._replace(joules={})
 
 
+class ClockedGpu(SimulatedGpu):
+    """A GPU whose clock can be locked: a step takes a part that follows the clock, and power rises with its cube."""
+
+    name, mhz = "NVML-gpu_clock", (560, 680, 800, 920, 1040, 1160, 1280, 1400)
+
+    def get(self):
+        return self.setting
+
+    def __init__(self, **options):
+        self.setting = "free"
+        super().__init__(**options)
+
+    def set(self, setting):
+        self.setting = setting
+        self.history.append(setting)
+
+    def limits(self):
+        return [*(SettingTarget(f"{mhz} MHz") for mhz in self.mhz), SettingTarget("free")]
+
+    def now_mhz(self, setting=None):
+        text = setting or self.setting
+        return 1400.0 if text == "free" else float(text.removesuffix(" MHz"))
+
+    def step_s(self, setting=None):
+        return 0.02 + 0.03 * 1400 / self.now_mhz(setting)
+
+    def power_w(self, setting=None):
+        return 80.0 + 220.0 * (self.now_mhz(setting) / 1400) ** 3
+
+    def train_step(self):
+        self.now_s += self.step_s()
+        self.energy_j += self.step_s() * self.power_w()
+
+
+class WarmingGpu(SimulatedGpu):
+    """A GPU that uses 10 % less power when it is cold, and warms up with a time constant of 20 s."""
+
+    def train_step(self):
+        self.now_s += self.step_s()
+        self.energy_j += self.step_s() * self.limit_w * (1 - 0.1 * math.exp(-self.now_s / 20))
+
+
 class StuckGpu(SimulatedGpu):
     """A GPU whose energy counter does not advance."""
 
@@ -91,15 +133,15 @@ def counter(period_s=0.001):
 class SimulatedRun:
     """A run of `epochs` epochs on a simulated GPU, with the probing under test."""
 
-    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, **auto):
+    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, key="power_limit", **auto):
         self.monkeypatch, self.gpu, self.epochs = monkeypatch, gpu, epochs
         self.run, self.texts, self.limits_at_start = run_info(), [], []
         journal = RestoreJournal(str(folder), root="/", command="train")
         target = SettingTarget(gpu.get(), gpu.limit_w)
         self.settings = AppliedSettings([(gpu, target)], journal, self.texts.append)
         plan = SimpleNamespace(
-            targets={"power_limit": (gpu, target)},
-            job=job_of(power_limit="auto", auto=auto),
+            targets={key: (gpu, target)},
+            job=job_of(**{key: "auto"}, auto={"settle_s": 0, **auto}),
             node=SimpleNamespace(nodes=1),
             record_settings=lambda applied: setattr(self.run, "applied", dict(applied)),
             run=self.run,
@@ -168,6 +210,37 @@ def test_probes_are_as_long_as_a_slow_counter_needs_and_no_longer(run, period_s,
         assert probe["time_s"] < longest_s
     check_probes(simulated)
     assert simulated.search["chosen"] == "150 W"
+
+
+@pytest.mark.parametrize("max_slowdown", [None, 1.1])
+def test_best_clock_is_found_and_is_the_target_of_its_key(run, max_slowdown):
+    gpu = ClockedGpu()
+    simulated = run(gpu, epochs=3, key="gpu_clock", max_slowdown=max_slowdown)
+    simulated.train(4000)
+    allowed = [mhz for mhz in gpu.mhz if gpu.step_s(f"{mhz} MHz") <= (max_slowdown or 9) * gpu.step_s("free")]
+    costs = {mhz: gpu.step_s(f"{mhz} MHz") * gpu.power_w(f"{mhz} MHz") for mhz in allowed}
+    best = min(costs, key=costs.get)
+    chosen = int(simulated.search["chosen"].removesuffix(" MHz"))
+    assert simulated.search["key"] == "gpu_clock"
+    assert costs[chosen] <= 1.01 * costs[best]
+    assert gpu.history[-1] == "free", "restored"
+    assert {probe["setting"] for probe in simulated.search["probes"]} <= {target.setting for target in gpu.limits()}
+    assert any(text.startswith(f"GPU clock: {chosen} MHz") for text in simulated.texts)
+
+
+def test_first_probe_begins_when_a_cold_gpu_has_settled_or_after_the_longest_time(run):
+    for settle_s, is_settled in ((600, True), (15, False)):
+        simulated = run(WarmingGpu(), epochs=2, settle_s=settle_s)
+        simulated.train(6000)
+        settling = simulated.search["settling"]
+        assert settling["is_settled"] == is_settled
+        assert settling["waited_s"] == pytest.approx(45 if is_settled else 15, abs=12)
+        assert (settling["power_spread"] < 0.015) == is_settled
+        assert any(text.startswith("The device has") for text in simulated.texts)
+    steady = run(SimulatedGpu(), epochs=2, settle_s=600)
+    steady.train(6000)
+    assert steady.search["settling"]["waited_s"] == pytest.approx(4 * 3.0, abs=3)
+    assert steady.search["probes"][0]["setting"] == "250 W"
 
 
 def test_probe_begins_again_after_a_failed_reading_and_never_ends_on_a_stuck_counter(run):

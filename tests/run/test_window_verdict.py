@@ -76,7 +76,7 @@ WINDOWS = {
     "read_apart": {"seconds": 700.0},
     "other_node": {"nodes": [NODE]},
     "counters_disagree": {"meter": CONTRADICTED, "before": {**BEFORE, "part": 0.0}, "after": {**AFTER, "part": 90.0}},
-    "shared_gpu": {"gpu_processes": ["process 7 also computes on gpu0"]},
+    "shared_gpu": {"gpu_processes": ["2 processes compute on gpu0, 1 more than this run's own; their IDs are hidden"]},
     "shared_cpu": {"meter": CPU, "cpu": CpuUse(other_fraction=0.6, is_contended=True)},
     "may_overlap": {"meter": counter("gpu0", codes=[EnergyCode.MAY_OVERLAP], reason="the sum may count a rail twice")},
     "suspended": {"suspended_s": 3.0},
@@ -97,7 +97,7 @@ def line(tmp_path):
 
     def build(
         meter=GPU, before=BEFORE, after=AFTER, seconds=4.0, *, rank=RANK, nodes=(), gpu_processes=(), cpu=None,
-        suspended_s=0.0, failures=None, conditions=None, idle=IDLE,
+        suspended_s=0.0, failures=None, conditions=None, idle=IDLE, are_identified=False,
     ):  # fmt: skip
         (record := Record(tmp_path)).append_steps(array("f", [0, 0, 0, 1, 1, 1, 1, 1]))
         borders = (
@@ -110,7 +110,7 @@ def line(tmp_path):
         load = Mock(window=lambda *_: cpu or CpuUse())
         instruments = WindowInstruments(
             meter, Mock(window=lambda *_: {}, throttled=lambda *_: []), Mock(window=lambda *_: {}, medium="nvme"),
-            load, idle, Mock(drain=lambda: [*gpu_processes]),
+            load, idle, Mock(drain=lambda: [*gpu_processes], are_identified=are_identified),
         )  # fmt: skip
         return build_window(OPENED, WindowMeasured([rank], [*nodes]), *borders, instruments, record).line
 
@@ -135,6 +135,15 @@ def test_window_has_the_code_of_what_happened_to_its_energy(line, code, how):
     assert fields["energy_valid"] == (has_energy and code not in INVALID)
     assert codes <= {code, "no_phases", "no_sensor"}, "and no other code"
     assert all(reason["text"] for reason in fields["energy_reasons"])
+
+
+def test_energy_is_absent_if_a_known_process_computed_on_the_gpu_but_not_that_of_the_processor(line):
+    shared = {"gpu_processes": ["process 7 (python) also computes on gpu0: 3.0 GiB"], "are_identified": True}
+    fields = line(**shared)
+    assert not [name for name in fields["metrics"] if "energy" in name]
+    assert (fields["energy_valid"], codes_of(fields), fields["energy"]["term"]) == (False, {"shared_gpu"}, {})
+    of_processor = line(CPU, **shared)
+    assert of_processor["metrics"]["epoch/energy_j"] == 40.0
 
 
 def test_setting_that_another_program_changed_makes_the_energy_invalid(line):
@@ -241,6 +250,23 @@ def test_run_has_the_codes_of_its_flags_and_of_the_windows_that_lack_an_energy(c
     verdicts = energy_verdicts(windows, run_info(energy={"source": "counter", "reason": None}, **run), metrics, 0)
     assert {section for section, verdict in verdicts.items() if code in codes_of(verdict)} >= {"total"}
     assert verdicts["total"]["energy_valid"] == is_valid
+
+
+def test_flag_of_a_warm_up_epoch_is_no_reason_of_the_mean_epoch():
+    term = {"energy_j": 5.0, "energy_uncertainty_j": 0.1}
+    shared = {"energy_valid": False, "energy_reasons": [{"code": "shared_gpu", "text": "process 7"}],
+              "flags": {"gpu_shared": "process 7"}}  # fmt: skip
+    windows = [
+        {"window": "epoch", "epoch": epoch, "metrics": {"epoch/e2e_s": 1.0, "epoch/energy_j": 5.0},
+         "energy": {"opened_ns": 0, "closed_ns": SECOND, "term": term}, "energy_valid": True, **more}
+        for epoch, more in enumerate((shared, {}))
+    ]  # fmt: skip
+    run = run_info(energy={"source": "counter", "reason": None}, flags={"gpu_shared": "process 7"})
+    verdicts = energy_verdicts(windows, run, {"steady/energy_j": 5.0, "total/energy_j": 10.0}, 1)
+    assert [(verdict["energy_valid"], codes_of(verdict)) for verdict in verdicts.values()] == [
+        (True, set()),
+        (False, {"shared_gpu"}),
+    ]
 
 
 def test_run_without_windows_has_the_codes_of_its_meter():

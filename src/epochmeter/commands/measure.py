@@ -38,7 +38,8 @@ from epochmeter.shared.problem import input_error
 from epochmeter.sweep.sweep_folder import key_of
 
 KEYS = (
-    *("device", "meter", "tracking", "machine", "script", "measure", "power_limit", "auto", "clocks", "fan"),
+    *("device", "meter", "tracking", "machine", "script", "measure"),
+    *("power_limit", "gpu_clock", "memory_clock", "auto", "clocks", "fan"),
     *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "roofline", "budget", "rehearse", "repeat"),
     *("sweep", "hydra", "data_source", "experiment"),
 )

@@ -165,6 +165,8 @@ MILESTONES = Rule(
     ),
 )
 WATTS_OR_MODE = either("watts above 0, a power mode such as MAXN, auto", TEXT, positive())
+CLOCK = whole_number(1, 10_000)
+CLOCK_OR_AUTO = or_null(either("auto, or a whole number of MHz, 1 to 10,000", one_of("auto"), CLOCK))
 INTENSITY = either("grams of CO2e per kWh, 0 or more, a country such as FRA, or a CSV file", TEXT, NOT_NEGATIVE)
 SECONDS = finite_number(0, MAX_SECONDS, unit="seconds")
 POSITIVE_SECONDS = positive("seconds", MAX_SECONDS)

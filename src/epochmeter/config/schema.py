@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 SCRIPT = "script"  # name of the options of a measured script: its model, data and training recipe are its own
-DEVICE_SETTINGS = ("power_limit", "clocks", "fan")
+DEVICE_SETTINGS = ("power_limit", "gpu_clock", "memory_clock", "clocks", "fan")
 INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of objects that the training process constructs."""
 Medium = Literal["nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown"]
@@ -295,6 +295,9 @@ class Auto(Section):
     confidence: Annotated[float, rules.finite_number(0.5, 0.999, "a probability")] = key(
         0.95, "probability with which the choice should be right"
     )
+    settle_s: Seconds = key(
+        60, "before the first probe, train at most this long until power and clock have settled, in seconds; 0: do not"
+    )
     recheck_epochs: PositiveCount | None = key(
         None, "search again after this number of measured epochs; null: only if the step time shifts"
     )
@@ -386,6 +389,8 @@ class Sweep(Section):
         "wait before each run until all temperatures are below this, in degrees Celsius; null: do not wait",
     )
     cool_wait_s: Seconds = key(600, "maximum wait for sweep.cool_below_c, in seconds")
+    settle: bool = key(False, "true: count epochs as warm-up until the device's power and clock have settled")
+    settle_s: Seconds = key(300, "longest duration of this warm-up, in seconds")
     timeout_s: PositiveSeconds | None = key(None, "maximum duration of a run, in seconds; null: no limit")
     hung_after_s: PositiveSeconds | None = key(
         1800, "end a run whose training process reports nothing for this long, in seconds; null: no limit"
@@ -434,7 +439,13 @@ class Job(Section):
         "null (unchanged)",
         new_paragraph=True,
     )
-    auto: Auto = key(Auto(), "for power_limit=auto")
+    gpu_clock: Annotated[int | Literal["auto"] | None, rules.CLOCK_OR_AUTO] = key(
+        None, "locked clock of the GPUs: MHz (src/doctor.py lists them), auto (the best, found while training), null"
+    )
+    memory_clock: Annotated[int, rules.CLOCK] | None = key(
+        None, "locked memory clock of the GPUs: MHz; null: unchanged"
+    )
+    auto: Auto = key(Auto(), "for power_limit=auto and gpu_clock=auto")
     clocks: Literal["keep", "locked"] = key("keep", "clocks of a Jetson: keep, locked (jetson_clocks: no DVFS)")
     fan: Literal["keep", "max"] = key("keep", "fan of a Jetson: keep, max (full speed)")
     cache: Literal["keep", "cold", "cold_each_epoch", "warm"] = key(

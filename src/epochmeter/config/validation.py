@@ -103,6 +103,12 @@ def combination_problems(job: Job) -> Iterator[Problem]:
     if job.power_limit == "auto" and job.clocks == "locked":
         yield Problem("`clocks=locked` forbids `power_limit=auto`: a power mode cannot change while clocks are locked",
                       "give `clocks=keep`, or name a power mode: `power_limit=`")  # fmt: skip
+    if job.power_limit == job.gpu_clock == "auto":
+        yield Problem("`power_limit=auto` and `gpu_clock=auto` are two searches, and a run can do one of them",
+                      "give a value for one of them, or leave it out")  # fmt: skip
+    if job.gpu_clock == "auto" and job.auto.objective == "eta":
+        yield Problem("`auto.objective=eta` needs a limit in watts, which `gpu_clock=auto` does not have",
+                      "give `auto.objective=energy`, `time` or `edp`")  # fmt: skip
 
 
 def rank_problems(strategy: Strategy, dataset: Dataset) -> Iterator[Problem]:

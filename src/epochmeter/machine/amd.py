@@ -5,7 +5,7 @@ zeus is not used: it identifies a GPU by its HIP index only, which environment v
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ ACTIVITIES = {"gpu_gfx_active_fraction": "gfx_activity_acc", "gpu_dram_active_fr
 """Metric -> counter of 32 bits to which the firmware adds the utilization in percent, once per cycle."""
 LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_bytes_per_s": "xgmi_write_data_acc"}
 """Metric -> counters of the links to other GPUs, in KiB."""
+PERFORMANCE_LEVEL = "AMDSMI_DEV_PERF_LEVEL_"  # begins amdsmi's names of performance levels
 CYCLE_S, PERCENT, KIBIBYTE = 0.001, 0.01, 1024
 _replacement: Any = None
 MAX_FRACTION = 1.5
@@ -90,11 +91,31 @@ class AmdSmiGpu:
         with _os_errors(self._amdsmi, f"GPU {bus}: not known to ROCm"):
             self._handle = self._amdsmi.amdsmi_get_processor_handle_from_bdf(bus)
 
-    def call(self, function: str) -> Mapping[str, Any]:
+    def call(self, function: str, *arguments: object) -> Any:
         """Return the result of a function of amdsmi; OSError if it fails."""
         with _os_errors(self._amdsmi, f"GPU {self.bus}: {function}"):
-            result: Mapping[str, Any] = getattr(self._amdsmi, function)(self._handle)
-        return result
+            return getattr(self._amdsmi, function)(self._handle, *arguments)
+
+    def clock_range_mhz(self, *, is_memory: bool) -> tuple[int, int]:
+        """The lowest and the highest clock that are allowed now; OSError if they are not reported."""
+        clock = self.call("amdsmi_get_clock_info", self._clock(is_memory))
+        if not (isinstance(clock["min_clk"], int) and isinstance(clock["max_clk"], int)):
+            raise OSError(f"GPU {self.bus}: the range of its clock is not reported")
+        return clock["min_clk"], clock["max_clk"]
+
+    def performance_level(self) -> str:
+        """How the driver selects clocks, such as `auto` or `manual`."""
+        return str(self.call("amdsmi_get_gpu_perf_level")).removeprefix(PERFORMANCE_LEVEL).lower()
+
+    def set_clock_range_mhz(self, low: int, high: int, level: str, *, is_memory: bool) -> None:
+        """Set the range of a clock, and then the performance level, if one is given."""
+        self.call("amdsmi_set_gpu_clk_range", low, high, self._clock(is_memory))
+        if level:
+            levels = self._amdsmi.AmdSmiDevPerfLevel
+            self.call("amdsmi_set_gpu_perf_level", levels[level.upper()])
+
+    def _clock(self, is_memory: bool) -> Any:
+        return self._amdsmi.AmdSmiClkType.MEM if is_memory else self._amdsmi.AmdSmiClkType.GFX
 
 
 class AmdCounters(AmdSmiGpu):

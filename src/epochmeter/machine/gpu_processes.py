@@ -25,6 +25,7 @@ class GpuProcessMonitor:
 
     def __init__(self, uuids: Sequence[str]) -> None:
         self.own_pids: set[int] = {os.getpid()}  # they and their descendants are not reported
+        self.are_identified = False  # whether one of the processes that were drained last has a known ID
         self._gpus: list[nvml.NvmlGpu] = []
         self._seen: dict[tuple[str, int], str] = {}
         self._warned: set[tuple[str, int]] = set()
@@ -48,6 +49,7 @@ class GpuProcessMonitor:
     def drain(self) -> list[str]:
         """Return one text per process seen since the last call."""
         seen, self._seen = self._seen, {}
+        self.are_identified = any(pid for _, pid in seen)
         return list(seen.values())
 
     def _others(self, gpu: nvml.NvmlGpu) -> dict[tuple[str, int], str]:

@@ -51,6 +51,10 @@ class NvmlGpu:
         self.index = int(self.call("nvmlDeviceGetIndex"))  # in PCI order
         self.name = f"gpu{self.index}"
 
+    def board_of_slice(self) -> "NvmlGpu":
+        """The GPU of which this MIG slice is a part; OSError if it is no slice."""
+        return NvmlGpu(self.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle"), "a GPU")
+
     def is_in_mig_mode(self) -> bool:
         """Whether the GPU is partitioned; False if the GPU or its driver does not support it."""
         with suppress(OSError):
@@ -110,6 +114,26 @@ class NvmlGpu:
     def clock_hz(self) -> float:
         """Clock of the streaming multiprocessors."""
         return float(self.call("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)) * 1e6
+
+    def clock_mhz(self, *, is_memory: bool) -> float:
+        """Clock of the streaming multiprocessors, or of the memory."""
+        clock = self._nvml.NVML_CLOCK_MEM if is_memory else self._nvml.NVML_CLOCK_SM
+        return float(self.call("nvmlDeviceGetClockInfo", clock))
+
+    def supported_clocks_mhz(self, *, is_memory: bool) -> list[int]:
+        """Clocks that can be locked: of the memory, or of the multiprocessors at the highest clock of the memory."""
+        memory = [int(mhz) for mhz in self.call("nvmlDeviceGetSupportedMemoryClocks")]
+        if is_memory or not memory:
+            return memory
+        return [int(mhz) for mhz in self.call("nvmlDeviceGetSupportedGraphicsClocks", max(memory))]
+
+    def lock_clock(self, mhz: int | None, *, is_memory: bool) -> None:
+        """Lock a clock, or free it (None); PermissionError without CAP_SYS_ADMIN."""
+        name = "Memory" if is_memory else "Gpu"
+        if mhz is None:
+            self.call(f"nvmlDeviceReset{name}LockedClocks")
+        else:
+            self.call(f"nvmlDeviceSet{name}LockedClocks", mhz, mhz)
 
     def memory_used_bytes(self) -> float:
         return float(self.call("nvmlDeviceGetMemoryInfo").used)

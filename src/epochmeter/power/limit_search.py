@@ -97,6 +97,8 @@ class LimitSearch:
         max_slowdown: Highest time of a step, as a multiple of that with the limit in use.
         power_budget_w: Highest mean power.
         confidence: Probability with which the choice should be right.
+        power_exponent: Power falls at most with this exponent of the limit: 1 for a limit in watts, and 3 for a clock,
+            with which the voltage falls as well.
         start: Index of the first limit to try after the one in use; None: it is chosen after the first probe.
     """
 
@@ -109,12 +111,13 @@ class LimitSearch:
         max_slowdown: float | None = None,
         power_budget_w: float | None = None,
         confidence: float = 0.95,
+        power_exponent: float = 1.0,
         start: int | None = None,
     ) -> None:
         self.probes: list[Probe] = []
         self._limits_w, self.default, self._cost, self._start = limits_w, default, cost, start
         self._max_slowdown, self._power_budget_w = max_slowdown or math.inf, power_budget_w or math.inf
-        self._confidence = confidence
+        self._confidence, self._power_exponent = confidence, power_exponent
 
     def add(self, probe: Probe) -> None:
         self.probes.append(probe)
@@ -179,7 +182,9 @@ class LimitSearch:
     def _first_limit(self) -> int:
         power_w = self.probes[0].step_j / self.probes[0].step_s
         highest_w = max(filter(math.isfinite, self._limits_w), default=power_w)
-        aim_w = min(START * highest_w, POWER_HEADROOM * power_w, self._power_budget_w)
+        aim_w = START * highest_w
+        if self._power_exponent == 1:  # the limits are of the power
+            aim_w = min(aim_w, POWER_HEADROOM * power_w, self._power_budget_w)
         others = [limit for limit in range(len(self._limits_w)) if limit != self.default]
         return min(others, key=lambda limit: abs(self._limits_w[limit] - aim_w), default=self.default)
 
@@ -265,7 +270,7 @@ class LimitSearch:
             return self._cost(step_s, math.exp(self._powers.mean[below]))
         assert above is not None  # a tried limit is above or below
         fraction = min(1.0, self._limits_w[limit] / self._limits_w[above])
-        return self._cost(step_s, math.exp(self._powers.mean[above]) * fraction)
+        return self._cost(step_s, math.exp(self._powers.mean[above]) * fraction**self._power_exponent)
 
     def _slow_for_sure(self, limit: int) -> bool:
         """Whether a limit is likely to be slower than allowed, so that lower limits are as well."""

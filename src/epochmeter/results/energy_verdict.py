@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from epochmeter.machine.energy_codes import CODES, EnergyCode, Finding, first_of_each_code, judge
 from epochmeter.results.documents import EnergyVerdict
-from epochmeter.results.run_info import RunInfo
+from epochmeter.results.run_info import Energy, RunInfo
 from epochmeter.results.summary import (
     Window,
+    collect_flags,
     is_averaged,
     mean_energy_note,
     no_total_note,
@@ -34,8 +35,10 @@ def energy_verdicts(
     if not every:
         steady_notes = [NO_WINDOW]
     sections = {"steady": (steady, steady_notes), "total": (every, total_notes)}
+    in_windows = collect_flags(windows)  # these are reasons of their windows
+    flags = {flag: text for flag, text in run.flags.items() if flag in FLAG_CODES and flag not in in_windows}
     return {
-        section: _verdict(of_section, notes, run, has_energy=f"{section}/energy_j" in metrics)
+        section: _verdict(of_section, notes, flags, run.energy, has_energy=f"{section}/energy_j" in metrics)
         for section, (of_section, notes) in sections.items()
     }
 
@@ -45,21 +48,22 @@ def verdict_of_run(verdicts: Mapping[str, EnergyVerdict], metrics: Mapping[str, 
     return verdicts.get("total" if metrics.get("steady/e2e_s") is None else "steady", {})
 
 
-def _verdict(windows: Sequence[Window], notes: Iterable[str], run: RunInfo, *, has_energy: bool) -> EnergyVerdict:
+def _verdict(
+    windows: Sequence[Window], notes: Iterable[str], flags: Mapping[str, str], energy: Energy, *, has_energy: bool
+) -> EnergyVerdict:
     recorded = [reason for window in windows for reason in window.get("energy_reasons", [])]
     findings = [
         Finding(CODES[reason["code"]], reason["text"])
         for reason in first_of_each_code(recorded)
         if reason["code"] in CODES  # a later version may have others
     ]
-    if not windows:
-        findings += [Finding(CODES[code], run.energy.reason or "") for code in run.energy.codes]
+    known = {finding.code.value for finding in findings}
+    of_meter = [code for code in energy.codes if code in CODES and code not in known]
+    findings += [Finding(CODES[code], energy.reason or "") for code in of_meter]
     missing = "the energy of windows is missing" if not has_energy and not findings else ""
     findings += [Finding(EnergyCode.OTHER_WINDOW, note) for note in (*notes, missing) if note]
     if has_energy:
-        known = {finding.code for finding in findings}
-        flags = {FLAG_CODES[flag]: text for flag, text in run.flags.items() if flag in FLAG_CODES}
-        findings += [Finding(code, text) for code, text in flags.items() if code not in known]
+        findings += [Finding(FLAG_CODES[flag], text) for flag, text in flags.items()]
     verdict = judge(findings, has_energy=has_energy)
     reasons = [finding.to_record() for finding in verdict.findings]
     return {"energy_valid": verdict.is_valid, **({"energy_reasons": reasons} if reasons else {})}

@@ -349,6 +349,7 @@ class RunInfo(Fields):
     attempts: list[Attempt] = field(default_factory=list)  # before each resumption
     rest: Rest | None = None
     idle_wait: IdleWait | None = None
+    settling: dict[str, object] = field(default_factory=dict)  # the warm-up of `sweep.settle`, if it was requested
     usable_cores: int | None = None  # by affinity and quota; None in older records
     applied: dict[str, str] | None = None  # values of the device settings by the keys that request them
     storage: Storage = field(default_factory=Storage)

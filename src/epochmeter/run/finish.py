@@ -53,6 +53,7 @@ from epochmeter.run.moments import moments_with_end
 from epochmeter.run.next_steps import next_steps_of
 from epochmeter.run.plan import Plan, read_clock, write_problem
 from epochmeter.run.recovery import recover_windows, running_processes
+from epochmeter.run.settling import settling_note
 from epochmeter.shared.problem import Problem, ProblemError, format_problem, problem_of
 from epochmeter.shared.process_identity import boot_id
 from epochmeter.shared.record import Record
@@ -239,7 +240,7 @@ def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, ru
     elif 0 < epochs <= warmup and result.state == "completed" and not throughput:
         which = "the only epoch is" if epochs == 1 else f"all {epochs:g} epochs are"
         result.notes.append(f"no means: {which} warm-up (`warmup_epochs={warmup}`)")
-    result.notes += budget_notes(job, run, windows)
+    result.notes += [*budget_notes(job, run, windows), *settling_note(run.settling)]
     if result.state == "completed":
         result.notes += missed_target_note(windows, job)
     result.metrics = metrics | throughput

@@ -177,6 +177,10 @@ class WindowInstruments(NamedTuple):
         self.gpu_monitor.poll()
         return self.gpu_monitor.drain()
 
+    def has_identified(self, others: Collection[str]) -> bool:
+        """Return whether one of the processes that were returned last is known to be of another program."""
+        return bool(others) and self.gpu_monitor.are_identified
+
 
 @contextmanager
 def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstruments]:

@@ -1,4 +1,4 @@
-"""`power_limit=auto`: the search for the best power limit while the training process trains.
+"""`power_limit=auto` and `gpu_clock=auto`: the search for the best limit while the training process trains.
 
 A probe is a number of training steps at one limit. Its borders are progress messages, its energy is that between two
 readings of the meter. Training never waits for it. The epochs in which limits are probed are marked as warm-up.
@@ -14,10 +14,13 @@ from epochmeter.config.schema import Auto
 from epochmeter.console.console import Terminal
 from epochmeter.power.instrument import shortest_s
 from epochmeter.power.knobs.applied_settings import AppliedSettings
+from epochmeter.power.knobs.device_settings import AUTO
+from epochmeter.power.knobs.gpu_clock import mhz_of
 from epochmeter.power.limit_search import Choice, Cost, LimitSearch, Probe
 from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.window_energy import Reading, energy_of_window
 from epochmeter.run.plan import Plan
+from epochmeter.run.settling import Settling, piece_of
 from epochmeter.shared.problem import Problem, format_problem, machine_error
 from epochmeter.shared.protocol import WindowOpening
 from epochmeter.shared.units import NANOSECOND, percent, percentage
@@ -25,6 +28,10 @@ from epochmeter.shared.units import NANOSECOND, percent, percentage
 PROBE_S, MAX_PROBE_S = 3.0, 60.0
 SETTLE_S = 1.0  # time from a change of the limit to the start of its probe
 MIN_STEPS = 10
+CLOCK = "gpu_clock"
+NAMES = {"power_limit": "power limit", CLOCK: "GPU clock"}
+"""Key whose best value can be searched -> its name."""
+CLOCK_EXPONENT = 3.0  # power at a lower clock falls at most with its cube: with the clock, and the voltage squared
 MAX_UNCERTAINTY = 0.02  # a probe lasts until the uncertainty of its energy is at most this fraction, or `MAX_PROBE_S`
 SHIFT, SHIFT_DEVIATIONS = 0.1, 3.0
 """The limits are probed again if the time per step changes in two successive epochs. The change from the earlier
@@ -132,11 +139,21 @@ class ProbeMeter:
 class LimitProbing:
     """Probes power limits during training, and applies the best; the limit in use is the plan's target."""
 
-    def __init__(self, plan: Plan, meter: EnergyMeter, settings: AppliedSettings, terminal: Terminal) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        meter: EnergyMeter,
+        settings: AppliedSettings,
+        terminal: Terminal,
+        clock_hz: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self._plan, self._settings, self._terminal = plan, settings, terminal
+        self._clock_hz = clock_hz
+        self._key = searched_key(plan) or "power_limit"
+        self._name = NAMES[self._key]
         self._auto, self._probe_meter = plan.job.auto, ProbeMeter(meter, terminal)
         self._refuse_impossible(meter)
-        self._knob, in_use = plan.targets["power_limit"]
+        self._knob, in_use = plan.targets[self._key]
         self._targets = self._knob.limits()
         is_in_use = [self._knob.is_equal(target.setting, in_use.setting) for target in self._targets]
         self._limit = self._default = is_in_use.index(True)
@@ -178,7 +195,7 @@ class LimitProbing:
         """Note the training of a recorded epoch; the probes of an earlier one are of another model: search again."""
         earlier, self._training = self._training, training
         if earlier not in (None, training):
-            self._terminal.info("Searching for the best power limit again: another training has begun.", style="dim")
+            self._terminal.info(f"Searching for the best {self._name} again: another training has begun.", style="dim")
             self._start_search(self._limit)
 
     def record_window(self, window: Mapping[str, Any]) -> dict[str, bool]:
@@ -196,7 +213,7 @@ class LimitProbing:
         is_ending = self._opened.epochs is not None and window["epoch"] >= self._opened.epochs - 2
         if not is_ending and (is_due or is_shifted(self._epochs_step_s)):
             reason = "`auto.recheck_epochs`" if is_due else "the time per step shifted"
-            self._terminal.info(f"Searching for the best power limit again: {reason}.", style="dim")
+            self._terminal.info(f"Searching for the best {self._name} again: {reason}.", style="dim")
             self._start_search(self._limit)
         return {}
 
@@ -213,27 +230,30 @@ class LimitProbing:
     def _refuse_impossible(self, meter: EnergyMeter) -> None:
         """Refuse a search that is not possible; RuntimeError."""
         if self._plan.node.nodes > 1:
-            raise machine_error("power_limit=auto needs one node", "run it on one node, then set the chosen limit")
+            raise machine_error(f"{self._key}=auto needs one node", "run it on one node, then set the chosen limit")
         needs_energy = self._auto.objective != "time" or self._auto.power_budget is not None
         if needs_energy and not self._probe_meter.has_energy:
             reason = meter.energy["reason"] or "the meter only estimates it"
             raise machine_error(
-                f"power_limit=auto: energy is not measured: {reason}",
+                f"{self._key}=auto: energy is not measured: {reason}",
                 "select a meter (`python src/doctor.py` lists them), or set auto.objective=time",
             )
 
     def _start_search(self, start: int | None) -> None:
-        limits_w = [math.inf if target.watts is None else target.watts for target in self._targets]
+        is_clock = self._key == CLOCK
+        values = [mhz_of(target.setting) if is_clock else target.watts for target in self._targets]
         self._search: LimitSearch | None = LimitSearch(
-            limits_w,
+            [math.inf if value is None else value for value in values],
             self._default,
             cost_of(self._auto, max((target.watts or 0.0 for target in self._targets), default=0.0)),
             max_slowdown=self._auto.max_slowdown,
             power_budget_w=self._auto.power_budget and self._auto.power_budget / self._devices,
             confidence=self._auto.confidence,
+            power_exponent=CLOCK_EXPONENT if is_clock else 1.0,
             start=None if start == self._default else start,
         )
         self._probes: list[tuple[str, ProbeSums]] = []
+        self._settling = Settling(self._auto.settle_s)
         self._epochs_step_s: list[float] = []
         self._apply(self._default)
 
@@ -254,6 +274,9 @@ class LimitProbing:
         """
         search = self._search
         assert search
+        if not self._settling.is_over:
+            self._settle(probe)
+            return
         search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps / self._devices))
         self._probes.append((self._targets[self._limit].setting, probe))
         self._next_limit = search.next_limit()
@@ -262,6 +285,15 @@ class LimitProbing:
         elif not is_near_end:
             self._apply(self._next_limit)
 
+    def _settle(self, probe: ProbeSums) -> None:
+        """Compare a probe with the ones before it, instead of adding it to the search; probe again."""
+        used = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j}
+        piece = piece_of(used if self._probe_meter.has_energy else {}, probe.seconds, self._clock_hz())
+        self._settling.add(probe.seconds, piece)
+        if self._settling.is_over:
+            self._terminal.info(str(self._settling), style="dim")
+        self._probe_meter.restart()
+
     def _choose(self, reason: str = "", *, is_applied: bool = True) -> None:
         """Apply the best limit so far, and record the search; `reason`: why it ended early."""
         search = self._search
@@ -269,14 +301,14 @@ class LimitProbing:
         self._search = None
         if not search.probes:
             self._describe({"ended": reason, "chosen": self._targets[self._default].setting, "probes": []})
-            problem = Problem(f"no power limit was probed: {reason}", "train longer: epochs=")
+            problem = Problem(f"no {self._name} was probed: {reason}", "train longer: epochs=")
             self._terminal.warn(format_problem(problem, "warning"))
             return
         choice = search.choice()
         target = self._targets[choice.limit]
         if is_applied:
             self._apply(choice.limit)
-            self._plan.targets["power_limit"] = self._knob, target
+            self._plan.targets[self._key] = self._knob, target
             self._plan.record_settings(self._settings.applied)
         probing_j = math.fsum(probe.energy_j for _, probe in self._probes)
         self._describe(
@@ -293,7 +325,8 @@ class LimitProbing:
                 "probes": [self._entry(setting, probe) for setting, probe in self._probes],
             }
         )
-        self._terminal.info(sentence(choice, target.setting, self._auto.objective, search, reason), style="bold")
+        text = sentence(choice, target.setting, self._auto.objective, search, reason, self._name)
+        self._terminal.info(text, style="bold")
 
     def _entry(self, setting: str, probe: ProbeSums) -> Mapping[str, object]:
         measured = {"setting": setting, "steps": probe.steps, "time_s": probe.seconds}
@@ -301,7 +334,9 @@ class LimitProbing:
         return {**measured, **energy} if self._probe_meter.has_energy else measured
 
     def _describe(self, search: Mapping[str, object]) -> None:
-        self._plan.run.power_limit_search.append({"objective": self._auto.objective, **search})
+        key = {} if self._key == "power_limit" else {"key": self._key}
+        settling = {"settling": self._settling.document()} if self._auto.settle_s else {}
+        self._plan.run.power_limit_search.append({"objective": self._auto.objective, **key, **settling, **search})
         self._plan.describe()
 
 
@@ -316,7 +351,14 @@ def cost_of(auto: Auto, highest_w: float) -> Cost:
     return costs[auto.objective]
 
 
-def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, reason: str) -> str:
+def searched_key(plan: Plan) -> str | None:
+    """Return the key whose best value a run searches; None if it searches none, as in a rehearsal."""
+    return next((key for key in NAMES if getattr(plan.job, key) == AUTO and key in plan.targets), None)
+
+
+def sentence(
+    choice: Choice, setting: str, objective: str, search: LimitSearch, reason: str, name: str = "power limit"
+) -> str:
     """Return a choice with its effect and confidence, for the terminal."""
     quantity = {"energy": "energy", "time": "time", "edp": "energy x time", "eta": "weighted cost"}[objective]
     saving, low, high = (percentage(value, 1) for value in choice.saving)
@@ -326,7 +368,8 @@ def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, 
         else f"no other limit has less {quantity} per step"
     )
     return (
-        f"Power limit: {setting} ({effect}). {len(search.probes)} probes of {len(search.tried)} limits, "
+        f"{name[0].upper()}{name[1:]}: {setting} ({effect}). "
+        f"{len(search.probes)} probes of {len(search.tried)} limits, "
         f"confidence {percent(choice.confidence, 0)}."
         + (f" {reason.capitalize()}." if reason else "")
         + ("" if choice.is_allowed else " No limit that was tried keeps the bounds.")

@@ -21,6 +21,7 @@ from epochmeter.results.run_info import training_facts
 from epochmeter.results.summary import reaches_target
 from epochmeter.run.instruments import WindowInstruments, write_gauges
 from epochmeter.run.plan import Plan
+from epochmeter.run.settling import WarmUp
 from epochmeter.run.stage_energy import StageMeter
 from epochmeter.run.window_record import build_window
 from epochmeter.run.window_verdict import with_changed_settings
@@ -32,6 +33,7 @@ from epochmeter.shared.record import rank_row_count, step_count
 if TYPE_CHECKING:
     from epochmeter.run.limit_probing import LimitProbing
 
+CLOCK_KEY = "gpu_clock_mean_hz"
 GAUGES_WRITE_S = 10.0
 """Shortest time between two writes of gauges within a window, since they may delay reads of the same disk."""
 
@@ -53,10 +55,14 @@ class Recording:
         self._budget = BudgetTracker(plan.job, plan.run, earlier)
         self._forecast: dict[str, float] = {}
         self._probing: LimitProbing | None = None
-        if plan.job.power_limit == AUTO and "power_limit" in plan.targets:  # not in a rehearsal
+        searched = {key for key in plan.targets if plan.job.device_settings.get(key) == AUTO}  # none in a rehearsal
+        if searched:
             from epochmeter.run import limit_probing  # imports SciPy, which takes time
 
-            self._probing = limit_probing.LimitProbing(plan, instruments.meter, settings, terminal)
+            self._probing = limit_probing.LimitProbing(plan, instruments.meter, settings, terminal, self._clock_hz)
+        self._warm_up: WarmUp | None = None  # None: not requested, or over
+        if plan.job.sweep.settle:
+            self._warm_up = WarmUp(instruments.meter, self._clock_hz, plan.job.sweep.settle_s)
         self._unsaved: Mapping[str, Any] | None = None
         self._gauges_written_s = time.monotonic()
 
@@ -74,6 +80,8 @@ class Recording:
 
     def open_window(self, opened: WindowOpening, reading: Reading) -> None:
         """Note that a window has begun with a reading of the meter."""
+        if self._warm_up and opened.window == "epoch":
+            self._warm_up.begin(reading)
         if self._probing:
             self._probing.open_window(opened, reading)
 
@@ -100,6 +108,8 @@ class Recording:
             self._gauges_written_s = time.monotonic()
         if self._probing:
             self._probing.progress(progress.steps, read)
+        if self._warm_up and opened.window == "epoch":
+            self._warm_up.progress(read)
 
     def close_window(self, closed: WindowOpening, reading: Reading) -> None:
         """Note that a window, whose kind is known now, has ended with a reading of the meter."""
@@ -147,7 +157,9 @@ class Recording:
         if self._probing and training is not None and opened.window == "epoch":
             self._probing.note_training(training)
         remarks = {name: redact_tree(content) for name, content in texts.items() if content}
-        warmup = {"warmup": True} if is_warmup or self._is_resumed(window.line) else self._probing_mark(window.line)
+        is_settling = self._note_settling(window.line)
+        is_warmup = is_warmup or is_settling or self._is_resumed(window.line)
+        warmup = {"warmup": True} if is_warmup else self._probing_mark(window.line)
         of_script: dict[str, object] = {"rule": rule} if rule else {}
         of_script |= {} if training is None else {"training": training}
         of_script |= {"loading": loading} if loading and opened.window == "epoch" else {}
@@ -223,6 +235,21 @@ class Recording:
         """Return whether an epoch is one of the first after the run was resumed."""
         resumed, is_epoch = self._plan.run.resumed, line["window"] == "epoch"
         return bool(resumed) and is_epoch and line["epoch"] - resumed[-1].epoch < self._plan.job.warmup_epochs
+
+    def _clock_hz(self) -> float | None:
+        return self._instruments.gauges.current_value(CLOCK_KEY)
+
+    def _note_settling(self, line: Mapping[str, Any]) -> bool:
+        """Return whether the device had not settled when an epoch began, and record how it settles."""
+        if line["window"] != "epoch" or self._warm_up is None:
+            return False
+        settling = self._warm_up.settling
+        self._plan.run.settling = settling.document()
+        self._plan.describe()
+        if settling.is_over:
+            self._warm_up = None
+            self._terminal.info(str(settling), style="dim")
+        return True
 
     def _probing_mark(self, line: Mapping[str, Any]) -> dict[str, bool]:
         return self._probing.record_window(line) if self._probing else {}

@@ -109,7 +109,7 @@ def find_targets(
     job: Job, knobs: Mapping[str, Knob | None], journal: RestoreJournal
 ) -> dict[str, tuple[Knob, SettingTarget]]:
     """Return the device settings to change by the keys that request them; ValueError or RuntimeError if not allowed."""
-    targets = {key: (knob, target_of(knob, job.device_settings[key])) for key, knob in knobs.items() if knob}
+    targets = {key: (knob, target_of(knob, job.device_settings[key], key)) for key, knob in knobs.items() if knob}
     if targets and not job.measure.lock:
         raise input_error(f"`measure.lock=false` does not allow `{next(iter(targets))}=`", "omit one of the two")
     refuse_unrestored([knob for knob, _ in targets.values()], journal)

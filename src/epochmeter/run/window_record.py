@@ -21,7 +21,7 @@ from epochmeter.results.rank_times import ranks_document, rows_of_ranks, with_wa
 from epochmeter.results.run_info import DIVERGED, OVERSUBSCRIBED, PROCESS
 from epochmeter.results.summary import RATIOS, step_percentiles
 from epochmeter.run.instruments import WindowInstruments, write_powers
-from epochmeter.run.window_verdict import energy_fields, meter_findings
+from epochmeter.run.window_verdict import energy_fields, meter_findings, without_others_energy
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.shared.units import NANOSECOND, percent
@@ -82,7 +82,10 @@ def build_window(
     merged = merge_ranks(ranks)
     steps = record.steps(earlier_steps, int(merged.parts["steps"])) if name == "epoch" else array("f")
     used = _window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments, steps)
+    others = instruments.other_gpu_processes()
+    used = without_others_energy(used, instruments.meter, is_shared=instruments.has_identified(others))
     used = sum_nodes(used, nodes)
+    others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
     powers = write_powers(instruments.meter, record, after.ended_ns)
     phases, metrics, cpu, scarce = PhaseEnergy(), _other_metrics(merged, used), CpuUse(), ""
     if name == "epoch":
@@ -98,8 +101,6 @@ def build_window(
             scarce = oversubscription(metrics, demand, os.cpu_count() or demand.cores)
     metrics |= instruments.data_source.window(name, merged.opened_ns, merged.closed_ns)
     throttled = gauges.throttled(before.at_ns, after.at_ns)
-    others = instruments.other_gpu_processes()
-    others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
     causes = _flag_causes(opened, merged, after.suspended_s - before.suspended_s)
     named = {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
     contradictions = [*map(str, used.disagreements)]
@@ -170,11 +171,12 @@ def node_window(
 ) -> NodeWindow:
     """Return the energy that a node other than the first used in a window, or why there is none."""
     used = _window_energy(message.opened_ns, message.closed_ns, before, after, instruments)
+    others, disagreements = instruments.other_gpu_processes(), [*map(str, used.disagreements)]
+    used = without_others_energy(used, instruments.meter, is_shared=instruments.has_identified(others))
     instruments.meter.drain(after.at_ns)
     instruments.discard_before(after.at_ns)
     metrics = {key: used.metrics[key] for key in SUM_KEYS if key in used.metrics}
     reason = " ".join(used.notes) or instruments.meter.energy["reason"] or ""
-    others, disagreements = instruments.other_gpu_processes(), [*map(str, used.disagreements)]
     findings = [*meter_findings(instruments.meter), *used.findings]
     codes = [*dict.fromkeys(finding.code.value for finding in findings)]
     return NodeWindow(name, metrics, dict(used.joules), dict(used.term), reason, others, disagreements, codes)

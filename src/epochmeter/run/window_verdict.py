@@ -11,6 +11,7 @@ from epochmeter.power.phases.phase_energy import PhaseEnergy
 from epochmeter.power.window_energy import WindowEnergy
 from epochmeter.shared.protocol import NodeWindow
 
+SHARED = "no energy: another process computed on the GPU, and the driver reports no energy by process."
 NO_NET_ENERGY = "no net energy: idle power was not measured."
 
 
@@ -46,6 +47,21 @@ def energy_fields(
             *_found(EnergyCode.NO_IDLE_POWER, [] if "net_energy_j" in metrics else [NO_NET_ENERGY]),
         ]
     return judge(findings, has_energy=has_energy).to_record()
+
+
+def without_others_energy(used: WindowEnergy, meter: EnergyMeter, *, is_shared: bool) -> WindowEnergy:
+    """Return the energy of a window; none if another process is known to have computed on the GPUs metered.
+
+    The driver reports no energy by process, and the energy of a GPU includes that of all.
+    """
+    if not is_shared or not used.metrics or is_of_processor(meter):
+        return used
+    return used._replace(joules={}, metrics={}, findings=[Finding(EnergyCode.SHARED_GPU, SHARED)], term={})
+
+
+def is_of_processor(meter: EnergyMeter) -> bool:
+    """Return whether the energy of a meter includes nothing but processors and their memory."""
+    return (meter.energy["covers"] or "").startswith("CPU")
 
 
 def meter_findings(meter: EnergyMeter) -> list[Finding]:

@@ -191,6 +191,24 @@ def test_border_waits_for_delayed_readings_only_if_they_count(opened, monkeypatc
     assert bool(pauses_s) == waits
 
 
+@pytest.mark.parametrize("is_selected", [False, True], ids=["by its UUID", "by CUDA_VISIBLE_DEVICES"])
+def test_slice_has_an_energy_only_if_the_driver_attributes_one_to_it(opened, monkeypatch, is_selected):
+    if is_selected:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-cccc")
+    gpus = [] if is_selected else ["MIG-cccc"]
+    meter = opened(*gpus, stub="mig,ticks,sliced")
+    assert (meter.energy["source"], meter.domains["gpu0"].covers) == ("counter", "MIG slice of a GPU")
+    before = take_reading(meter)
+    time.sleep(1.2)
+    after = take_reading(meter)
+    used = energy_of_window(before, after, meter, (after.at_ns - before.at_ns) / 1e9)
+    assert used.metrics["power_mean_w"] == pytest.approx(0.4 * 200, rel=0.2)
+    for stub in ("mig,ticks", "mig,ticks,whole", "mig,silent", "mig,unsupported"):
+        absent = opened(*gpus, stub=stub).energy
+        assert absent["source"] == "none"
+        assert absent["codes"] == ["no_sensor" if "silent" in stub and gpus else "partitioned_gpu"]
+
+
 def test_energy_is_absent_unless_every_gpu_has_an_instrument(opened):
     for gpus, stub, reason in (
         (["GPU-aaaa"], "unsupported", "nvmlDeviceGetPowerUsage of gpu0: Not Supported"),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from epochmeter.machine.jetson import runs_on_jetson
+from epochmeter.power.knobs.gpu_clock import open_clock
 from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -11,7 +12,13 @@ from epochmeter.power.knobs.watt_limit import open_amd_cap, open_nvml_limit, ope
 from epochmeter.shared.problem import machine_error
 
 AUTO = "auto"  # the value of `power_limit` with which the best limit is searched during training
-NO_KNOB_MESSAGES = {"power_limit": "no power limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
+NO_KNOB_MESSAGES = {
+    "power_limit": "no power limit to set",
+    "gpu_clock": "no GPU clock to set",
+    "memory_clock": "no memory clock of a GPU to set",
+    "clocks": "no jetson_clocks",
+    "fan": "no fan to set",
+}
 
 
 def knob_openers(
@@ -20,6 +27,8 @@ def knob_openers(
     """Return the opener of each device setting by key, in the order of changes; None: this machine has none."""
     return {
         "power_limit": lambda: power_limit_knob(trains_on_gpu, gpus, journal.root),
+        "gpu_clock": lambda: open_clock("gpu_clock", gpus, journal.root) if trains_on_gpu else None,
+        "memory_clock": lambda: open_clock("memory_clock", gpus, journal.root) if trains_on_gpu else None,
         "clocks": lambda: open_jetson_clocks(journal.root, journal.folder),
         "fan": lambda: open_fan(journal.root),
     }
@@ -74,14 +83,14 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
     )
 
 
-def target_of(knob: Knob, requested: str | float) -> SettingTarget:
+def target_of(knob: Knob, requested: str | float, key: str = "power_limit") -> SettingTarget:
     """Return the setting to apply; for `auto` the current limit, RuntimeError if it is the only or not a common one."""
     if requested != AUTO:
         return knob.target_for(requested)
     now, limits = knob.get(), knob.limits()
     if len(limits) < 2:
-        raise machine_error(f"power_limit=auto: {knob.name} has no other limit than {now}", "leave power_limit out")
-    for target in limits:
+        raise machine_error(f"{key}=auto: {knob.name} has no other limit than {now}", f"leave {key} out")
+    for target in reversed(limits):  # a clock that is free is the last
         if knob.is_equal(target.setting, now):
             return target
-    raise machine_error(f"power_limit=auto: {knob.name} is at {now}", "set the same limit for all devices first")
+    raise machine_error(f"{key}=auto: {knob.name} is at {now}", "set the same limit for all devices first")

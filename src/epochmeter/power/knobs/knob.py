@@ -52,7 +52,7 @@ class Knob(Protocol):
         return SettingTarget(self.choices())  # if there is only one
 
     def limits(self) -> list[SettingTarget]:
-        """The power limits that can be set without a reboot, with the one in use, in ascending order; else none."""
+        """The limits that can be set without a reboot, with the one in use, in ascending order; else none."""
         return []
 
     def watts_of(self, setting: str) -> float | None:

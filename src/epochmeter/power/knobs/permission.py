@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from epochmeter.machine import privilege
 from epochmeter.machine.jetson import JTOP_SOCKET
+from epochmeter.power.knobs.gpu_clock import ClockLock
 from epochmeter.power.knobs.jetson import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.watt_limit import ZEUSD_HINT, ZEUSD_VARIABLES, ask_zeusd
@@ -18,6 +19,8 @@ def permission(knob: Knob) -> tuple[str, str | None]:
     """Check how this process may change a setting: the way ("by sudo", ...) and None, or "" and a remedy."""
     if knob.name == "NVML":
         return driver_permission()
+    if isinstance(knob, ClockLock):
+        return clock_permission()
     if os.geteuid() == 0:
         return root_permission(knob)
     if not knob.by_jtop and all(map(privilege.can_open_for_writing, knob.files)):
@@ -42,6 +45,14 @@ def driver_permission() -> tuple[str, str | None]:
         return "as root", None
     container = f", or {FROM_CONTAINER} or with --cap-add SYS_ADMIN" if os.geteuid() == 0 else ""
     return "", f"{ZEUSD_HINT}{container}"
+
+
+def clock_permission() -> tuple[str, str | None]:
+    """Check whether this process may lock clocks of GPUs, which only root may."""
+    if privilege.has_capability(privilege.CAP_SYS_ADMIN):
+        return "as root", None
+    container = f", or {FROM_CONTAINER} or with --cap-add SYS_ADMIN" if os.geteuid() == 0 else ""
+    return "", f"run as root{container}"
 
 
 def root_permission(knob: Knob) -> tuple[str, str | None]:

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.device_settings import refuse_links_out, refuse_replay
+from epochmeter.power.knobs.gpu_clock import open_amd_clock, open_nvml_clock
 from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.knob import Knob, Notify
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
@@ -135,6 +136,10 @@ def reopen_knob(saved: SavedSetting, journal: RestoreJournal) -> Knob | None:
         "NVML": lambda: open_nvml_limit(saved.devices),
         "amdgpu": lambda: open_amd_cap(saved.devices, saved.root),
         "RAPL": lambda: open_rapl_limit(saved.root),
+        "NVML-gpu_clock": lambda: open_nvml_clock("gpu_clock", saved.devices),
+        "NVML-memory_clock": lambda: open_nvml_clock("memory_clock", saved.devices),
+        "amdgpu-gpu_clock": lambda: open_amd_clock("gpu_clock", saved.devices, saved.root),
+        "amdgpu-memory_clock": lambda: open_amd_clock("memory_clock", saved.devices, saved.root),
     }
     if knob := openers[saved.knob]():
         refuse_links_out(knob, saved.root)

@@ -15,15 +15,17 @@ from epochmeter.shared.problem import MachineError
 BOARD_SCOPE, DUAL_SCOPE = "GPU board", "GPU board, both its dies"
 MODULE_SCOPE = "module (GPU and CPU of a superchip)"
 APU_SCOPE = "APU (GPU and CPU)"
+SLICE_SCOPE = "MIG slice of a GPU"
 WITH_CPU = {APU_SCOPE, MODULE_SCOPE}  # scopes that include the CPU
 COVERS = {
     BOARD_SCOPE: "GPUs used (whole boards)",
     DUAL_SCOPE: "GPUs used (whole boards, both dies of each)",
     APU_SCOPE: "APUs used (GPU and CPU)",
+    SLICE_SCOPE: "MIG slices used, as the driver attributes energy to them",
     MODULE_SCOPE: "modules of the GPUs used (GPU and CPU of a superchip)",
 }
 """Scope of the energy of several GPUs, by the scope of each one."""
-ONLY_GPUS = tuple(COVERS[scope] for scope in (BOARD_SCOPE, DUAL_SCOPE))
+ONLY_GPUS = tuple(COVERS[scope] for scope in (BOARD_SCOPE, DUAL_SCOPE, SLICE_SCOPE))
 """Scopes that exclude the processor."""
 
 

@@ -15,6 +15,7 @@ from epochmeter.power.meter import EnergyMeter, NullMeter, unmetered
 from epochmeter.power.meters.gpu import (
     BOARD_SCOPE,
     MODULE_SCOPE,
+    SLICE_SCOPE,
     GpuInstruments,
     counted_power_w,
     gpu_meter,
@@ -33,6 +34,7 @@ SCOPE_CHECK_S = 1.0  # duration of the check of what a superchip's counter cover
 MAX_SCOPE_RATIO = 1.25
 """Largest ratio of counted and reported power if both cover the same: one period of the counter, and changes of power.
 """
+MAX_SLICE_FRACTION = 0.99  # of the whole GPU's energy or power: what is more is that of the GPU itself
 STEP = 0.001  # resolution: NVML reports millijoules and milliwatts
 
 
@@ -46,6 +48,9 @@ def open_nvml(
     if not gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         if visible and visible.startswith("MIG-"):
+            name = visible.partition(",")[0].strip()
+            if meter := _slice_meter(name, period_s, cross_check=cross_check):
+                return meter
             return NullMeter(f"The run uses a MIG slice: {SLICE_REASON}.", code=EnergyCode.PARTITIONED_GPU.value)
         selection = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
         return NullMeter(f"meter=nvml: the run uses no GPU with a known UUID{selection}.")
@@ -61,10 +66,22 @@ def open_nvml(
         return unmetered(problem_of(error))
 
 
+def _slice_meter(uuid: str, period_s: float, *, cross_check: bool) -> EnergyMeter | None:
+    """Open the meter of a MIG slice; None unless the driver attributes energy or power to it."""
+    with suppress(OSError, MachineError):
+        shut_down = nvml.start()
+        try:
+            return gpu_meter([open_slice(uuid, period_s)], period_s=period_s, cross_check=cross_check, close=shut_down)
+        except (OSError, MachineError):
+            shut_down()
+            raise
+    return None
+
+
 def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> GpuInstruments:
     """Open the instruments of a GPU; OSError if it has none, MachineError if they cover more than the slice used."""
     if uuid.startswith("MIG-"):
-        raise MachineError(energy_problem(EnergyCode.PARTITIONED_GPU, f"{uuid}: {SLICE_REASON}"))
+        return open_slice(uuid, period_s)
     gpu = nvml.open_gpu(uuid)
     if gpu.is_in_mig_mode():
         raise MachineError(energy_problem(EnergyCode.PARTITIONED_GPU, f"{gpu.name} is in MIG mode: {SLICE_REASON}"))
@@ -93,6 +110,40 @@ def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> Gpu
     with suppress(OSError):
         return opened._replace(board=gpu.board_serial())
     return opened
+
+
+def open_slice(uuid: str, period_s: float) -> GpuInstruments:
+    """Open the instruments of a MIG slice; MachineError if its driver reports the energy of the whole GPU only."""
+    refused = MachineError(energy_problem(EnergyCode.PARTITIONED_GPU, f"{uuid}: {SLICE_REASON}"))
+    try:
+        part = nvml.open_gpu(uuid)
+        board = part.board_of_slice()
+        counter, power = _of_slice(part.energy_j, board.energy_j), _of_slice(part.power_w, board.power_w)
+    except OSError:
+        raise refused from None
+    if not (counter or power):
+        raise refused
+    counted = Domain("counter", COUNTER_PERIOD_S, SLICE_SCOPE, STEP, UNKNOWN._replace(renewal_s=COUNTER_PERIOD_S))
+    sampled = Domain("sampled", period_s, SLICE_SCOPE, STEP, UNKNOWN)
+    return GpuInstruments(
+        part.name,
+        Instrument(counted, counter) if counter else None,
+        Instrument(sampled, power) if power else None,
+        None if counter else f"{part.name}: its slice has no energy counter; its power is sampled instead.",
+    )
+
+
+def _of_slice(read: Callable[[], float], of_board: Callable[[], float]) -> Callable[[], float] | None:
+    """Return the reader of a slice's own instrument; None if it has none, or shows that of the whole GPU."""
+    try:
+        whole = of_board()
+    except OSError:
+        return None
+    try:
+        own = read()
+    except OSError:
+        return None
+    return read if 0 < own < MAX_SLICE_FRACTION * whole else None
 
 
 def find_powers(

@@ -1,0 +1,127 @@
+"""Thermal settling: training until the spread of power and clock is below the noise that a decision needs.
+
+A device that warms up uses more power and may lower its clock, which looks like an effect of the setting that is tried.
+The training itself warms it. What is measured until then is warm-up.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from epochmeter.power.instrument import shortest_s
+from epochmeter.power.meter import EnergyMeter
+from epochmeter.power.window_energy import Reading, energy_of_window
+from epochmeter.shared.units import NANOSECOND, percent
+
+SPREAD = 0.01
+"""Largest spread of the power and of the clock, relative to their mean: the difference in cost that counts as equal."""
+UNKNOWN = "neither its power nor its clock is known"
+PIECES, PIECE_S = 4, 3.0  # number and shortest duration of the successive pieces that are compared
+Clock = Callable[[], float | None]
+
+
+class Piece(NamedTuple):
+    """Mean power of a part of the training and its uncertainty, and the clock at its end; None if not known."""
+
+    power_w: float | None
+    uncertainty_w: float
+    clock_hz: float | None
+
+
+class Settling:
+    """Whether the device has settled: `add` pieces of training until `is_over`.
+
+    Args:
+        most_s: Longest duration; 0: it is over at once.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s, self._pieces = most_s, deque[Piece](maxlen=PIECES)
+        self._waited_s = 0.0
+
+    def add(self, seconds: float, piece: Piece) -> None:
+        self._waited_s += seconds
+        self._pieces.append(piece)
+
+    @property
+    def is_over(self) -> bool:
+        is_unknown = len(self._pieces) == PIECES and not self.spreads
+        return self.is_settled or is_unknown or self._waited_s >= self._most_s
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all spreads that are known are small enough; False if none is known."""
+        spreads = self.spreads
+        if len(self._pieces) < PIECES or not spreads:
+            return False
+        return all(value <= SPREAD + self._noise(name) for name, value in spreads.items())
+
+    @property
+    def spreads(self) -> dict[str, float]:
+        """The range of the last pieces' power and clock, relative to the mean, as far as they are known."""
+        columns = {
+            "power": [piece.power_w for piece in self._pieces],
+            "clock": [piece.clock_hz for piece in self._pieces],
+        }
+        known = {name: [value for value in values if value] for name, values in columns.items()}
+        complete = {name: values for name, values in known.items() if values and len(values) == len(self._pieces)}
+        return {name: (max(values) - min(values)) * len(values) / sum(values) for name, values in complete.items()}
+
+    def document(self) -> dict[str, object]:
+        """Return how long it took and whether it succeeded, for the record."""
+        spreads = {f"{name}_spread": value for name, value in self.spreads.items()}
+        reason = {} if spreads or not self._pieces else {"reason": UNKNOWN}
+        return {"waited_s": round(self._waited_s, 3), "is_settled": self.is_settled, **spreads, **reason}
+
+    def __str__(self) -> str:
+        spreads = ", ".join(f"{name} within {percent(value, 1)}" for name, value in self.spreads.items())
+        state = "has settled" if self.is_settled else "has not settled"
+        return f"The device {state} after {self._waited_s:.0f} s ({spreads or UNKNOWN})."
+
+    def _noise(self, name: str) -> float:
+        """The spread of constant power by the uncertainty of its measurement, relative to the mean."""
+        if name != "power":
+            return 0.0
+        return max(piece.uncertainty_w / piece.power_w for piece in self._pieces if piece.power_w)
+
+
+class WarmUp:
+    """The settling of a run while its first epochs train (`sweep.settle`)."""
+
+    def __init__(self, meter: EnergyMeter, clock_hz: Clock, most_s: float) -> None:
+        self.settling = Settling(most_s)
+        self._meter, self._clock_hz = meter, clock_hz
+        self._piece_s = max([PIECE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
+        self._begun: Reading | None = None
+
+    def begin(self, reading: Reading) -> None:
+        """Begin a piece, at the start of an epoch."""
+        self._begun = reading
+
+    def progress(self, read: Callable[[], Reading]) -> None:
+        """End the piece if it is long enough, and begin the next one; `read` returns the meter's reading now."""
+        begun = self._begun
+        if self.settling.is_over or begun is None or (time.monotonic_ns() - begun.at_ns) * NANOSECOND < self._piece_s:
+            return
+        reading = read()
+        seconds = (reading.at_ns - begun.at_ns) * NANOSECOND
+        used = energy_of_window(begun, reading, self._meter, seconds).metrics
+        self.settling.add(seconds, piece_of(used, seconds, self._clock_hz()))
+        self._begun = reading
+
+
+def settling_note(recorded: Mapping[str, object]) -> list[str]:
+    """Return a note on a run whose device had not settled when its warm-up ended, or when it ended itself."""
+    if not recorded or recorded.get("is_settled"):
+        return []
+    why = f": {recorded['reason']}" if "reason" in recorded else ""
+    after = f"after {recorded['waited_s']:g} s of training"
+    return [f"sweep.settle=true: the device had not settled {after}{why}; train longer, or raise `sweep.settle_s=`."]
+
+
+def piece_of(used: Mapping[str, float], seconds: float, clock_hz: float | None) -> Piece:
+    """Return a piece of training, from its energy in J under the short names of metrics."""
+    energy_j = used.get("energy_j")
+    power_w = None if energy_j is None else energy_j / seconds
+    return Piece(power_w, used.get("energy_uncertainty_j", 0.0) / seconds, clock_hz)

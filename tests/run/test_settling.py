@@ -1,0 +1,94 @@
+"""Thermal settling, with scripted power and clocks."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from cases import case, cases
+from power.conftest import counters
+
+from epochmeter.power.window_energy import Reading
+from epochmeter.run import settling
+from epochmeter.run.settling import PIECES, SPREAD, UNKNOWN, Piece, Settling, WarmUp
+
+SECOND = 1_000_000_000
+
+
+def settled_after(powers_w, clocks_hz, most_s=1000.0, uncertainty_w=0.0):
+    """Number of pieces of 5 s until it is over, and the settling."""
+    one = Settling(most_s)
+    for number, (power_w, clock_hz) in enumerate(zip(powers_w, clocks_hz, strict=True), 1):
+        one.add(5.0, Piece(power_w, uncertainty_w, clock_hz))
+        if one.is_over:
+            return number, one
+    return None, one
+
+
+WARMING = [200 * (1 - 0.2 * math.exp(-number / 4)) for number in range(60)]
+STEADY, NONE = [200.0] * 60, [None] * 60
+
+
+@cases(
+    case("steady", powers=STEADY, clocks=[1.4e9] * 60, pieces=PIECES, is_settled=True),
+    case("no clock", powers=STEADY, clocks=NONE, pieces=PIECES, is_settled=True),
+    case("no power", powers=NONE, clocks=[1.4e9] * 60, pieces=PIECES, is_settled=True),
+    case("falling clock", powers=STEADY, clocks=[1.4e9 - 2e7 * n for n in range(60)], pieces=None, is_settled=False),
+    case("drifting power", powers=[200 + n for n in range(60)], clocks=[1.4e9] * 60, pieces=None, is_settled=False),
+    case("nothing known", powers=NONE, clocks=NONE, pieces=PIECES, is_settled=False),
+)
+def test_device_has_settled_when_power_and_clock_are_within_the_margin(powers, clocks, pieces, is_settled):
+    number, one = settled_after(powers, clocks)
+    assert (number, one.is_settled) == (pieces, is_settled)
+
+
+def test_warming_device_settles_when_what_is_left_is_below_the_margin():
+    number, one = settled_after(WARMING, NONE)
+    last = WARMING[number - PIECES : number]
+    before = WARMING[number - PIECES - 1 : number - 1]
+    assert (max(last) - min(last)) / 200 <= 1.02 * SPREAD < (max(before) - min(before)) / 200
+    assert one.document()["waited_s"] == 5.0 * number
+
+
+def test_longest_time_ends_it_with_the_spread_in_the_record():
+    number, one = settled_after([200 + n for n in range(60)], NONE, most_s=30)
+    assert number == 6
+    document = one.document()
+    assert (document["waited_s"], document["is_settled"]) == (30.0, False)
+    assert document["power_spread"] == pytest.approx(3 / 203.5)
+    assert "has not settled after 30 s (power within 1.5 %)" in str(one)
+
+
+def test_uncertainty_of_the_power_is_no_spread():
+    noisy = [200 + 3 * (-1) ** number for number in range(60)]
+    assert settled_after(noisy, NONE)[0] is None
+    assert settled_after(noisy, NONE, uncertainty_w=6.0)[0] == PIECES
+
+
+def test_unknown_power_and_clock_end_it_with_the_reason():
+    assert settled_after(NONE, NONE)[1].document() == {"waited_s": 20.0, "is_settled": False, "reason": UNKNOWN}
+
+
+def test_nothing_is_waited_for_unless_it_is_requested():
+    assert Settling(0).is_over
+    assert not Settling(1).is_over
+
+
+def test_pieces_of_a_run_are_between_readings_at_its_progress(monkeypatch):
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic_ns=lambda: round(now.s * SECOND)))
+
+    def read():
+        return Reading(round(now.s * SECOND), {"gpu0": 150 * now.s})
+
+    warm_up = WarmUp(counters(gpu0=float), lambda: 1.4e9, 60.0)
+    warm_up.progress(read)  # before an epoch has begun
+    warm_up.begin(read())
+    waited = []
+    while not warm_up.settling.is_over:
+        now.s += 1.0
+        warm_up.progress(read)
+        waited.append(warm_up.settling.document()["waited_s"])
+    assert [*dict.fromkeys(waited)] == [0.0, 3.0, 6.0, 9.0, 12.0]
+    assert warm_up.settling.document() == {
+        "waited_s": 12.0, "is_settled": True, "power_spread": pytest.approx(0, abs=1e-9), "clock_spread": 0.0,
+    }  # fmt: skip
