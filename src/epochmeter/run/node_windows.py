@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.results.metrics import EPOCH
 from epochmeter.results.run_info import RankPlace
 from epochmeter.run.nodes import ScriptNode
@@ -108,7 +109,10 @@ class OtherNode(SingleNode):
         name, energy = line["window"], line["energy"]
         metrics = {key: line["metrics"][f"{name}/{key}"] for key in OF_NODES if f"{name}/{key}" in line["metrics"]}
         others = [line["flags"]["gpu_shared"]] if "gpu_shared" in line.get("flags", {}) else []
-        node = NodeWindow(self._name, metrics, dict(energy["joules"]), dict(energy["term"]), no_energy, others, [])
+        codes = [reason["code"] for reason in line.get("energy_reasons", [])]
+        node = NodeWindow(
+            self._name, metrics, dict(energy["joules"]), dict(energy["term"]), no_energy, others, [], codes
+        )
         ranks = [rank._replace(node=self._node.number) for rank in measured.ranks]
         message = WindowMeasured(ranks, [node], measured.rank_steps)
         content = json.loads(encode(message))
@@ -197,9 +201,7 @@ class FirstNode(SingleNode):
                 yield JoinedWindow(measured, [], [])
                 continue
             found = self._found(window.name)
-            awaited = [
-                other for other, left in found if not (left or other.has_ended or window.name in other.silent)
-            ]
+            awaited = [other for other, left in found if not (left or other.has_ended or window.name in other.silent)]
             if awaited and time.monotonic() < until_s:
                 if not is_final:
                     return
@@ -223,9 +225,7 @@ class FirstNode(SingleNode):
         return [(other, other.window(name, self._counts[name])) for other in self._others]
 
 
-def join(
-    measured: MeasuredWindow, found: Sequence[tuple[_LeftWindows, NodeRanks | None]], number: int
-) -> JoinedWindow:
+def join(measured: MeasuredWindow, found: Sequence[tuple[_LeftWindows, NodeRanks | None]], number: int) -> JoinedWindow:
     """Return a window with those of other nodes; `number` counts windows of its name from 1 on."""
     ranks, steps, notes = [*measured.ranks], int(measured.ranks[0].parts.get("steps", 0)), []
     parts = [(len(ranks), measured.rank_steps, measured.rank_rows)]
@@ -233,7 +233,7 @@ def join(
     for other, left in found:
         if left is None:
             notes.append(NO_WINDOW.format(other.name, number))
-            nodes.append(NodeWindow(other.name, {}, {}, {}, NOT_LEFT, [], []))
+            nodes.append(NodeWindow(other.name, {}, {}, {}, NOT_LEFT, [], [], [EnergyCode.NOT_READ.value]))
             continue
         if left.steps != steps:
             notes.append(OTHER_STEPS.format(other.name, left.steps, number, steps))
