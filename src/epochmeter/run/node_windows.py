@@ -197,9 +197,7 @@ class FirstNode(SingleNode):
                 yield JoinedWindow(measured, [], [])
                 continue
             found = self._found(window.name)
-            awaited = [
-                other for other, left in found if not (left or other.has_ended or window.name in other.silent)
-            ]
+            awaited = [other for other, left in found if not (left or other.has_ended or window.name in other.silent)]
             if awaited and time.monotonic() < until_s:
                 if not is_final:
                     return
@@ -223,9 +221,7 @@ class FirstNode(SingleNode):
         return [(other, other.window(name, self._counts[name])) for other in self._others]
 
 
-def join(
-    measured: MeasuredWindow, found: Sequence[tuple[_LeftWindows, NodeRanks | None]], number: int
-) -> JoinedWindow:
+def join(measured: MeasuredWindow, found: Sequence[tuple[_LeftWindows, NodeRanks | None]], number: int) -> JoinedWindow:
     """Return a window with those of other nodes; `number` counts windows of its name from 1 on."""
     ranks, steps, notes = [*measured.ranks], int(measured.ranks[0].parts.get("steps", 0)), []
     parts = [(len(ranks), measured.rank_steps, measured.rank_rows)]
@@ -260,12 +256,17 @@ def open_nodes(node: ScriptNode, record: Record, windows: ScriptWindows) -> Node
     return FirstNode(node, record, windows) if node.is_first else OtherNode(node, windows)
 
 
-def hand_over(node: ScriptNode, record: Record) -> Path:
-    """Move the record of another node into that of the first one, if it is there; return where it is then."""
+def hand_over(node: ScriptNode, record: Record, *, is_joined: bool) -> Path:
+    """Move the record of another node to its place; return where it is then.
+
+    That is in the run of the first node, or next to it if the nodes have not trained together.
+    """
     assert node.folder
+    name = node.name or str(node.number)
     with suppress(OSError):
         first = Path((node.folder / FIRST).read_text())
-        target = first / "nodes" / (node.name or str(node.number))
+        apart = first.parent.with_name(f"{first.parent.name}-{name}") / "0"
+        target = first / "nodes" / name if is_joined else apart
         target.parent.mkdir(exist_ok=True)
         record.folder.rename(target)
         return target

@@ -115,10 +115,10 @@ class WindowRunner:
                 rank_steps = self._write_ranks(rank_rows(clock.rows, waits_s))
         elif "skipped_samples" in loaded:  # they are missing from the score
             parts["skipped_samples"] = loaded["skipped_samples"]
-        scores = (totals.weight, totals.loss_sum, totals.correct)
         measured = RankWindow(
-            *times, self._strategy.node, parts, list(loader.bad), paused, *scores, self._strategy.rank
-        )
+            *times, self._strategy.node, parts, list(loader.bad), paused,
+            totals.weight, totals.loss_sum, totals.correct, self._strategy.rank,
+        )  # fmt: skip
         ranks = self._strategy.all_gather(measured)
         recorded: Recorded = self._connection.request(WindowMeasured(ranks, nodes, rank_steps))
         return recorded.stop
