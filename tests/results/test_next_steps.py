@@ -36,7 +36,9 @@ LOADING = {"loader_fetch_s": 3.0, "loader_collate_s": 1.0, "loader_transform_s":
 DELAYED = {"delays": [{"worker": 1, "blocked_s": 1.5}]}
 
 
-def run(*parts, keys=None, machine=PC, steady=None, more=None, epochs=(), equal=True, loading=None, **fields):
+def run(
+    *parts, keys=None, machine=PC, steady=None, more=None, epochs=(), equal=True, loading=None, straggler=None, **fields
+):  # fmt: skip
     """Return a run of this project whose bottleneck are these parts, compute without any.
 
     `keys` are of its configuration, `steady` and `more` metrics, and `fields` are those of its metadata.
@@ -46,7 +48,9 @@ def run(*parts, keys=None, machine=PC, steady=None, more=None, epochs=(), equal=
     facts = {"storage": {"medium": "nvme"}, "dataset": DATASET, "energy": {"source": "counter"}, **fields}
     job = job_of(**{"workers": 2, "dataset": IMAGES, "epochs": 6, **(keys or {})})
     bottleneck = Bottleneck(parts or ("compute",), {}, equal=equal)
-    return MeasuredRun(job, run_info(**facts), metrics, epochs, bottleneck, machine, "multirun/sweep/0", loading or {})
+    return MeasuredRun(
+        job, run_info(**facts), metrics, epochs, bottleneck, machine, "multirun/sweep/0", loading or {}, straggler or {}
+    )
 
 
 def script(*parts, loader=None, training=None, keys=None, **options):
@@ -63,6 +67,12 @@ def slow_loading(steady=None, loader=None, **loading):
     return script("prep_stall", loader=loader, steady=steady, loading=loading)
 
 
+def waiting(cause, host="node2", saving_s=0.02, make=run, **options):
+    """Return a run whose ranks wait for rank 3 on a host, by this cause; `make` makes it."""
+    straggler = {"rank": 3, "host": host, "causes": [cause], "saving_s": saving_s, **options.pop("more_facts", {})}
+    return make(steady={"steps": 100}, straggler=straggler, host="node1", **options)
+
+
 def on_gpu(*parts, training=None, machine=None, **options):
     return run(*parts, training={**GPU, **(training or {})}, machine=machine or replace(PC, gpus=1), **options)
 
@@ -75,6 +85,8 @@ def times(count):
     return [{f"epoch/{name}": value for name, value in MEASURED.items()} for _ in range(count)]
 
 
+LOW = {"lower_clock": 0.2}
+CLOCKS = "nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE"
 NO_CORES, NVIDIA, AMD = replace(PC, cores=1), replace(PC, gpu_vendor="nvidia"), replace(PC, gpu_vendor="amd")
 FAN, TWO, METERED = replace(PC, has_fan=True), replace(PC, gpus=2), replace(PC, meters=("rapl",))
 HOT, CAPPED = {"thermal_throttled_fraction": 0.2, "temperature_max_c": 91.0}, {"power_capped_fraction": 0.5}
@@ -142,6 +154,15 @@ FIRES = {
         (script("data_stall", loader={**WORKERS, "persistent_workers": False}, **RESTARTED),
          "DataLoader(..., persistent_workers=True)"),
     ],
+    "straggler_data": [
+        (waiting("data_stall"), "ssh node2 top"),
+        (waiting("data_stall", make=script), "# the slowest DataLoader: that of rank 3"),
+    ],
+    "straggler_clock": [
+        (waiting("compute", more_facts=LOW, machine=NVIDIA), f"ssh node2 {CLOCKS}"),
+        (waiting("compute", "node1", more_facts=LOW, machine=NVIDIA, make=script), CLOCKS),
+    ],
+    "straggler_compute": [(waiting("compute"), "ssh node2 top"), (waiting("overhead", "node1", make=script), "top")],
     "warm_cache": [(run("fetch_stall", keys={"cache": "cold_each_epoch"}), "cache=warm")],
     "ram": [(run("fetch_stall"), "storage=ram")],
     "decoded": [(run("prep_stall"), "dataset.layout=memory")],
@@ -227,6 +248,11 @@ SILENT = {
     "whole_batches": [slow_loading(), *(slow_loading(loader={**OF_TORCH, key: "words.Own"}) for key in OF_TORCH)],
     "slow_worker": [slow_loading(), script("prep_stall", loader=WORKERS, steady=LOADING, loading=DELAYED),
                     slow_loading(**DELAYED, steady={"loader_blocked_s": 0.1})],
+    "straggler_data": [run(), waiting("compute"), waiting("data_stall", saving_s=0.001),
+                       run(straggler={"rank": 3, "causes": ["data_stall"], "saving_s": 0.02})],
+    "straggler_clock": [waiting("compute", machine=NVIDIA), waiting("data_stall", more_facts=LOW, machine=NVIDIA),
+                        waiting("compute", more_facts=LOW)],
+    "straggler_compute": [waiting("data_stall"), waiting("compute", more_facts=LOW)],
     "slow_transform": [slow_loading(), run("prep_stall", loading={"transforms": {"RandomCrop": 2.0}}),
                        slow_loading(transforms={"Normalize": 0.1}, steady={"loader_transform_s": 0.1})],
     "slow_collate": [slow_loading(steady={"loader_collate_s": 0.1}), slow_loading(loader=OF_TORCH),

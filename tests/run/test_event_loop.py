@@ -58,7 +58,7 @@ def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_pa
     metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 5, "epoch/energy_j": 3.6e6}
     energy = {"opened_ns": 0, "closed_ns": 2_000_000_000, "term": {}}
 
-    def window(opened, *others, demand):
+    def window(opened, *others, **_):
         earlier_steps.append(others[-1])
         line = {"window": "epoch", "epoch": opened.epoch, "metrics": metrics, "energy": energy}
         return WindowRecord(line, ["epoch 1: no file http://ann:hunter2@host/a"], {"paused": "epoch 1"})
@@ -100,7 +100,7 @@ def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_pa
 def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, monkeypatch):
     """They start with cold caches, and would else be part of the steady means."""
 
-    def window(opened, *_, demand):
+    def window(opened, *_, **keywords):
         energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
         return WindowRecord({"window": opened.window, "epoch": opened.epoch, "metrics": {}, "energy": energy}, [], {})
 
@@ -125,7 +125,7 @@ def test_epochs_are_warm_up_until_the_device_has_settled(tmp_path, monkeypatch, 
     energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
     line = {"window": "epoch", "metrics": {"epoch/e2e_s": 8.0}, "energy": energy}
     monkeypatch.setattr(
-        recording, "build_window", lambda opened, *_, demand: WindowRecord({**line, "epoch": opened.epoch}, [], {})
+        recording, "build_window", lambda opened, *_, **keywords: WindowRecord({**line, "epoch": opened.epoch}, [], {})
     )
     job = job_of(warmup_epochs=0, sweep={"settle": True, "settle_s": 60})
     plan = SimpleNamespace(record=Record(tmp_path), job=job, targets={}, run=run_info(), describe=lambda: None)
@@ -155,7 +155,7 @@ def test_epochs_are_warm_up_until_the_device_has_settled(tmp_path, monkeypatch, 
 def test_training_is_told_to_end_at_a_budget_after_the_evaluation_of_its_epoch(tmp_path, monkeypatch, evaluate, stops):
     """Four epochs of 10 s, with evaluations of 0 s, have a budget of 25 s."""
 
-    def window(opened, *_, demand):
+    def window(opened, *_, **keywords):
         seconds = 10.0 if opened.window == "epoch" else 0.0
         energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
         metrics = {f"{opened.window}/e2e_s": seconds, f"{opened.window}/steps": 0}

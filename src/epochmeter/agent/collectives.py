@@ -131,7 +131,7 @@ class Collectives:
 
         return wrapper
 
-    def _noted(self) -> Optional[Callable[[], object]]:
+    def _noted(self) -> Optional[Callable[[], None]]:
         """Return a function that records that gradients are computed; None if nothing is to be recorded."""
         agent = self._agent
         log, marks = agent.thread.log, agent.thread.marks
@@ -151,7 +151,7 @@ class Collectives:
             else:
                 log.write(events.GRADIENTS_READY, monotonic_ns(), 0, 0.0, 0, 0, mark, 0, events.HAS_DEVICE_TIME)
 
-        return lambda: agent.guarded(note_ready)
+        return lambda: agent.guarded(note_ready)  # which returns nothing
 
 
 def is_backward_compiled() -> bool:

@@ -116,7 +116,9 @@ def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier:
         run_node = run_first_node if plan.node.is_first else run_other_node
         run_node(plan, result, terminal)
         if not plan.script_node.is_first:
-            result.folder = hand_over(plan.script_node, plan.record)
+            lines = plan.record.windows()
+            is_joined = bool(lines) and plan.run.training.get("ranks", 1) > lines[-1]["ranks"]
+            result.folder = hand_over(plan.script_node, plan.record, is_joined=is_joined)
         result.end_monotonic_s = time.monotonic()
 
 

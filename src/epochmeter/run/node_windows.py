@@ -260,12 +260,17 @@ def open_nodes(node: ScriptNode, record: Record, windows: ScriptWindows) -> Node
     return FirstNode(node, record, windows) if node.is_first else OtherNode(node, windows)
 
 
-def hand_over(node: ScriptNode, record: Record) -> Path:
-    """Move the record of another node into that of the first one, if it is there; return where it is then."""
+def hand_over(node: ScriptNode, record: Record, *, is_joined: bool) -> Path:
+    """Move the record of another node to its place; return where it is then.
+
+    That is in the run of the first node, or next to it if the nodes have not trained together.
+    """
     assert node.folder
+    name = node.name or str(node.number)
     with suppress(OSError):
         first = Path((node.folder / FIRST).read_text())
-        target = first / "nodes" / (node.name or str(node.number))
+        apart = first.parent.with_name(f"{first.parent.name}-{name}") / "0"
+        target = first / "nodes" / name if is_joined else apart
         target.parent.mkdir(exist_ok=True)
         record.folder.rename(target)
         return target

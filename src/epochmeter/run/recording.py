@@ -145,8 +145,8 @@ class Recording:
         self._stages.add_window(before, after)
         demand = demand_of(plan.job, plan.run.training, plan.run.usable_cores)
         window = build_window(
-            opened, measured, before, after, self._instruments, plan.record, self._steps, demand, self._rank_rows,
-            timeline,
+            opened, measured, before, after, self._instruments, plan.record, self._steps,
+            demand=demand, earlier_rank_rows=self._rank_rows, timeline=timeline,
         )  # fmt: skip
         self._steps += step_count([window.line])
         self._rank_rows += rank_row_count([window.line])

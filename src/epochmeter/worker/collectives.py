@@ -37,7 +37,7 @@ def collective_functions() -> Iterator[Tuple[Any, str]]:
 
 
 @contextlib.contextmanager
-def watched_backward(tensors: Any, act: Optional[Callable[[], Any]]) -> Iterator[None]:
+def watched_backward(tensors: Any, act: Optional[Callable[[], None]]) -> Iterator[None]:
     """Call `act`, if given, when a backward pass of these tensors, in the `with` block, has computed its gradients.
 
     It is called in the thread that ends the pass, on the streams of the thread that began it.
