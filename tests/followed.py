@@ -123,4 +123,5 @@ def make_loop(folder, record, acts, meter=None, prepare=lambda number: [], **key
     gauges = Mock(series=None, window=lambda *_: {}, throttled=lambda *_: [])
     instruments = WindowInstruments(meter or NullMeter("none"), gauges, source, load)
     recording = Recording(plan, instruments, Mock(drift_messages=list), Mock())
-    return ScriptLoop(Running(folder, acts), ScriptWindows(folder, 500), plan, instruments, recording, Mock(), SingleNode())
+    windows = ScriptWindows(folder, 500)
+    return ScriptLoop(Running(folder, acts), windows, plan, instruments, recording, Mock(), SingleNode())
