@@ -108,6 +108,15 @@ def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_fo
     assert len(runs_of(store)) == 1
 
 
+def test_windows_are_published_beside_a_script_which_does_not_wait(make_queued, store):
+    tracker = Tracker(make_queued(0, state=None, **this_process()._asdict()), destination_of(MLFLOW))
+    began_s = time.monotonic()
+    tracker.publish_beside(LONG_S)
+    tracker.publish_beside(LONG_S)  # the first call lasts
+    assert time.monotonic() - began_s < 1
+    assert wait_until(lambda: [run.data.tags.get("epochmeter.windows") for run in runs_of(store)] == ["6"], LONG_S)
+
+
 def test_publishing_between_windows_takes_a_fiftieth_of_the_time_at_most(make_record, monkeypatch):
     clock, flushed_s = [100.0], []
     tracker = Tracker(make_record(0))

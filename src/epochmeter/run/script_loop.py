@@ -180,7 +180,7 @@ class ScriptLoop:
         self._recording.save()
         self._opened = None
         if time.monotonic() - self._published_s >= PUBLISH_S:
-            self._tracker.flush(0.0)
+            self._tracker.publish_beside()
             self._published_s = time.monotonic()
 
     def _begins_training(self, window: Window) -> bool:

@@ -32,6 +32,7 @@ from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
 CLOSE_LIMIT_S = 15.0  # time limit for publishing the end of a run, and then queued runs
+BESIDE_LIMIT_S = 5.0  # time limit for publishing while a script runs
 CATCH_UP_LIMIT_S = 10.0  # time limit for the queued runs; the next run continues
 REUSED_LIMIT_S = 5.0  # time limit for including reused runs, at the end of a sweep
 MAX_FRACTION = 0.02
@@ -93,6 +94,11 @@ class MlflowThread:
         self._outcome, self._deadline = None, deadline
         self._thread = threading.Thread(target=self._do, args=(work,), name="publisher", daemon=True)
         self._thread.start()
+
+    def start_within(self, limit_s: float, work: Work) -> None:
+        """Begin some work for at most this time, unless an earlier call still lasts."""
+        if not self._thread.is_alive():
+            self.start(work, time.monotonic() + limit_s)
 
     def wait_until_loaded(self) -> None:
         """Wait, once, for MLflow's import and an earlier run's last call, which cannot be interrupted."""
@@ -168,6 +174,12 @@ class Tracker:
             self.flush()
             ended_s = time.monotonic()
             self._next_s = ended_s + (ended_s - begun_s) * (1 / MAX_FRACTION - 1)
+
+    def publish_beside(self, limit_s: float = BESIDE_LIMIT_S) -> None:
+        """Begin to publish the record's current content beside a script, which is not waited for either."""
+        self._write_events(Events.add)
+        if self._mlflow:
+            self._mlflow.start_within(limit_s, self._publish_record)
 
     def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
         """Publish the end, and then queued runs; return the run in MLflow, or a warning, or None without MLflow.
