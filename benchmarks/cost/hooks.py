@@ -30,10 +30,16 @@ from epochmeter.agent.agent import Agent
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.timeline import monotonic_ns
 
-STEPS, PAIRS, PASSES = sized(300, 12), sized(60, 2), sized(20, 2)
-BATCH, NONE = 16, 10**12
-TIMED = {"none": (1e-12, NONE), "all": (math.inf, 1), "a part": (sampling.BUDGET, sampling.MAX_EVERY)}
-"""Steps that are timed in detail: the budget for it, and the largest number of steps of which one is timed."""
+STEPS, PAIRS, PASSES = sized(300, 40), sized(40, 2), sized(20, 2)
+BATCH, NONE, ALL = 16, 1e-12, math.inf
+NEVER = 10**12  # steps of which one is timed
+TIMED = {
+    "nothing": (NONE, NONE, NEVER),
+    "phases": (ALL, NONE, NEVER),
+    "loading": (NONE, ALL, NEVER),
+    "a part, as usual": (sampling.PHASES_BUDGET, sampling.LOADING_BUDGET, sampling.MAX_EVERY),
+}
+"""What is timed in the steps: budgets, and the largest number of steps of which one is timed."""
 Measured = Callable[[], float]
 
 
@@ -65,14 +71,13 @@ def hooked(agent: Agent) -> Iterator[None]:
 
 def steps_us(training: Training, loader: DataLoader, optimizer: torch.optim.Optimizer) -> float:
     """Train a pass; return the processor time of this thread per step after the first one, in microseconds."""
-    batches = iter(loader)
-    begun_ns = 0
-    for inputs, targets in batches:
-        begun_ns = begun_ns or time.thread_time_ns()
+    times_ns = []
+    for inputs, targets in loader:
         optimizer.zero_grad()
         cross_entropy(training.model(inputs), targets).backward()
         optimizer.step()
-    return (time.thread_time_ns() - begun_ns) / len(loader) / 1e3
+        times_ns.append(time.thread_time_ns())
+    return (times_ns[-1] - times_ns[0]) / (len(times_ns) - 1) / 1e3
 
 
 def cost(agent: Agent, act: Measured, pairs: int) -> list[str]:
@@ -95,7 +100,7 @@ def nothing() -> Iterator[None]:
 
 def row(folder: str, kind: str, workers: int, timed: str) -> list[str]:
     """Return the cost per step of a training with a number of workers."""
-    sampling.BUDGET, sampling.MAX_EVERY = TIMED[timed]
+    sampling.PHASES_BUDGET, sampling.LOADING_BUDGET, sampling.MAX_EVERY = TIMED[timed]
     agent, training = Agent(None, tempfile.mkdtemp(dir=folder), folder), TRAININGS[kind]()
     optimizer = torch.optim.SGD(training.model.parameters(), lr=0.01, momentum=0.9)
     loader = training.loader(workers, STEPS)
@@ -105,7 +110,7 @@ def row(folder: str, kind: str, workers: int, timed: str) -> list[str]:
 
 def pass_row(folder: str, workers: int) -> list[str]:
     """Return the processor time of a pass over two batches, in this process and in its workers."""
-    sampling.BUDGET, sampling.MAX_EVERY = TIMED["a part"]
+    sampling.PHASES_BUDGET, sampling.LOADING_BUDGET, sampling.MAX_EVERY = TIMED["a part, as usual"]
     agent, loader = Agent(None, tempfile.mkdtemp(dir=folder), folder), TRAININGS["LeNet"]().loader(workers, 2)
 
     def passes_us(of: int) -> float:
@@ -144,7 +149,7 @@ def main() -> None:
         passes = [pass_row(folder, workers) for workers in (0, 2)]
     print_table(
         "Processor time of the hooks per step, in microseconds",
-        ("step", "own time", "workers", "steps timed in detail", "hooks", "95 % interval"),
+        ("step", "own time", "workers", "timed", "hooks", "95 % interval"),
         rows,
     )
     print_table(

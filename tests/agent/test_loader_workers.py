@@ -181,8 +181,8 @@ def test_batches_are_the_same_and_each_is_timed(hooked, data, options):
 def test_some_short_batches_are_timed_in_detail_and_workers_read_the_clock_in_the_others(
     hooked, monkeypatch, data, workers
 ):
-    monkeypatch.setattr(batch_timer, "FIRST_BATCHES", 1)
-    monkeypatch.setattr(sampling, "BUDGET", 0.0)
+    monkeypatch.setattr(sampling, "FIRST_BATCHES", 1)
+    monkeypatch.setattr(sampling, "LOADING_BUDGET", 0.0)
     monkeypatch.setattr(sampling, "MAX_EVERY", 4)
     loader, epochs = DataLoader(DATASETS[data](), batch_size=1, num_workers=workers), 8
     bare = [batch[0].tolist() for batch in loader]

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from epochmeter.agent import sampling
-from epochmeter.agent.sampling import BUDGET, MAX_EVERY, PHASES_NS, Gaps, StepSampling
+from epochmeter.agent.sampling import MAX_EVERY, PHASES_BUDGET, PHASES_NS, Gaps, LoadingGaps, StepSampling
 from epochmeter.shared import events
 from epochmeter.shared.events import UNTIMED
 
@@ -31,43 +31,47 @@ def slowness(monkeypatch):
 @pytest.fixture
 def sparse(monkeypatch):
     """One of five steps is timed, however long they are."""
-    monkeypatch.setattr(sampling, "BUDGET", 0.0)
+    monkeypatch.setattr(sampling, "PHASES_BUDGET", 0.0)
     monkeypatch.setattr(sampling, "MAX_EVERY", 5)
 
 
-def timed_places(gaps, period_ns, count):
+def gaps(first):
+    return Gaps(PHASES_NS, PHASES_BUDGET, first)
+
+
+def timed_places(own, period_ns, count):
     """Return the places of the units that are timed, of so many."""
-    places, place = [], gaps.next(period_ns)
+    places, place = [], own.next(period_ns)
     while place < count:
         places.append(place)
-        place += 1 + gaps.next(period_ns)
+        place += 1 + own.next(period_ns)
     return places
 
 
 @pytest.mark.parametrize("period_ms", [0.05, 0.3, 1, 4, 9])
 def test_time_for_timed_steps_is_within_the_budget_as_far_as_the_largest_gap_allows(period_ms):
     count = 20_000
-    places = timed_places(Gaps(PHASES_NS, 0), period_ms * MS, count)
-    every = min(MAX_EVERY, math.ceil(PHASES_NS / (BUDGET * period_ms * MS)))
+    places = timed_places(gaps(0), period_ms * MS, count)
+    every = min(MAX_EVERY, math.ceil(PHASES_NS / (PHASES_BUDGET * period_ms * MS)))
     assert len(places) == pytest.approx(count / every, rel=1e-2)
 
 
 def test_long_steps_the_first_steps_and_steps_of_unknown_duration_are_all_timed(slowness):
-    assert timed_places(Gaps(PHASES_NS, 0), 20 * MS, 50) == [*range(50)]
-    assert timed_places(Gaps(PHASES_NS, 10), 1 * MS, 10) == [*range(10)]
-    assert Gaps(PHASES_NS, 0).next(None) == 0
+    assert timed_places(gaps(0), 20 * MS, 50) == [*range(50)]
+    assert timed_places(gaps(10), 1 * MS, 10) == [*range(10)]
+    assert gaps(0).next(None) == 0
     slowness[0] = 4.0
-    assert len(timed_places(Gaps(PHASES_NS, 0), 20 * MS, 3000)) == pytest.approx(1000, abs=2)
+    assert len(timed_places(gaps(0), 20 * MS, 3000)) == pytest.approx(1000, abs=2)
 
 
 def test_median_of_recent_periods_decides():
-    gaps = Gaps(PHASES_NS, 0)
-    assert [gaps.next(period_ns) for period_ns in (20 * MS, 20 * MS, 1, 20 * MS, 1)] == [0] * 5
+    own = gaps(0)
+    assert [own.next(period_ns) for period_ns in (20 * MS, 20 * MS, 1, 20 * MS, 1)] == [0] * 5
 
 
 @pytest.mark.parametrize("period", [2, 3, 4, 7, 8, 16, 50])
 def test_each_place_in_a_period_of_the_script_gets_its_share(period):
-    places = timed_places(Gaps(PHASES_NS, 0), 4 * MS, 50_000)
+    places = timed_places(gaps(0), 4 * MS, 50_000)
     counts = Counter(place % period for place in places)
     assert min(counts.values()) > 0.95 * len(places) / period
     assert max(counts.values()) < 1.05 * len(places) / period
@@ -75,9 +79,17 @@ def test_each_place_in_a_period_of_the_script_gets_its_share(period):
 
 def test_no_random_numbers_are_drawn():
     states = random.getstate(), torch.get_rng_state()
-    timed_places(Gaps(PHASES_NS, 0), 1 * MS, 100)
+    timed_places(gaps(0), 1 * MS, 100)
     assert random.getstate() == states[0]
     assert torch.equal(torch.get_rng_state(), states[1])
+
+
+def test_other_threads_are_looked_at_in_the_first_passes_over_a_loader_and_seldom_later():
+    own, looked = LoadingGaps(), []
+    for _ in range(40):
+        own.passes += 1
+        looked += [own.passes] * own.looks
+    assert looked == [1, 2, 16, 32]
 
 
 class Steps:

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
 from epochmeter.agent.frames import hidden
-from epochmeter.agent.sampling import FIRST_BATCHES, LOADING_NS, Gaps
+from epochmeter.agent.sampling import LoadingGaps
 from epochmeter.agent.spawned import REBUILT
 from epochmeter.agent.thread_times import Helpers, RunQueue, own_run_queue
 from epochmeter.agent.transform_times import TransformTimes
@@ -34,30 +34,12 @@ if TYPE_CHECKING:
 
 SAMPLED = 16
 """In one of so many timed batches, the transforms are timed too, which takes a microsecond per call, and other threads
-are looked at if the batch before has waited."""
+are looked at if the batch before has waited, as in the first batch of some passes."""
 FIRST_SAMPLED = 2  # the number of batches before the first of them: these start threads, and import modules
-LOOKED_PASSES = 2  # passes in whose first batch other threads are looked at; later, that is done in one of `SAMPLED`
 MIN_WAITING_FRACTION = 0.01  # of the time to fetch a batch, from which on it matters whether other threads worked
 SHORT_NS = 10 * 1000 * 1000
 """Of shorter batches, only some are timed in detail. Of the others, workers only read the clock, and the training
 process nothing, since that takes a part of each step."""
-
-
-class LoadingGaps(Gaps):
-    """The numbers of batches of a loader between those that are timed, also over several passes.
-
-    Attributes:
-        passes: Number of passes that have begun.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(LOADING_NS, FIRST_BATCHES)
-        self.passes = 0
-
-    @property
-    def looks(self) -> bool:
-        """Whether other threads are looked at in the first batch of the present pass."""
-        return self.passes <= LOOKED_PASSES or self.passes % SAMPLED == 0
 
 
 class BatchTimer:

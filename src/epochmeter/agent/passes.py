@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 import torch
 from torch.utils import data
 
-from epochmeter.agent.batch_timer import BatchTimer, LoadingGaps
+from epochmeter.agent.batch_timer import BatchTimer
 from epochmeter.agent.first_forwards import FirstForwards
 from epochmeter.agent.frames import hidden
 from epochmeter.agent.iterators import RecordedIterator
@@ -17,6 +17,7 @@ from epochmeter.agent.phases import ForwardHooks
 from epochmeter.agent.recording import Recording, describe_error
 from epochmeter.agent.replay import Replay
 from epochmeter.agent.samples import UNKNOWN, BatchSizes, batch_count, sample_counter
+from epochmeter.agent.sampling import LoadingGaps
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.events import HAS_GRADIENTS, HIDES_FORWARDS, IS_EXPLICIT, PASS, REPEATED
 from epochmeter.shared.protocol import PassOpening

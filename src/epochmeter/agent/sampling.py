@@ -12,14 +12,15 @@ from typing import List, Optional
 from epochmeter.shared.events import RECORD, UNTIMED
 from epochmeter.worker.timeline import monotonic_ns
 
-BUDGET = 0.0015
-"""Fraction of the time that the details of steps, and those of the loading of batches, may take each."""
+PHASES_BUDGET, LOADING_BUDGET = 0.0015, 0.001
+"""Fractions of the time that timing the phases of steps, and the loading of batches, may take."""
 PHASES_NS, DEVICE_NS, LOADING_NS = 20 * 1000, 40 * 1000, 40 * 1000
 """Time of the phases of a step, with its further timestamps on a GPU, and of the details of a batch, with cold caches.
 Measured (`benchmarks/cost/hooks.py`) on a machine where writing an event takes `WRITE_NS` with warm caches."""
 WRITE_NS, WRITES = 270, 20  # and the number of such writes that are timed
 FIRST_STEPS = 32  # steps of a thread that are all timed: many scripts try a few steps only
 FIRST_BATCHES = 4  # batches of a loader that are
+LOOKED_PASSES, LOOKED_EVERY = 2, 16  # first passes over a loader that are looked at, and later one of so many
 MAX_EVERY = 64  # steps or batches of which at least one is timed
 RECENT = 5  # periods, whose median decides
 GOLDEN = 0.6180339887498949
@@ -43,11 +44,12 @@ class Gaps:
 
     Args:
         cost_ns: How long timing one takes.
+        budget: Fraction of the time that this may take.
         first: Number of units that are all timed at first.
     """
 
-    def __init__(self, cost_ns: int, first: int) -> None:
-        self.cost_ns = cost_ns
+    def __init__(self, cost_ns: int, budget: float, first: int) -> None:
+        self.cost_ns, self._budget = cost_ns, budget
         self._first = first
         self._periods_ns: List[float] = []  # the recent ones
         self._place = 0.0  # in its block of the unit that is timed, as a fraction of the block
@@ -68,7 +70,7 @@ class Gaps:
             self._first -= 1
             return 0
         median_ns = sorted(periods)[len(periods) // 2] if periods else math.inf
-        every = min(MAX_EVERY, -int(-self.cost_ns * slowness() // max(1.0, BUDGET * median_ns)))
+        every = min(MAX_EVERY, -int(-self.cost_ns * slowness() // max(1.0, self._budget * median_ns)))
         if every <= 1:
             self._rest = 0
             return 0
@@ -76,6 +78,23 @@ class Gaps:
         before = int(self._place * every)
         gap, self._rest = self._rest + before, every - 1 - before
         return gap
+
+
+class LoadingGaps(Gaps):
+    """The numbers of batches of a loader between those that are timed, also over several passes.
+
+    Attributes:
+        passes: Number of passes that have begun.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(LOADING_NS, LOADING_BUDGET, FIRST_BATCHES)
+        self.passes = 0
+
+    @property
+    def looks(self) -> bool:
+        """Whether other threads are looked at in the first batch of the present pass."""
+        return self.passes <= LOOKED_PASSES or self.passes % LOOKED_EVERY == 0
 
 
 class StepSampling:
@@ -92,7 +111,7 @@ class StepSampling:
 
     def __init__(self) -> None:
         self.untimed = self.left = self.decider = self.rival = 0
-        self._gaps = Gaps(PHASES_NS, FIRST_STEPS)
+        self._gaps = Gaps(PHASES_NS, PHASES_BUDGET, FIRST_STEPS)
         self._decided_ns: Optional[int] = None
         self._decided = 1  # number of steps since then
 
