@@ -141,8 +141,9 @@ def _of_some_ranks_s(window: Window) -> float:
     """Return the time in which only some of several ranks are in a window, as its times are their means."""
     if window.get("ranks", 1) == 1:
         return 0.0
+    open_ns: int = window["closed_ns"] - window["opened_ns"]
     e2e_s: float = window["metrics"][f"{window['window']}/e2e_s"]
-    return (window["closed_ns"] - window["opened_ns"]) * NANOSECOND - e2e_s
+    return open_ns * NANOSECOND - e2e_s
 
 
 def _energies(run: RunInfo, windows: Sequence[Window]) -> dict[str, float]:
