@@ -102,6 +102,13 @@ def test_script_whose_import_of_torch_is_not_known_has_no_row_for_it():
     )
 
 
+def test_time_in_which_only_some_ranks_are_in_a_window_is_between_windows():
+    """The times of a window are means over its ranks, which begin and end at different moments."""
+    early = {**epoch(0, 10, 20, e2e_s=9.5, compute_s=7.5), "ranks": 2}
+    found = seconds([early, *WINDOWS[1:]])
+    assert found == pytest.approx({**SECONDS, "compute_s": SECONDS["compute_s"] - 0.5, "between_s": 2.5})
+
+
 def shifted(moments, by_s):
     return {key: at_ns + by_s * S for key, at_ns in moments.items()}
 

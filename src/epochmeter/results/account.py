@@ -133,7 +133,17 @@ def _rows(part: Part, warmup_epochs: int) -> dict[str, float]:
     seconds |= _within_windows(part.windows, _warm_up_s(part.windows, part.steps, warmup_epochs))
     saved_s = math.fsum(window["metrics"].get(f"{window['window']}/save_s", 0.0) for window in part.windows)
     seconds["save_s"] = seconds.get("save_s", 0.0) + saved_s
+    seconds["between_s"] += math.fsum(map(_of_some_ranks_s, part.windows))
     return seconds
+
+
+def _of_some_ranks_s(window: Window) -> float:
+    """Return the time in which only some of several ranks are in a window, as its times are their means."""
+    if window.get("ranks", 1) == 1:
+        return 0.0
+    open_ns: int = window["closed_ns"] - window["opened_ns"]
+    e2e_s: float = window["metrics"][f"{window['window']}/e2e_s"]
+    return open_ns * NANOSECOND - e2e_s
 
 
 def _energies(run: RunInfo, windows: Sequence[Window]) -> dict[str, float]:
