@@ -18,7 +18,6 @@ import boards
 from controls import COUNTER_RANGE_J, Board
 from project import put
 
-from epochmeter.machine.recorded.player import replace_text
 from epochmeter.machine.recorded.stand_ins import RecordedAmdSmi, RecordedNvml
 
 DURATION_S, TICK_S = 20.0, 0.1
@@ -214,12 +213,13 @@ def counting(root: Path) -> Iterator[None]:
     counters = {
         str(file): (int(file.read_text()), ZONES_W[name.strip().partition("-")[0]]) for file, name in zones.items()
     }
-    ended, begun_s = threading.Event(), time.monotonic()
+    new, ended, begun_s = root.with_name("counter"), threading.Event(), time.monotonic()
 
     def count() -> None:
         while counters and not ended.wait(0.001):
             for file, (first_uj, watts) in counters.items():
-                replace_text(file, f"{first_uj + round(1e6 * watts * (time.monotonic() - begun_s))}\n")
+                new.write_text(f"{first_uj + round(1e6 * watts * (time.monotonic() - begun_s))}\n")
+                new.replace(file)
 
     thread = threading.Thread(target=count, daemon=True)
     thread.start()

@@ -10,7 +10,7 @@ import pytest
 from project import put, wait_until
 
 from epochmeter.config.installation import python_path
-from epochmeter.machine.recorded.player import all_changes, play, repeated_files
+from epochmeter.machine.recorded.player import all_changes, play, repeated_files, without_late
 
 RAPL = "sys/class/powercap/intel-rapl:0/energy_uj"
 POWER = "sys/class/hwmon/hwmon0/power1_input"
@@ -66,15 +66,26 @@ def test_changes_are_made_at_their_times_until_it_is_stopped(root):
     assert (root / RAPL).read_text() == "100\n"
 
 
+def test_late_player_leaves_out_all_but_the_last_change_of_each_file(monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0 + now_s)
+    planned = [(0.0, [("a", "0")]), (0.1, [("a", "1")]), (0.2, [("b", "2")]), (0.3, [("a", "3")]), (0.9, [("a", "4")])]
+    made = without_late(iter([*planned, (9.0, [])]), 100.0)
+    assert next(made) == (0.0, [("a", "0")])
+    now_s = 0.5
+    assert next(made) == (0.3, [("a", "3"), ("b", "2")])
+    assert next(made) == (0.9, [("a", "4")])
+
+
 def started(root):
     command = [sys.executable, "-m", "epochmeter.machine.recorded.player"]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": python_path()},
     )  # fmt: skip
-    task = {"root": str(root), "files": FILES, "duration_s": 0.4, "begun_s": time.monotonic()}
-    print(json.dumps(task), file=process.stdin, flush=True)
+    print(json.dumps({"root": str(root), "files": FILES, "duration_s": 0.4}), file=process.stdin, flush=True)
     process.stdout.readline()
+    print(time.monotonic(), file=process.stdin, flush=True)
     return process
 
 

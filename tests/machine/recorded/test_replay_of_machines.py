@@ -60,13 +60,13 @@ def examined(config, root):
     return texts, watts
 
 
-def joules_per_second(config, root):
-    """The mean power that the meter counts between two renewals of its counters, about a second apart."""
+def joules_per_second(config, root, seconds):
+    """The mean power that the meter counts between two renewals of its counters, about some seconds apart."""
     facts = host.device_facts(str(root))
     names = [meter_id(gpu) for gpu in select_gpus(find_gpus(root_folder(root)), os.environ)] if facts["gpu"] else []
     with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
         begun_s, before_j = next_renewal(meter)
-        time.sleep(1.0)
+        time.sleep(seconds)
         ended_s, after_j = next_renewal(meter)
     return (after_j - before_j) / (ended_s - begun_s)
 
@@ -86,9 +86,11 @@ def as_own_drivers(machine):
     """The GPUs of a machine are this one's."""
     nvml.replace_client(machine.nvml())
     amd.replace_client(NO_AMDSMI)
-    yield
-    nvml.replace_client(None)
-    amd.replace_client(None)
+    try:
+        yield
+    finally:
+        nvml.replace_client(None)
+        amd.replace_client(None)
 
 
 @pytest.mark.parametrize(
@@ -97,22 +99,21 @@ def as_own_drivers(machine):
 def test_replayed_machine_is_the_recorded_one_and_nobody_is_named(tmp_path, composed, name):
     pytest.importorskip("pynvml")
     machine, root, archive = MACHINES[name], tmp_path / "machine", tmp_path / "board.tar.gz"
+    seconds = 2.0 if machine.device == "cpu" else 1.0  # a counter of RAPL is renewed by a thread of this test
     root.mkdir()
     machine.write(root)
     plant(root)
     with counting(root), as_own_drivers(machine):
         live = composed(root, machine.device)
         here, here_w = examined(live, root)
-        here_mean_w = joules_per_second(live, root)
-        record_machine(archive, root, 1.0, None, "this test has no load")
+        here_mean_w = joules_per_second(live, root, seconds)
+        record_machine(archive, root, seconds, None, "this test has no load")
     content = gzip.decompress(archive.read_bytes()).decode(errors="replace")
     assert [secret for secret in SECRETS if secret.lower() in content.lower()] == []
 
     replayed = composed(archive, machine.device)
     there, there_w = examined(replayed, archive)
-    for name in here:
-        assert there[name] == here[name]
     assert there == here
     assert there_w == pytest.approx(here_w, rel=0.5)  # within half a second
-    assert joules_per_second(replayed, archive) == pytest.approx(here_mean_w, rel=0.05)
+    assert joules_per_second(replayed, archive, seconds) == pytest.approx(here_mean_w, rel=0.05)
     assert here_mean_w == pytest.approx(machine.watts, rel=0.05)

@@ -100,8 +100,24 @@ def all_changes(series: Mapping[str, Repeated], root: Path) -> Iterator[tuple[fl
         heapq.heappush(playing, (repetition * file.duration_s + file.times_s[number], path, count + 1))
 
 
+def without_late(changes: Iterator[tuple[float, Changes]], begun_s: float) -> Iterator[tuple[float, Changes]]:
+    """Yield the changes; if it is late, only the last one of each file, so that it is not late any longer."""
+    at_s, files = next(changes)
+    while True:
+        due = dict(files)
+        next_s, files = next(changes)
+        while next_s < time.monotonic() - begun_s:
+            due |= dict(files)
+            at_s, (next_s, files) = next_s, next(changes)
+        yield at_s, list(due.items())
+        at_s = next_s
+
+
 def main() -> None:
-    """Play the files that the parent names in the first line of the input, until the input ends."""
+    """Play the files that the first line of the input names, until the input ends.
+
+    When they are read, a line is printed. The second line of the input is the time of the begin.
+    """
     parent, task = os.getppid(), json.loads(sys.stdin.readline())
     root = Path(task["root"])
     series = repeated_files(task["files"], root, task["duration_s"])
@@ -111,8 +127,9 @@ def main() -> None:
         return bool(ready) or os.getppid() != parent
 
     print(flush=True)
+    begun_s = float(sys.stdin.readline() or "nan")
     with suppress(OSError):  # the folder was removed
-        for _ in play(all_changes(series, root), task["begun_s"], is_stopped):
+        for _ in play(without_late(all_changes(series, root), begun_s), begun_s, is_stopped):
             pass
 
 

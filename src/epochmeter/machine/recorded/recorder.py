@@ -121,7 +121,7 @@ def record_machine(path: Path, root: Path, seconds: float, python: str | None, n
     buses = zip(amd_gpus, tables[len(nvidia_gpus) :], strict=True)
     entries = _without_identifiers(tree, identifiers)
     missing = {identifiers.replace(place): why for place, why in tree.missing.items()}
-    duration_s = sampling.elapsed_s
+    duration_s = sampling.phases[-1].end_s
     manifest = {
         **_origin(root),
         "duration_s": duration_s,

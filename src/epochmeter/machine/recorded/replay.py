@@ -26,8 +26,10 @@ from epochmeter.machine.recorded.stand_ins import RecordedAmdSmi, RecordedNvml
 from epochmeter.machine.temporary_folders import create_folder
 from epochmeter.shared.types import Document
 
-START_LIMIT_S = 10.0  # how long the player may take to begin
 MOST_LISTED = 3
+MEMORY = "/dev/shm"
+MIN_FREE_BYTES, MAX_RATIO = 1 << 24, 20
+"""Room that a folder in memory needs: so much, and so many times the size of the archive."""
 
 
 class Recording(NamedTuple):
@@ -74,6 +76,31 @@ class Replay(NamedTuple):
     amdsmi: RecordedAmdSmi
 
 
+def _memory(path: Path) -> str | None:
+    """Return a folder in memory for the files of an archive; None if there is none, or `TMPDIR` names another one.
+
+    On a disk, replacing a file may take milliseconds, and the player would be late.
+    """
+    with suppress(OSError):
+        has_room = shutil.disk_usage(MEMORY).free > MIN_FREE_BYTES + MAX_RATIO * path.stat().st_size
+        if "TMPDIR" not in os.environ and has_room and os.access(MEMORY, os.W_OK | os.X_OK):
+            return MEMORY
+    return None
+
+
+class Clock:
+    """The time since the begin of a replay."""
+
+    def __init__(self) -> None:
+        self.begun_s = time.monotonic()
+
+    def begin(self) -> None:
+        self.begun_s = time.monotonic()
+
+    def __call__(self) -> float:
+        return time.monotonic() - self.begun_s
+
+
 _in_use: Replay | None = None
 
 
@@ -94,7 +121,7 @@ def replay(name: str) -> Replay:
 
 @cache
 def _replay(name: str, pid: int) -> Replay:
-    folder, lock = create_folder()
+    folder, lock = create_folder(_memory(Path(name)))
     atexit.register(_remove, folder, lock, pid)
     root = folder / archive.ROOT
     root.mkdir()
@@ -103,7 +130,7 @@ def _replay(name: str, pid: int) -> Replay:
         archive.read_document(Path(name), documents, document)
         for document in (archive.MANIFEST, archive.SERIES, archive.NVML, archive.AMDSMI)
     )
-    begun_s = time.monotonic()
+    clock = Clock()
     try:
         duration_s, files = float(manifest["duration_s"]), series.get("files", {})
         if not duration_s > 0:
@@ -111,17 +138,19 @@ def _replay(name: str, pid: int) -> Replay:
         repeated_files(files, root, duration_s)
         recording = Recording(name, root, manifest)
         _ = recording.origin, recording.missing
-        nvml_client = RecordedNvml(nvml_table, duration_s, lambda: time.monotonic() - begun_s)
-        amd_client = RecordedAmdSmi(amd_table, duration_s, lambda: time.monotonic() - begun_s)
+        nvml_client = RecordedNvml(nvml_table, duration_s, clock)
+        amd_client = RecordedAmdSmi(amd_table, duration_s, clock)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise archive.refusal(Path(name), f"it is damaged ({str(error) or type(error).__name__})") from error
-    if files:
-        _play(root, files, duration_s, begun_s, pid)
+    player = _start_player(root, files, duration_s, pid) if files else None
+    clock.begin()
+    if player:
+        print(clock.begun_s, file=player.stdin, flush=True)
     return Replay(recording, nvml_client, amd_client)
 
 
-def _play(root: Path, files: Document, duration_s: float, begun_s: float, pid: int) -> None:
-    """Start the process that plays the files, and wait until it has begun."""
+def _start_player(root: Path, files: Document, duration_s: float, pid: int) -> "subprocess.Popen[str]":
+    """Start the process that plays the files, and wait until it can begin."""
     player = subprocess.Popen(
         [sys.executable, "-m", "epochmeter.machine.recorded.player"],
         stdin=subprocess.PIPE,
@@ -131,11 +160,11 @@ def _play(root: Path, files: Document, duration_s: float, begun_s: float, pid: i
         text=True,
     )
     atexit.register(_stop, player, pid)
-    task = {"root": str(root), "files": files, "duration_s": duration_s, "begun_s": begun_s}
     with suppress(BrokenPipeError):
-        print(json.dumps(task), file=player.stdin, flush=True)
+        print(json.dumps({"root": str(root), "files": files, "duration_s": duration_s}), file=player.stdin, flush=True)
     if player.stdout and not player.stdout.readline():
         raise archive.refusal(root, "its files cannot be played")
+    return player
 
 
 def _stop(player: "subprocess.Popen[str]", pid: int) -> None:

@@ -14,8 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-STEADY, MAX_STRETCH = 10, 1.5
-"""Number of values of a counter that advances steadily, and by how much more it is assumed to increase at most."""
+STEADY = 8  # least number of values of a counter that advances steadily
 Leaf = tuple[Any, ...]
 """The place of a number in a nested value."""
 IsCounter = Callable[[Leaf, float], bool]
@@ -56,13 +55,8 @@ class Repeated:
             raise ValueError("a series whose times decrease")
         self.times_s, self.duration_s, self._modulus = series.times_s, duration_s, modulus
         self._values = _unrolled(series.values, modulus) if modulus else series.values
-        found = _increases(self._values) if is_counter else ()
-        # The last sample was before the end: a counter that advances steadily increases until the end.
-        known_s = self.times_s[-1] - self.times_s[0]
-        more = min(MAX_STRETCH, duration_s / known_s) if len(self.times_s) >= STEADY else 1
-        self._increases = {
-            leaf: increase * more for leaf, first, increase in found if is_counter and is_counter(leaf, first)
-        }
+        found = _increases(series.times_s, self._values, duration_s) if is_counter else ()
+        self._increases = {leaf: increase for leaf, first, increase in found if is_counter and is_counter(leaf, first)}
 
     def __len__(self) -> int:
         return len(self.times_s)
@@ -87,16 +81,24 @@ class Repeated:
         return self.value(max(0, number), int(repetition))
 
 
-def _increases(values: Sequence[Any]) -> Iterator[tuple[Leaf, float, float]]:
-    """Yield the numbers that never decrease, but increase, with their first value and their increase."""
-    if not all(isinstance(value, str) for value in values if value is not None):
-        columns = [dict(_leaves(value)) for value in values if value is not None]
-    else:
-        columns = [dict(_numbers(value)) for value in values if value is not None]
+def _increases(
+    times_s: Sequence[float], values: Sequence[Any], duration_s: float
+) -> Iterator[tuple[Leaf, float, float]]:
+    """Yield the numbers that never decrease, but increase: each with its first value and its increase in the duration.
+
+    The first change may be of any time since the one before, and after the last one the recording continues. So the
+    increase of a counter with many changes is that between these two, times duration / time between them.
+    """
+    known = [(at_s, value) for at_s, value in zip(times_s, values, strict=True) if value is not None]
+    leaves = _numbers if all(isinstance(value, str) for _, value in known) else _leaves
+    columns = [dict(leaves(value)) for _, value in known]
     for leaf, first in columns[0].items() if columns else ():
         numbers = [column.get(leaf, math.nan) for column in columns]  # of another form: no counter
         if numbers[-1] > first and all(later >= earlier for earlier, later in pairwise(numbers)):
-            yield leaf, first, numbers[-1] - first
+            between_s = known[-1][0] - known[1][0]
+            is_steady = len(known) >= STEADY and between_s > duration_s / 2
+            steady = (numbers[-1] - numbers[1]) * duration_s / between_s if is_steady else 0.0
+            yield leaf, first, max(steady, numbers[-1] - first)  # it does not run backwards
 
 
 def _numbers(text: str) -> Iterator[tuple[Leaf, float]]:
