@@ -14,7 +14,7 @@ from epochmeter.config.app import commented_keys  # noqa: E402
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
 from epochmeter.config.validation import key_rules  # noqa: E402
 from epochmeter.machine.energy_codes import EnergyCode  # noqa: E402
-from epochmeter.report.output.validation import row_of  # noqa: E402
+from epochmeter.report.output.validation import view_of  # noqa: E402
 from epochmeter.results.next_step_rules import RULES  # noqa: E402
 from epochmeter.results.step_rule import Change  # noqa: E402
 from epochmeter.results.validation import STATES, UNTESTED, Validation, counts, read  # noqa: E402
@@ -77,15 +77,14 @@ def measured_on() -> str:
 
 def validated_row(document: Validation) -> tuple[str, ...]:
     """Return the row of a validation; its numbers are those of the lines that passed or failed."""
-    machine, versions, lines = document["machine"], document["versions"], document["lines"]
-    parts = [machine.get("board"), *machine.get("gpus", [])]
-    parts += [f"{machine['cpu']}, {machine.get('cores')} cores"] if machine.get("cpu") else []
+    versions, lines = document["versions"], document["lines"]
     names = ", ".join(f"{name} {versions[name]}" for name in ("epochmeter", "torch", "driver") if versions.get(name))
     of_state = counts(lines)
-    tested = [row_of(line, TITLES[line["check"]]) for line in lines if line["state"] != UNTESTED]
+    view = view_of(document, TITLES)
+    tested = [row for row in view.rows if row.state != UNTESTED]
     numbers = [f"{row.title}{f' ({row.subject})' if row.subject else ''} {row.value}" for row in tested]
     date = f"{document['validated'][:10]}, {names}"
-    return ", ".join(filter(None, parts)), date, *(str(of_state[state]) for state in STATES), "; ".join(numbers)
+    return ", ".join(view.machine), date, *(str(of_state[state]) for state in STATES), "; ".join(numbers)
 
 
 def energy_codes() -> str:

@@ -1,6 +1,7 @@
 """The pages of the documentation: links, navigation, messages, generated parts, commands and the tutorial."""
 
 import ast
+import json
 import re
 import shlex
 
@@ -11,8 +12,10 @@ from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.results.next_step_rules import RULES
+from epochmeter.results.validation import STATES, UNTESTED, MachineFacts, Validation, read
 from epochmeter.shared import record
 from epochmeter.shared.problem import CODES
+from epochmeter.validation.checks import CHECKS
 
 PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 NOT_COMPOSED = r"^(-|hydra)|\(|\.\.\.|NAME|=squares"  # options, launchers, placeholders
@@ -100,6 +103,45 @@ def test_generated_table_of_energy_codes_has_every_code(monkeypatch):
     page = reference.on_page_markdown((ROOT / "docs/energy.md").read_text())
     for code in EnergyCode:
         assert f"| `{code.value}` | {code.effect.value} | {code.meaning} |" in page
+
+
+def test_generated_table_of_checks_has_every_check(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reference
+
+    page = reference.on_page_markdown((ROOT / "docs/validation.md").read_text())
+    rows = re.findall(r"^\| (.*?) \| (\S.*) \|$", page, re.MULTILINE)[1:]
+    assert [title for title, _ in rows if title != "---"] == [check.title for check in CHECKS]
+    assert all(meaning.endswith(".") for title, meaning in rows if title != "---")
+
+
+def test_table_of_validated_machines_is_made_from_the_files_that_were_sent(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reference
+
+    monkeypatch.setattr(reference, "VALIDATIONS", tmp_path)
+    assert reference.measured_on() == "No validation was sent yet."
+    line = {"check": "lag", "subject": "gpu0", "value": 0.02, "bound": [0.01, 0.03], "unit": "s", "state": "passed",
+            "why": "", "hint": "", "again": False}  # fmt: skip
+    failed, untested = {**line, "state": "failed"}, {**line, "state": UNTESTED, "value": None}
+    document = {"schema": 1, "validated": "2026-11-29T12:00:00+00:00", "lines": [line, failed, untested]}
+    document |= {"versions": {"epochmeter": "0.1.0", "driver": "580"}, "machine": {"gpus": ["H100"], "cpu": "EPYC"}}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    (row,) = reference.measured_on().splitlines()[2:]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:5] == ["2026-11-29, epochmeter 0.1.0, driver 580", "1", "1", "1"]
+    assert cells[0].startswith("H100, EPYC")
+    assert cells[5] == "; ".join(["lag of a reading (gpu0) 20.0 ms"] * 2)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/validation").glob("*.json")), ids=lambda path: path.stem)
+def test_validation_that_was_sent_is_anonymous_and_was_not_disturbed(path):
+    document = read(path)
+    assert {*document} == {*Validation.__annotations__}
+    assert {*document["machine"]} <= {*MachineFacts.__annotations__}
+    assert [line for line in document["lines"] if line["again"]] == []
+    assert {line["state"] for line in document["lines"]} <= {*STATES}
+    assert {line["check"] for line in document["lines"]} == {check.name for check in CHECKS}
 
 
 def commands(page):

@@ -178,13 +178,11 @@ def validation_row(found: Validation | None, used: Collection[str]) -> Row:
         remedy = "`python src/validate.py` takes ten minutes"
         return Row("validation", False, why="this machine was not validated with its present drivers", remedy=remedy)
     facts = facts_of(found, {})
-    source = f"{facts['validated'][:10]}, epochmeter {facts['version']}" + f", driver {facts['driver']}" * bool(
-        facts["driver"]
-    )
+    versions = [f"epochmeter {facts['version']}", facts["driver"] and f"driver {facts['driver']}"]
+    source = ", ".join(filter(None, [facts["validated"][:10], *versions]))
     covers = f"{facts['passed']} passed, {facts['failed']} failed, {facts['untested']} cannot be tested here"
-    return Row(
-        "validation", True, source, covers=covers, now=f"measured response of {', '.join(used)}" if used else None
-    )
+    covers += f"; runs use the measured response of {', '.join(used)}" if used else ""
+    return Row("validation", True, source, covers=covers)
 
 
 def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:

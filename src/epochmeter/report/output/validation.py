@@ -79,13 +79,17 @@ class View:
 
     @property
     def machine(self) -> list[str]:
-        """What the machine is, and the versions."""
-        machine, versions = self.document["machine"], self.document["versions"]
+        """What the machine is."""
+        machine = self.document["machine"]
         parts = [machine.get("board"), *machine.get("gpus", [])]
         if machine.get("cpu"):
             parts.append(f"{machine['cpu']}, {machine.get('cores')} cores")
-        parts += [f"{name} {value}" for name, value in versions.items() if value]
         return [part for part in parts if part]
+
+    @property
+    def versions(self) -> list[str]:
+        """The versions with which the lines hold."""
+        return [f"{name} {value}" for name, value in self.document["versions"].items() if value]
 
     @property
     def values(self) -> Validation:
@@ -112,10 +116,11 @@ def row_of(line: Line, title: str) -> Row:
 
 def write_validation(document: Validation, folder: Path, titles: dict[str, str]) -> list[Path]:
     """Write the Markdown of a validation, and its page if the packages are installed; return the files."""
-    page = Page(PAGE, view_of(document, titles))
+    view = view_of(document, titles)
+    page = Page(PAGE, view)
     written = [write_text(folder / f"{PAGE}.md", page_file(page, document["validated"][:10]))]
     if not missing_packages():
-        report = Report(page.title, "", (), [page], (), (), ())
+        report = Report(", ".join(view.machine), document["validated"][:10], (), [page], (), (), ())
         written.insert(0, write_text(folder / f"{PAGE}.html", report_html(report)))
     return written
 
