@@ -1,7 +1,6 @@
 """Events of training: optimizer steps, backward passes and other parts of steps, garbage collections and saves.
 
-The functions here run in every step, where each call of a function takes about a microsecond with cold CPU caches. The
-clock is read last at a begin and first at an end, so that as little of their time as possible is a part of a phase.
+The functions here run in every step, where each call of a function takes about a microsecond with cold CPU caches.
 """
 
 from typing import TYPE_CHECKING, Any, Optional
@@ -37,7 +36,7 @@ class TrainingEvents:
 
     def optimizer_stepped(self, optimizer: torch.optim.Optimizer, arguments: object, keywords: object) -> None:
         """Record a step of an optimizer of torch, which has ended."""
-        now_ns, recording = monotonic_ns(), self._recording
+        recording = self._recording
         if not recording.is_on:
             return
         try:
@@ -53,20 +52,20 @@ class TrainingEvents:
                 number, noted = begins.pop()
                 begun = noted if number == key else begun
             number = recording.facts.optimizers.get(optimizer) or recording.facts.optimizer_number(optimizer)
-            self._note(STEP, now_ns, begun, number, rate if type(rate) is float else as_float(rate))
+            self._note(STEP, begun, number, rate if type(rate) is float else as_float(rate))
         except BaseException as error:
             if recording.is_of_script(error):
                 raise
 
     def backward_ended(self, begun: Begun = NOT_KNOWN) -> None:
         """Record a backward pass, which has ended."""
-        now_ns, recording = monotonic_ns(), self._recording
+        recording = self._recording
         if not recording.is_on:
             return
         try:
             if recording.thread.steps < FIRST_STEPS:
                 recording.update_device()
-            self._note(BACKWARD, now_ns, begun, 0, UNKNOWN)
+            self._note(BACKWARD, begun, 0, UNKNOWN)
         except BaseException as error:
             if recording.is_of_script(error):
                 raise
@@ -90,14 +89,14 @@ class TrainingEvents:
 
     def phase_ended(self, kind: int, begun: Begun, flags: int = 0) -> None:
         """Record the end of a part of a step that is no training step, in a thread that reads data or trains."""
-        now_ns, recording = monotonic_ns(), self._recording
+        recording = self._recording
         thread = recording.thread
         log = thread.log
         if begun is NOT_KNOWN or log is None or not recording.is_on:
             return
         try:
             if thread.marks is None:
-                log.write(kind, now_ns, begun[0], 0.0, 0, 0, 0, 0, flags)
+                log.write(kind, monotonic_ns(), begun[0], 0.0, 0, 0, 0, 0, flags)
             else:
                 self._write_marked(thread.marks, log, kind, begun, 0, 0.0, flags)
         except BaseException as error:
@@ -112,7 +111,7 @@ class TrainingEvents:
         """Record that something was saved."""
         self._note_work(SAVED, begun_ns)
 
-    def _note(self, kind: int, now_ns: int, begun: Begun, thing: int, value: float) -> None:
+    def _note(self, kind: int, begun: Begun, thing: int, value: float) -> None:
         """Record a training event, which has ended."""
         recording = self._recording
         thread = recording.thread
@@ -121,7 +120,7 @@ class TrainingEvents:
             recording.details.train(thread.steps)
         log = thread.log or recording.new_log()
         if thread.marks is None:
-            log.write(kind, now_ns, begun[0], value, thing)
+            log.write(kind, monotonic_ns(), begun[0], value, thing)
         else:
             self._write_marked(thread.marks, log, kind, begun, thing, value)
 
