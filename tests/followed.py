@@ -13,6 +13,7 @@ from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meter import EnergyMeter, NullMeter
 from epochmeter.run.instruments import WindowInstruments
+from epochmeter.run.node_windows import SingleNode
 from epochmeter.run.recording import Recording
 from epochmeter.run.script_loop import ScriptLoop
 from epochmeter.segmentation.script import ScriptWindows
@@ -122,4 +123,6 @@ def make_loop(folder, record, acts, meter=None, prepare=lambda number: [], **key
     gauges = Mock(series=None, window=lambda *_: {}, throttled=lambda *_: [])
     instruments = WindowInstruments(meter or NullMeter("none"), gauges, source, load)
     recording = Recording(plan, instruments, Mock(drift_messages=list), Mock())
-    return ScriptLoop(Running(folder, acts), ScriptWindows(folder, 500), plan, instruments, recording, Mock())
+    return ScriptLoop(
+        Running(folder, acts), ScriptWindows(folder, 500), plan, instruments, recording, Mock(), SingleNode()
+    )

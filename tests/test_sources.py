@@ -57,7 +57,8 @@ ONLY_IN = {
     "amdsmi": "epochmeter/machine/amd.py",
     "jtop": "epochmeter/power/meters/jtop.py",
     "numpy": inside(
-        "worker/rng.py", "power/", "datasets/", "report/", "trace/", "segmentation/", "results/forecast.py"
+        *("worker/rng.py", "power/", "datasets/", "report/", "trace/", "segmentation/", "results/forecast.py"),
+        *("results/rank_times.py", "results/straggler"),
     ),
     "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
     "scipy": inside("power/limit_search.py", "report/", "results/forecast.py", "results/intervals.py"),

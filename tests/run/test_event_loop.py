@@ -55,7 +55,7 @@ def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_pa
     metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 5, "epoch/energy_j": 3.6e6}
     energy = {"opened_ns": 0, "closed_ns": 2_000_000_000, "term": {}}
 
-    def window(opened, *others, demand):
+    def window(opened, *others, demand, earlier_rank_rows):
         earlier_steps.append(others[-1])
         line = {"window": "epoch", "epoch": opened.epoch, "metrics": metrics, "energy": energy}
         return WindowRecord(line, ["epoch 1: no file http://ann:hunter2@host/a"], {"paused": "epoch 1"})
@@ -97,7 +97,7 @@ def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_pa
 def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, monkeypatch):
     """They start with cold caches, and would else be part of the steady means."""
 
-    def window(opened, *_, demand):
+    def window(opened, *_, demand, earlier_rank_rows):
         energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
         return WindowRecord({"window": opened.window, "epoch": opened.epoch, "metrics": {}, "energy": energy}, [], {})
 
@@ -116,7 +116,7 @@ def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, mo
 def test_training_is_told_to_end_at_a_budget_after_the_evaluation_of_its_epoch(tmp_path, monkeypatch, evaluate, stops):
     """Four epochs of 10 s, with evaluations of 0 s, have a budget of 25 s."""
 
-    def window(opened, *_, demand):
+    def window(opened, *_, demand, earlier_rank_rows):
         seconds = 10.0 if opened.window == "epoch" else 0.0
         energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
         metrics = {f"{opened.window}/e2e_s": seconds, f"{opened.window}/steps": 0}

@@ -51,7 +51,7 @@ def test_rows_of_ranks_are_joined_up_to_the_steps_that_all_have():
     rows, steps = joined_rows([first, other])
     assert ([*rows], steps) == ([*range(8), *range(100, 108)], 2)
     assert joined_rows([first, array("f")]) == (array("f"), 0)
-    assert joined_rows([first]) == (array("f"), 0)
+    assert joined_rows([first]) == (first, 3)
 
 
 def test_row_of_a_step_has_its_gap_stall_busy_time_and_wait():

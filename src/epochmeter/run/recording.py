@@ -131,7 +131,15 @@ class Recording:
         self._stages.add_window(before, after)
         demand = demand_of(plan.job, plan.run.training, plan.run.usable_cores)
         window = build_window(
-            opened, measured, before, after, self._instruments, plan.record, self._steps, demand, self._rank_rows
+            opened,
+            measured,
+            before,
+            after,
+            self._instruments,
+            plan.record,
+            self._steps,
+            demand=demand,
+            earlier_rank_rows=self._rank_rows,
         )
         self._steps += step_count([window.line])
         self._rank_rows += rank_row_count([window.line])
