@@ -419,6 +419,9 @@ def test_ranks_of_torchrun_are_merged_without_the_wait_for_an_evaluation(project
     for epoch in windows[::2]:
         assert epoch["metrics"]["epoch/samples"] == 64
         assert epoch["metrics"]["rank_max/e2e_s"] < epoch["metrics"]["epoch/e2e_s"] + 0.25
+        assert epoch["metrics"]["rank_max/communication_s"] < 0.45, "the other rank waits 0.5 s for the evaluation"
+        assert [rank["rank"] for rank in epoch["of_ranks"]] == [0, 1]
+        assert all(rank["own_s"] > 0 for rank in epoch["of_ranks"])
     assert project.record().job()["strategy"]["ranks"] == 2
 
 

@@ -28,6 +28,7 @@ from epochmeter.config.schema import Dataset, Storage
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.worker.clock import Clock
+from epochmeter.worker.communication import ExposedCommunication
 from epochmeter.worker.data.loader import make_loader, open_split
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.timeline import HostTimeline
@@ -50,7 +51,7 @@ class Bench:
         self.strategy = strategy
         self.loader = make_loader(open_split(job["dataset"], folder, "train"), job, strategy, False)
         self.trainer = Trainer(job, task, strategy, device)
-        self.clock = Clock(HostTimeline())
+        self.clock, self.communication = Clock(HostTimeline()), ExposedCommunication(HostTimeline())
         torch.manual_seed(job["seed"])
         self.model = DistributedDataParallel(instantiate_spec(job["model"]))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
@@ -64,8 +65,10 @@ class Bench:
     def measured(self) -> float:
         begun = self._begin()
         self.clock.open()
-        self.trainer.train_epoch(self.clock.batches(self.loader, self.trainer.move))
+        self.communication.open()
+        self.trainer.train_epoch(self.clock.batches(self.loader, self.communication.moving(self.trainer.move)))
         self.clock.close()
+        self.communication.close()
         return self._slower(time.perf_counter() - begun)
 
     def bare(self) -> float:

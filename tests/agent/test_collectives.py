@@ -5,6 +5,7 @@ import json
 import os
 import time
 from multiprocessing import get_context
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -93,11 +94,11 @@ def test_first_rank_waits_for_the_naps_of_the_other_in_each_kind_of_collective(r
         (parts, rows), (other, _) = (rank["loops"][number] for rank in ranks)
         assert parts["steps"] == STEPS
         waits_s = rows[3::4]
-        assert sum(waits_s) == pytest.approx(parts["communication_s"], abs=0.005), kind
+        assert sum(waits_s) == pytest.approx(parts["communication_s"], abs=0.02), kind
         assert parts["communication_s"] - other["communication_s"] == pytest.approx(STEPS * NAP_S, abs=0.03), kind
         assert sum(wait_s > 0.5 * NAP_S for wait_s in waits_s) >= STEPS - 2, waits_s  # on a busy machine
         if kind in ("all_reduce", "wait", "barrier"):
-            assert parts["communication_s"] == pytest.approx(ranks[0]["waited_s"][number], abs=0.005)
+            assert parts["communication_s"] == pytest.approx(ranks[0]["waited_s"][number], abs=0.02)
 
 
 def test_functions_are_replaced_in_both_modules_and_restored(ranks):
@@ -187,3 +188,19 @@ def test_single_process_is_not_hooked(tmp_path, monkeypatch):
         script.unhook()
         script.agent.end()
         distributed.destroy_process_group()
+
+
+def test_gradients_of_a_gpu_have_a_timestamp_of_its_current_stream(script, monkeypatch):
+    loader = [(torch.ones(2, 4), torch.zeros(2, dtype=torch.long))] * 2
+    script.train(loader)
+    numbers = iter(range(100))
+    script.agent.thread.marks = SimpleNamespace(
+        device=None, record=lambda: next(numbers), write_completed=lambda: None, collect=lambda now_ns: None
+    )
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "training")
+    script.model(torch.ones(2, 4)).sum().backward()
+    script.agent.thread.marks = None
+    (of_thread,) = events_of(script.folder).values()
+    *_, ready, backward = of_thread
+    assert (ready.kind, ready.number, ready.flags) == (events.GRADIENTS_READY, 1, events.HAS_DEVICE_TIME)
+    assert (backward.kind, backward.other, backward.number) == (events.BACKWARD, 0, 2)

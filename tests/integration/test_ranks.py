@@ -33,6 +33,16 @@ def test_two_ranks_are_one_run_with_means_and_maxima_over_ranks(two):
     for part in ("e2e_s", "data_stall_s", "compute_s", "overhead_s"):
         assert metrics[f"rank_max/{part}"] >= metrics[f"epoch/{part}"] > 0
     assert metrics["epoch/steps"] == 6
+    (line, *_), rows = record.windows(), record.rank_rows()
+    assert [rank["rank"] for rank in line["of_ranks"]] == [0, 1]
+    for number, rank in enumerate(line["of_ranks"]):
+        assert rank["own_s"] + rank["communication_s"] == pytest.approx(rank["e2e_s"])
+        assert 0 <= rank["rank_wait_s"] <= rank["communication_s"]
+        of_rank = rows[4 * 6 * number : 4 * 6 * (number + 1)]
+        assert sum(of_rank[3::4]) == pytest.approx(rank["communication_s"], rel=1e-4)
+        assert sum(of_rank[1::4]) == pytest.approx(rank["data_stall_s"], rel=1e-4)
+    assert len(rows) == 4 * 2 * 9, "the steps of both epochs"
+    assert "straggler/excess_s" in record.summary()["absent"], "there are too few steps"
 
 
 def test_ranks_all_end_at_the_same_step(two):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epochmeter.segmentation.communication import CollectiveWaits, joined_rows, rank_rows, rows_after
-from epochmeter.segmentation.device_times import TimedEvent
+from epochmeter.segmentation.device_times import DeviceTimes, TimedEvent
 from epochmeter.shared import events
 from epochmeter.shared.events import Event
 
@@ -51,12 +51,29 @@ def test_rows_of_ranks_are_joined_up_to_the_steps_that_all_have():
     rows, steps = joined_rows([first, other])
     assert ([*rows], steps) == ([*range(8), *range(100, 108)], 2)
     assert joined_rows([first, array("f")]) == (array("f"), 0)
-    assert joined_rows([first]) == (array("f"), 0)
+    assert joined_rows([first]) == (first, 3)
 
 
 def test_row_of_a_step_has_its_gap_stall_busy_time_and_wait():
     rows = rank_rows(array("f", [3, 2, 0.5, 4, 1, 5, 0, 2]), np.array([1.5e9, 0.25e9]))
     assert [*rows] == [3, 2, 4.5, 1.5, 1, 1, 2, 0.25]
+
+
+def test_wait_of_a_gpu_is_the_time_between_its_timestamps_not_that_of_the_host():
+    ready, backward, marked = events.GRADIENTS_READY, events.BACKWARD, events.HAS_DEVICE_TIME
+    begun = marked | events.HAS_BEGIN_TIME
+    recorded = [
+        Event(100, 0, 0.0, 0, 0, 0, 0, marked, events.IDLE_TIME),  # from now on, the host is ahead of the device
+        Event(900, 0, 0.0, 0, 0, 2, 0, marked, ready),
+        Event(910, 800, 0.0, 0, 1, 3, 0, begun, backward),
+        Event(930, 920, 0.0, 0, 4, 5, 0, begun, events.COLLECTIVE),
+        *(Event(9000, 0, float(after), 0, 0, number, 0, 0, events.DEVICE_TIME)
+          for number, after in enumerate((0, 5000, 100, 700, 100, 40))),
+    ]  # fmt: skip
+    waits = CollectiveWaits()
+    for one in DeviceTimes().timed(recorded, is_final=True):
+        waits.add(one)
+    assert [*waits.take([0, 10**6])] == [700 + 40]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,22 @@ def test_numbers_so_far_are_those_of_the_summary(tmp_path):
     assert [view.splits[kind].metrics["data_stall_s"] for kind in ("last", "mean")] == [2.0, 2.0]
 
 
+def test_straggler_is_that_of_the_steps_so_far_unless_it_is_recorded(tmp_path):
+    ranks = {"rank_steps": 60, "of_ranks": [{"rank": 0}, {"rank": 1}]}
+    lines = [{**window("epoch", number, 30 - 10 * number, 8.0, steps=60), **ranks} for number in range(2)]
+    folder = write_run(tmp_path / "0", lines, job={**JOB, "warmup_epochs": 0})
+    assert look(folder).active[0].straggler == ""
+    of_ranks = [[0.0, 0.0, 0.1, 0.05], [0.06, 0.05, 0.1, 0.001]]  # gap, data stall, busy time, communication
+    rows = array("f", [value for rank in of_ranks for step in range(60) for value in rank])
+    for _ in lines:
+        Record(folder).append_rank_rows(rows)
+    assert "rank 1 is the slowest in 100 % of 120 steps" in look(folder).active[0].straggler
+    recorded = {"rank": 7, "excess_s": 0.1, "uncertainty_s": 0.01, "steps": 50, "slowest_fraction": 0.5, "causes": []}
+    ended = {"state": "completed", "straggler": recorded}
+    view = look(write_run(tmp_path / "1", lines, summary=ended)).active[0]
+    assert "rank 7 is the slowest in 50 % of 50 steps" in view.straggler
+
+
 def test_bottleneck_allows_for_the_spread_of_the_epochs_unless_it_is_recorded(tmp_path):
     parts = [{"compute_s": compute_s, "data_stall_s": 8 - compute_s, "copy_s": 0.0, "overhead_s": 0.0}
              for compute_s in (7.0, 3.0, 5.0)]  # fmt: skip

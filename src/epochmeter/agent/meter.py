@@ -30,8 +30,8 @@ END_LIMIT_S = 60.0  # how long a script waits for the end of its controller, whi
 OTHER_VERSION = "the controller {} is of another version than {}: install the same version"
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 RESERVED = frozenset((
-    *("epoch", "val", "steady", "std", "total", "rank_max", "straggler", "model", "roofline", "memory", "power", "step", "trace"),
-    *("throughput", "forecast", "system"),
+    *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
+    *("throughput", "forecast", "system", "straggler"),
 ))  # fmt: skip
 """Prefixes of other metrics, which no window may have as its name."""
 

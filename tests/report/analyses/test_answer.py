@@ -43,6 +43,26 @@ def test_next_steps_are_those_of_the_fastest_and_shown_if_no_run_is_suggested():
     assert "- Load in parallel. `DataLoader(..., num_workers=2)`" in body(analyze(group_repeats(scripts)))
 
 
+def test_stragglers_are_data_and_the_most_expensive_one_is_a_sentence():
+    straggler = {
+        "rank": 3, "ranks": 4, "host": "node2", "device": "cuda:3", "excess_s": 0.018, "uncertainty_s": 0.002,
+        "saving_s": 0.017, "steps": 1200, "slowest_fraction": 0.94, "causes": ["data_stall"],
+        "parts": {"data_stall": {"excess_s": 0.0176, "uncertainty_s": 0.001}},
+    }  # fmt: skip
+    cheaper = {**straggler, "rank": 1, "saving_s": 0.001}
+    runs = [
+        replace(run(number, 1.0 + number, batch=64 >> number), straggler=[None, cheaper, straggler][number])
+        for number in range(3)
+    ]
+    assert answer(*runs).values["stragglers"] == {2: straggler, 1: cheaper}
+    text = " ".join(body(answer(*runs)).split())
+    assert "rank 3 (node2, cuda:3) is the slowest in 94 % of 1,200 steps, by 18.0 ± 2.0 ms" in text.replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
+    assert "rank 1" not in text
+    assert "Straggler" not in body(answer(*runs[:1]))
+
+
 def pairs(*times_s):
     """Two repeats of each configuration."""
     return [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate(times_s)]
