@@ -21,7 +21,7 @@ from metadata import run_info
 from epochmeter.results.budget import BudgetTracker
 from epochmeter.results.forecast import Forecaster
 
-JOBS, MARGIN = sized(100, 10), 0.03
+JOBS, MARGIN = sized(100, 3), 0.03
 """Number of jobs of each kind, and by how much of its budget a job may use more, or end an epoch too early."""
 POWER_W, CORRELATION = 100.0, 0.5
 COLUMNS = (

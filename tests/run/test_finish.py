@@ -1,6 +1,7 @@
 """Runs whose process was killed are closed by the next command."""
 
 import json
+import os
 from array import array
 from unittest.mock import Mock
 
@@ -17,6 +18,7 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE
 from epochmeter.run import finish, next_steps
 from epochmeter.run.finish import SEVERAL_TRAININGS, close_orphans, write_summary
+from epochmeter.run.plan import read_clock
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
@@ -71,6 +73,23 @@ def test_run_of_an_ended_process_is_closed_as_killed_with_the_notes_of_its_windo
     expected = {"total/e2e_s": 4.0, "total/idle_power_w": 2.0, "total/power_limit_w": 15.0, "model/parameters": 61706}
     assert summary["metrics"].items() >= {**expected, "throughput/samples_per_s": 2.0}.items()
     assert closed() == []
+
+
+def test_account_of_a_killed_run_ends_when_it_last_wrote_to_its_record(begun, closed):
+    record, now = begun("0", GONE), read_clock()
+    begun_ns = now.monotonic_ns - 60 * 10**9
+    times = {"opened_ns": begun_ns + 20 * 10**9, "closed_ns": begun_ns + 30 * 10**9}
+    moments = {"command_ns": begun_ns, "process_ns": begun_ns + 5 * 10**9}
+    clock = {"wall_s": now.wall_s - 60, "monotonic_ns": begun_ns}
+    record.describe(JOB, {**record.run(), "moments": moments, "clock": clock})
+    metrics = {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 10.0}
+    record.append({"window": "epoch", "epoch": 0, **times, "metrics": metrics, "energy": {"term": {}}})
+    for path in record.folder.iterdir():
+        os.utime(path, (now.wall_s - 18, now.wall_s - 18))
+    closed()
+    found = {name.removeprefix("run/"): value for name, value in record.summary()["metrics"].items()}
+    assert [found[row] for row in ("prepare_s", "build_s", "unknown_s")] == pytest.approx([5, 15, 10], abs=0.01)
+    assert (found["finish_s"], found["wall_s"]) == pytest.approx((12, 42), abs=0.01)
 
 
 def test_summary_has_the_cost_and_why_there_is_no_total_and_that_epoch_times_vary(tmp_path):

@@ -18,7 +18,9 @@ from metadata import run_info
 from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.meter import NullMeter
 from epochmeter.results.account import account_of
+from epochmeter.results.footprint import evaluate
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.summary import summarize
 from epochmeter.run import process as subject
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.process import follow_process
@@ -89,6 +91,12 @@ def test_windows_follow_each_other_until_the_process_ends(follow, sleeper, monke
 def test_energy_of_all_stages_is_that_of_the_meter_and_rows_add_up(follow, sleeper, monkeypatch):
     monkeypatch.setattr(subject, "WINDOW_S", 0.5)
     plan, _ = follow(sleeper(60), counter(), duration_s=1.2)
+    footprint = {"intensity": 100, "price": 0.5, "currency": "EUR"}
+    job = job_of(measure={"command": ["train.py"], "pid": 1}, footprint=footprint)
+    totals = summarize(plan.record.windows(), [], job) | evaluate(plan.record.windows(), plan.run, job)[0]
+    assert totals["total/energy_j"] == pytest.approx(POWER_W * totals["total/e2e_s"], rel=0.01)
+    assert totals["total/co2e_g"] == pytest.approx(totals["total/energy_j"] / 3.6e6 * 100)
+    assert totals["total/cost"] == pytest.approx(totals["total/energy_j"] / 3.6e6 * 0.5)
     account = account_of(plan.run, plan.record.windows(), [], 1).metrics
     rows_s = [account.get(f"run/{row}_s", 0) for row in ("prepare", "build", "window", "between", "finish", "analyze")]
     assert sum(rows_s) == pytest.approx(account["run/wall_s"])

@@ -31,7 +31,7 @@ OTHER_VERSION = "the controller {} is of another version than {}: install the sa
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
-    *("throughput", "forecast", "system", "straggler"),
+    *("throughput", "forecast", "system", "straggler", "run", "process"),
 ))  # fmt: skip
 """Prefixes of other metrics, which no window may have as its name."""
 

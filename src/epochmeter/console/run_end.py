@@ -31,6 +31,7 @@ def print_run(terminal: Terminal, windows: Sequence[Mapping[str, Any]], job: Job
         terminal.info("\n".join(sentences.other_window_lines(windows)))
     else:
         terminal.info(sentences.process_line(windows, result.metrics, job.measure.pid), style="bold")
+        terminal.info(sentences.footprint_line(result.metrics, job.footprint.currency))
     for note in result.notes:
         terminal.warn(with_severity(note, "note: "))
     terminal.failed(result)

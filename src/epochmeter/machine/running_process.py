@@ -14,6 +14,8 @@ from epochmeter.shared.process_identity import ENDED_STATES, Process, identify, 
 LIST = "`ps -u $USER -o pid,lstart,args` lists your processes"
 KERNEL_THREAD = 0x00200000  # flag of the kernel (PF_KTHREAD) for its own threads
 POLL_S = 0.2  # period of looking at a process whose end the kernel does not report
+STARTING_TRIES, STARTING_S = 10, 0.02
+"""How often, and after which time, the command line of a process is read that has none yet."""
 READ_FILES = {
     "its memory": "status",
     "the processes that it has started": "task/{pid}/children",
@@ -46,7 +48,7 @@ def find_process(pid: int, proc: Path = Path("/proc")) -> RunningProcess:
     try:
         stat = read_stat(pid, str(proc))
         owner = os.stat(proc / str(pid)).st_uid
-        words = (proc / str(pid) / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        words = _command(proc / str(pid))
     except (FileNotFoundError, ProcessLookupError) as error:
         raise input_error(f"no process has the number {pid}, or it is hidden from this user", LIST) from error
     except PermissionError as error:
@@ -59,6 +61,15 @@ def find_process(pid: int, proc: Path = Path("/proc")) -> RunningProcess:
         raise input_error(f"process {pid} runs no program: it is a thread of the kernel, or ends", LIST)
     command = [word.decode(errors="replace") for word in words]
     return RunningProcess(identify(pid), command, _name_of(owner), _unreadable(proc / str(pid), pid))
+
+
+def _command(folder: Path) -> list[bytes]:
+    """Return the words of a command line, the first of which is empty if there is none; a process may just begin it."""
+    for _ in range(STARTING_TRIES):
+        if text := (folder / "cmdline").read_bytes():
+            return text.rstrip(b"\0").split(b"\0")
+        time.sleep(STARTING_S)
+    return [b""]
 
 
 def find_earlier_process(pid: int) -> RunningProcess:

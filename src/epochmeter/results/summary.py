@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from epochmeter.config.schema import Job
 from epochmeter.results.metrics import PERCENTILES, find
-from epochmeter.results.run_info import Idle
+from epochmeter.results.run_info import PROCESS, Idle
 from epochmeter.shared.record import INTERVALS, is_partial, is_steady, training_of
 from epochmeter.shared.types import FloatArray
 from epochmeter.shared.units import NANOSECOND, percent
@@ -19,7 +19,8 @@ Window = Mapping[str, Any]
 """A line of `epochs.jsonl`; `energy.term` has its energies as terms of the run's totals."""
 PARTS_OF_UNCERTAINTY = ("unsampled_j", "idle_uncertainty_j")
 """Joules of a window's term that are no energy: of errors that add up over windows in another way than the rest."""
-TRAINING_WINDOWS = ("epoch", "val")
+TRAINING_WINDOWS = ("epoch", "val", PROCESS)
+"""Windows whose times and energies the totals of a run add up; the last is of a process that ran already."""
 IDLE: Mapping[str, tuple[Literal["before", "after"], Literal["power_w", "uncertainty_w"]]] = {
     "total/idle_power_w": ("before", "power_w"),
     "total/idle_power_uncertainty_w": ("before", "uncertainty_w"),
