@@ -48,7 +48,7 @@ class KnownLoad:
         line = b""
         if self._process.stdout and select.select([self._process.stdout], [], [], END_LIMIT_S)[0]:
             line = self._process.stdout.readline()
-        if line:
+        if line.startswith(b"{"):
             self.facts |= json.loads(line)
             return
         self._process.kill()
