@@ -89,11 +89,14 @@ class Sampling:
         return time.monotonic() - self._begun_s
 
     def sample(self, seconds: float) -> None:
-        """Sample for some seconds."""
+        """Sample for some seconds: all that is due of power, and one other value at a time, which may be slow."""
         end_s = self.elapsed_s + seconds
         while (begun_s := self.elapsed_s) < end_s:
-            for channel in self._channels:
-                if channel.next_s <= begun_s:
+            due = [channel for channel in self._channels if channel.next_s <= begun_s]
+            others = [channel for channel in due if channel.period_s > inventory.POWER_PERIOD_S]
+            first = min(others, key=lambda channel: channel.next_s, default=None)
+            for channel in due:
+                if channel is first or channel.period_s <= inventory.POWER_PERIOD_S:
                     self._read(channel)
             next_s = min((channel.next_s for channel in self._channels), default=end_s)
             took_s = self.elapsed_s - begun_s
