@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import os
+import random
 import tarfile
 from pathlib import Path
 
@@ -158,12 +159,29 @@ def test_archive_that_is_too_large_is_refused(made, folder, monkeypatch, limit, 
     assert "it has more than" in refused(made(*members), folder)
 
 
+def test_archive_that_unpacks_to_more_than_it_says_is_refused(tmp_path, folder, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 10)
+    path, zeros = tmp_path / "board.tar.gz", bytes(1 << 22)
+    write_archive(path, manifest(), ENTRIES)
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content + zeros))
+    assert "it is too large" in refused(path, folder)
+    long_header = tarfile.TarInfo("root/x")
+    long_header.pax_headers = {"comment": "x" * len(zeros)}
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as opened:
+        opened.addfile(long_header)
+    (other := tmp_path / "outer/other").mkdir()
+    assert "it is too large" in refused(path, other)
+
+
 def test_truncated_and_damaged_archives_are_refused(tmp_path, folder):
     path = tmp_path / "board.tar.gz"
-    entries = [Entry(f"sys/{number}", 0o644, os.urandom(500), access="rw") for number in range(40)]
+    drawn = random.Random(7)
+    entries = [Entry(f"sys/{number}", 0o644, drawn.randbytes(500), access="rw") for number in range(40)]
     write_archive(path, manifest(len(entries)), entries)
     complete = path.read_bytes()
-    for length in [*range(0, len(complete), len(complete) // 12), len(complete) - 1, len(complete) - 8]:
+    for length in {*range(0, len(complete), len(complete) // 12), len(complete) - 1, len(complete) - 8}:
         path.write_bytes(complete[:length])
         (inside := Path(folder, str(length))).mkdir()
         with pytest.raises(InputError, match=r"truncated or damaged|not a recording|of 40 files"):

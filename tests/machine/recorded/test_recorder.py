@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 import tarfile
+import time
+from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 
 import boards
 import psutil
@@ -19,7 +22,7 @@ from recordings import SECRETS, pc, plant
 from stub import executable
 
 from epochmeter.machine.recorded import recorder, tree
-from epochmeter.machine.recorded.recorder import architecture, record_machine, without_processes
+from epochmeter.machine.recorded.recorder import Channel, architecture, record_machine, without_processes
 from epochmeter.machine.recorded.root import find_recording, root_folder
 from epochmeter.machine.recorded.tree import read_tree, resolve_below
 from epochmeter.power.meters.rapl import open_rapl
@@ -133,6 +136,20 @@ def test_sampled_files_have_a_series_with_failures(tmp_path, monkeypatch):
     times_s = documents["series.json"]["files"][power]["times_s"]
     assert times_s == sorted(times_s)
     assert 0 <= times_s[0] < times_s[-1] <= documents["manifest.json"]["duration_s"]
+
+
+def test_slow_gauges_do_not_delay_the_samples_of_power():
+    counts = Counter()
+
+    def read(name, seconds):
+        counts[name] += 1
+        time.sleep(seconds)
+        return counts[name]
+
+    gauges = [Channel(partial(read, number, 0.02), 0.5) for number in range(10)]
+    recorder.Sampling([Channel(partial(read, "power", 0.0), 0.01), *gauges]).sample(0.8)
+    assert counts["power"] >= 4, "each slow reading is followed by a pause of four times its duration"
+    assert max(counts[number] for number in range(10)) == 1
 
 
 def test_load_is_known_and_its_phases_are_recorded(tmp_path):

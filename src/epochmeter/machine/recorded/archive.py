@@ -26,6 +26,7 @@ DOCUMENTS = (MANIFEST, SERIES, NVML, AMDSMI, NVIDIA_SMI)
 ROOT = "root"
 MAX_BYTES, MAX_MEMBERS, MAX_PATH = 1 << 28, 200_000, 4096
 """Most bytes and members of an unpacked archive, and the longest path in it."""
+HEADER_BYTES = 2048  # of a member, with its permissions in a header of its own
 ACCESS = "comment"  # a keyword that other programs ignore
 """Header of a file: what the user who recorded it was allowed to do, a part of `rw`."""
 AGAIN = "ask for another one, which `python src/doctor.py record=board.tar.gz` writes"
@@ -78,8 +79,9 @@ def _add_file(
 def unpack(path: Path, folder: Path) -> dict[str, bytes]:
     """Unpack the files of a machine into a folder, and return the documents; InputError for any other archive."""
     try:
-        with gzip.open(path) as packed:
-            with tarfile.open(fileobj=packed, mode="r|") as archive:
+        with gzip.open(path) as opened:
+            packed = _Limited(opened)
+            with tarfile.open(fileobj=packed, mode="r|") as archive:  # type: ignore[call-overload]  # it only reads
                 unpacking = _Unpacking(path, folder)
                 for member in archive:
                     unpacking.add(archive, member)
@@ -107,6 +109,20 @@ def read_document(path: Path, documents: Mapping[str, bytes], name: str) -> Docu
 def refusal(path: Path, why: str) -> InputError:
     """Return the error of an archive that is not replayed."""
     return input_error(f"`machine.root={path}` is not replayed: {why}", AGAIN, file=str(path))
+
+
+class _Limited:
+    """A file that ends with an error after `MAX_BYTES` and the headers of `MAX_MEMBERS`: also headers may be long."""
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self._file, self._left = file, MAX_BYTES + HEADER_BYTES * MAX_MEMBERS
+
+    def read(self, size: int) -> bytes:
+        content = self._file.read(size)
+        self._left -= len(content)
+        if self._left < 0:
+            raise EOFError("it is too large")
+        return content
 
 
 class _Unpacking:

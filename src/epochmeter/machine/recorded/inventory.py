@@ -53,7 +53,8 @@ GAUGES = (
     *("sys/class/thermal/thermal_zone*/temp", "sys/class/thermal/cooling_device*/cur_state"),
     *("sys/class/hwmon/hwmon*/temp*_input", "sys/class/hwmon/hwmon*/freq*_input", "sys/class/hwmon/hwmon*/pwm1"),
     *("sys/class/hwmon/hwmon*/oc*_event_cnt", "sys/class/devfreq/*/cur_freq", "sys/class/drm/card*/device/mem_*"),
-    *("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq", "sys/class/drm/card*/device/gpu_busy_percent"),
+    # Of the first cores only: reading the clock of a core takes up to 10 ms.
+    *("sys/devices/system/cpu/cpu[0-7]/cpufreq/scaling_cur_freq", "sys/class/drm/card*/device/gpu_busy_percent"),
     *("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count",),
     *("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load", "sys/devices/platform/*.g*/load"),
     *("sys/devices/platform/bus@0/*.g*/load",),

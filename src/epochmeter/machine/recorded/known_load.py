@@ -53,7 +53,7 @@ class KnownLoad:
         line = b""
         if self._process.stdout and select.select([self._process.stdout], [], [], END_LIMIT_S)[0]:
             line = self._process.stdout.readline()
-        found = json.loads(line) if line else {}
+        found = json.loads(line) if line.startswith(b"{") else {}
         if found and "error" not in found:
             self.facts |= found
             return

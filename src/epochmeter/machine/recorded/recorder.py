@@ -28,7 +28,8 @@ from epochmeter.shared.types import Document
 
 NVIDIA_SMI_LIMIT_S = 30.0
 PROCESSES = "Processes"  # the section of nvidia-smi with programs of all users
-SHORT_S = 0.001  # shortest pause between two samples
+SHORT_S, IDLE_RATIO = 0.001, 4
+"""Shortest pause after samples, in seconds, and as a multiple of the time that they took."""
 
 
 @dataclass
@@ -61,8 +62,23 @@ class Recorded(NamedTuple):
     missing: Mapping[str, str]
 
 
+class Sampled(NamedTuple):
+    """The documents about drivers and files, and the phases; `reason` is why there is no load, if so."""
+
+    nvml: Document
+    amdsmi: Document
+    files: Document
+    phases: list[Phase]
+    load: Document
+    reason: str
+
+    @property
+    def duration_s(self) -> float:
+        return self.phases[-1].end_s
+
+
 class Sampling:
-    """Samples of channels; one that takes long to read delays the others, but uses at most half of the time."""
+    """Samples of channels. They are read more rarely if that takes long, so that it changes the power little."""
 
     def __init__(self, channels: list[Channel]) -> None:
         self.phases: list[Phase] = []
@@ -73,15 +89,18 @@ class Sampling:
         return time.monotonic() - self._begun_s
 
     def sample(self, seconds: float) -> None:
-        """Sample for some seconds."""
+        """Sample for some seconds: all that is due of power, and one other value at a time, which may be slow."""
         end_s = self.elapsed_s + seconds
         while (begun_s := self.elapsed_s) < end_s:
-            for channel in self._channels:
-                if channel.next_s <= begun_s:
+            due = [channel for channel in self._channels if channel.next_s <= begun_s]
+            others = [channel for channel in due if channel.period_s > inventory.POWER_PERIOD_S]
+            first = min(others, key=lambda channel: channel.next_s, default=None)
+            for channel in due:
+                if channel is first or channel.period_s <= inventory.POWER_PERIOD_S:
                     self._read(channel)
             next_s = min((channel.next_s for channel in self._channels), default=end_s)
             took_s = self.elapsed_s - begun_s
-            time.sleep(max(SHORT_S, took_s, min(next_s, end_s) - self.elapsed_s))
+            time.sleep(max(SHORT_S, IDLE_RATIO * took_s, min(next_s, end_s) - self.elapsed_s))
 
     def phase(self, name: str, sample: Callable[[], None]) -> None:
         begin_s = self.elapsed_s
@@ -92,7 +111,7 @@ class Sampling:
         before_s = self.elapsed_s
         value = channel.read()
         channel.series.add((before_s + self.elapsed_s) / 2, value)
-        channel.next_s = before_s + max(channel.period_s, 2 * (self.elapsed_s - before_s))
+        channel.next_s = before_s + max(channel.period_s, IDLE_RATIO * (self.elapsed_s - before_s))
 
 
 def record_machine(path: Path, root: Path, seconds: float, python: str | None, no_python: str = "") -> Recorded:
@@ -110,40 +129,55 @@ def record_machine(path: Path, root: Path, seconds: float, python: str | None, n
     identifiers, tree = find_identifiers(root), read_tree(root)
     if not tree.entries:
         raise machine_error(f"there is nothing to record below {root}", "give the root of a system: `machine.root=/`")
-    with ExitStack() as opened:
-        nvml, nvidia_gpus = nvml_calls(opened, identifiers)
-        amdsmi, amd_gpus = amd_calls([card.bus for card in find_cards(root)], identifiers)
-        channels = _file_channels(root, tree, identifiers)
-        of_gpus = [_gpu_channels(calls) for calls in (*nvidia_gpus, *amd_gpus.values())]
-        sampling = Sampling([*channels.values(), *(channel for gpu in of_gpus for channel in gpu.values())])
-        load, reason = _sample_all(sampling, seconds, python, no_python)
-    tables = [_table(calls, gpu) for calls, gpu in zip((*nvidia_gpus, *amd_gpus.values()), of_gpus, strict=True)]
-    buses = zip(amd_gpus, tables[len(nvidia_gpus) :], strict=True)
+    sampled = _sample_machine(root, tree, identifiers, seconds, python, no_python)
     entries = _without_identifiers(tree, identifiers)
     missing = {identifiers.replace(place): why for place, why in tree.missing.items()}
-    duration_s = sampling.phases[-1].end_s
     manifest = {
         **_origin(root),
-        "duration_s": duration_s,
-        "phases": [phase._asdict() for phase in sampling.phases],
-        "load": load,
-        "load_reason": identifiers.replace(reason),
+        "duration_s": sampled.duration_s,
+        "phases": [phase._asdict() for phase in sampled.phases],
+        "load": sampled.load,
+        "load_reason": identifiers.replace(sampled.reason),
         "entries": len(entries),
         "missing": missing,
     }
     documents = {
         archive.MANIFEST: manifest,
-        archive.SERIES: {"files": {identifiers.replace(name): each.series.to_fields()
-                                   for name, each in channels.items() if len(each.series.values) > 1}},
-        archive.NVML: {**nvml, **({"gpus": tables[: len(nvidia_gpus)]} if nvidia_gpus else {})},
-        archive.AMDSMI: {**amdsmi, **({"gpus": dict(buses)} if amd_gpus else {})},
-    }  # fmt: skip
+        archive.SERIES: {"files": sampled.files},
+        archive.NVML: sampled.nvml,
+        archive.AMDSMI: sampled.amdsmi,
+    }
     texts = {name: json.dumps(document).encode() for name, document in documents.items()}
     try:
         archive.write_archive(path, texts | _nvidia_smi(root, identifiers), entries)
     except OSError as error:
         raise _unwritable(path, error) from error
-    return Recorded(path, len(entries), len(tables), duration_s, load, reason, missing)
+    gpus = len(sampled.nvml.get("gpus", ())) + len(sampled.amdsmi.get("gpus", ()))
+    return Recorded(path, len(entries), gpus, sampled.duration_s, sampled.load, sampled.reason, missing)
+
+
+def _sample_machine(
+    root: Path, tree: Tree, identifiers: Identifiers, seconds: float, python: str | None, no_python: str
+) -> "Sampled":
+    """Ask the drivers, and sample them and the files."""
+    with ExitStack() as opened:
+        nvml, nvidia_gpus = nvml_calls(opened, identifiers)
+        amdsmi, amd_gpus = amd_calls([card.bus for card in find_cards(root)], identifiers)
+        files = _file_channels(root, tree)
+        nvidia = [_gpu_channels(calls) for calls in nvidia_gpus]
+        amd = [_gpu_channels(calls) for calls in amd_gpus.values()]
+        sampling = Sampling([channel for group in (files, *nvidia, *amd) for channel in group.values()])
+        load, reason = _sample_all(sampling, seconds, python, no_python)
+    nvidia_tables = [_table(calls, of) for calls, of in zip(nvidia_gpus, nvidia, strict=True)]
+    amd_tables = {bus: _table(calls, of) for (bus, calls), of in zip(amd_gpus.items(), amd, strict=True)}
+    return Sampled(
+        {**nvml, **({"gpus": nvidia_tables} if nvidia_tables else {})},
+        {**amdsmi, **({"gpus": amd_tables} if amd_tables else {})},
+        _file_series(files, identifiers),
+        sampling.phases,
+        load,
+        reason,
+    )
 
 
 def check_target(path: Path) -> None:
@@ -177,26 +211,39 @@ def _facts(load: KnownLoad) -> Document:
     return {} if load.reason else load.facts
 
 
-def _file_channels(root: Path, tree: Tree, identifiers: Identifiers) -> dict[str, Channel]:
+def _file_channels(root: Path, tree: Tree) -> dict[str, Channel]:
     """Return a channel for each file that is sampled."""
 
-    def reader(name: str) -> Callable[[], str | None]:
+    def reader(name: str) -> Callable[[], bytes | None]:
         file = str(root.resolve() / name)
 
-        def read() -> str | None:
+        def read() -> bytes | None:
             try:
-                return identifiers.replace_content(name, read_content(file)).decode("utf-8", "surrogateescape")
+                return read_content(file)
             except OSError:
                 return None
 
         return read
 
-    periods = [(inventory.GAUGES, inventory.GAUGE_PERIOD_S), (inventory.POWER, inventory.POWER_PERIOD_S)]
+    periods = ((inventory.GAUGES, inventory.GAUGE_PERIOD_S), (inventory.POWER, inventory.POWER_PERIOD_S))
     return {
         name: Channel(reader(name), period_s)
         for patterns, period_s in periods
         for name in files_of(root, tree, patterns)
-    }  # fmt: skip
+    }
+
+
+def _file_series(channels: Mapping[str, Channel], identifiers: Identifiers) -> Document:
+    """Return the series of files that have changed, as texts without identifiers."""
+    files = {}
+    for name, channel in channels.items():
+        series = Series()
+        for at_s, content in zip(channel.series.times_s, channel.series.values, strict=True):
+            replaced = None if content is None else identifiers.replace_content(name, content)
+            series.add(at_s, None if replaced is None else replaced.decode("utf-8", "surrogateescape"))
+        if len(series.values) > 1:
+            files[identifiers.replace(name)] = series.to_fields()
+    return files
 
 
 def _gpu_channels(calls: DriverCalls) -> dict[str, Channel]:

@@ -140,12 +140,12 @@ def _replay(name: str, pid: int) -> Replay:
         _ = recording.origin, recording.missing
         nvml_client = RecordedNvml(nvml_table, duration_s, clock)
         amd_client = RecordedAmdSmi(amd_table, duration_s, clock)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise archive.refusal(Path(name), f"it is damaged ({str(error) or type(error).__name__})") from error
     player = _start_player(root, files, duration_s, pid) if files else None
     clock.begin()
-    if player:
-        print(clock.begun_s, file=player.stdin, flush=True)
+    if player and not _send(player, clock.begun_s):
+        raise archive.refusal(Path(name), "its files cannot be played")
     return Replay(recording, nvml_client, amd_client)
 
 
@@ -155,16 +155,25 @@ def _start_player(root: Path, files: Document, duration_s: float, pid: int) -> "
         [sys.executable, "-m", "epochmeter.machine.recorded.player"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": python_path()},
         start_new_session=True,  # it gets no Ctrl-C
         text=True,
     )
     atexit.register(_stop, player, pid)
-    with suppress(BrokenPipeError):
-        print(json.dumps({"root": str(root), "files": files, "duration_s": duration_s}), file=player.stdin, flush=True)
-    if player.stdout and not player.stdout.readline():
-        raise archive.refusal(root, "its files cannot be played")
+    _send(player, json.dumps({"root": str(root), "files": files, "duration_s": duration_s}))
+    if player.stdout:
+        player.stdout.readline()
     return player
+
+
+def _send(player: "subprocess.Popen[str]", line: object) -> bool:
+    """Send a line to the player; False if it has ended."""
+    try:
+        print(line, file=player.stdin, flush=True)
+    except BrokenPipeError:
+        return False
+    return True
 
 
 def _stop(player: "subprocess.Popen[str]", pid: int) -> None:
