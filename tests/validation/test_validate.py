@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import boards
 import pytest
 from project import ROOT
-from validation.simulated import A100_POWER, H100_COUNTER, bench
-from validation.test_lines import PART_TIME, Known
+from validation.simulated import A100_POWER, H100_COUNTER, Sensor, bench
+from validation.test_lines import PART_TIME, Known, lines
 
 from epochmeter.config.schema import Host
 from epochmeter.config.validation import key_rules
@@ -202,6 +202,22 @@ def test_counter_is_renewed_as_measured():
     domain = meter.domains["gpu0"]
     assert (domain.period_s, domain.response.lag_s) == (0.02, 0.01)
     assert meter.instruments["gpu0"].domain == domain
+
+
+def test_measured_responses_of_one_kind_count_as_the_same(tmp_path):
+    """They differ slightly: a counter that adds up the sampled sensor, and the rails of a board."""
+    true = Sensor(Response(0.025, 0.0, 0.1011))
+    (line,) = lines("coverage", bench(0, count=true, sample=true, counter_stated=PART_TIME, power_stated=PART_TIME))
+    details = line["details"]
+    assert details["median_half_width"] < 1.1 * details["assumed_median_half_width"]
+    tree = boards.write(tmp_path / "board", "agx")
+    spec = {"_target_": "epochmeter.power.meters.rails.open_rails", "rails": {"total": ["GPU", "CPU"]}}
+    meter = open_meter({**spec, "period_s": 10.0}, gpus=[], root=tree.root)
+    meter.use_responses({"GPU": Response(0.300, 0.1, 0.05), "CPU": Response(0.303, 0.101, 0.05)})
+    assert meter.drain(2**62).response == Response(0.300, 0.1, 0.05)
+    meter.use_responses({"CPU": Response(0.4, 0.1, 0.05)})
+    assert meter.drain(2**62).response is None
+    meter.close()
 
 
 def test_another_driver_or_host_or_processor_is_another_machine():
