@@ -162,7 +162,7 @@ def stored(tmp_path, meter="rails", name="VDD_IN", covers="module", **response):
     document = {"schema": 1, "validated": "2026-11-29T12:00:00+00:00", "minutes": 10.0, "settings": False,
                 "meter": meter, "versions": VERSIONS, "machine": {}}  # fmt: skip
     document |= {"instruments": [instrument], "lines": [line]}
-    validation.store(document, machine_identity(HOST, []), str(tmp_path / "state"))
+    validation.store(document, machine_identity(HOST), str(tmp_path / "state"))
     return document
 
 
@@ -221,10 +221,10 @@ def test_measured_responses_of_one_kind_count_as_the_same(tmp_path):
 
 
 def test_another_driver_or_host_or_processor_is_another_machine():
-    identity = machine_identity(HOST, ["GPU-a"])
+    gpus = [{"vendor": "nvidia", "uuid": "GPU-a"}, {"vendor": "nvidia", "uuid": "GPU-b"}]
     others = [{"driver": "590"}, {"hostname": "b"}, {"cpu": {"model": "Xeon"}}, {"kernel": "6.2"}]
-    assert len({identity, *(machine_identity({**HOST, **other}, ["GPU-a"]) for other in others)}) == 5
-    assert machine_identity(HOST, ["GPU-b"]) != identity
+    others += [{"gpus": gpus}, {"gpus": gpus[:1]}, {"gpus": gpus[::-1]}]
+    assert len({machine_identity({**HOST, **other}) for other in ({}, *others)}) == 8
 
 
 @pytest.fixture
@@ -249,9 +249,10 @@ def test_run_records_its_validation_and_is_another_measurement_with_it(order, tm
 def test_validation_is_found_by_its_machine_only(tmp_path, known_host, monkeypatch):
     document = stored(tmp_path)
     state = Host(root="/", state_dir=str(tmp_path / "state"))
-    assert find_validation(state, []) == document
-    assert find_validation(state, ["GPU-a"]) is None
-    assert find_validation(replace(state, state_dir=str(tmp_path / "other")), []) is None
+    assert find_validation(state) == document
+    assert find_validation(replace(state, state_dir=str(tmp_path / "other"))) is None
+    monkeypatch.setattr(validated.host, "describe", lambda *_: {**HOST, "driver": "590"})
+    assert find_validation(state) is None
     assert stored_responses(document, "rails").keys() == {"VDD_IN"}
 
 
