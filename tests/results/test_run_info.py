@@ -37,6 +37,8 @@ FULL = {
     "stage_energies": {"start": {"energy_j": 2.0, "uncertainty_j": 0.1}},
     "stage_energy_reasons": {"finish": [{"code": "not_read", "text": "it could not be read"}]}, "slurm_energy_j": 9.0,
     "gpu_counters": {"reason": "not allowed"}, "run_queue": {"reason": "not counted"},
+    "validation": {"validated": "2026-11-29", "version": "1", "driver": None, "passed": 9, "failed": 1, "untested": 3,
+                   "validated_response": {"gpu0": {"averaging_s": 0.1, "lag_s": 0.02, "renewal_s": 0.1}}},
 }  # fmt: skip
 
 

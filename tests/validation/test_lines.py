@@ -13,9 +13,9 @@ from epochmeter.shared.problem import Problem
 from epochmeter.validation.bench import ChangedSetting, Idle, Pair, Peaks
 from epochmeter.validation.checks import CHECKS
 from epochmeter.validation.line import Finding, Untestable, line_of
-from epochmeter.validation.power_lines import fewest_covered
 from epochmeter.validation.switched_load import Readings, Work
 from epochmeter.validation.validate import find
+from epochmeter.validation.window_lines import fewest_covered
 
 BY_NAME = {check.name: check for check in CHECKS}
 CONTINUOUS, PART_TIME = H100_COUNTER.response, A100_POWER.response
@@ -197,6 +197,22 @@ def test_unknown_sensor_passes_and_its_response_is_found():
     assert states("averaging", machine) == {PASSED: 1}
     found = machine.used_response("gpu0")
     assert (found.averaging_s, found.lag_s) == pytest.approx((0.05, 0.03), rel=0.1)
+
+
+def test_counter_that_is_faster_than_it_is_read_keeps_its_stated_response():
+    """As RAPL: about 1 ms."""
+    machine = bench(count=Sensor(Response(0.001, 0.0, 0.001)), sample=None)
+    for name in ("renewal", "averaging", "lag"):
+        (line,) = lines(name, machine)
+        assert (line["state"], line["again"]) == (UNTESTED, False)
+    assert machine.used_response("gpu0") is None
+    for name in ("resolution", "additivity", "idle_power"):
+        assert states(name, machine) == {PASSED: 1}, name
+    (line,) = lines("coverage", machine)
+    assert (line["state"], line["why"]) == (
+        UNTESTED,
+        "the stated uncertainty is 0.1 %; the energy of the load is known within 1.0 %",
+    )
 
 
 def test_measured_response_gives_narrower_intervals_that_still_cover():

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import boards
 import pytest
 from project import ROOT
-from validation.simulated import A100_POWER, H100_COUNTER, bench
-from validation.test_lines import PART_TIME, Known
+from validation.simulated import A100_POWER, H100_COUNTER, Sensor, bench
+from validation.test_lines import PART_TIME, Known, lines
 
 from epochmeter.config.schema import Host
 from epochmeter.config.validation import key_rules
@@ -162,7 +162,7 @@ def stored(tmp_path, meter="rails", name="VDD_IN", covers="module", **response):
     document = {"schema": 1, "validated": "2026-11-29T12:00:00+00:00", "minutes": 10.0, "settings": False,
                 "meter": meter, "versions": VERSIONS, "machine": {}}  # fmt: skip
     document |= {"instruments": [instrument], "lines": [line]}
-    validation.store(document, machine_identity(HOST, []), str(tmp_path / "state"))
+    validation.store(document, machine_identity(HOST), str(tmp_path / "state"))
     return document
 
 
@@ -204,11 +204,27 @@ def test_counter_is_renewed_as_measured():
     assert meter.instruments["gpu0"].domain == domain
 
 
+def test_measured_responses_of_one_kind_count_as_the_same(tmp_path):
+    """They differ slightly: a counter that adds up the sampled sensor, and the rails of a board."""
+    true = Sensor(Response(0.025, 0.0, 0.1011))
+    (line,) = lines("coverage", bench(0, count=true, sample=true, counter_stated=PART_TIME, power_stated=PART_TIME))
+    details = line["details"]
+    assert details["median_half_width"] < 1.1 * details["assumed_median_half_width"]
+    tree = boards.write(tmp_path / "board", "agx")
+    spec = {"_target_": "epochmeter.power.meters.rails.open_rails", "rails": {"total": ["GPU", "CPU"]}}
+    meter = open_meter({**spec, "period_s": 10.0}, gpus=[], root=tree.root)
+    meter.use_responses({"GPU": Response(0.300, 0.1, 0.05), "CPU": Response(0.303, 0.101, 0.05)})
+    assert meter.drain(2**62).response == Response(0.300, 0.1, 0.05)
+    meter.use_responses({"CPU": Response(0.4, 0.1, 0.05)})
+    assert meter.drain(2**62).response is None
+    meter.close()
+
+
 def test_another_driver_or_host_or_processor_is_another_machine():
-    identity = machine_identity(HOST, ["GPU-a"])
+    gpus = [{"vendor": "nvidia", "uuid": "GPU-a"}, {"vendor": "nvidia", "uuid": "GPU-b"}]
     others = [{"driver": "590"}, {"hostname": "b"}, {"cpu": {"model": "Xeon"}}, {"kernel": "6.2"}]
-    assert len({identity, *(machine_identity({**HOST, **other}, ["GPU-a"]) for other in others)}) == 5
-    assert machine_identity(HOST, ["GPU-b"]) != identity
+    others += [{"gpus": gpus}, {"gpus": gpus[:1]}, {"gpus": gpus[::-1]}]
+    assert len({machine_identity({**HOST, **other}) for other in ({}, *others)}) == 8
 
 
 @pytest.fixture
@@ -233,9 +249,10 @@ def test_run_records_its_validation_and_is_another_measurement_with_it(order, tm
 def test_validation_is_found_by_its_machine_only(tmp_path, known_host, monkeypatch):
     document = stored(tmp_path)
     state = Host(root="/", state_dir=str(tmp_path / "state"))
-    assert find_validation(state, []) == document
-    assert find_validation(state, ["GPU-a"]) is None
-    assert find_validation(replace(state, state_dir=str(tmp_path / "other")), []) is None
+    assert find_validation(state) == document
+    assert find_validation(replace(state, state_dir=str(tmp_path / "other"))) is None
+    monkeypatch.setattr(validated.host, "describe", lambda *_: {**HOST, "driver": "590"})
+    assert find_validation(state) is None
     assert stored_responses(document, "rails").keys() == {"VDD_IN"}
 
 

@@ -17,7 +17,7 @@ from epochmeter.machine.recorded.root import root_folder
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import SOURCES, Domain, Instrument
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
-from epochmeter.power.uncertainty import Response, misses_power, part_time_j
+from epochmeter.power.uncertainty import Response, is_same_s, misses_power, part_time_j
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.problem import Problem
 
@@ -241,8 +241,10 @@ class EnergyMeter:
     def _samples_same_sensor(self, part_time: Mapping[str, Domain]) -> bool:
         """Whether the sampled power is of the sensors whose readings part-time counters add up."""
         sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
-        counted_s = {domain.response.averaging_s for domain in part_time.values()}
-        return {domain.response.averaging_s for domain in sampled} == counted_s
+        counted_s = [domain.response.averaging_s for domain in part_time.values()]
+        sampled_s = [domain.response.averaging_s for domain in sampled]
+        pairs = ((counted_s, sampled_s), (sampled_s, counted_s))
+        return all(any(is_same_s(one, other) for other in others) for ones, others in pairs for one in ones)
 
     def _domains_of(self, names: Sequence[str], source: str) -> dict[str, Domain]:
         return {name: self.domains[name] for name in names if self.domains[name].source == source}

@@ -252,8 +252,8 @@ class PowerSeries:
             for integrator in self._integrators.values():
                 integrator.gaps = [gap for gap in integrator.gaps if gap[1] > before_ns]
         total_w = array("d", map(sum, zip(*(watts[name] for name in self._total), strict=True)))
-        response, *others = {self.domains[name].response for name in self._total}
-        is_stated = not others and None not in response and response != Response()
+        response, *others = (self.domains[name].response for name in self._total)
+        is_stated = all(map(response.is_same, others)) and None not in response and response != Response()
         return PowerSamples(times_ns, watts, total_w, response if is_stated else None)
 
     @property

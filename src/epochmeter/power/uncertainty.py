@@ -80,6 +80,21 @@ class Response(NamedTuple):
         """After this time no reading depends on earlier power."""
         return self.lag_s + self.memory_s
 
+    def is_same(self, other: "Response") -> bool:
+        """Whether two responses are of sensors of the same kind; measured ones differ slightly."""
+        kinds = self.is_filter == other.is_filter
+        return kinds and all(is_same_s(*pair) for pair in zip(self[:3], other[:3], strict=True))
+
+
+MEASURED, MEASURED_S = 0.1, 0.002  # largest errors of a measured time: as a fraction and in seconds
+
+
+def is_same_s(first_s: float | None, second_s: float | None) -> bool:
+    """Whether two times of responses are equal, as far as they can be measured; unknown ones are equal."""
+    if first_s is None or second_s is None:
+        return first_s is second_s
+    return math.isclose(first_s, second_s, rel_tol=MEASURED, abs_tol=MEASURED_S)
+
 
 Sensors = Mapping[str, Mapping[str, float | None]]
 """The responses of a device's sensors by name (`sensors` in conf/device), with the fields of `Response`."""

@@ -108,15 +108,14 @@ def machine_facts(host: Document, device: str) -> MachineFacts:
     return facts
 
 
-def machine_identity(host: Document, gpus: Sequence[str]) -> str:
-    """Return the checksum of a machine: its name, processor, GPUs by the names of their meter, and drivers.
+def machine_identity(host: Document) -> str:
+    """Return the checksum of a machine by its description: its name, processor, all GPUs in their order, and drivers.
 
     A response that was measured with one driver may not hold with another.
     """
+    gpus = [gpu.get("uuid") or gpu.get("bus") for gpu in host.get("gpus") or []]
     board, drivers = host.get("board") or {}, [host.get(name) for name in ("driver", "l4t", "kernel")]
-    return hash_value(
-        [host.get("hostname") or platform.node(), board.get("model"), host.get("cpu"), list(gpus), drivers]
-    )
+    return hash_value([host.get("hostname") or platform.node(), board.get("model"), host.get("cpu"), gpus, drivers])
 
 
 def state_folder(state_dir: str | None) -> Path:

@@ -107,7 +107,7 @@ def _examine(config: Examination, detected: str) -> Iterator[Row]:
         why = f"a killed run left it at {setting.applied or 'an unknown setting'} ({setting.when}: {setting.command})"
         remedy = f"the next run restores {setting.original}; to restore it now: {setting.by_hand}"
         yield Row(f"not restored: {setting.knob}", False, why=why, remedy=remedy)
-    found = find_validation(config.machine, names)
+    found = find_validation(config.machine)
     with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
         used = use_validated(meter, found, config.meter.name)
         yield from energy_rows(meter, config.meter.name)

@@ -63,7 +63,7 @@ def resolve_plan(request: RunRequest) -> Plan:
     digest = dataset_checksum(job.dataset, job.storage, ROOT)
     record, run = Record(request.folder), initial_run(request, rehearsal)
     plan = Plan(request, job, node, on_gpu, gpus, devices, targets, record, journal, digest, run)
-    plan.validation = find_validation(job.machine, plan.gpus)
+    plan.validation = find_validation(job.machine)
     run.validation = facts_of(plan.validation, {}) if plan.validation else None
     if request.job.measure.command and ATTACHED not in os.environ:
         plan.script_node = script_node(os.environ, ROOT / "multirun")

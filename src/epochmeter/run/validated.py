@@ -1,6 +1,6 @@
 """The validation of this machine with which a run's numbers stand, and the measured responses that it uses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from epochmeter.config.schema import Host
@@ -12,11 +12,11 @@ from epochmeter.results.run_info import SensorResponse
 from epochmeter.results.validation import Validation
 
 
-def find_validation(machine: Host, gpus: Sequence[str]) -> Validation | None:
-    """Return the validation of this machine with these GPUs, as their meter names them; None without one."""
+def find_validation(machine: Host) -> Validation | None:
+    """Return the validation of this machine with its present GPUs and drivers; None without one."""
     if not any(validation.state_folder(machine.state_dir).glob("*.json")):
         return None  # the description of the host takes time
-    return validation.find(validation.machine_identity(host.describe(Path(machine.root)), gpus), machine.state_dir)
+    return validation.find(validation.machine_identity(host.describe(Path(machine.root))), machine.state_dir)
 
 
 def stored_responses(found: Validation | None, meter: str) -> dict[str, SensorResponse]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from epochmeter.validation import power_lines, setting_lines, time_lines
+from epochmeter.validation import power_lines, setting_lines, time_lines, window_lines
 from epochmeter.validation.bench import Bench
 from epochmeter.validation.line import Found
 
@@ -34,8 +34,8 @@ CHECKS = (
     Check("averaging", "averaging time of a reading", 0, power_lines.averaging),
     Check("lag", "lag of a reading", 0, power_lines.lag),
     Check("counter_and_power", "two measurements of one energy", 0, power_lines.counter_and_power),
-    Check("additivity", "window and its parts", 0, power_lines.additivity),
-    Check("coverage", "windows within the stated uncertainty", 0, power_lines.coverage),
+    Check("additivity", "window and its parts", 0, window_lines.additivity),
+    Check("coverage", "windows within the stated uncertainty", 0, window_lines.coverage),
     Check("idle_power", "idle power", 20, power_lines.idle_power),
     Check("idle_drift", "drift of the idle power", 0, power_lines.idle_drift),
     Check("energy_per_work", "spread of joules per GFLOP", 45, power_lines.energy_per_work),

@@ -52,7 +52,7 @@ class Machine:
     @property
     def identity(self) -> str:
         """The checksum by which runs find the validation."""
-        return validation.machine_identity(self.facts, self.names)
+        return validation.machine_identity(self.facts)
 
     @property
     def model(self) -> str:

@@ -12,6 +12,7 @@ from power.conftest import ScriptedPowers, counters
 from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.meters.sum import SumMeter, open_gpus, open_sum
 from epochmeter.power.power_series import PowerSamples, Sampling
+from epochmeter.power.uncertainty import Response
 from epochmeter.power.window_energy import Reading, energy_of_window, take_reading
 
 CONF = Path(__file__).parents[3] / "conf/meter"
@@ -135,3 +136,13 @@ def test_configured_sum_has_the_gpus_of_either_vendor(board):
         assert (meter.energy["domains"], meter.energy["machine"]["domains"]) == (["gpu0"], ["gpu0", "cpu0"])
     nvidia = open_gpus(gpus=["GPU-aaaa"], root=board.root)
     assert "NVIDIA" in nvidia.energy["reason"]
+
+
+def test_measured_responses_are_those_of_the_part_that_has_the_domain():
+    both = SumMeter([counters(gpu0=lambda: 1.0), counters(cpu0=lambda: 2.0)])
+    assert {name: instrument.read() for name, instrument in both.instruments.items()} == {"gpu0": 1.0, "cpu0": 2.0}
+    before = both.half_width_j({"gpu0": 100.0, "cpu0": 100.0}, 10.0, None, ["cpu0"])
+    both.use_responses({"cpu0": Response(0.02, 0.01, 0.02)})
+    assert both.domains["cpu0"].response == Response(0.02, 0.01, 0.02)
+    assert (both.domains["cpu0"].period_s, both.domains["gpu0"].period_s) == (0.02, 0.1)
+    assert both.half_width_j({"gpu0": 100.0, "cpu0": 100.0}, 10.0, None, ["cpu0"]) < before

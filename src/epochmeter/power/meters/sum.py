@@ -10,13 +10,14 @@ import numpy as np
 from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.energy_codes import EnergyCode, Findings
 from epochmeter.power.cross_checks import CrossCheck
+from epochmeter.power.instrument import Instrument
 from epochmeter.power.meter import EnergyInfo, EnergyMeter, Joules, NullMeter, open_meter
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.meters.gpu import WITH_CPU
 from epochmeter.power.meters.nvml import open_nvml
 from epochmeter.power.meters.rapl import PACKAGE_SCOPE
 from epochmeter.power.power_series import PowerSamples, Sampling
-from epochmeter.power.uncertainty import Sensors
+from epochmeter.power.uncertainty import Response, Sensors
 from epochmeter.shared.types import FloatArray
 
 
@@ -94,6 +95,16 @@ class SumMeter(EnergyMeter):
 
     def _is_counted(self, check: CrossCheck) -> bool:
         return all(self.domains[name].source == "counter" for name in check.domains)
+
+    @property
+    def instruments(self) -> dict[str, Instrument]:
+        return {name: instrument for meter in self._meters for name, instrument in meter.instruments.items()}
+
+    def use_responses(self, responses: Mapping[str, Response]) -> None:
+        for name, response in responses.items():
+            owner = self._owner([name])
+            owner.use_responses({name: response})
+            self.domains[name] = owner.domains[name]
 
     def read(self, *, fresh: bool = True) -> dict[str, float]:
         return {name: joules for meter in self._meters for name, joules in meter.read(fresh=fresh).items()}
