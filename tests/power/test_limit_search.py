@@ -132,7 +132,7 @@ def test_linear_drift_does_not_bias_an_estimate():
 
 @pytest.mark.parametrize(("power_exponent", "is_lower"), [(1.0, False), (3.0, True)])
 def test_lower_clock_is_left_out_only_if_its_power_cannot_be_low_enough(power_exponent, is_lower):
-    """A step at 80 % of the clock costs 0.8 of the power or more, but maybe only 0.8 cubed, and takes as long at best."""
+    """A step at 80 % of the clock takes 0.8 of the power if that follows the clock, and 0.8 cubed with the voltage."""
 
     def cost(seconds, watts):
         return watts + 60.0  # a part that does not depend on the clock
