@@ -128,3 +128,18 @@ def test_linear_drift_does_not_bias_an_estimate():
     difference, error = estimate(probes, logarithms).difference(1, 0)
     assert difference == pytest.approx(0.05, abs=0.002)
     assert error < 0.01
+
+
+@pytest.mark.parametrize(("power_exponent", "is_lower"), [(1.0, False), (3.0, True)])
+def test_lower_clock_is_left_out_only_if_its_power_cannot_be_low_enough(power_exponent, is_lower):
+    """A step at 80 % of the clock takes 0.8 of the power if that follows the clock, and 0.8 cubed with the voltage."""
+
+    def cost(seconds, watts):
+        return watts + 60.0  # a part that does not depend on the clock
+
+    found = LimitSearch([800.0, 1000.0, 1400.0], 2, cost, power_exponent=power_exponent, start=1)
+    for limit, watts in ((2, 300.0), (1, 150.0)):
+        found.add(Probe(limit, 1.0, watts))
+    lowest = found._least_cost(0)
+    assert lowest == pytest.approx(60 + 150 * 0.8**power_exponent, rel=0.2)
+    assert (lowest < 60 + 150 * 0.7) == is_lower

@@ -17,7 +17,8 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import EnergyMeter, NullMeter
 from epochmeter.power.window_energy import Reading
 from epochmeter.run import limit_probing
-from epochmeter.run.limit_probing import MIN_STEPS, LimitProbing, is_shifted
+from epochmeter.run.limit_probing import LimitProbing, is_shifted
+from epochmeter.run.probe_meter import MIN_STEPS
 from epochmeter.shared.protocol import WindowOpening
 
 LIMITS_W = [100.0, 150.0, 200.0, 250.0]

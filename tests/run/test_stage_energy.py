@@ -2,6 +2,7 @@
 
 import pytest
 
+from epochmeter.machine.energy_codes import EnergyCode, Finding
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meter import EnergyMeter, NullMeter
 from epochmeter.power.window_energy import Reading
@@ -44,6 +45,21 @@ def test_stage_with_an_energy_that_is_not_known_is_absent(lacking, known):
 
 def test_windows_that_overlap_have_no_energy_between_them():
     assert [*stages_of(counter(), [(15, 20), (18, 24), (30, 40)])] == ["start", "finish"]
+
+
+def test_stage_that_is_not_known_has_the_codes_of_why():
+    stages = StageMeter(counter())
+    stages.begin(reading(10))
+    for begin_s, end_s in [(15, 20), (18, 24), (30, 40)]:
+        stages.add_window(reading(begin_s, has_counter=begin_s != 15), reading(end_s))
+    stages.end(reading(60))
+    codes = {stage: [reason["code"] for reason in reasons] for stage, reasons in stages.reasons.items()}
+    assert codes == {"start": ["not_read"], "between": ["read_apart"]}
+    assert [*stages.stages] == ["finish"]
+    unbegun = StageMeter(counter())
+    unbegun.end(reading(60), Finding(EnergyCode.NO_CONTROLLER, "it had begun before"))
+    reason = [{"code": "no_controller", "text": "it had begun before"}]
+    assert unbegun.reasons == dict.fromkeys(("start", "between", "finish"), reason)
 
 
 def test_nothing_is_added_without_a_start_or_without_a_meter():

@@ -142,6 +142,8 @@ def test_energy_is_absent_if_a_known_process_computed_on_the_gpu_but_not_that_of
     fields = line(**shared)
     assert not [name for name in fields["metrics"] if "energy" in name]
     assert (fields["energy_valid"], codes_of(fields), fields["energy"]["term"]) == (False, {"shared_gpu"}, {})
+    short = line(**shared, rank=SHORT, seconds=0.4)
+    assert short["energy"]["term"] == {}, "it is no part of the total either"
     of_processor = line(CPU, **shared)
     assert of_processor["metrics"]["epoch/energy_j"] == 40.0
 

@@ -13,6 +13,10 @@ MIN_MEMORY_SPANS = 2
 """The same for sampled power, in multiples of the sensor's memory: most readings contain only power of the window."""
 
 
+NODE_SCOPE = "node (all that its controller measures: CPUs, memory, accelerators, network)"
+"""The scope of an instrument that includes every other part of the machine."""
+
+
 class Domain(NamedTuple):
     """A separately metered part of the machine, and the properties of its sensor; `source` is one of `SOURCES`."""
 

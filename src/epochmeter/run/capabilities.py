@@ -54,6 +54,10 @@ QUANTITIES = {
 """Quantity of a gauge -> its name."""
 
 
+KNOBS = {"gpu_clock": "locked GPU clock", "memory_clock": "locked memory clock"}
+"""Key of a device setting -> its name, if that is not the key itself: the clocks are gauges as well."""
+
+
 class Row(NamedTuple):
     """A quantity that can be measured or a setting that can be changed; None where a field does not apply."""
 
@@ -113,7 +117,7 @@ def _examine(config: Examination, detected: str) -> Iterator[Row]:
         yield from energy_rows(meter, config.meter.name)
     yield validation_row(found, used)
     for key, opener in knob_openers(on_gpu, gpus, journal).items():
-        yield knob_row(key.replace("_", " "), opener, NO_KNOB_MESSAGES[key])
+        yield knob_row(KNOBS.get(key, key.replace("_", " ")), opener, NO_KNOB_MESSAGES[key])
     yield from gauge_rows(names, root)
     if folder := training_folder(config.dataset, config.storage, ROOT):
         yield from storage_rows(folder, config.storage)

@@ -240,7 +240,7 @@ def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, ru
     elif 0 < epochs <= warmup and result.state == "completed" and not throughput:
         which = "the only epoch is" if epochs == 1 else f"all {epochs:g} epochs are"
         result.notes.append(f"no means: {which} warm-up (`warmup_epochs={warmup}`)")
-    result.notes += [*budget_notes(job, run, windows), *settling_note(run.settling)]
+    result.notes += [*budget_notes(job, run, windows), *settling_note(run.settling, has_mean="steady/e2e_s" in metrics)]
     if result.state == "completed":
         result.notes += missed_target_note(windows, job)
     result.metrics = metrics | throughput

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
+from epochmeter.machine.energy_codes import EnergyCode, Finding
 from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.device_settings import AUTO
 from epochmeter.power.meter import EnergyMeter
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from epochmeter.run.limit_probing import LimitProbing
 
 CLOCK_KEY = "gpu_clock_mean_hz"
+OF_NODES = Finding(EnergyCode.OTHER_NODE, "the energy outside of windows is not measured on several nodes.")
+ATTACHED = Finding(EnergyCode.NO_CONTROLLER, "the script had begun before its controller.")
 GAUGES_WRITE_S = 10.0
 """Shortest time between two writes of gauges within a window, since they may delay reads of the same disk."""
 
@@ -194,7 +197,7 @@ class Recording:
 
     def process_ended(self) -> None:
         """Note that the process has ended now, and record what it used outside of windows."""
-        self._stages.end(take_reading(self._instruments.meter))
+        self._stages.end(take_reading(self._instruments.meter), OF_NODES if self._plan.node.nodes > 1 else ATTACHED)
         self._plan.run.stage_energies, self._plan.run.stage_energy_reasons = self._stages.stages, self._stages.reasons
 
     def _reply(self, line: Mapping[str, Any], own_reason: str) -> protocol.Recorded:

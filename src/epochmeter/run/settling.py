@@ -111,10 +111,13 @@ class WarmUp:
         self._begun = reading
 
 
-def settling_note(recorded: Mapping[str, object]) -> list[str]:
-    """Return a note on a run whose device had not settled when its warm-up ended, or when it ended itself."""
-    if not recorded or recorded.get("is_settled"):
+def settling_note(recorded: Mapping[str, object], *, has_mean: bool) -> list[str]:
+    """Return a note on a run whose device had not settled, or only in its last epoch, so that it has no mean epoch."""
+    if not recorded:
         return []
+    if recorded.get("is_settled"):
+        settled = f"sweep.settle=true: the device settled after {recorded['waited_s']:g} s of training"
+        return [] if has_mean else [f"{settled}, and no epoch began after that; train longer."]
     why = f": {recorded['reason']}" if "reason" in recorded else ""
     after = f"after {recorded['waited_s']:g} s of training"
     return [f"sweep.settle=true: the device had not settled {after}{why}; train longer, or raise `sweep.settle_s=`."]

@@ -40,10 +40,12 @@ class StageMeter:
             self._add(BETWEEN if START in {*self.stages, *self.reasons} else START, self._last, before)
             self._last = after
 
-    def end(self, reading: Reading) -> None:
-        """End with a reading, when the process has ended."""
+    def end(self, reading: Reading, unknown: Finding = OVERLAPPING) -> None:
+        """End with a reading, when the process has ended; `unknown` is why no stage is known if none has begun."""
         if self._last is not None:
             self._add(FINISH, self._last, reading)
+        elif self._meter.energy["source"] in MEASURED:
+            self.reasons = {stage: [unknown.to_record()] for stage in (START, BETWEEN, FINISH)}
 
     def _add(self, stage: str, begun: Reading, ended: Reading) -> None:
         if self._meter.energy["source"] not in MEASURED:

@@ -54,7 +54,7 @@ def without_others_energy(used: WindowEnergy, meter: EnergyMeter, *, is_shared: 
 
     The driver reports no energy by process, and the energy of a GPU includes that of all.
     """
-    if not is_shared or not used.metrics or is_of_processor(meter):
+    if not is_shared or not (used.metrics or used.term) or is_of_processor(meter):
         return used
     return used._replace(joules={}, metrics={}, findings=[Finding(EnergyCode.SHARED_GPU, SHARED)], term={})
 

@@ -8,12 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 from cases import case, cases
+from power.conftest import counters
 from project import put
 
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.machine.host import detect_device, device_facts
 from epochmeter.power.meters import cray
 from epochmeter.power.meters.cray import NODE, open_cray, parse
+from epochmeter.power.meters.sum import open_sum
 from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.shared.problem import Problem
 
@@ -189,6 +191,15 @@ def test_a_file_has_a_number_its_unit_and_maybe_its_time(tmp_path, text):
     assert parse(text, "J", tmp_path).value == 12.0
     with pytest.raises(ValueError, match="not a number in W"):
         parse(text, "W", tmp_path)
+
+
+def test_energy_of_the_node_is_not_added_to_that_of_its_parts(node, monkeypatch):
+    other = counters(cpu0=float)
+    opened = iter([other, open_cray(gpus=[], root=node.root, cross_check=False)])
+    monkeypatch.setattr("epochmeter.power.meters.sum.open_meter", lambda *_, **__: next(opened))
+    energy = open_sum(gpus=[], root=node.root, parts=[{}, {}]).energy
+    assert "machine" not in energy
+    assert energy["codes"] == ["part_absent", "scope_unknown"]
 
 
 def test_a_node_with_these_counters_is_detected(node):

@@ -97,7 +97,7 @@ class ClockLock(Knob):
             return SettingTarget(locked(int(value)), note=f"{self._key}={value}: {NOT_REPORTED}")
         nearest = " or ".join(f"{self._key}={step}" for step in nearest_steps(self.steps, float(value)))
         raise input_error(
-            f"{self._key}={value} is not a clock of {self.name}, which has {self.choices()}", f"give {nearest}"
+            f"{self._key}={value} is not a clock of the GPUs used, which have {self.choices()}", f"give {nearest}"
         )
 
     def limits(self) -> list[SettingTarget]:

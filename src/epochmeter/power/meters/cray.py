@@ -18,7 +18,7 @@ from epochmeter.machine.energy_codes import EnergyCode, UncountedError, energy_p
 from epochmeter.machine.host import CRAY_COUNTERS as FOLDER
 from epochmeter.machine.slurm import sharing_problem
 from epochmeter.power.cross_checks import CrossCheck
-from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.instrument import NODE_SCOPE, Domain, Instrument
 from epochmeter.power.meter import EnergyMeter, unmetered
 from epochmeter.power.meters.sum import open_gpus
 from epochmeter.power.sampler import Sampler
@@ -27,7 +27,7 @@ from epochmeter.shared.problem import MachineError, problem_of
 
 NODE, SAMPLED = "node", "node_sampled"
 SCOPES = {
-    NODE: "node (all that its controller measures: CPUs, memory, accelerators, network)",
+    NODE: NODE_SCOPE,
     "cpu": "CPUs of the node",
     "memory": "memory of the node",
 }

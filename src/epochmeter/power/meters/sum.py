@@ -10,7 +10,7 @@ import numpy as np
 from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.energy_codes import EnergyCode, Findings
 from epochmeter.power.cross_checks import CrossCheck
-from epochmeter.power.instrument import Instrument
+from epochmeter.power.instrument import NODE_SCOPE, Instrument
 from epochmeter.power.meter import EnergyInfo, EnergyMeter, Joules, NullMeter, open_meter
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.meters.gpu import WITH_CPU
@@ -59,6 +59,8 @@ def overlap_of(meters: Sequence[EnergyMeter]) -> str | None:
     if repeated := sorted(name for name, count in counts.items() if count > 1):
         return f"several of meter.parts measure {', '.join(repeated)}."
     scopes = {domain.covers for meter in meters for domain in meter.domains.values()}
+    if NODE_SCOPE in scopes and len(meters) > 1:
+        return "the energy of the node includes all other parts."
     if PACKAGE_SCOPE in scopes and (with_cpu := sorted(scopes & WITH_CPU)):
         return f"the energy of the {with_cpu[0]} includes the CPU package."
     return None
