@@ -15,9 +15,10 @@ from epochmeter.worker.timeline import monotonic_ns
 PHASES_BUDGET, LOADING_BUDGET = 0.0015, 0.001
 """Fractions of the time that timing the phases of steps, and the loading of batches, may take."""
 PHASES_NS, DEVICE_NS, LOADING_NS = 20 * 1000, 40 * 1000, 40 * 1000
-"""Time of the phases of a step, with its further timestamps on a GPU, and of the details of a batch, with cold caches.
-Measured (`benchmarks/cost/hooks.py`) on a machine where writing an event takes `WRITE_NS` with warm caches."""
-WRITE_NS, WRITES = 270, 20  # and the number of such writes that are timed
+"""Time of the phases of a step, with its further timestamps on a GPU, and of the details of a batch, with cold caches,
+on a machine where writing an event takes `WRITE_NS` with warm caches. `benchmarks/cost/hooks.py` measures these times,
+except those of a GPU, which are assumed."""
+WRITE_NS, WRITES = 145, 20  # and the number of such writes that are timed
 FIRST_STEPS = 32  # steps of a thread that are all timed: many scripts try a few steps only
 FIRST_BATCHES = 4  # batches of a loader that are
 LOOKED_PASSES, LOOKED_EVERY = 2, 16  # first passes over a loader that are looked at, and later one of so many

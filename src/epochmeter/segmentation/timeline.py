@@ -13,24 +13,25 @@ from epochmeter.segmentation.passes import Interval, Pass
 from epochmeter.segmentation.windows import StepTimes, late_compute_ns
 from epochmeter.shared.units import NANOSECOND
 
-Row = tuple[int, int, int, int]  # gap, wait, copy, compute
-
 
 def timeline_rows(measured: Pass, times: StepTimes) -> "array[float]":
     """Return gap, wait, copy and compute in seconds, flattened, of consecutive stretches from the pass's begin on."""
+    no_copy = np.zeros(len(times.gaps), dtype=np.int64)
+    rows = np.stack([times.gaps, times.waits, no_copy, np.maximum(0, times.ended - times.delivered)], axis=1)
     loops: dict[int, list[Interval]] = {}
     for loop in sorted(measured.loops):
         loops.setdefault(times.step_at(loop.begun_ns), []).append(loop)
-    rows: list[Row] = []
-    for step, (gap_ns, wait_ns, delivered_ns, ended_ns) in enumerate(
-        zip(*(column.tolist() for column in (times.gaps, times.waits, times.delivered, times.ended)), strict=True)
-    ):
-        first, *others = divided(delivered_ns, ended_ns, loops.get(step, ()))
-        rows += [(gap_ns, wait_ns, 0, first[1]), *((loop_ns, 0, 0, compute_ns) for loop_ns, compute_ns in others)]
+    places, further = list[int](), list[tuple[int, int, int, int]]()
+    for step, of_step in loops.items():
+        (_, rows[step, 3]), *others = divided(int(times.delivered[step]), int(times.ended[step]), of_step)
+        places += len(others) * [step + 1]
+        further += [(loop_ns, 0, 0, compute_ns) for loop_ns, compute_ns in others]
     if late_ns := late_compute_ns(measured):
         assert measured.ended
-        rows.append((max(0, measured.ended.ended_ns - int(times.ended[-1])), 0, 0, late_ns))
-    return array("f", (np.array(rows) * NANOSECOND).astype(np.float32).tobytes())
+        places.append(len(rows))
+        further.append((max(0, measured.ended.ended_ns - int(times.ended[-1])), 0, 0, late_ns))
+    rows = np.insert(rows, places, np.array(further, dtype=np.int64).reshape(-1, 4), axis=0)
+    return array("f", (rows * NANOSECOND).astype(np.float32).tobytes())
 
 
 def divided(begun_ns: int, ended_ns: int, loops: Sequence[Interval]) -> Iterator[tuple[int, int]]:
