@@ -147,7 +147,17 @@ MUTANTS = [
     # A script: its events, and what they mean
     Mutant("agent/event_log.py", "if self._number - self._oldest < MAX_SEGMENTS:", "if True:"),
     Mutant("agent/replaced.py", "return reduced  #", "pass  #", "agent/test_agent.py"),
-    Mutant("agent/agent.py", "if not self.is_on or thread.is_fetching or", "if not self.is_on or"),
+    Mutant(
+        "agent/passes.py",
+        "if not recording.is_on or thread.is_fetching or",
+        "if not recording.is_on or",
+        "agent/test_agent.py",
+    ),
+        "agent/passes.py",
+        "if not recording.is_on or thread.is_fetching or",
+        "if not recording.is_on or",
+        "agent/test_agent.py",
+    ),
     Mutant("segmentation/device_times.py", "MAX_DRIFT * max(", "0 * max("),
     Mutant(
         "segmentation/passes.py",

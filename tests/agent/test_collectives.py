@@ -14,7 +14,7 @@ from recorded import Connection, Script, events_of
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from epochmeter.agent import agent
+from epochmeter.agent import recording
 from epochmeter.agent.collectives import COMPILED, OTHER_STREAMS, Collectives
 from epochmeter.segmentation.logs import FactsFile
 from epochmeter.shared import events
@@ -51,7 +51,7 @@ def main(folder, rank, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    agent.ScriptConnection = lambda *_: Connection(folder / "events")
+    recording.ScriptConnection = lambda *_: Connection(folder / "events")
     modules = distributed, distributed.distributed_c10d
     places = [(module, name) for module in modules for name in FUNCTIONS if hasattr(module, name)]
     originals = [getattr(*place) for place in places]
@@ -108,7 +108,7 @@ def test_functions_are_replaced_in_both_modules_and_restored(ranks):
 @pytest.fixture
 def script(tmp_path, monkeypatch):
     """A script in a process group of one rank, which counts as two."""
-    monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
+    monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     monkeypatch.setattr(distributed, "get_world_size", lambda *_: 2)
     script = Script(tmp_path)
@@ -177,7 +177,7 @@ def test_error_of_a_collective_reaches_the_script_without_frames_of_the_agent(sc
 
 
 def test_single_process_is_not_hooked(tmp_path, monkeypatch):
-    monkeypatch.setattr(agent, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
+    monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
     script, backward = Script(tmp_path), torch.autograd.backward
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:

@@ -23,6 +23,7 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.results.summary import summarize
 from epochmeter.run import process as subject
 from epochmeter.run.instruments import WindowInstruments
+from epochmeter.run.nodes import Node
 from epochmeter.run.process import follow_process
 from epochmeter.run.recording import Recording
 from epochmeter.shared.problem import MachineError
@@ -57,7 +58,7 @@ def follow(tmp_path):
         job = job_of(measure={"command": ["train.py"], "pid": pid, **keys}, meter={"idle_s": 0})
         plan = SimpleNamespace(
             record=record, job=job, targets={}, run=run_info(moments=moments), gpus=[], on_gpu=False,
-            set_flags=lambda flags: None, describe=lambda: None,
+            node=Node(), set_flags=lambda flags: None, describe=lambda: None,
         )  # fmt: skip
         gauges = Mock(series=None, window=lambda *_: {"cpu_utilization": 0.5}, throttled=lambda *_: [])
         load = Mock(window=lambda *_: CpuUse(0.25), own_pids=set())
