@@ -61,7 +61,7 @@ def task(config: DictConfig) -> None:
         validation.check_all_values(keys, "doctor")
         examination = Examination.from_dict(keys)
         if examination.record:
-            print_recorded(record(examination))
+            print_recorded(record(examination, partial(print, flush=True)))
             return
         rows = list(examine_machine(examination, detected))
     except (ValueError, MachineError) as error:

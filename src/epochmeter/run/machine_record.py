@@ -1,5 +1,6 @@
 """The recording of a machine for `doctor.py record=`, with the Python that trains on it as the known load."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from epochmeter.config.entries import Examination
@@ -11,7 +12,7 @@ from epochmeter.run.preflight import device_here
 from epochmeter.shared.problem import InputError, input_error, problem_of
 
 
-def record(config: Examination) -> Recorded:
+def record(config: Examination, say: Callable[[str], object]) -> Recorded:
     """Record the machine; without a Python that has torch, without load. ValueError or RuntimeError if that fails."""
     root, path = config.machine.root, Path(config.record or "")
     if find_recording(root):
@@ -24,5 +25,5 @@ def record(config: Examination) -> Recorded:
     except InputError as error:
         python, reason = None, problem_of(error).message
     check_target(path)
-    print(f"Recording this machine for {config.record_s:g} s. Leave it idle meanwhile.", flush=True)
+    say(f"Recording this machine for {config.record_s:g} s. Leave it idle meanwhile.")
     return record_machine(path, Path(root), config.record_s, python, reason)
