@@ -16,6 +16,7 @@ from epochmeter.config.schema import Device
 from epochmeter.machine import host
 from epochmeter.machine.gpu_counters import counter_ids
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
+from epochmeter.machine.recorded.root import root_folder
 from epochmeter.power.instrument import Instrument
 from epochmeter.power.knobs.device_settings import knob_openers
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -79,7 +80,7 @@ def find_machine(config: Trial) -> Machine:
     facts = host.device_facts(root)
     device = device_here(config.device, facts, overrides=[])
     on_gpu = trains_on_gpu(device, facts)
-    gpus = select_gpus(find_gpus(Path(root)), os.environ) if on_gpu else []
+    gpus = select_gpus(find_gpus(root_folder(root)), os.environ) if on_gpu else []
     return Machine(config, host.describe(root), device, on_gpu, gpus)
 
 
