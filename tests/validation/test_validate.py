@@ -14,9 +14,11 @@ from project import ROOT
 from validation.simulated import A100_POWER, H100_COUNTER, Sensor, bench
 from validation.test_lines import PART_TIME, Known, lines
 
+from epochmeter.commands.validate import exit_code
 from epochmeter.config.schema import Host
 from epochmeter.config.validation import key_rules
 from epochmeter.console.plain import PlainConsole
+from epochmeter.machine.busy_processes import BusyProcess
 from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.uncertainty import Response
@@ -326,3 +328,36 @@ def test_command_validates_a_cpu_and_continues(tmp_path):
 )
 def test_duration_is_checked(value, is_allowed):
     assert key_rules("validate")["minutes"].is_allowed(value) == is_allowed
+
+
+def test_names_of_other_processes_are_printed_and_not_kept(begun, idle_observer):
+    idle_observer.use = CpuUse(0.4, others=[BusyProcess("secret-program", 7, 0.4)])
+    of, progress = begun()
+    printed = []
+    make_checks([check for check in CHECKS if check.name == "peaks"], right(), progress, of, printed.append)
+    assert any("secret-program (pid 7) 40 %" in text for text in printed)
+    assert "secret-program" not in progress.file.read_text()
+    assert "40 % of the processor time" in progress.file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("lines_of", "code"),
+    [([], 0), ([PASSED, UNTESTED], 0), ([PASSED, FAILED, "again"], 2), ([PASSED, "again"], 3)],
+    ids=str,
+)
+def test_exit_code_says_whether_a_line_failed_or_is_to_be_tested_again(lines_of, code):
+    lines = [{"state": UNTESTED if state == "again" else state, "again": state == "again"} for state in lines_of]
+    assert exit_code({"lines": lines}) == code
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [("minutes=0", "`minutes=0` is not valid"), ("out=/proc/nowhere", "/proc/nowhere"), ("minuts=3", "`minuts`")],
+)
+def test_wrong_arguments_end_in_one_error(tmp_path, argument, message):
+    command = [sys.executable, ROOT / "src/validate.py", argument]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert ended.returncode == 1
+    assert "error:" in ended.stderr
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -2,9 +2,7 @@
 
 import os
 import platform
-import shutil
 import sys
-import tempfile
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +15,7 @@ from epochmeter.machine import host
 from epochmeter.machine.gpu_counters import counter_ids
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
 from epochmeter.machine.recorded.root import root_folder
+from epochmeter.machine.temporary_folders import temporary_folder
 from epochmeter.power.instrument import Instrument
 from epochmeter.power.knobs.device_settings import knob_openers
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -141,8 +140,7 @@ def open_bench(machine: Machine, meter: EnergyMeter, journal: RestoreJournal, st
         bench.no_load = problem_of(error)
         return bench
     stack.callback(load.close)
-    folder = Path(tempfile.mkdtemp(prefix="epochmeter-validate-"))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    folder = stack.enter_context(temporary_folder())
     bench.load, bench.programs = load, known_programs(machine, python, load, folder)
     return bench
 
