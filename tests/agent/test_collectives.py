@@ -95,7 +95,8 @@ def test_first_rank_waits_for_the_naps_of_the_other_in_each_kind_of_collective(r
         assert parts["steps"] == STEPS
         waits_s = rows[3::4]
         assert sum(waits_s) == pytest.approx(parts["communication_s"], abs=0.02), kind
-        assert parts["communication_s"] - other["communication_s"] == pytest.approx(STEPS * NAP_S, abs=0.03), kind
+        assert parts["communication_s"] - other["communication_s"] > 0.6 * STEPS * NAP_S, kind
+        assert parts["communication_s"] < parts["e2e_s"]
         assert sum(wait_s > 0.5 * NAP_S for wait_s in waits_s) >= STEPS - 2, waits_s  # on a busy machine
         if kind in ("all_reduce", "wait", "barrier"):
             assert parts["communication_s"] == pytest.approx(ranks[0]["waited_s"][number], abs=0.02)
@@ -111,6 +112,7 @@ def script(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "ScriptConnection", lambda *_: Connection(tmp_path / "events"))
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     monkeypatch.setattr(distributed, "get_world_size", lambda *_: 2)
+    monkeypatch.setattr(torch, "compile", lambda module: module)  # once used, agents record no forward passes
     script = Script(tmp_path)
     yield script
     script.unhook()
@@ -202,5 +204,5 @@ def test_gradients_of_a_gpu_have_a_timestamp_of_its_current_stream(script, monke
     script.agent.thread.marks = None
     (of_thread,) = events_of(script.folder).values()
     *_, ready, backward = of_thread
-    assert (ready.kind, ready.number, ready.flags) == (events.GRADIENTS_READY, 1, events.HAS_DEVICE_TIME)
-    assert (backward.kind, backward.other, backward.number) == (events.BACKWARD, 0, 2)
+    assert (ready.kind, ready.flags) == (events.GRADIENTS_READY, events.HAS_DEVICE_TIME)
+    assert (backward.kind, backward.other, backward.number) == (events.BACKWARD, ready.number - 1, ready.number + 1)

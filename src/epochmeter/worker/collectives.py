@@ -26,7 +26,8 @@ OLD_TORCH = "torch before 2.0 does not show when a backward pass waits for other
 
 def is_supported() -> bool:
     """Return whether this version of torch shows when a backward pass has computed its gradients."""
-    return hasattr(getattr(torch.autograd.graph, "Node", None), "register_prehook")
+    graph = getattr(torch.autograd, "graph", None)
+    return hasattr(getattr(graph, "Node", None), "register_prehook")
 
 
 def collective_functions() -> Iterator[Tuple[Any, str]]:
