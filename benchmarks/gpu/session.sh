@@ -38,7 +38,7 @@ else
         echo '  hint: --dry shows on a CPU that each step works' >&2
         exit 1
     }
-    device=cuda minutes=2 rest=3 short='' limit=0 model=resnet18 batch=256
+    device=cuda minutes=2 rest=2 short='' limit=0 model=resnet18 batch=256
 fi
 keys=("machine.lock_dir=$work" "machine.state_dir=$work/state")
 run=("${keys[@]}" tracking=none "device=$device" sweep.again=true)
@@ -62,7 +62,7 @@ step validate 150 "$python" src/validate.py "${keys[@]}" "device=$device" "minut
 
 if [[ ! $first ]]; then
     # The second part: 8 minutes.
-    step validate_rest 200 "$python" src/validate.py "${keys[@]}" "device=$device" "minutes=$rest" "out=$folder/validation"
+    step validate_rest 160 "$python" src/validate.py "${keys[@]}" "device=$device" "minutes=$rest" "out=$folder/validation"
     step script 60 "$python" src/measure.py "${run[@]}" "hydra.run.dir=$work/script/0" measure.flops=true -- \
         -m epochmeter.worker.known_script training "$device"
     step trace 60 "$python" src/train.py "${run[@]}" "hydra.run.dir=$work/trace/0" "model=$model" dataset=digits \
