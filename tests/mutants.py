@@ -153,11 +153,6 @@ MUTANTS = [
         "if not recording.is_on or",
         "agent/test_agent.py",
     ),
-        "agent/passes.py",
-        "if not recording.is_on or thread.is_fetching or",
-        "if not recording.is_on or",
-        "agent/test_agent.py",
-    ),
     Mutant("segmentation/device_times.py", "MAX_DRIFT * max(", "0 * max("),
     Mutant(
         "segmentation/passes.py",
