@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from controls import Board
 from power.knobs.test_restore import CASES
-from project import ROOT
+from project import ROOT, wait_until
 
 from epochmeter.power.knobs import knob as knob_module
 from epochmeter.power.knobs.jetson import open_nvpmodel
@@ -96,10 +98,21 @@ def test_nothing_is_left_changed_after_a_kill_at_any_moment(machine, after_s):
         process.stdout.readline()
         time.sleep(after_s)
         os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: not members(process.pid), 30)  # such as a program that still changes the setting
     wait_for_no_holder(journal)
     assert restore_after_kill(journal, lambda text: None) == []
     assert board.mode() == 5
     assert journal.unrestored() == []
+
+
+def members(group):
+    """Return the processes of a process group that run."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            is_alive = process.info["status"] != psutil.STATUS_ZOMBIE
+            found += [process] if is_alive and os.getpgid(process.pid) == group else []
+    return found
 
 
 def wait_for_no_holder(journal):
