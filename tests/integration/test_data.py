@@ -44,13 +44,14 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
 @pytest.mark.system
 def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project):
     project.own_data()  # its pages are evicted
-    overrides = {"experiment": "stalls", "repeat": 0, "epochs": 3, "batch": 512, "workers": 0, "cache": None}
+    overrides = {"experiment": "stalls", "sweep.repeats": 1, "epochs": 3, "batch": 512, "workers": 0, "cache": None}
     arguments = project.quick("-m", **overrides)
     done = project.run("train", *(text for text in arguments if not text.startswith("cache=")), check=True)
     overrides = [dict(text.split("=") for text in record.run()["overrides"]) for record in project.records()]
     assert [keys["data_source"] for keys in overrides] == ["synthetic", "cached", "storage"]
     experiment = OmegaConf.load(project.root / "conf/experiment/stalls.yaml")
-    assert [*experiment.hydra.sweeper.params] == ["repeat", "data_source"], "each repeat runs all in turn"
+    assert [*experiment.hydra.sweeper.params] == ["data_source"]
+    assert experiment.sweep.repeats == 3, "each repeat runs all in turn"
     first = project.records()[0].windows()[0]["metrics"]
     assert not [name for name in first if "loader_read" in name or "read_bytes" in name or "cached" in name]
     assert first["epoch/samples"] == project.records()[0].run()["dataset"]["splits"]["train"]

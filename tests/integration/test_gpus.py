@@ -17,12 +17,11 @@ def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
     put(tmp_path, {"proc/driver/nvidia/gpus/0000:01:00.0/information": GPU})
     machine = {"machine.root": tmp_path, "machine.state_dir": tmp_path / "state", "device.accelerator": "auto"}
     environment = {"LD_LIBRARY_PATH": str(nvml_stub), "STUB_LIMIT": str(tmp_path / "limit")}
-    environment["STUB_PROCESSES"] = f"{os.getpid()}:3072"  # a process that is not the run's
 
-    def run(*flags, **overrides):
+    def run(processes="", **overrides):
         keys = {"device": "auto", "epochs": 1, "batch": 3000, "meter.idle_s": 1.1, **overrides}
-        arguments = project.stubbed(*flags, **machine, **keys)
-        return project.run("train", *arguments, check=True, STUB="ticks", **environment)
+        arguments = project.stubbed(**machine, **keys)
+        return project.run("train", *arguments, check=True, STUB="ticks", STUB_PROCESSES=processes, **environment)
 
     return run
 
@@ -40,12 +39,22 @@ def test_gpu_energy_is_its_counter_and_the_power_limit_is_restored(on_a_gpu, pro
     assert metrics["epoch/power_samples"] > 10
     assert abs(metrics["epoch/energy_j"] - 200 * seconds) <= metrics["epoch/energy_uncertainty_j"] + 1
     assert metrics["epoch/gpu_utilization"] > 0
-    shared = "also computes on gpu0: 3.0 GiB"
-    assert shared in run["flags"]["gpu_shared"]
-    assert [note for note in project.record().summary()["notes"] if note.startswith("epoch ") and shared in note]
+    assert "also computes" not in run["flags"]["gpu_shared"], "only busy before training began, as it always is"
     total = project.record().summary()["metrics"]
     borders = (window["energy"] for window in project.record().windows())
     seconds = sum(border["closed_ns"] - border["opened_ns"] for border in borders)
     assert total["total/energy_j"] == pytest.approx(200 * seconds * 1e-9, abs=total["total/energy_uncertainty_j"])
     assert_account_has_the_energy_of(200, project.record())
     assert total["total/edp_js"] == total["total/energy_j"] * total["total/e2e_s"]
+
+
+@pytest.mark.system
+def test_energy_of_a_gpu_on_which_another_process_computes_is_absent_with_the_reason(on_a_gpu, project):
+    on_a_gpu(processes=f"{os.getpid()}:3072")  # a process that is not the run's
+    record = project.record()
+    (line,) = [window for window in record.windows() if window["window"] == "epoch"]
+    shared = "also computes on gpu0: 3.0 GiB"
+    assert shared in record.run()["flags"]["gpu_shared"]
+    assert [note for note in record.summary()["notes"] if note.startswith("epoch ") and shared in note]
+    assert "epoch/energy_j" not in line["metrics"]
+    assert (line["energy_valid"], [reason["code"] for reason in line["energy_reasons"]]) == (False, ["shared_gpu"])

@@ -9,8 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from epochmeter import Meter
-from epochmeter.agent import agent as module
-from epochmeter.agent import hooks
+from epochmeter.agent import hooks, recording
 from epochmeter.agent.agent import Agent
 from epochmeter.agent.find_controller import NoControllerError
 from epochmeter.shared.events import FOLDER_PREFIX, NO_CONTROLLER
@@ -109,7 +108,7 @@ def weights(loop, *arguments):
 @pytest.mark.parametrize("loop", [lightning, transformers, accelerate])
 def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # transformers would take tests/datasets for a library
-    monkeypatch.setattr(module, "ScriptConnection", lambda folder, *_: Connection(folder))
+    monkeypatch.setattr(recording, "ScriptConnection", lambda folder, *_: Connection(folder))
     alone, metered = tmp_path / "alone", tmp_path / "metered"
     alone.mkdir()
     metered.mkdir()

@@ -16,6 +16,7 @@ from project import Project, put, wait_until
 from stub import executable
 
 from epochmeter.config.interpreter import ENVIRONMENT
+from epochmeter.machine.signals import Stop
 from epochmeter.run import launch, worker_process
 from epochmeter.run.launch import launched
 from epochmeter.run.worker_process import WorkerError
@@ -168,6 +169,21 @@ def test_end_of_the_process_is_described_within_seconds_and_all_processes_end(re
     assert problem_of(raised.value).code == failure
     assert message.format(log=tmp_path / "worker.log") in str(raised.value)
     assert all(wait_until_gone(process.pid) for process in Project.at_work_in(tmp_path))
+
+
+def test_signal_that_reaches_the_training_process_first_stops_the_run(receive, monkeypatch):
+    """Slurm signals all processes of a job, one after another."""
+    before = signal.signal(signal.SIGTERM, Stop())
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            receive(
+                "later = f'sleep 0.1; kill -TERM {os.getppid()}'\n"
+                "subprocess.Popen(['sh', '-c', later], start_new_session=True)\n"
+                "die(signal.SIGTERM)\n"
+            )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stopped.value.code == 128 + signal.SIGTERM
 
 
 def test_death_with_an_unread_reply_or_message_is_described(interpreter, tmp_path):

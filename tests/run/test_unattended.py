@@ -121,7 +121,7 @@ def test_end_of_a_script_without_a_controller_is_that_of_its_record(project, bar
 
 @pytest.mark.system
 def test_error_of_the_agent_is_the_reason_for_missing_epochs(project, bare):
-    done = bare("meter._agent._facts.loader_number = None")
+    done = bare("meter._agent.facts.loader_number = None")
     assert "measuring ended, the script continues: TypeError" in done.stderr
     convert(project)
     summary = project.record().summary()

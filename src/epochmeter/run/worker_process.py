@@ -20,6 +20,7 @@ from epochmeter.shared import protocol
 from epochmeter.shared.problem import EXCEPTION, PEER_RANK, Place, Problem, ProblemError, format_problem
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
 
+SIGNAL_WAIT_S = 0.5  # how much later than the training process this one may get a signal that both are sent
 STACKS_S = 0.5  # how long hung processes have to write their stacks to the log, on SIGUSR1
 EXIT_WAIT_S = 5.0  # maximum wait for the reason, and for the end of all processes, after one of them has ended
 KILL_WAIT_S = 60.0  # maximum wait for the end of a killed process, which may have much memory to free
@@ -252,6 +253,7 @@ class WorkerProcess:
         if code == -signal.SIGKILL:
             return self._kill_error(f"{process} was killed by SIGKILL")
         if code < 0:
+            time.sleep(SIGNAL_WAIT_S)  # who ends a job, as Slurm does, signals all of its processes: this one is next
             return worker_error("killed", f"{process} was killed by {signal.Signals(-code).name}")
         lines = self._log.read_text(errors="replace").strip().splitlines()
         if any("ChildFailedError" in line for line in lines):  # torchrun reports a failed rank
