@@ -103,8 +103,9 @@ def print_recorded(recorded: "Recorded") -> None:
     """Print what a recording has, what it lacks, and what to do with it."""
     from epochmeter.console.plain import PlainConsole
 
-    load_s = recorded.load.get("seconds", 0.0)
-    load = f"{load_s:.0f} s of it with a matrix product" if load_s else f"without load: {recorded.reason}"
+    load = f"without load: {recorded.reason}"
+    if recorded.load:
+        load = f"{recorded.load['ended_s'] - recorded.load['begun_s']:.0f} s of it with a matrix product"
     print_text = partial(PlainConsole().print, markup=False)
     print_text(
         f"Recorded: {recorded.path} ({recorded.files} files, {recorded.gpus} GPUs, {recorded.seconds:.0f} s, {load})"

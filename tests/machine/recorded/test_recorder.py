@@ -21,6 +21,7 @@ from project import ROOT, put, wait_until
 from recordings import SECRETS, pc, plant
 from stub import executable
 
+from epochmeter.commands import doctor
 from epochmeter.machine.recorded import recorder, tree
 from epochmeter.machine.recorded.recorder import Channel, architecture, record_machine, without_processes
 from epochmeter.machine.recorded.root import find_recording, root_folder
@@ -277,3 +278,13 @@ def test_recording_without_permission_has_the_same_reason_and_remedy_for_the_mis
     assert writable
     assert not any(writable), "this user may not set the limits of the replay either"
     assert set(find_recording(archive).manifest["missing"].values()) == {"Permission denied"}
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [({"begun_s": 5.0, "ended_s": 35.2}, "30 s of it with a matrix product"), ({}, "without load: no torch")],
+    ids=["load", "no load"],
+)
+def test_seconds_of_the_load_are_printed_or_why_there_is_none(tmp_path, capsys, load, words):
+    doctor.print_recorded(recorder.Recorded(tmp_path / "a.tar.gz", 3, 0, 60.0, load, "no torch", {}))
+    assert words in " ".join(capsys.readouterr().out.split())
