@@ -14,7 +14,7 @@ from epochmeter.worker.timeline import monotonic_ns
 
 PHASES_BUDGET, LOADING_BUDGET = 0.0015, 0.001
 """Fractions of the time that timing the phases of steps, and the loading of batches, may take."""
-PHASES_NS, DEVICE_NS, LOADING_NS = 20 * 1000, 40 * 1000, 40 * 1000
+PHASES_NS, DEVICE_NS, LOADING_NS = 110 * 1000, 40 * 1000, 40 * 1000
 """Time of the phases of a step, with its further timestamps on a GPU, and of the details of a batch, with cold caches,
 on a machine where writing an event takes `WRITE_NS` with warm caches. `benchmarks/cost/hooks.py` measures these times,
 except those of a GPU, which are assumed."""
