@@ -65,8 +65,8 @@ class WindowEnergy(NamedTuple):
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
     It has the available `TERM_KEYS`, `period_s` and `age_s`, the largest and the mean age of a counter's reading, and
-    `shortest_s`, the shortest window that has an energy. Parts of the uncertainty are those of `CounterUncertainty`, and
-    `idle_uncertainty_j`, that of the idle energy, which is the same in all windows.
+    `shortest_s`, the shortest window that has an energy. It has the parts of its uncertainty (`CounterUncertainty`),
+    and `idle_uncertainty_j`, that of the idle energy, which is the same in all windows.
     """
     disagreements: tuple[Disagreement, ...] = ()
     """Contradictory energies; the uncertainty of the total includes their differences."""
