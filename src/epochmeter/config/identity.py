@@ -13,7 +13,7 @@ from epochmeter.config.validation import flatten, format_value
 
 SLURM_KEYS = ("account", "qos", "time", "setup", "python", "poll_s")
 NON_MEASUREMENT_KEYS = (
-    *("tracking", "sweep", "roofline", "footprint", "verbose"),
+    *("tracking", "sweep", "roofline", "footprint", "verbose", "format"),
     *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s", "measure.hide_arguments", "measure.events"),
     *("measure.pid", "measure.duration_s"),
     *(f"{keys}.{key}" for keys in ("hydra.launcher", "device.slurm") for key in SLURM_KEYS),

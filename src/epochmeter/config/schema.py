@@ -346,6 +346,9 @@ class Measure(Section):
     )
 
 
+OUTPUT = "output: text; json (one document on stdout, all text on stderr), given on the command line"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Host(Section):
     root: Annotated[str, rules.MACHINE_ROOT] = key(
@@ -488,6 +491,7 @@ class Job(Section):
     log_loss: bool = key(
         False, "true: show the loss with the progress, twice per second; reading it waits for the device"
     )
+    format: Literal["text", "json"] = key("text", OUTPUT)
     verbose: bool = key(False, "true: print the tables and notes of each run of a sweep, in place of one line")
     rehearse: Literal["auto"] | bool = key(
         "auto", "rehearsal (trains, changes no settings, is marked): auto (if the machine differs), true, false (error)"
