@@ -41,7 +41,7 @@ KEYS = (
     *("device", "meter", "tracking", "machine", "script", "measure"),
     *("power_limit", "gpu_clock", "memory_clock", "auto", "clocks", "fan"),
     *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "roofline", "budget", "rehearse", "repeat"),
-    *("sweep", "hydra", "data_source", "experiment", "format"),
+    *("sweep", "hydra", "data_source", "experiment", "nodes", "format"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
 CHOICES = {"experiment": ("stalls",), "data_source": ("replay", "cached", "storage", "unchanged")}

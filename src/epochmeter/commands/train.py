@@ -50,6 +50,7 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     The help has the docstring `doc`, and the groups and keys that `is_used` accepts.
     """
     runs = Runs(command)
+    sys.argv[1:] = nodes.without_run_folder(sys.argv[1:], os.environ)
 
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
         if command and ATTACHED not in os.environ:

@@ -420,6 +420,9 @@ class Job(Section):
     epochs: PositiveCount = key(6, "number of training epochs, including warm-up")
     seed: Seed = key(0, "random seed: weights, shuffling, augmentation")
     repeat: Count = key(0, "repeat number of a configuration; set by sweep.repeats")
+    nodes: PositiveCount | None = key(
+        None, "nodes of a run with hydra/launcher=slurm; null: one, or without the launcher those of srun"
+    )
 
     workers: Annotated[int | Literal["auto"], rules.WORKERS] = key(
         "auto", "DataLoader workers per rank: a number, auto (one per core, at most 4)", new_paragraph=True
