@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.cluster.submissions import SubmissionLog
+from epochmeter.cluster.submissions import log_of
 from epochmeter.config import json_output
 from epochmeter.config.errors import format_error
 from epochmeter.config.installation import ROOT, with_own_commands
@@ -146,7 +146,7 @@ def is_pending_on_cluster(record: Record) -> bool:
         sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
         run_folder = RunFolder(record.folder)
         if is_remote(multirun / sweep) and destination_of(run_folder.job["tracking"]) is None:
-            return not (run_folder.recorded_end if attempt else SubmissionLog(multirun / sweep)[int(number)].reported)
+            return not (run_folder.recorded_end if attempt else log_of(multirun / sweep)[int(number)].reported)
     return False
 
 

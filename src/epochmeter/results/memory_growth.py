@@ -77,6 +77,7 @@ def slope(points: Sequence[tuple[int, float]]) -> Growth:
     """Return the slope of a least-squares line through the memory of three or more epochs, by their numbers."""
     numbers, values = zip(*points, strict=True)
     (growth, start), dof = statistics.linear_regression(numbers, values), len(points) - 2
-    squares = math.fsum((number - statistics.fmean(numbers)) ** 2 for number in numbers)
+    mean = statistics.fmean(numbers)
+    squares = math.fsum((number - mean) ** 2 for number in numbers)
     rest = math.fsum((value - start - growth * number) ** 2 for number, value in points)
     return Growth(growth, student(dof) * math.sqrt(rest / dof / squares))

@@ -17,6 +17,7 @@ from typing import Any
 from epochmeter.console.sentences import bottleneck_line
 from epochmeter.console.tables import epoch_title, mean_title
 from epochmeter.results import documents
+from epochmeter.results.appended_file import AppendedFile
 from epochmeter.results.bottleneck import Verdict, find_verdict, read_bottleneck, recorded_verdict
 from epochmeter.results.energy_verdict import energy_verdicts, verdict_of_run
 from epochmeter.results.footprint import JOULES_PER_KWH
@@ -43,7 +44,7 @@ from epochmeter.shared.record import (
 )
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.watch.account import RunAccount
-from epochmeter.watch.appended import AppendedFile, RecentSamples
+from epochmeter.watch.appended import RecentSamples
 from epochmeter.watch.snapshot import ACTIVE, Progress, RunView, Split, State
 
 ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "killed"}
