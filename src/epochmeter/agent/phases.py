@@ -116,13 +116,14 @@ class ForwardHooks:
 
     def end(self, begun: Begun) -> None:
         """Record a forward pass, which has ended."""
-        self._training.phase_ended(FORWARD_ENDED, begun, 0)
         self._recorder.thread.is_forwarding = False
         self._recorded += 1
         if self._end_watch is not None:
             self._count()
         elif self._recorded % WATCH_EVERY == 0:
             self._watch(LATER_CALLS)
+        # Last, so that what this takes is no part of the loss.
+        self._training.phase_ended(FORWARD_ENDED, begun, 0)
 
     def _add(self, kind: type) -> None:
         restore = hook_calls(kind, self)

@@ -76,7 +76,10 @@ class TrainingEvents:
     def phase_begun(self) -> Begun:
         """Return the begin of a forward pass, a backward pass or an optimizer step, which is now, if it is timed."""
         recording = self._recording
-        return NOT_KNOWN if recording.thread.sampling.untimed or not recording.is_on else self.wait_begun()
+        thread = recording.thread
+        if thread.sampling.untimed or not recording.is_on:
+            return NOT_KNOWN
+        return (monotonic_ns(), None) if thread.marks is None else self.wait_begun()
 
     def wait_begun(self) -> Begun:
         """Return the begin of a wait for other ranks, which is now; they are timed in every step."""
