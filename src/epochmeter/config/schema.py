@@ -133,6 +133,8 @@ class Dataset(Group):
     root: Location | None = None
     make: Constructed | None = None
     adopt: Constructed | None = None
+    resumable: bool = False  # whether `make` continues in the folder of an interrupted call
+    archives: Location | None = None  # from which `make` unpacks the samples; None also if it has no such key
     on_bad: Literal["error", "skip"] = "error"
     preprocess: str = "resize"
     space_bytes: Annotated[int, rules.BYTES] | None = None
@@ -204,6 +206,7 @@ RULES_OF_OPTIONS = (
     ("model.architecture meter.reason meter.code", rules.TEXT),
     ("model.classes", rules.or_null(rules.POSITIVE_COUNT)),
     ("dataset.file_bytes", rules.or_null(rules.BYTES)),
+    ("dataset.devkit", rules.or_null(rules.LOCATION)),
     ("dataset.length dataset.held_out dataset.make.length", rules.whole_number(2, rules.MAX_INTEGER)),
     ("scheduler.milestones", rules.MILESTONES),
     ("dataset.words dataset.make.words", rules.whole_number(6, 10**6)),  # including four special tokens and a comma
