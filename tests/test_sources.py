@@ -62,7 +62,9 @@ ONLY_IN = {
         *("results/rank_times.py", "results/straggler", "validation/"),
     ),
     "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
-    "scipy": inside("datasets/imagenet.py", "power/limit_search.py", "report/", "results/forecast.py", "results/intervals.py"),
+    "scipy": inside(
+        "datasets/imagenet.py", "power/limit_search.py", "report/", "results/forecast.py", "results/intervals.py"
+    ),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",
