@@ -491,6 +491,9 @@ class Job(Section):
     log_loss: bool = key(
         False, "true: show the loss with the progress, twice per second; reading it waits for the device"
     )
+    log_every: PositiveCount | None = key(
+        None, "print the loss after every so many steps; reading it waits for the device; null: never"
+    )
     verbose: bool = key(False, "true: print the tables and notes of each run of a sweep, in place of one line")
     rehearse: Literal["auto"] | bool = key(
         "auto", "rehearsal (trains, changes no settings, is marked): auto (if the machine differs), true, false (error)"

@@ -44,6 +44,8 @@ class EventLoop:
                         self._open_window(message)
                     case protocol.Progress():
                         self._recording.progress(self._opened, message, partial(take_reading, self._instruments.meter))
+                    case protocol.LossRead():
+                        self._terminal.loss(message.step, message.loss)
                     case protocol.WindowClosed():
                         self._close_window()
                     case protocol.WindowMeasured():

@@ -92,7 +92,8 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
     phases = trainer.phases(make_timeline(trainer.device))
     timeline = make_timeline(trainer.device) if strategy.ranks > 1 else None
     communication = ExposedCommunication(timeline, is_compiled=job["compile"])
-    windows = WindowRunner(record, ranks, clock, phases, trainer, strategy, SuspendCounter(), communication, stop)
+    suspends, log_every = SuspendCounter(), job["log_every"]
+    windows = WindowRunner(record, ranks, clock, phases, trainer, strategy, suspends, communication, stop, log_every)
     built = describe_training(record, job, strategy, trainer, lambda: connection.request(PeaksBorder()).text)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
