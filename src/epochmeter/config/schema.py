@@ -207,6 +207,8 @@ RULES_OF_OPTIONS = (
     ("model.classes", rules.or_null(rules.POSITIVE_COUNT)),
     ("dataset.file_bytes", rules.or_null(rules.BYTES)),
     ("dataset.devkit", rules.or_null(rules.LOCATION)),
+    ("dataset.train_pairs dataset.make.train_pairs", rules.or_null(rules.POSITIVE_COUNT)),
+    ("task.bleu", rules.FLAG),
     ("dataset.length dataset.held_out dataset.make.length", rules.whole_number(2, rules.MAX_INTEGER)),
     ("scheduler.milestones", rules.MILESTONES),
     ("dataset.words dataset.make.words", rules.whole_number(6, 10**6)),  # including four special tokens and a comma

@@ -299,8 +299,9 @@ def _is_of_archive(error: OSError, path: Path) -> bool:
 
 
 def _other_archive(path: Path, part: str, problem: str) -> InputError:
+    reason = problem.partition(":\n")[0]  # tarfile lists the compressions that it has tried
     return input_error(
-        f"{path} is not a complete {FILES[part]} of ILSVRC 2012: {problem}",
+        f"{path} is not a complete {FILES[part]} of ILSVRC 2012: {reason}",
         "download it again from image-net.org, and do not pack it anew",
         file=str(path),
     )

@@ -29,7 +29,13 @@ from epochmeter.shared.problem import input_error, machine_error
 
 SHARED_MEMORY = Path("/dev/shm")
 USER_MANIFESTS = "data/.manifests"  # folder for the manifests of users' own folders
-ORIGIN_KEYS = ("url", "md5", "archives")  # arguments of makers that affect where files come from but not their content
+ORIGIN_KEYS = (
+    "url",
+    "md5",
+    "sha256",
+    "archives",
+    "archive",
+)  # arguments of makers that affect where files come from but not their content
 
 
 def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify) -> Mapping[str, object]:
