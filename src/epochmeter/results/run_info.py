@@ -365,6 +365,7 @@ class RunInfo(Fields):
     training: Training = field(default_factory=Training)
     forecast: Reason | None = None  # why there is none
     budget: BudgetUse | None = None  # the first budget that one more epoch would have exceeded
+    bleu: float | None = None  # of the trained model's translations of the validation pairs
     power_limit_search: list[dict[str, object]] = field(default_factory=list)
     traced: TracedSteps = field(default_factory=TracedSteps)
     moments: Moments = field(default_factory=Moments)

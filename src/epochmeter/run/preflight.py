@@ -14,7 +14,7 @@ from rich.progress import track
 from epochmeter.config.installation import ROOT
 from epochmeter.config.job import split_config
 from epochmeter.config.request import RunRequest
-from epochmeter.config.schema import SCRIPT, Device, Job, Measure
+from epochmeter.config.schema import SCRIPT, Dataset, Device, Job, Measure
 from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.suggestions import check_overrides
@@ -171,12 +171,23 @@ def check_capacity(job: Job, root: Path) -> None:
         if needed > free:
             space = f"needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free"
             raise input_error(f"`dataset={dataset.name}` {space}", "free disk space, or give another `dataset.root=`")
-    if dataset.make or not dataset.adopt:
+    is_unpacked = "archives" in (dataset.make or {})  # from files that the user has to name
+    if dataset.adopt and (is_unpacked or not dataset.make):
+        check_users_folder(dataset, root, is_unpacked)
+
+
+def check_users_folder(dataset: Dataset, root: Path, is_unpacked: bool) -> None:
+    """Refuse a dataset without its folder, or the folder of the archives from which it `is_unpacked`; InputError."""
+    if dataset.archives is not None:
+        if not (root / Path(dataset.archives).expanduser()).is_dir():
+            problem = f"`dataset.archives={dataset.archives}` is not a folder"
+            raise input_error(problem, "mount its storage device, or give another folder", key="dataset.archives")
         return
     if dataset.root is None:
         raise input_error(f"`dataset={dataset.name}` needs the folder of your data", "set `dataset.root=/folder`")
     if not (root / Path(dataset.root).expanduser()).is_dir():
         remedy = "mount its storage device, or give another folder"
+        remedy += ", or that of its archives with `dataset.archives=/downloads`" if is_unpacked else ""
         raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)
 
 
