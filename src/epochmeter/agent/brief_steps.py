@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, Optional
 from torch.utils.data import dataloader
 
 from epochmeter.agent.event_log import EventLog
-from epochmeter.agent.facts import as_float
+from epochmeter.agent.facts import FactsFile, as_float
 from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.samples import UNKNOWN
 from epochmeter.agent.sampling import StepSampling
@@ -27,12 +27,43 @@ from epochmeter.shared.events import BACKWARD, BATCH, STEP, UNTIMED
 from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
+    from typing import Protocol  # from Python 3.8 on
+
     from torch.optim import Optimizer
 
-    from epochmeter.agent.iterators import RecordedIterator
-    from epochmeter.agent.loader_workers import TimedCollate
-    from epochmeter.agent.phases import ForwardHooks
-    from epochmeter.agent.recording import Recording
+    class Recorder(Protocol):
+        """What brief steps need of the recording."""
+
+        facts: FactsFile
+
+        def is_of_script(self, error: BaseException) -> bool: ...
+
+    class Forwards(Protocol):
+        """What they need of the hooks of forward passes."""
+
+        is_passive: bool
+
+        @property
+        def is_watching(self) -> bool: ...
+
+    class Batches(Protocol):
+        """What they need of the recorded iterator of a pass."""
+
+        def __next__(self) -> Any: ...
+
+        def begin_brief(self, deliver: Callable[[], Any]) -> None: ...
+
+        def end_brief(self, kind: type) -> None: ...
+
+        def note_end(self, error: BaseException, requested_ns: int) -> None: ...
+
+    class Collate(Protocol):
+        """What they need of the timed function that collates."""
+
+        def skip(self) -> bool: ...
+
+        def resume(self, batches: int) -> None: ...
+
 
 MIN_STEPS = 2  # in succession, for which exchanging the hooks pays
 ITERATORS: Tuple[type, ...] = (GeneratorType, *filter(None, [getattr(dataloader, "_BaseDataLoaderIter", None)]))
@@ -125,14 +156,14 @@ class Span:
 
     generator: Any
 
-    def __init__(self, iterator: "RecordedIterator", number: int, log: EventLog, sampling: StepSampling) -> None:
+    def __init__(self, iterator: "Batches", number: int, log: EventLog, sampling: StepSampling) -> None:
         self.iterator, self._number, self.log, self._sampling = weakref.ref(iterator), number, log, sampling
         self.kind = type(iterator)
         self.thread = get_ident()
         self.noted: List[Any] = []
         self.batches = 0
         self.optimizers: Dict[int, Tuple[int, Optimizer]] = {}
-        self.collate: Optional[TimedCollate] = None
+        self.collate: Optional[Collate] = None
         self.is_to_end = False
 
     def write(self) -> None:
@@ -163,7 +194,7 @@ class BriefSteps:
         hooks: Do less meanwhile; None: there are no brief steps.
     """
 
-    def __init__(self, recording: "Recording", forwards: "ForwardHooks") -> None:
+    def __init__(self, recording: "Recorder", forwards: "Forwards") -> None:
         self._recording, self._forwards = recording, forwards
         self.hooks: Optional[TrainingHooks] = None
         self._span: Optional[Span] = None
@@ -171,11 +202,11 @@ class BriefSteps:
 
     def begin(
         self,
-        iterator: "RecordedIterator",
+        iterator: "Batches",
         wrapped: Any,
         number: int,
         thread: ThreadState,
-        collate: "Optional[TimedCollate]",
+        collate: "Optional[Collate]",
     ) -> None:
         """Begin brief steps with a batch that has arrived, if that is possible.
 

@@ -17,7 +17,7 @@ PHASES_BUDGET, LOADING_BUDGET = 0.0015, 0.001
 PHASES_NS, DEVICE_NS, LOADING_NS = 110 * 1000, 60 * 1000, 40 * 1000
 """Time that a timed step takes longer than one that is not timed, on the host, whose others are brief
 (`agent.brief_steps`), and on a GPU; and the time of the details of a batch. They are of cold caches, on a machine where
-writing an event takes `WRITE_NS` with warm caches. `benchmarks/cost/hooks.py` measures them; that of a GPU is assumed."""
+writing an event takes `WRITE_NS` with warm ones. `benchmarks/cost/hooks.py` measures them; that of a GPU is assumed."""
 WRITE_NS, WRITES = 145, 20  # and the number of such writes that are timed
 FIRST_STEPS = 32  # steps of a thread that are all timed: many scripts try a few steps only
 FIRST_BATCHES = 4  # batches of a loader that are
