@@ -419,7 +419,10 @@ def test_interrupt_reaches_the_script_whose_hooks_remain(hooked):
 
 
 def test_error_of_the_agent_ends_recording_and_loses_no_batch(hooked, monkeypatch, capsys):
+    failures = []
+
     def fail(*_):
+        failures.append(1)
         raise ValueError("of the agent")
 
     seen = []
@@ -431,6 +434,7 @@ def test_error_of_the_agent_ends_recording_and_loses_no_batch(hooked, monkeypatc
         seen.append(inputs)
     assert torch.equal(torch.cat(seen), torch.stack([inputs for inputs, _ in DATA]))
     assert not hooked.agent.is_on
+    assert len(failures) == 1
     assert capsys.readouterr().err.count("of the agent") == 1
 
 

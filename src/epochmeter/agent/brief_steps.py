@@ -282,17 +282,19 @@ class BriefSteps:
     def _end(self, span: Span) -> None:
         if self._span is not span:
             return  # it has ended
-        iterator = span.iterator()
-        if iterator is not None:
-            iterator.end_brief(span.kind)
-        if self.hooks is not None:
-            self.hooks.restore()
-        self._forwards.is_passive = False
-        span.log.before_write = None
-        span.write()
-        if span.collate is not None:
-            span.collate.resume(span.batches)
-        self._span = None
+        try:
+            iterator = span.iterator()
+            if iterator is not None:
+                iterator.end_brief(span.kind)
+            if self.hooks is not None:
+                self.hooks.restore()
+            self._forwards.is_passive = False
+            span.log.before_write = None
+            span.write()
+            if span.collate is not None:
+                span.collate.resume(span.batches)
+        finally:
+            self._span = None
 
     # What runs in each brief step
 
