@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import signal
 import threading
 import traceback
@@ -9,11 +10,11 @@ import weakref
 
 import pytest
 import torch
-from recorded import events_of
+from recorded import Connection, Script, events_of
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from epochmeter.agent import brief_steps, hooks, sampling
+from epochmeter.agent import brief_steps, hooks, recording, sampling
 from epochmeter.agent.iterators import RecordedIterator
 from epochmeter.shared import events
 from epochmeter.shared.events import BACKWARD, BATCH, DROPPED, END, FAILED, LOADED, PASS, STEP
@@ -516,3 +517,61 @@ def test_optimizer_whose_step_has_steps_of_others_has_no_brief_steps(hooked, spa
     recorded_steps = of(recorded(hooked), STEP)
     assert len(recorded_steps) == 2 * STEPS
     assert all(event.begun_ns for event in recorded_steps[2 * EVERY :])
+
+
+def random_training(script, seed):
+    """Train as a random script does; return what it has seen.
+
+    It accumulates gradients, steps several optimizers, evaluates, reads a second loader, and meets errors.
+    """
+    choose, seen = random.Random(seed), []
+    torch.manual_seed(0)
+    models = [nn.Linear(4, 2) for _ in range(3)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    for _ in range(4):
+        usual = choose.choice(["bs", "bs", "b", "bsbs"])
+        iterator = iter(DataLoader(Failing(choose.choice([None, choose.randint(0, 239)])), choose.choice([1, 2, 4])))
+        side = iter(DataLoader(DATA, batch_size=4))
+        while choose.random() > 0.004:
+            try:
+                inputs, _ = next(iterator)
+            except KeyError:
+                seen.append("error")
+                continue
+            except StopIteration:
+                break
+            acts = usual if choose.random() < 0.9 else choose.choice(["b", "s", "", "bbss", "bsebs", "n", "nbs"])
+            place = 0 if acts == usual else choose.choice([0, 0, 1, 2])
+            for act in acts:
+                if act == "b":
+                    models[place](inputs).sum().backward()
+                elif act == "s":
+                    optimizers[place].step()
+                elif act == "n":
+                    seen.append(next(side, None) is None)
+                else:
+                    script.evaluate(DataLoader(DATA[:12], batch_size=4))
+            seen.append(inputs.sum().item())
+    return seen, [parameter.tolist() for model in models for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_scripts_have_the_same_events_with_and_without_brief_steps(tmp_path, monkeypatch, spans, seed):
+    kinds = {PASS, BATCH, BACKWARD, STEP, END, FAILED, DROPPED, events.FORWARD, events.FORWARD_ENDED}
+    ways = []
+    for is_forbidden in (False, True):
+        folder = tmp_path / str(is_forbidden)
+        folder.mkdir()
+        monkeypatch.setattr(recording, "ScriptConnection", lambda *_, folder=folder: Connection(folder / "events"))
+        script = Script(folder)
+        end = hooks.hook_loaders(script.agent)
+        script.agent.brief._is_forbidden = is_forbidden
+        seen = random_training(script, seed)
+        script.unhook()
+        end()
+        (found,) = events_of(script.folder).values()
+        found = of(found, *kinds)
+        assert [event.time_ns for event in found] == sorted(event.time_ns for event in found)
+        ways.append((seen, [(event.kind, event.object, str(event.value), event.flags) for event in found]))
+        assert batches_of(spans) > 50
+    assert ways[0] == ways[1]
