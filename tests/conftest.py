@@ -54,7 +54,7 @@ SELECTED_FILES = {
 
 
 def pytest_configure() -> None:
-    """Compute with one thread, as each core has a test process; import without garbage collection.
+    """Compute with one thread, as the test processes use all cores; import without garbage collection.
 
     NumPy and torch read the variable when they are imported.
     """
