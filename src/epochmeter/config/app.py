@@ -22,6 +22,7 @@ from yaml import MarkedYAMLError, YAMLError
 
 from epochmeter.config import config_source
 from epochmeter.config.arguments import conceal_override, defer_keys
+from epochmeter.config.composition import composed_once
 from epochmeter.config.errors import refuse, yaml_problem
 from epochmeter.config.installation import CONF, with_own_commands
 from epochmeter.config.schema import INSTANTIATED_GROUPS
@@ -73,7 +74,8 @@ def run(command: str, task: Callable[[DictConfig], None], doc: str | None, is_us
             except BrokenPipeError as error:  # the reader of the output has ended; Hydra would report it as a failure
                 broken_pipes.append(error)
 
-        composed_task()
+        with composed_once():
+            composed_task()
     for error in broken_pipes:
         raise error
 
