@@ -12,6 +12,7 @@ from yaml import MarkedYAMLError
 from epochmeter.config.errors import yaml_problem
 from epochmeter.config.installation import CONF
 from epochmeter.config.validation import value_of
+from epochmeter.config.yaml_files import read_mapping
 from epochmeter.shared.problem import InputError, Problem, input_error
 
 INTERNAL_KEYS = ("_target_", "name", "defaults")
@@ -142,6 +143,8 @@ def _without_case(name: str) -> str:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
+    if (mapping := read_mapping(path)) is not None:
+        return mapping
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
     except MarkedYAMLError as error:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from epochmeter.config.secrets import redact
 from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
-from epochmeter.results.run_status import RUNNING
+from epochmeter.results.run_status import COMPLETED, RUNNING
 from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue, views
@@ -29,6 +29,7 @@ from epochmeter.tracking.client import (
 )
 from epochmeter.tracking.deadline import DeadlinePassed, interrupt
 from epochmeter.tracking.publish import Published, close_dead_runs, include_reused, is_superseded, publish
+from epochmeter.tracking.run_export import publishable, run_params
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
@@ -143,6 +144,7 @@ class Tracker:
         self._mlflow = MlflowThread(destination) if destination else None
         self._ended: str | None = None
         self._housekeeping_done = False
+        self._shown: views.ShownRuns | None = None  # the runs of the views when this run began
         self._next_s = -math.inf  # when the next publication between windows may begin
 
     def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
@@ -218,13 +220,22 @@ class Tracker:
 
     def _publish_record(self, store: Store) -> Iterator[Published]:
         yield publish(self._record, store, self._ended, self._log)
-        run = RunFolder(self._record.folder).run
+        folder = RunFolder(self._record.folder)
         if self._ended or not self._housekeeping_done:  # at the end too, as views depend on the metrics of all runs
-            views.save_views(store, run.sweep_id if run.of_sweep else None)
+            if folder.state == COMPLETED:
+                self._shown = views.with_run(self._shown, shown_run(folder))
+            sweep = folder.run.sweep_id if folder.run.of_sweep else None
+            self._shown = views.save_views(store, sweep, self._shown)
         if not self._housekeeping_done:
             with suppress(Exception):
                 close_dead_runs(store)
             self._housekeeping_done = True
+
+
+def shown_run(folder: RunFolder) -> views.ShownRun:
+    """Return what the views show of a completed run."""
+    metrics = publishable((folder.summary or {}).get("metrics", {}))
+    return views.ShownRun(run_params(folder), [*metrics])
 
 
 def make_tracker(record: Record, **tracking: Any) -> Tracker:
