@@ -110,8 +110,9 @@ def analyze(
     """
     run, folder = with_footprint(load_run(record.folder), footprint), RunFolder(record.folder)
     if run.state != COMPLETED:
-        problem = f"the run {record.folder} is not completed: it is {run.state}"
-        raise input_error(problem, "give a completed run: `run=`")
+        raise input_error(
+            f"the run {record.folder} is not completed: it is {run.state}", "give a completed run: `run=`"
+        )
     metrics, given = run.metrics, run.job.get("footprint") or {}
     absent = _missing_energy(run, folder)
     energy_j = None if absent else _estimate(metrics, "total/energy_j", "total/energy_uncertainty_j")
