@@ -114,7 +114,12 @@ BOARDS = {
         (Chip("0-0040", "VDD_SYS_GPU 2, VDD_SYS_SOC 1, VDD_4V0_WIFI 0.2"),
          Chip("0-0041", "VDD_IN 7, VDD_SYS_CPU 1.5, VDD_SYS_DDR 0.8")),
     ),
+    "tx2_nx": Board(  # the kernel's arch/arm64/boot/dts/nvidia/tegra186-p3509-0000+p3636-0001.dts
+        "NVIDIA Jetson TX2 NX Developer Kit", "nvidia,p3509-0000+p3636-0001 nvidia,tegra186", "VDD_IN",
+        {"iio": RELEASES["iio"]}, (Chip("3-0040", "VDD_IN 6, VDD_CPU_GPU 2.5, VDD_SOC 1.2"),),
+    ),
 }  # fmt: skip
+WITHOUT_TABLE = ("tx2", "tx2_nx")  # in conf/device
 LAYOUTS = [(name, layout) for name, board in BOARDS.items() for layout in board.releases]
 """Every board in each of its layouts."""
 

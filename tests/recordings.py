@@ -233,7 +233,7 @@ def counting(root: Path) -> Iterator[None]:
 def jetson(name: str, layout: str) -> Machine:
     """A board of `boards.py`, which has the sources of its labels."""
     board = boards.BOARDS[name]
-    device = name if name != "tx2" else "jetson"
+    device = "jetson" if name in boards.WITHOUT_TABLE else name
     return Machine(device, lambda root: boards.write(root, name, layout), watts=board.total_w())
 
 
