@@ -37,7 +37,7 @@ TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 MULTIRUN = ("-m", "--multirun")
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
-SWEEP_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "again", "resume"))
+SWEEP_KEYS = ("format", *(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "again", "resume")))
 """Keys with one value for all runs of a sweep."""
 KeyFilter = Callable[[str], bool]
 HELP_COLUMNS = 100
