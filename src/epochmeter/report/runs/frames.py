@@ -110,7 +110,7 @@ class ManyRuns(Runs):
         self.unreadable: dict[str, str] = {}  # of the runs that were read so far
 
     def __repr__(self) -> str:
-        return f"<Runs of {len(self._sweeps)} sweep{'s' if len(self._sweeps) > 1 else ''}, read when they are needed>"
+        return f"ManyRuns({[*map(str, self._sweeps)]})"
 
     @cached_property
     def data(self) -> list[Run]:  # type: ignore[override]  # an attribute of UserList
