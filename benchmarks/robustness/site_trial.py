@@ -1,6 +1,6 @@
 """A sweep as a large site would run it: PostgreSQL, an object store, an MLflow server and two Slurm nodes, all here.
 
-    pip install 'moto[server]' boto3
+    pip install 'moto[server]' boto3 'psycopg[binary]'
     PYTHONPATH=src:tests:benchmarks python benchmarks/robustness/site_trial.py [RUNS [PUBLISHED]]
 
 RUNS runs whose training process trains nothing are submitted to Slurm, and published when they have ended; the records
