@@ -45,6 +45,9 @@ HOSTS = [
     *each("checkpointed", "reentrant", "other"),
     Host("no_optimizer", ("backward",)),
     Host("no_optimizer", ("grad",), is_measured=False, failure="no optimizer step and no backward pass was seen"),
+    *each("hooks_removed", "modules", "optimizers", "collector"),
+    Host("patching"),
+    *each("functional", "call", "vmap", "tensors", "sample_grads"),
     # Evaluations
     Host("evaluation_within"),
     Host("evaluations"),
@@ -57,6 +60,7 @@ HOSTS = [
     Host("workers", ("fork", "persistent")),
     *each("loader_times", "0", "2"),
     *each("forked", "reads", "trains"),
+    Host("helping_data", ("fork", "0")),
     *each("distributed", "ddp", "fsdp", launcher=TORCHRUN),
     Host("distributed", ("spawn",)),
     # Batches

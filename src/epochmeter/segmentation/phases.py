@@ -37,7 +37,10 @@ FEW_TIMED = (
     "steps are short, and the phases of too few are timed to know those of an epoch within {} of its compute: an "
     "epoch needs more steps"
 )
-ESTIMATED = "steps are short: the phases of an epoch are estimated from a part of its steps (`epoch/timed_steps`)"
+ESTIMATED = (
+    "steps are short: the phases of an epoch are estimated from a part of its steps (`epoch/timed_steps`), and have no "
+    "energy of their own"
+)
 NO_BACKWARD = "the times of backward pass and loss are not known, as no call of `torch.autograd.backward` was seen"
 
 
