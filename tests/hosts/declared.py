@@ -113,6 +113,8 @@ HOSTS = [
             "torchvision",
             "ignite",
             "skorch",
+            "peft",
+            "timm",
         )
     ),
 ]
