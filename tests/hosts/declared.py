@@ -60,7 +60,8 @@ HOSTS = [
     Host("workers", ("fork", "persistent")),
     *each("loader_times", "0", "2"),
     *each("forked", "reads", "trains"),
-    Host("helping_data", ("fork", "0")),
+    *(Host("helping_data", (how, workers)) for how, workers in [("fork", "0"), ("pool", "2")]),
+    *(Host("failing_sampler", (when, workers)) for when, workers in [("later", "0"), ("first", "2"), ("later", "2")]),
     *each("distributed", "ddp", "fsdp", launcher=TORCHRUN),
     Host("distributed", ("spawn",)),
     # Batches
@@ -96,8 +97,24 @@ HOSTS = [
     Host("without_environment", command=("{python}", "-E", "{scripts}/plain.py"), is_measured=False, failure=NOT_SEEN),
     Host("without_site", command=("{python}", "-S", "-c", "print()"), is_measured=False, failure=NOT_SEEN),
     # Libraries
+    Host("two_frameworks", ("both",), needs=("jax",)),
+    Host(
+        "two_frameworks", ("jax",), needs=("jax",), is_measured=False, failure="no optimizer step and no backward pass"
+    ),
     *(
         Host("libraries", (name,), needs=(name,))
-        for name in ("accelerate", "lightning", "transformers", "optuna", "torchmetrics", "tensorboard", "torchvision")
+        for name in (
+            "accelerate",
+            "lightning",
+            "transformers",
+            "optuna",
+            "torchmetrics",
+            "tensorboard",
+            "torchvision",
+            "ignite",
+            "skorch",
+            "peft",
+            "timm",
+        )
     ),
 ]

@@ -1,9 +1,11 @@
 """Loops of libraries, with their own count of steps."""
 
 import logging
+import random
 import sys
 import warnings
 
+import numpy
 import torch
 from torch.utils.data import DataLoader
 from truth import Data, Truth, small_model, train_on
@@ -187,5 +189,106 @@ def torchvision():
                 own.step()
 
 
+def ignite():
+    from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
+
+    trainer = create_supervised_trainer(model, optimizer, torch.nn.MSELoss())
+    evaluator = create_supervised_evaluator(model)
+    held_out = DataLoader(Data(16), 8)
+    windows = []
+
+    @trainer.on(Events.EPOCH_STARTED)
+    def begin():
+        windows.append(truth.window())
+        windows[-1].__enter__()
+
+    @trainer.on(Events.ITERATION_STARTED)
+    def count(engine):
+        truth.step(len(engine.state.batch[0]))
+
+    @trainer.on(Events.EPOCH_COMPLETED)
+    def evaluate():
+        windows[-1].__exit__(None, None, None)
+        with truth.window("val"):
+            evaluator.run(held_out)
+
+    trainer.run(DataLoader(data, 8), max_epochs=3)
+
+
+def skorch():
+    import skorch
+
+    class Timed(skorch.callbacks.Callback):
+        def on_epoch_begin(self, *_, **__):
+            self.window = truth.window()
+            self.window.__enter__()
+
+        def on_batch_begin(self, net, batch, **_):
+            truth.step(len(batch[0]))
+
+        def on_epoch_end(self, *_, **__):
+            self.window.__exit__(None, None, None)
+
+    class Items(Data, torch.utils.data.Dataset):
+        pass
+
+    net = skorch.NeuralNet(
+        model, torch.nn.MSELoss, optimizer=torch.optim.SGD, lr=0.1, max_epochs=3, batch_size=8, train_split=None,
+        verbose=0, callbacks=[Timed()],
+    )  # fmt: skip
+    net.fit(Items(64, truth), None)
+    print(net.history[:, "train_loss"])
+    model.load_state_dict(net.module_.state_dict())
+
+
+def peft():
+    import peft
+
+    tuned = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["0", "2"], lora_dropout=0.1))
+    own = torch.optim.AdamW([weight for weight in tuned.parameters() if weight.requires_grad], lr=0.01)
+    for _ in range(3):
+        with truth.window():
+            for inputs, targets in DataLoader(data, 8):
+                truth.step(len(inputs))
+                print(train_on(tuned, own, inputs, targets))
+
+
+def timm():
+    import timm.data
+    import timm.loss
+    import timm.optim
+    import timm.scheduler
+    import timm.utils
+    import torchvision
+
+    random.seed(0)  # of the augmentations, as the next one
+    numpy.random.seed(0)
+    net = timm.create_model("test_vit", num_classes=2)
+    own = timm.optim.create_optimizer_v2(net, "lamb", lr=0.01)
+    schedule = timm.scheduler.CosineLRScheduler(own, 2)
+    average, mixup = timm.utils.ModelEmaV2(net), timm.data.Mixup(0.2, num_classes=2)
+    images = torchvision.datasets.FakeData(16, (3, 160, 160), 2)
+    loader = timm.data.create_loader(
+        images, (3, 160, 160), 8, is_training=True, use_prefetcher=False, num_workers=0, persistent_workers=False
+    )
+    for epoch in range(2):
+        with truth.window():
+            iterator = iter(loader)
+            for _ in range(2):
+                with truth.waiting():
+                    inputs, targets = next(iterator)
+                truth.step(len(inputs))
+                inputs, targets = mixup(inputs, targets)
+                own.zero_grad()
+                loss = timm.loss.SoftTargetCrossEntropy()(net(inputs), targets)
+                loss.backward()
+                own.step()
+                average.update(net)
+        schedule.step(epoch + 1)
+        print(loss.item())
+    truth.write(net, average.module)
+
+
 globals()[kind]()
-truth.write(model)
+if kind != "timm":
+    truth.write(model)
