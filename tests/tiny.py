@@ -63,6 +63,26 @@ def imagenet(folder: Path) -> dict[str, object]:
     return {"dataset.root": folder / "own", "dataset.classes": len(WNIDS)}
 
 
+def iwslt15(folder: Path) -> dict[str, object]:
+    """Write IWSLT'15's files; return the overrides to use them."""
+    return _texts(folder, {"train": ("train.en", "train.vi"), "tst2012": ("tst2012.en", "tst2012.vi")})
+
+
+def wmt16(folder: Path) -> dict[str, object]:
+    """Write the files of WMT'16's archive, like `iwslt15`."""
+    train, val = "train.tok.clean.bpe.32000", "newstest2013.tok.bpe.32000"
+    return _texts(folder, {"train": (f"{train}.en", f"{train}.de"), "val": (f"{val}.en", f"{val}.de")})
+
+
+def _texts(folder: Path, splits: dict[str, tuple[str, str]]) -> dict[str, object]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, names in splits.items():
+        for name in names:
+            (folder / name).write_text("a b@@ c .\nc a .\n" * (TRAIN if split == "train" else VAL))
+    sizes = {"dataset.words": 20, "dataset.length": 8}
+    return {"dataset.archives": folder, "dataset.make.sha256": "null", **sizes}
+
+
 def _rows(count: int, labels: str, classes: int) -> dict[str, object]:
     """Samples in CIFAR's layout: rows of 1024 red, green and blue values each."""
     pixels = numpy.random.default_rng(count).integers(0, 256, (count, 3072), dtype=numpy.uint8)
@@ -87,7 +107,8 @@ def pack(archive: Path, contents: dict[str, bytes]) -> str:
     return hashlib.md5(archive.read_bytes()).hexdigest()
 
 
-MADE = {"mnist": mnist, "cifar10": cifar10, "cifar10_gray": cifar10, "cifar100": cifar100, "imagenet": imagenet}
+MADE = {"mnist": mnist, "cifar10": cifar10, "cifar10_gray": cifar10, "cifar100": cifar100, "imagenet": imagenet,
+        "iwslt15": iwslt15, "wmt16": wmt16}  # fmt: skip
 GENERATED = {
     "jpeg": {"dataset.count": 50, "dataset.pixels": 80, "dataset.file_bytes": "null"},
     "polynomial": {"dataset.count": 40},

@@ -347,6 +347,14 @@ def test_progress_line_has_the_loss_if_requested_and_a_stage_is_erased(watched):
     assert drawn.endswith("\x1b[2K")
 
 
+def test_loss_of_a_step_is_a_line_of_its_own_with_its_place(terminal, lines):
+    terminal.loss(100, 9.9)  # before the first epoch
+    terminal.window_opened("epoch", 1, 6, 3125)
+    terminal.loss(100, 1.23456)
+    terminal.window_closed()
+    assert [line for line in lines() if "loss" in line] == ["epoch 2/6, step 100/3125: loss 1.2346"]
+
+
 @pytest.fixture
 def watch(monkeypatch):
     """A scripted clock."""

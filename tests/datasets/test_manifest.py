@@ -14,7 +14,7 @@ FACTS = {"splits": {"train": 2, "val": 1}, "classes": 2, "channels": 1, "source"
 
 
 def describe(folder):
-    describe_folder(folder, DATASET, FACTS, "make").write(folder / "manifest.json")
+    describe_folder(folder, DATASET, FACTS, "make", print).write(folder / "manifest.json")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_secrets_are_not_in_the_manifest_of_a_users_folder_and_may_change(tmp_pa
     (tmp_path / "train" / "a" / "0.png").write_bytes(b"first")
     dataset = make_config(adopt={**MAKER, "token": "hunter2", "url": "https://me:hunter2@host/set.tar"})
     path = tmp_path.parent / "manifest of the user's folder.json"
-    describe_folder(tmp_path, dataset, FACTS, "adopt").write(path)
+    describe_folder(tmp_path, dataset, FACTS, "adopt", print).write(path)
     assert "hunter2" not in path.read_text()
     assert load_valid(tmp_path, make_config(adopt={**dataset.adopt, "token": "other"}), path)
 

@@ -22,7 +22,7 @@ COPY, LOCK = "tiny", ".tiny.lock"
 
 
 def describe(home):
-    describe_folder(home, DATASET, FACTS, "make").write(home / "manifest.json")
+    describe_folder(home, DATASET, FACTS, "make", print).write(home / "manifest.json")
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, copy):
     (cat / "1.jpg").symlink_to(tmp_path / "elsewhere.jpg")
     (cat / "notes.txt").write_text("mine")
     dataset = make_config(adopt={"_target_": "none"})
-    original = describe_folder(home, dataset, FACTS, "adopt")
+    original = describe_folder(home, dataset, FACTS, "adopt", print)
     stage(dataset, home, original, copy, print)
     assert contents(copy) == {"train/cat/1.jpg": b"cat"}
     assert not (copy / "train" / "cat" / "1.jpg").is_symlink()
@@ -148,7 +148,7 @@ def test_entries_of_a_users_folder_that_cannot_be_read_are_staged_as_links_to_th
     (cat / "1.jpg").write_bytes(b"cat")
     names = {*make_unreadable(cat)}
     dataset = make_config(adopt={"_target_": "none"})
-    original = describe_folder(home, dataset, FACTS, "adopt")
+    original = describe_folder(home, dataset, FACTS, "adopt", print)
     stage(dataset, home, original, copy, print)
     assert (copy / "train/cat/1.jpg").read_bytes() == b"cat"
     links = {path.name: path.readlink() for path in (copy / "train/cat").iterdir() if path.is_symlink()}

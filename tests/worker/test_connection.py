@@ -104,3 +104,12 @@ def test_first_rank_of_each_node_sends_the_request_and_all_ranks_get_the_replies
     second.is_node_leader = True
     assert RankedConnection(connection, second).request_all(WindowClosed(5, 6)) == [stop, other_node]
     assert [controller.received() for _ in range(2)] == [WindowClosed(1, 2), WindowClosed(5, 6)]
+
+
+def test_first_rank_sends_the_loss_after_every_so_many_steps_and_the_last(connection, controller):
+    trained = []
+    first, second = (RankedConnection(connection, Rank(rank)) for rank in (0, 1))
+    for batch in first.logging(range(4), 2, last_loss=lambda: 10.0 * trained[-1]):
+        trained.append(batch)
+    assert [controller.received() for _ in range(2)] == [protocol.LossRead(2, 10.0), protocol.LossRead(4, 30.0)]
+    assert list(second.logging(range(4), 2, last_loss=lambda: 1 / 0)) == [0, 1, 2, 3]

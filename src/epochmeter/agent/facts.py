@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 from torch.utils import data
 
-from epochmeter.agent.samples import stated_samples
+from epochmeter.agent.samples import UNKNOWN, stated_samples
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
 from epochmeter.worker.device import describe_device, host_name
@@ -182,3 +182,9 @@ def function_name(thing: object) -> str:
 def class_name(thing: object) -> str:
     kind = type(thing)
     return "{}.{}".format(kind.__module__, kind.__qualname__)
+
+
+def as_float(rate: Any) -> float:
+    """Return a learning rate as a number; NaN if it is absent, or on a GPU, which would have to be waited for."""
+    is_on_cpu = isinstance(rate, torch.Tensor) and rate.device.type == "cpu"
+    return float(rate) if is_on_cpu or isinstance(rate, int) else UNKNOWN

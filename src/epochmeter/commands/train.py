@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from epochmeter.config import app, errors
+from epochmeter.config import app, errors, json_output
 from epochmeter.config.config_source import use_device
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest, current_request
 from epochmeter.config.resolvers import register
 from epochmeter.config.script import ATTACHED, code_digest
-from epochmeter.config.secrets import reveal
+from epochmeter.config.secrets import redact_tree, reveal
 from epochmeter.run import nodes
 from epochmeter.shared.problem import input_error
 from epochmeter.sweep import sweep_folder
@@ -54,6 +54,7 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     The help has the docstring `doc`, and the groups and keys that `is_used` accepts.
     """
     runs = Runs(command)
+    sys.argv[1:] = nodes.without_run_folder(sys.argv[1:], os.environ)
 
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
         if command and ATTACHED not in os.environ:
@@ -82,6 +83,8 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     finally:
         use_device(None)
         sweep_folder.remove_empty()
+        if runs.results:
+            json_output.set_result({"runs": [run_fields(result) for result in runs.results]})
         print_sweep(runs.results, command)
     if runs.request and all(result.earlier for result in runs.results):
         publish_pending(runs.request)  # any other run has published queued runs too
@@ -100,6 +103,12 @@ def detected_device(arguments: Sequence[str], detect: Callable[[str], str]) -> s
         return detect("/")
     except (ValueError, OSError):  # which the run reports
         return None
+
+
+def run_fields(result: "RunResult") -> dict[str, object]:
+    """Return a run as the document of `format=json` has it, without credentials in its texts."""
+    fields = result.to_fields()
+    return {**fields, **{name: redact_tree(fields[name]) for name in ("failure", "no_energy", "notes")}}
 
 
 class Runs:

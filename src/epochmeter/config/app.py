@@ -9,6 +9,7 @@ from functools import wraps
 from textwrap import TextWrapper
 
 import hydra
+from hydra._internal.hydra import Hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     HydraException,
@@ -16,6 +17,7 @@ from hydra.errors import (
     OverrideParseException,
     SearchPathException,
 )
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
@@ -36,7 +38,7 @@ TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 MULTIRUN = ("-m", "--multirun")
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
-SWEEP_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "again", "resume"))
+SWEEP_KEYS = ("format", *(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "again", "resume")))
 """Keys with one value for all runs of a sweep."""
 KeyFilter = Callable[[str], bool]
 HELP_COLUMNS = 100
@@ -74,10 +76,21 @@ def run(command: str, task: Callable[[DictConfig], None], doc: str | None, is_us
             except BrokenPipeError as error:  # the reader of the output has ended; Hydra would report it as a failure
                 broken_pipes.append(error)
 
-        with composed_once():
+        with composed_once() if command == "train" else single_run():
             composed_task()
     for error in broken_pipes:
         raise error
+
+
+@contextmanager
+def single_run() -> Iterator[None]:
+    """Execute one run in this context: Hydra would compose the configuration twice, to find out if it is a sweep."""
+    get_mode = Hydra.get_mode
+    Hydra.get_mode = lambda self, config_name, overrides: RunMode.RUN  # type: ignore[method-assign]  # no other way
+    try:
+        yield
+    finally:
+        Hydra.get_mode = get_mode  # type: ignore[method-assign]
 
 
 def plain_keys(config: DictConfig) -> Document:

@@ -133,6 +133,8 @@ class Dataset(Group):
     root: Location | None = None
     make: Constructed | None = None
     adopt: Constructed | None = None
+    resumable: bool = False  # whether `make` continues in the folder of an interrupted call
+    archives: Location | None = None  # from which `make` unpacks the samples; None also if it has no such key
     on_bad: Literal["error", "skip"] = "error"
     preprocess: str = "resize"
     space_bytes: Annotated[int, rules.BYTES] | None = None
@@ -204,6 +206,9 @@ RULES_OF_OPTIONS = (
     ("model.architecture meter.reason meter.code", rules.TEXT),
     ("model.classes", rules.or_null(rules.POSITIVE_COUNT)),
     ("dataset.file_bytes", rules.or_null(rules.BYTES)),
+    ("dataset.devkit", rules.or_null(rules.LOCATION)),
+    ("dataset.train_pairs dataset.make.train_pairs", rules.or_null(rules.POSITIVE_COUNT)),
+    ("task.bleu", rules.FLAG),
     ("dataset.length dataset.held_out dataset.make.length", rules.whole_number(2, rules.MAX_INTEGER)),
     ("scheduler.milestones", rules.MILESTONES),
     ("dataset.words dataset.make.words", rules.whole_number(6, 10**6)),  # including four special tokens and a comma
@@ -346,6 +351,9 @@ class Measure(Section):
     )
 
 
+OUTPUT = "output: text; json (one document on stdout, all text on stderr), given on the command line"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Host(Section):
     root: Annotated[str, rules.MACHINE_ROOT] = key(
@@ -417,6 +425,9 @@ class Job(Section):
     epochs: PositiveCount = key(6, "number of training epochs, including warm-up")
     seed: Seed = key(0, "random seed: weights, shuffling, augmentation")
     repeat: Count = key(0, "repeat number of a configuration; set by sweep.repeats")
+    nodes: PositiveCount | None = key(
+        None, "nodes of a run with hydra/launcher=slurm; null: one, or without the launcher those of srun"
+    )
 
     workers: Annotated[int | Literal["auto"], rules.WORKERS] = key(
         "auto", "DataLoader workers per rank: a number, auto (one per core, at most 4)", new_paragraph=True
@@ -487,6 +498,10 @@ class Job(Section):
     checkpoint: Checkpoint = key(Checkpoint())
     log_loss: bool = key(
         False, "true: show the loss with the progress, twice per second; reading it waits for the device"
+    )
+    format: Literal["text", "json"] = key("text", OUTPUT)
+    log_every: PositiveCount | None = key(
+        None, "print the loss after every so many steps; reading it waits for the device; null: never"
     )
     verbose: bool = key(False, "true: print the tables and notes of each run of a sweep, in place of one line")
     rehearse: Literal["auto"] | bool = key(

@@ -174,6 +174,13 @@ class Terminal(logging.Handler):
         steps_text = f"{steps}/{self._steps}"
         self._progress.update(self._task, completed=completed, steps=steps_text, loss=text, refresh=True)
 
+    def loss(self, step: int, loss: float) -> None:
+        """Print the loss of a step of the open epoch (`log_every=`); steps count from 1."""
+        if self._task is not None:
+            epochs = self._progress.tasks[0].total or 0
+            place = f"{_place(self.label)}epoch {self._epoch + 1}/{epochs:.0f}, step {step}/{self._steps}"
+            self.info(f"{place}: loss {loss:.4f}")
+
     def window_closed(self) -> None:
         self.end_stage()
         self._progress.stop()

@@ -59,6 +59,7 @@ def _print_totals(terminal: Terminal, job: Job, result: RunResult) -> None:
         terminal.info(f"Throughput of {metrics['throughput/steps']:.0f} steps: {rate}.")
     mfu = sentences.mfu_line(metrics, result.mfu, job.roofline.flops, is_lower_bound=result.is_lower_bound)
     terminal.info(mfu)
+    terminal.info(sentences.bleu_line(metrics))
     terminal.info(sentences.target_line(metrics), style="green")
 
 

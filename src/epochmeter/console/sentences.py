@@ -164,6 +164,11 @@ def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> 
     return text
 
 
+def bleu_line(metrics: Mapping[str, float]) -> str:
+    """Return the BLEU of the trained model; empty if it was not scored."""
+    return f"BLEU: {metrics['total/bleu']:.2f} (greedy translation)." if "total/bleu" in metrics else ""
+
+
 def target_line(metrics: Mapping[str, float]) -> str:
     """Return the time and energy to the quality target; empty if it was not reached."""
     if "total/epochs_to_target" not in metrics:

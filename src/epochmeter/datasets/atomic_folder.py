@@ -30,11 +30,14 @@ def creation_lock(path: Path, say: Notify) -> Iterator[None]:
 
 
 @contextmanager
-def create_atomically(folder: Path) -> Iterator[Path]:
-    """Yield a new folder to fill. It replaces `folder` on success, flushed to disk, and is deleted on failure."""
-    _remove_leftovers(folder)
+def create_atomically(folder: Path, resumes: bool = False) -> Iterator[Path]:
+    """Yield a new folder to fill. It replaces `folder` on success, flushed to disk, and is deleted on failure.
+
+    With `resumes` it is kept on failure, and yielded again, with what a failed or killed process has left in it.
+    """
     partial = _sibling(folder, "partial")
-    partial.mkdir()
+    _remove_leftovers(folder, keeps_partial=resumes)
+    partial.mkdir(exist_ok=resumes)
     try:
         with synced(partial):
             yield partial
@@ -43,7 +46,7 @@ def create_atomically(folder: Path) -> Iterator[Path]:
         partial.rename(folder)
         fsync_folder(folder.parent)
     finally:
-        _remove_leftovers(folder)
+        _remove_leftovers(folder, keeps_partial=resumes and partial.exists())
 
 
 @contextmanager
@@ -73,15 +76,17 @@ def explain_errors(action: str) -> Iterator[None]:
         raise machine_error(f"cannot {action}: {error}", hint, file=str(error.filename or "")) from error
 
 
-def _remove_leftovers(folder: Path) -> None:
+def _remove_leftovers(folder: Path, keeps_partial: bool) -> None:
     """Delete the leftovers of a killed process next to a folder; requires the lock.
 
     If the process was killed between the two renames that replace the folder, the earlier folder is restored.
     """
     if not folder.exists() and (old := _sibling(folder, "old")).exists():
         old.rename(folder)
-    for kind in ("partial", "old"):
-        shutil.rmtree(_sibling(folder, kind), ignore_errors=True)
+    shutil.rmtree(_sibling(folder, "old"), ignore_errors=True)
+    if not keeps_partial:
+        shutil.rmtree(_sibling(folder, "partial"), ignore_errors=True)
+        _sibling(folder, "partial.json").unlink(missing_ok=True)  # what a function that resumes notes about it
 
 
 def _sibling(folder: Path, kind: str) -> Path:

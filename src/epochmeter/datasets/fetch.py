@@ -16,18 +16,19 @@ from epochmeter.shared.problem import input_error, machine_error
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30
+SHA256_DIGITS = 64  # of a checksum; an MD5 has 32
 
 
-def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") -> None:
+def fetch(url: str, path: Path, checksum: str | None, say: Notify, key: str = "md5") -> None:
     """Download `url` to `path` unless the file exists, and verify its checksum; RuntimeError if the network failed."""
     partial = path.with_name(f".{path.name}.partial")
     with creation_lock(path, say):
         if path.exists():
-            verify(path, md5, "delete it to download it again, replace it", key)
+            verify(path, checksum, "delete it to download it again, replace it", key)
             return
         try:
             _download(url, partial, say)
-            verify(partial, md5, f"try again, as {url} returned another file", key)
+            verify(partial, checksum, f"try again, as {url} returned another file", key)
             partial.rename(path)
         except (OSError, HTTPException) as error:
             if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
@@ -42,15 +43,19 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
             partial.unlink(missing_ok=True)
 
 
-def verify(file: Path, md5: str | None, remedy: str, key: str) -> None:
-    """Raise ValueError if a file does not have this MD5, the value of `dataset.make.<key>`; None skips the check."""
-    if md5 is None:
+def verify(file: Path, checksum: str | None, remedy: str, key: str) -> None:
+    """Raise ValueError if a file does not have this MD5 or SHA-256, of the key `dataset.make.<key>`; None skips it."""
+    if checksum is None:
         return
-    actual = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
-    if actual != md5:
+    name, algorithm = ("SHA-256", "sha256") if len(checksum) == SHA256_DIGITS else ("MD5", "md5")
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with open(file, "rb") as opened:
+        while chunk := opened.read(CHUNK_BYTES):
+            digest.update(chunk)
+    if (actual := digest.hexdigest()) != checksum:
         raise input_error(
-            f"{file} has the MD5 {actual} instead of {md5}",
-            f"{remedy}, or set dataset.make.{key}= to the checksum of your own file",
+            f"{file} has the {name} {actual} instead of {checksum}",
+            f"{remedy}, or set dataset.make.{key}=null for a file of your own",
             file=str(file),
         )
 

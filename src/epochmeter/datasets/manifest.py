@@ -14,6 +14,7 @@ from epochmeter.config.secrets import redact_tree
 from epochmeter.datasets import checksum
 from epochmeter.datasets.atomic_folder import explain_errors
 from epochmeter.datasets.checksum import MANIFEST_NAME
+from epochmeter.datasets.progress import MB, Notify, Progress
 from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.shared.problem import machine_error
 
@@ -68,10 +69,14 @@ def try_read_manifest(path: Path) -> Manifest | None:
         return None
 
 
-def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Literal["make", "adopt"]) -> Manifest:
+def describe_folder(
+    folder: Path, dataset: Dataset, facts: Facts, action: Literal["make", "adopt"], say: Notify
+) -> Manifest:
     """Return the manifest of a folder; of a user's folder by names and sizes, as hashing contents takes hours."""
     is_users = action == "adopt"
-    total = checksum.sum_files(folder, checksum.hash_name_and_size if is_users else checksum.hash_contents, is_users)
+    task = checksum.hash_name_and_size if is_users else checksum.hash_contents
+    progress = Progress(f"computing the checksum of dataset {dataset.name}", say, unit=MB)
+    total = checksum.sum_files(folder, task, is_users, lambda done: progress.update(done.bytes))
     _, quick = _quick_check(folder, total.files, is_users)
     return Manifest(
         name=dataset.name,

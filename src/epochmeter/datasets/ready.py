@@ -29,7 +29,13 @@ from epochmeter.shared.problem import input_error, machine_error
 
 SHARED_MEMORY = Path("/dev/shm")
 USER_MANIFESTS = "data/.manifests"  # folder for the manifests of users' own folders
-ORIGIN_KEYS = ("url", "md5")  # arguments of makers that affect where files come from but not their content
+ORIGIN_KEYS = (
+    "url",
+    "md5",
+    "sha256",
+    "archives",
+    "archive",
+)  # arguments of makers that affect where files come from but not their content
 
 
 def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify) -> Mapping[str, object]:
@@ -146,9 +152,9 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
         if existing := manifest.load_valid(folder, dataset):
             return existing
         say(f"preparing dataset {dataset.name} in {folder}")
-        with create_atomically(folder) as unfinished:
+        with create_atomically(folder, dataset.resumable) as unfinished:
             facts = _get_facts(dataset, "make", unfinished, say)
-            description = manifest.describe_folder(unfinished, dataset, facts, "make")
+            description = manifest.describe_folder(unfinished, dataset, facts, "make", say)
             description.write(unfinished / MANIFEST_NAME)
     return description
 
@@ -158,7 +164,7 @@ def adopt(dataset: Dataset, folder: Path, user_manifest: Path, say: Notify) -> M
     with explain_errors(f"read dataset folder {folder}"):
         say(f"inspecting dataset {dataset.name} in {folder}")
         facts = _get_facts(dataset, "adopt", folder, say)
-        description = manifest.describe_folder(folder, dataset, facts, "adopt")
+        description = manifest.describe_folder(folder, dataset, facts, "adopt", say)
     with explain_errors(f"write {user_manifest}"):
         user_manifest.parent.mkdir(parents=True, exist_ok=True)
         description.write(user_manifest)

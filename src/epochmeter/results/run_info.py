@@ -290,7 +290,13 @@ class Attempt(Fields):
     gap_s: float | None = None  # from its end until the next command was started; None if that is not known
 
 
-class StageEnergy(TypedDict):
+class StageParts(TypedDict, total=False):
+    """What records of earlier versions lack of a `StageEnergy`."""
+
+    parts: dict[str, float]  # of the uncertainty: `Uncertainty` in results/energy_sums.py
+
+
+class StageEnergy(StageParts):
     """Energy of a stage of a run outside of its windows."""
 
     energy_j: float
@@ -359,6 +365,7 @@ class RunInfo(Fields):
     training: Training = field(default_factory=Training)
     forecast: Reason | None = None  # why there is none
     budget: BudgetUse | None = None  # the first budget that one more epoch would have exceeded
+    bleu: float | None = None  # of the trained model's translations of the validation pairs
     power_limit_search: list[dict[str, object]] = field(default_factory=list)
     traced: TracedSteps = field(default_factory=TracedSteps)
     moments: Moments = field(default_factory=Moments)

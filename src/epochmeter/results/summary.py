@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from epochmeter.config.schema import Job
+from epochmeter.results.energy_sums import PARTS, intervals_of, total_uncertainty_j
 from epochmeter.results.metrics import PERCENTILES, find
 from epochmeter.results.run_info import PROCESS, Idle
 from epochmeter.shared.record import INTERVALS, is_partial, is_steady, training_of
@@ -17,7 +18,7 @@ from epochmeter.shared.units import NANOSECOND, percent
 
 Window = Mapping[str, Any]
 """A line of `epochs.jsonl`; `energy.term` has its energies as terms of the run's totals."""
-PARTS_OF_UNCERTAINTY = ("unsampled_j", "idle_uncertainty_j")
+PARTS_OF_UNCERTAINTY = (*PARTS, "idle_uncertainty_j")
 """Joules of a window's term that are no energy: of errors that add up over windows in another way than the rest."""
 TRAINING_WINDOWS = ("epoch", "val", PROCESS)
 """Windows whose times and energies the totals of a run add up; the last is of a process that ran already."""
@@ -209,7 +210,7 @@ def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
         names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
         totals |= {name: math.fsum(term[name] for term in terms) for name in names if name not in PARTS_OF_UNCERTAINTY}
     if "energy_uncertainty_j" in totals:
-        totals["energy_uncertainty_j"] = total_uncertainty_j(terms, totals["energy_j"] / _energy_window_s(windows))
+        totals["energy_uncertainty_j"] = total_uncertainty_j(intervals_of(windows))
     if "net_energy_j" in totals and all("idle_uncertainty_j" in term for term in terms):
         # The same idle power is subtracted in all windows.
         idle_j = math.fsum(term["idle_uncertainty_j"] for term in terms)
@@ -217,21 +218,6 @@ def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
     if "energy_j" in totals:
         totals["edp_js"] = totals["energy_j"] * totals["e2e_s"]
     return totals
-
-
-def total_uncertainty_j(terms: Sequence[Mapping[str, float]], mean_w: float) -> float:
-    """Return the 95 % confidence interval (plus or minus) of the energy of several windows, in joules.
-
-    Power that a part-time sensor missed is independent from window to window, so its squares are added. All other
-    uncertainties are added, since the same instrument may always err in the same direction. The uncertainty of a window
-    is at least one period of the counter at `mean_w`, the mean power of all windows.
-    """
-    independent_j = [term.get("unsampled_j", 0.0) for term in terms]
-    others_j = [
-        max(math.sqrt(max(0.0, term["energy_uncertainty_j"] ** 2 - part_j**2)), mean_w * term.get("period_s", 0.0))
-        for term, part_j in zip(terms, independent_j, strict=True)
-    ]
-    return math.hypot(math.fsum(others_j), *independent_j)
 
 
 def idle_metrics(metrics: Mapping[str, float], idle: Idle) -> dict[str, float]:

@@ -46,12 +46,15 @@ class EventLoop:
                         self._open_window(message)
                     case protocol.Progress():
                         self._recording.progress(self._opened, message, partial(take_reading, self._instruments.meter))
+                    case protocol.LossRead():
+                        self._terminal.loss(message.step, message.loss)
                     case protocol.WindowClosed():
                         self._close_window()
                     case protocol.WindowMeasured():
                         self._record_window(message)
                     case protocol.Trained():
                         self._plan.run.moments["saves_ns"] = [*message.saves_ns]
+                        self._plan.run.bleu = message.bleu
                         self._terminal.stage("Saving results and recording the profiler's trace")
                         self._worker.reply()
                         break

@@ -176,6 +176,7 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
         **idle_metrics(result.metrics, run.idle or {}),
         "total/power_limit_w": run.power_limit_w,
         "total/power_limit_max_w": run.power_limit_max_w,
+        "total/bleu": run.bleu,
     }
     result.metrics.update({name: value for name, value in optional.items() if value is not None})
     result.metrics.update(memory_metrics(record, job.batch))

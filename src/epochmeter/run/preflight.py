@@ -1,5 +1,6 @@
 """Checks of a job before it waits for a device."""
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from rich.progress import track
 from epochmeter.config.installation import ROOT
 from epochmeter.config.job import split_config
 from epochmeter.config.request import RunRequest
-from epochmeter.config.schema import SCRIPT, Device, Job, Measure
+from epochmeter.config.schema import SCRIPT, Dataset, Device, Job, Measure
 from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.suggestions import check_overrides
@@ -26,7 +27,7 @@ from epochmeter.results.budget import check_budget
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
 from epochmeter.run.interpreters import check_interpreter, choose_python, find_interpreter
-from epochmeter.run.nodes import Node
+from epochmeter.run.nodes import Node, check_node_count
 from epochmeter.shared.problem import InputError, Problem, input_error, problems_of
 from epochmeter.tracking.client import check_address
 from epochmeter.tracking.tensorboard import check_tensorboard
@@ -45,6 +46,7 @@ def preflight(request: RunRequest, node: Node, *, on_gpu: bool) -> Job:
     if node.nodes > 1 and not job.strategy.has_processes:
         problem = f"strategy={job.strategy.name} trains on one node, and srun started {node.nodes}"
         raise input_error(problem, "set `strategy=ddp`, or use srun -N1")
+    check_node_count(job.nodes, os.environ)
     validate_job(job, request.choices, request.overrides)
     check_accelerator(job, is_gpu=on_gpu)
     check_capacity(job, ROOT)
@@ -114,6 +116,7 @@ def _is_about(problem: Problem, title: str) -> bool:
 
 def check_machine(job: Job, overrides: Sequence[str]) -> None:
     """Refuse a job that this machine cannot run, or whose prepared dataset is too small; ValueError."""
+    check_node_count(job.nodes, os.environ)
     check_capacity(job, ROOT)
     facts = host.device_facts(job.machine.root)
     is_replayed = find_recording(job.machine.root) is not None
@@ -168,12 +171,23 @@ def check_capacity(job: Job, root: Path) -> None:
         if needed > free:
             space = f"needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free"
             raise input_error(f"`dataset={dataset.name}` {space}", "free disk space, or give another `dataset.root=`")
-    if dataset.make or not dataset.adopt:
+    is_unpacked = "archives" in (dataset.make or {})  # from files that the user has to name
+    if dataset.adopt and (is_unpacked or not dataset.make):
+        check_users_folder(dataset, root, is_unpacked)
+
+
+def check_users_folder(dataset: Dataset, root: Path, is_unpacked: bool) -> None:
+    """Refuse a dataset without its folder, or the folder of the archives from which it `is_unpacked`; InputError."""
+    if dataset.archives is not None:
+        if not (root / Path(dataset.archives).expanduser()).is_dir():
+            problem = f"`dataset.archives={dataset.archives}` is not a folder"
+            raise input_error(problem, "mount its storage device, or give another folder", key="dataset.archives")
         return
     if dataset.root is None:
         raise input_error(f"`dataset={dataset.name}` needs the folder of your data", "set `dataset.root=/folder`")
     if not (root / Path(dataset.root).expanduser()).is_dir():
         remedy = "mount its storage device, or give another folder"
+        remedy += ", or that of its archives with `dataset.archives=/downloads`" if is_unpacked else ""
         raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)
 
 

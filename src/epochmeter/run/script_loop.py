@@ -173,7 +173,7 @@ class ScriptLoop:
         is_warmup = self._begins_training(window) or is_traced or is_loaded
         reply = self._recording.add(
             opening, message, before, after, notes, rule=window.rule, training=window.training,
-            loading=window.loading, is_warmup=is_warmup, timeline=window.timeline,
+            loading=window.loading, is_warmup=is_warmup, timeline=window.timeline, stretches=window.stretches,
         )  # fmt: skip
         self._recorded[window.name] = reply
         self._nodes.leave(measured, self._recording.last, reply.no_energy)

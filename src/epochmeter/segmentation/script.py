@@ -226,6 +226,11 @@ class ScriptWindows:
         return 1 + len(self._others())
 
     @property
+    def lacks_ranks(self) -> bool:
+        """Whether the process group has ranks that are not on this node, or that left no log."""
+        return self.main is not None and self.main.training.get("ranks", 1) > self.rank_count
+
+    @property
     def places(self) -> list[RankPlace]:
         """Where each rank of this node is."""
         others = sorted(self._others(), key=lambda process: process.rank)

@@ -10,6 +10,7 @@ The processes of a measured script write events to files instead (`events`), and
     Built             first rank of each node     Proceed       model and data are ready
     WindowOpening     first rank of each node     Proceed       prepare the page cache, read the counters
     Progress          first rank                  -             the open window so far, at most twice per second
+    LossRead          first rank                  -             the loss of a step, to be printed (`log_every`)
     WindowClosed      first rank of each node     Proceed,      read the counters; the controller of a node that is
                                                   NodeWindow    not the first replies with the energy of its node
     WindowMeasured    first rank of each node     Recorded,     record and publish the window; the controller of a
@@ -35,6 +36,10 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from epochmeter.shared.problem import Problem, read_problem
 
 IMPORTED = ".torch"  # suffix of a file next to the socket: when a process of the script had imported torch, in ns
+REPLAYED_ON_NODES = Problem(
+    "batches are not replayed on several nodes: each node would end its part of the script by itself",
+    "replay on one node, as with `srun --nodes=1 --ntasks=1` or `torchrun --nnodes=1`",
+)
 MISSING = ".missing"  # of a file with an interpreter and a module that it lacks, which ended a process of the script
 
 
@@ -79,6 +84,11 @@ class Progress(NamedTuple):
     loss: Optional[float] = None  # of the last step, if it is to be shown
     parts: Optional[Dict[str, float]] = None
     """Times of these steps in seconds: `data_stall_s`, `copy_s`, `compute_s`, `overhead_s`, as far as measured."""
+
+
+class LossRead(NamedTuple):
+    step: int  # of the open window, counted from 1
+    loss: float
 
 
 ReadParts = Callable[[], Dict[str, float]]  # returns the `parts` of `Progress` so far
@@ -136,6 +146,7 @@ class Traced(NamedTuple):
 
 class Trained(NamedTuple):
     saves_ns: Sequence[List[int]] = ()  # begin and end of each checkpoint, and of the saved weights
+    bleu: Optional[float] = None  # of the trained model, if it was to be scored
 
 
 TraceFailed = NamedTuple("TraceFailed", [("problem", Problem)])
@@ -167,8 +178,8 @@ class Recorded(NamedTuple):
 
 
 Message = Union[
-    Joined, PeaksBorder, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, Traced, TraceFailed,
-    Border, PassOpening, Asked, NotMeasured, Loaded, NotReplayed, Finished, RankFailed, RankExited,
+    Joined, PeaksBorder, Built, WindowOpening, Progress, LossRead, WindowClosed, WindowMeasured, Trained, Traced,
+    TraceFailed, Border, PassOpening, Asked, NotMeasured, Loaded, NotReplayed, Finished, RankFailed, RankExited,
 ]  # fmt: skip
 Reply = Union[Proceed, Disturbance, NodeWindow, Recorded]
 WITH_PROBLEM = (RankFailed, TraceFailed, NotMeasured, NotReplayed)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from epochmeter.config.secrets import redact
+from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.run_status import COMPLETED, RUNNING
 from epochmeter.shared.problem import Problem, format_problem
@@ -37,7 +38,7 @@ BESIDE_LIMIT_S = 5.0  # time limit for publishing while a script runs
 CATCH_UP_LIMIT_S = 10.0  # time limit for the queued runs; the next run continues
 REUSED_LIMIT_S = 5.0  # time limit for including reused runs, at the end of a sweep
 MAX_FRACTION = 0.02
-"""Largest fraction of a training's time that its publication between windows takes: each reads the whole record."""
+"""Largest fraction of a training's time that its publication between windows takes."""
 NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
 PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
 UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\"]*)['\")]+$")
@@ -139,6 +140,7 @@ class Tracker:
 
     def __init__(self, record: Record, destination: Destination | None = None, events: Events | None = None):
         self._record, self._events = record, events
+        self._log = WindowLog(record.folder)
         self._mlflow = MlflowThread(destination) if destination else None
         self._ended: str | None = None
         self._housekeeping_done = False
@@ -217,7 +219,7 @@ class Tracker:
             logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
 
     def _publish_record(self, store: Store) -> Iterator[Published]:
-        yield publish(self._record, store, self._ended)
+        yield publish(self._record, store, self._ended, self._log)
         folder = RunFolder(self._record.folder)
         if self._ended or not self._housekeeping_done:  # at the end too, as views depend on the metrics of all runs
             if folder.state == COMPLETED:

@@ -8,9 +8,9 @@ import signal
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional
 
-from epochmeter.shared.protocol import Joined, Message, Progress, ReadParts, decode, encode
+from epochmeter.shared.protocol import Joined, LossRead, Message, Progress, ReadParts, decode, encode
 
 if TYPE_CHECKING:
     from epochmeter.worker.strategy import Single
@@ -89,9 +89,12 @@ class ControllerConnection:
         """
         if now_ns - self._progress_ns >= PROGRESS_NS:
             self._progress_ns = now_ns
-            message = Progress(steps, last_loss() if last_loss else None, parts() if parts else None)
-            with contextlib.suppress(BlockingIOError):  # a line this short is sent completely or not at all
-                self._socket.send(encode(message), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self.send_at_once(Progress(steps, last_loss() if last_loss else None, parts() if parts else None))
+
+    def send_at_once(self, message: Message) -> None:
+        """Send a short message without waiting; it is dropped if the controller does not read (it may be stopped)."""
+        with contextlib.suppress(BlockingIOError):  # a line this short is sent completely or not at all
+            self._socket.send(encode(message), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
 class RankedConnection:
@@ -118,6 +121,16 @@ class RankedConnection:
     ) -> None:
         if self._strategy.rank == 0:
             self._connection.progress(steps, now_ns, parts, last_loss)
+
+    def logging(self, batches: Iterable[Any], every: int, last_loss: Callable[[], float]) -> Iterable[Any]:
+        """Return batches to train on; the first rank's loss is sent after every so many steps."""
+        return self._logging(batches, every, last_loss) if self._strategy.rank == 0 else batches
+
+    def _logging(self, batches: Iterable[Any], every: int, last_loss: Callable[[], float]) -> Iterator[Any]:
+        for step, batch in enumerate(batches, 1):
+            yield batch
+            if step % every == 0:
+                self._connection.send_at_once(LossRead(step, last_loss()))
 
 
 def connect(rank: Optional[int], sends_requests: bool) -> ControllerConnection:

@@ -87,9 +87,15 @@ class Translation:
 
     Inputs are (source, target shifted right by a start token), outputs (N, length, words). Each word is predicted from
     the source and the preceding target words (teacher forcing). Loss and accuracy are per word.
+
+    Args:
+        bleu: Whether the trained model translates the validation sources, to be scored by BLEU.
     """
 
     unit = "tokens"
+
+    def __init__(self, bleu: bool = False) -> None:
+        self.bleu = bleu
 
     def example(
         self, dataset: Document, count: int, generator: torch.Generator

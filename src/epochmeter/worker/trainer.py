@@ -7,6 +7,7 @@ import torch
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.problem import input_error
 from epochmeter.shared.types import Document
+from epochmeter.worker.bleu import translate_greedily
 from epochmeter.worker.device import batch_mover, sample_count
 from epochmeter.worker.loop import EpochStats, evaluate, train
 from epochmeter.worker.models.model_stats import ModelStats, compute_model_stats
@@ -62,6 +63,12 @@ class Trainer:
         self._stats = EpochStats(self._task, sample_count)
         evaluate(self._eval_model, batches, self._task, self._stats, self._autocast)
         return self._stats
+
+    def translate(self, sources: torch.Tensor) -> torch.Tensor:
+        """Return the translations of (N, length) sources by a model of the task `Translation`, on the CPU."""
+        self.model.eval()
+        with self._autocast:
+            return translate_greedily(self.model, sources.to(self.device)).cpu()
 
     def phases(self, timeline: Timeline) -> StepPhases:
         """Return what times the phases of training steps, on a timeline of its own."""

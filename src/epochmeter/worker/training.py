@@ -28,6 +28,7 @@ from epochmeter.shared.protocol import Built, Finished, PeaksBorder, RankFailed,
 from epochmeter.shared.record import MEMORY, TRACE, Record
 from epochmeter.shared.types import Document
 from epochmeter.worker import rng
+from epochmeter.worker.bleu import check_bleu, measure_bleu
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.communication import ExposedCommunication
@@ -84,6 +85,9 @@ def build(record: Record, job: Document) -> Tuple[Single, Trainer, Loader, List[
 
 def run_training(record: Record, connection: ControllerConnection) -> None:
     job = record.job()
+    scores_bleu = job["task"].get("bleu") and record.run()["dataset"]["folder"] is not None
+    if scores_bleu:
+        check_bleu(job["dataset"])
     strategy, trainer, training, validation = build(record, job)
     ranks = RankedConnection(connection, strategy)
     observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
@@ -92,7 +96,8 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
     phases = trainer.phases(make_timeline(trainer.device))
     timeline = make_timeline(trainer.device) if strategy.ranks > 1 else None
     communication = ExposedCommunication(timeline, is_compiled=job["compile"])
-    windows = WindowRunner(record, ranks, clock, phases, trainer, strategy, SuspendCounter(), communication, stop)
+    suspends, log_every = SuspendCounter(), job["log_every"]
+    windows = WindowRunner(record, ranks, clock, phases, trainer, strategy, suspends, communication, stop, log_every)
     built = describe_training(record, job, strategy, trainer, lambda: connection.request(PeaksBorder()).text)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
@@ -104,7 +109,10 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
         begun_ns = monotonic_ns()
         torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
         saves_ns.append([begun_ns, monotonic_ns()])
-    ranks.request(Trained(saves_ns))
+    bleu = None
+    if scores_bleu and strategy.rank == 0:
+        bleu = measure_bleu(trainer.translate, job["dataset"], record.run()["dataset"]["folder"], job["batch"])
+    ranks.request(Trained(saves_ns, bleu))
     record_profile(record, job, strategy, trainer, training, connection)
     connection.send(Finished())
     strategy.close()

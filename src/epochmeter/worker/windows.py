@@ -36,7 +36,7 @@ class WindowRunner:
     """Open and close windows together with the controller and all ranks, each with its own clock and device.
 
     The first rank records the steps: their times are its own, their losses are means over the samples of all ranks.
-    Training ends before the step `stop`, counted over all epochs.
+    Training ends before the step `stop`, counted over all epochs. The loss is printed after every `log_every` steps.
     """
 
     def __init__(
@@ -50,10 +50,11 @@ class WindowRunner:
         suspends: SuspendCounter,
         communication: ExposedCommunication,
         stop: float = math.inf,
+        log_every: Optional[int] = None,
     ) -> None:
         self._record, self._connection, self._strategy = record, connection, strategy
         self._clock, self._phases, self._trainer, self._suspends = clock, phases, trainer, suspends
-        self._communication, self._stop = communication, stop
+        self._communication, self._stop, self._log_every = communication, stop, log_every
 
     def epoch(self, number: int, loader: Loader) -> bool:
         """Train an epoch, or its steps before `stop`; return whether it was the last."""
@@ -92,7 +93,10 @@ class WindowRunner:
         if name == "epoch":
             self._phases.open()
             self._communication.open()
-        stats = run(clock.batches(islice(loader, steps), move))
+        batches: Iterable[Any] = clock.batches(islice(loader, steps), move)
+        if name == "epoch" and self._log_every:
+            batches = self._connection.logging(batches, self._log_every, self._trainer.last_loss)
+        stats = run(batches)
         clock.close()
         paused = self._suspends.count > suspends
         times = (clock.opened_ns, clock.closed_ns)

@@ -1,5 +1,6 @@
 """Sentence pairs for translation, as word indices."""
 
+import itertools
 import os
 from array import array
 from collections import Counter
@@ -32,6 +33,7 @@ class Pairs:
             raise input_error("`dataset.words={}` is not valid".format(words), hint, key="dataset.words")
         train = read_pairs(folder, "train")
         vocabularies = [vocabulary(sentences, words) for sentences in zip(*train)]
+        self._target_words = {number: word for word, number in vocabularies[1].items()}
         pairs = train if split == "train" else read_pairs(folder, split)
         self._pairs = [tuple(map(word_indices, pair, vocabularies)) for pair in pairs]
         self._transform = transform
@@ -41,6 +43,11 @@ class Pairs:
 
     def __getitem__(self, index: int) -> Any:
         return self._transform(self._pairs[index])
+
+    def target_text(self, numbers: Iterable[int]) -> str:
+        """Return the words of a target, up to its end; unknown ones as `<unk>`."""
+        sentence = itertools.takewhile(lambda number: number not in (END, PAD), numbers)
+        return " ".join(self._target_words.get(number, "<unk>") for number in sentence)
 
 
 def encode_pair(
