@@ -34,9 +34,12 @@ from epochmeter.sweep.compose import SweepLoader
 COMPOSED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 """Compositions and their choices by overrides, as tests repeat them."""
 LONG = (
-    "test_benchmarks", "test_cluster", "test_measure", "test_experiments", "test_resume", "test_ranks", "test_boards",
-    "test_stops", "test_train", "test_compose", "test_data", "test_system", "test_docs", "test_wheel", "test_trainer",
-    "test_client", "test_oom",
+    "test_benchmarks", "test_cluster", "test_measure", "test_experiments", "test_resume", "test_replay_of_machines",
+    "test_compose", "test_nvml", "test_sweep", "test_ranks", "test_recordings", "test_boards", "test_stops",
+    "test_train", "test_loops", "test_standard_streams", "test_script_loop", "test_restore", "test_hints", "test_data",
+    "test_loader_workers", "test_plan", "test_phase_energy", "test_report", "test_uncertainty", "test_validate",
+    "test_prediction", "test_recorder", "test_system", "test_docs", "test_wheel", "test_trainer", "test_client",
+    "test_oom",
 )  # fmt: skip
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
@@ -51,7 +54,7 @@ SELECTED_FILES = {
 
 
 def pytest_configure() -> None:
-    """Compute with one thread, as each core has a test process; import without garbage collection.
+    """Compute with one thread, as the test processes use all cores; import without garbage collection.
 
     NumPy and torch read the variable when they are imported.
     """

@@ -206,15 +206,12 @@ def test_commands_of_the_skill_print_documents_of_the_schema(new_project):
     lines = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)).splitlines()
     assert len(lines) >= 7
     for line in lines:
+        for name, folder in zip(("BEFORE", "AFTER"), project.sweeps()[-2:], strict=False):
+            line = re.sub(rf"\b{name}\b", folder.name, line)
         _, entry, *arguments = shlex.split(line)
         entry = entry.removeprefix("src/").removesuffix(".py")
         keys = {argument.partition("=")[0] for argument in arguments}
         quick = [item for item in quick_keys(project, entry) if item.partition("=")[0] not in keys]
-        newest = [folder.name for folder in project.sweeps()[-2:]]
-        named = dict(zip(("BEFORE", "AFTER"), newest, strict=False))
-        arguments = [
-            re.sub(r"\b(BEFORE|AFTER)$", lambda name, named=named: named[name[1]], argument) for argument in arguments
-        ]
         done = project.run(entry, *quick, *arguments)
         document = json.loads(done.stdout.splitlines()[-1])
         assert (document["problems"], document["exit_code"]) == ([], done.returncode), line

@@ -139,6 +139,7 @@ def process_facts(device: Optional[torch.device] = None) -> Dict[str, object]:
     return {
         "kind": "process", "rank": rank, "is_first": is_first, "identity": this_process(), "host": host_name(),
         "training": dict(facts, ranks=ranks) if ranks > 1 else facts,
+        "local_ranks": min(ranks, int(os.environ.get("LOCAL_WORLD_SIZE", 1))),
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
     python src/report.py run=multirun/B/0 against=multirun/A/0 view=trace   what changed from A to B
     python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
+    python src/report.py run=multirun/SWEEP/0 view=card footprint.intensity=FRA   a model card
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
 report.html (answers, charts, the table; it needs no network), the charts in report/, the table as
@@ -69,7 +70,7 @@ def task(config: DictConfig) -> None:
     keys = app.plain_keys(config)
     try:
         validation.check_all_values(keys, "report")
-        code = (report if keys["view"] is None else view_trace)(keys, PlainConsole())
+        code = VIEWS.get(keys["view"], view_trace)(keys, PlainConsole())
     except OSError as error:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
         if error.filename:
@@ -156,6 +157,29 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
         written = write_trace_page(page, title, folder, warn, record)
         json_output.set_result(report_fields(folder, written, [page]))
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
+    return 0
+
+
+def view_card(keys: Mapping[str, Any], console: "Console") -> int:
+    """Print the model card of a run, and write it with its metadata; return the exit code."""
+    from epochmeter.report.analyses.card import analyze, find_run
+    from epochmeter.report.output.model_card import write_card
+    from epochmeter.report.output.report import print_page, print_text, write_errors
+    from epochmeter.report.render import Page
+
+    if keys["against"] is not None:
+        raise input_error("`against=` does not apply to a model card", "leave it out")
+    record = find_run(keys["run"], MULTIRUN)
+    footprint = {name: value for name, value in keys["footprint"].items() if name != "export" and value is not None}
+    with record_errors(record.folder):
+        card = analyze(record, footprint, **keys["card"])
+        page = Page("card", card)
+        print_page(page, console)
+    folder = Path(keys["out"] or record.folder).absolute()
+    with write_errors(folder):
+        path = write_card(card, folder)
+    json_output.set_result(report_fields(folder, [path], [page]))
+    print_text(console, f"Written: {path}")
     return 0
 
 
@@ -295,6 +319,10 @@ def report_options(keys: Mapping[str, Any]) -> ReportOptions:
     prior = load(keys, options["prior"]) if options["prior"] else None
     where, include = keys["where"], as_list(keys["include"])
     return {"criteria": criteria, "bounds": bounds, "prior": prior, "where": where, "include": include}
+
+
+VIEWS = {None: report, "card": view_card}
+"""View -> its function; those of a trace are in `view_trace`."""
 
 
 def as_list(value: Any) -> list[Any]:

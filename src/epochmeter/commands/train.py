@@ -91,6 +91,12 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     return runs.results, int(any(result.state != "completed" for result in runs.results))
 
 
+def run_fields(result: "RunResult") -> dict[str, object]:
+    """Return a run as the document of `format=json` has it, without credentials in its texts."""
+    fields = result.to_fields()
+    return {**fields, **{name: redact_tree(fields[name]) for name in ("failure", "no_energy", "notes")}}
+
+
 def detected_device(arguments: Sequence[str], detect: Callable[[str], str]) -> str | None:
     """Return the device of this machine if the runs of these arguments are for it, so that they are composed once.
 
@@ -103,12 +109,6 @@ def detected_device(arguments: Sequence[str], detect: Callable[[str], str]) -> s
         return detect("/")
     except (ValueError, OSError):  # which the run reports
         return None
-
-
-def run_fields(result: "RunResult") -> dict[str, object]:
-    """Return a run as the document of `format=json` has it, without credentials in its texts."""
-    fields = result.to_fields()
-    return {**fields, **{name: redact_tree(fields[name]) for name in ("failure", "no_energy", "notes")}}
 
 
 class Runs:

@@ -9,7 +9,6 @@ from functools import wraps
 from textwrap import TextWrapper
 
 import hydra
-from hydra._internal.hydra import Hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     HydraException,
@@ -17,7 +16,6 @@ from hydra.errors import (
     OverrideParseException,
     SearchPathException,
 )
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
@@ -76,21 +74,10 @@ def run(command: str, task: Callable[[DictConfig], None], doc: str | None, is_us
             except BrokenPipeError as error:  # the reader of the output has ended; Hydra would report it as a failure
                 broken_pipes.append(error)
 
-        with composed_once() if command == "train" else single_run():
+        with composed_once():
             composed_task()
     for error in broken_pipes:
         raise error
-
-
-@contextmanager
-def single_run() -> Iterator[None]:
-    """Execute one run in this context: Hydra would compose the configuration twice, to find out if it is a sweep."""
-    get_mode = Hydra.get_mode
-    Hydra.get_mode = lambda self, config_name, overrides: RunMode.RUN  # type: ignore[method-assign]  # no other way
-    try:
-        yield
-    finally:
-        Hydra.get_mode = get_mode  # type: ignore[method-assign]
 
 
 def plain_keys(config: DictConfig) -> Document:

@@ -71,6 +71,16 @@ class Gate(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelCard(Section):
+    training_type: Literal["pre-training", "fine-tuning"] | None = key(
+        None, "kind of training that the card states; null: not stated"
+    )
+    location: Annotated[str, rules.NAME] | None = key(
+        None, "place where the model was trained, such as 'Quebec, Canada'; null: the country of footprint.intensity"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison(Section):
     """The configuration of report.py."""
 
@@ -91,8 +101,10 @@ class Comparison(Section):
     source: Literal["records", "mlflow"] = key(
         "records", "where runs are read from: records (run folders), or mlflow if they are on another machine"
     )
-    view: Literal["trace", "perfetto"] | None = key(
-        None, "trace: analysis of one run's profiler trace; perfetto: timeline of a run in a browser; null: a report"
+    view: Literal["trace", "perfetto", "card"] | None = key(
+        None,
+        "trace: analysis of one run's profiler trace; perfetto: timeline of a run in a browser; card: model card of a "
+        "run for the Hugging Face Hub; null: a report",
     )
     run: Annotated[str, rules.NAME] | None = key(
         None,
@@ -109,6 +121,8 @@ class Comparison(Section):
         "carbon footprint and cost of the measured energy; null: as each run was configured",
         new_paragraph=True,
     )
+
+    card: ModelCard = key(ModelCard(), "for view=card", new_paragraph=True)
 
     gate: Gate = key(
         Gate(),

@@ -10,6 +10,7 @@ from epochmeter.console.sweep_lines import run_line
 from epochmeter.console.tables import epoch_table, valued
 from epochmeter.results.bottleneck import read_bottleneck
 from epochmeter.results.next_steps import NextStep
+from epochmeter.results.power_share import power_share
 from epochmeter.results.run_info import OVERSUBSCRIBED
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.stragglers import straggler_sentence
@@ -40,6 +41,8 @@ def print_run(terminal: Terminal, windows: Sequence[Mapping[str, Any]], job: Job
     if has_epochs:
         terminal.info(_verdict(windows, job, result), style="bold")
         terminal.info(sentences.launch_line(result.metrics))
+        if share := power_share(result.metrics.get):
+            terminal.info(share.sentence)
         terminal.info(straggler_sentence(result.straggler), style="bold")
     if not result.of_sweep:
         _print_next_steps(terminal, result.next_steps)

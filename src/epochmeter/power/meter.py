@@ -41,6 +41,7 @@ class EnergyInfo(EnergyScope, total=False):
     codes: list[str]  # of `EnergyCode`, if the energy is absent or doubtful
     hint: str  # what to do about it, if there is advice
     machine: EnergyScope  # all domains, if they cover more than the total
+    limit_w: float  # the largest power of the domains of the total together, if each has one
 
 
 class Powers(Protocol):
@@ -137,6 +138,14 @@ class EnergyMeter:
         self.energy: EnergyInfo = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
         if codes:
             self.energy["codes"] = [code.value for code in codes]
+        limits_w = [self._limit_w(name) for name in total]
+        if limits_w and all(limits_w):
+            self.energy["limit_w"] = math.fsum(filter(None, limits_w))
+
+    def _limit_w(self, name: str) -> float | None:
+        """Return the largest power of a domain; of a counter that of the sensor that checks it."""
+        checking = self.domains.get(f"{name}_sampled")
+        return self.domains[name].limit_w or (checking.limit_w if checking else None)
 
     @property
     def instruments(self) -> dict[str, Instrument]:

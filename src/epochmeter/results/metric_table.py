@@ -429,6 +429,9 @@ TABLE = (
     Metric("total/power_limit_w", "W", "applied power limit, if the device has limits in watts"),
     Metric("total/power_limit_max_w", "W",
            "largest power limit that the device accepts; only for runs with power_limit="),
+    Metric("total/power_limit_fraction", "0..1",
+           "mean power of the GPUs used in the mean epoch, as a fraction of their power limit: the applied one, or "
+           "else the highest one", title="power of its limit"),
     Metric("total/epochs", "1", "number of completed training epochs"),
     Metric("total/bleu", "1",
            "BLEU, 0 to 100, of the trained model's translations of the validation pairs (task.bleu=true)",

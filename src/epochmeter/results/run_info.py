@@ -91,6 +91,7 @@ class Energy(Fields):
     codes: list[str] = field(default_factory=list)  # of `EnergyCode`, if the energy is absent or doubtful
     hint: str = ""  # what to do about it, if there is advice
     machine: EnergyScope | None = None  # all domains, if they cover more than the total
+    limit_w: float | None = None  # the largest power of these domains together, if each has one
 
     @property
     def is_measured(self) -> bool:

@@ -24,6 +24,7 @@ from epochmeter.results.budget import budget_notes
 from epochmeter.results.energy_verdict import energy_verdicts
 from epochmeter.results.memory import memory_metrics
 from epochmeter.results.memory_growth import growth_metrics, growth_notes
+from epochmeter.results.power_share import FRACTION, limit_fraction
 from epochmeter.results.processor import processor_warnings
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, uncounted, utilization_notes
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder, error_text
@@ -176,6 +177,7 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
         **idle_metrics(result.metrics, run.idle or {}),
         "total/power_limit_w": run.power_limit_w,
         "total/power_limit_max_w": run.power_limit_max_w,
+        FRACTION: limit_fraction(result.metrics, run),
         "total/bleu": run.bleu,
     }
     result.metrics.update({name: value for name, value in optional.items() if value is not None})

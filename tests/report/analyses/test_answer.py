@@ -63,6 +63,16 @@ def test_stragglers_are_data_and_the_most_expensive_one_is_a_sentence():
     assert "Straggler" not in body(answer(*runs[:1]))
 
 
+def test_power_of_the_fastest_is_compared_with_its_limit():
+    share = {"steady/power_mean_w": 300.0, "total/power_limit_fraction": 0.6}
+    runs = [run(number, 1.0 + number, batch=64 >> number) for number in (0, 1)]
+    fastest = replace(runs[0], metrics={**runs[0].metrics, **share})
+    assert answer(fastest, runs[1]).values["power_of_limit"] == pytest.approx(0.6)
+    assert "60" in answer(fastest, runs[1]).power_share.sentence
+    assert "of the limit of 500" in body(answer(fastest, runs[1])).replace("\N{NO-BREAK SPACE}", " ")
+    assert answer(*runs).values["power_of_limit"] is None
+
+
 def pairs(*times_s):
     """Two repeats of each configuration."""
     return [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate(times_s)]

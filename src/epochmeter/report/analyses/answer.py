@@ -54,6 +54,7 @@ from epochmeter.report.statistics import MIN_EFFECT, Estimate, tukey_critical_va
 from epochmeter.results.answer_fields import SCHEMA
 from epochmeter.results.bottleneck import STALL_TIMES, Bottleneck
 from epochmeter.results.documents import NextStepFields, StragglerFields
+from epochmeter.results.power_share import PowerShare, power_share
 from epochmeter.results.summary import excessive_variation
 from epochmeter.shared.problem import input_error
 
@@ -255,6 +256,11 @@ class Answer:
         return self.choices[0].configuration.runs[0].next_steps if self.choices else ()
 
     @property
+    def power_share(self) -> PowerShare | None:
+        """The power of the fastest configuration's GPUs as a share of their limit; None if it is not known."""
+        return power_share(self.choices[0].configuration.mean) if self.choices else None
+
+    @property
     def stragglers(self) -> list[tuple[Run, StragglerFields]]:
         """The runs whose ranks wait for one of them, the one that costs the most first."""
         runs = [run for cost in self.costs for run in cost.configuration.runs]
@@ -291,6 +297,7 @@ class Answer:
             "by_workload": {title: {best.name: best.configuration.numbers for best in every}
                             for title, every in self.by_workload.items()},
             "bottlenecks": Counter(bottleneck.word for bottleneck in self.bottlenecks.values()),
+            "power_of_limit": self.power_share.fraction if self.power_share else None,
             "stragglers": {run.number: straggler for run, straggler in self.stragglers},
             "explained_variance": [asdict(share) for share in self.shares],
             "unresolved": self.unresolved,

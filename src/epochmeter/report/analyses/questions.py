@@ -22,6 +22,7 @@ from epochmeter.report.runs.configuration import (
     varied,
 )
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, mean
+from epochmeter.results.power_share import FRACTION
 
 METRICS = {"memory_bytes": MEMORY, "gpu_utilization": "steady/gpu_utilization", "steps": "steady/steps",
            "parameters": "model/parameters", "flops": "model/flops_per_sample"}  # fmt: skip
@@ -35,7 +36,10 @@ Pair = tuple[Configuration, Configuration]
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """Use of a configuration's devices (`GPU` or `CPU`); quantities that no driver reports are absent."""
+    """Use of a configuration's devices (`GPU` or `CPU`); quantities that no driver reports are absent.
+
+    The memory is that of a GPU, or else of the processes, which on a board is the memory of its GPU as well.
+    """
 
     title: str
     numbers: Sequence[int]
@@ -43,6 +47,7 @@ class DeviceUse:
     utilization: float | None
     power_w: float | None
     memory_bytes: float | None
+    power_of_limit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -145,10 +150,12 @@ def _device_use(configuration: Configuration, title: str) -> DeviceUse | None:
     """Return the use of a configuration's devices; None if neither utilization nor memory is reported."""
     use = {name: configuration.mean(f"steady/{name.lower()}_utilization") for name in ("GPU", "CPU")}
     utilized = next((name for name, fraction in use.items() if fraction is not None), None)
-    memory_bytes, power_w = configuration.mean(MEMORY), configuration.mean("steady/power_mean_w")
+    power_w, power_of_limit = configuration.mean("steady/power_mean_w"), configuration.mean(FRACTION)
+    memory_bytes = configuration.mean(MEMORY) or configuration.mean("steady/process_memory_bytes")
     if utilized is None and memory_bytes is None:
         return None
-    return DeviceUse(title, configuration.numbers, utilized, use[utilized] if utilized else None, power_w, memory_bytes)
+    utilization = use[utilized] if utilized else None
+    return DeviceUse(title, configuration.numbers, utilized, utilization, power_w, memory_bytes, power_of_limit)
 
 
 def _memory_growths(configurations: Sequence[Configuration]) -> Iterator[tuple[str, Pair]]:
