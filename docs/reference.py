@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import get_args, get_type_hints, is_typeddict
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -15,6 +16,7 @@ from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa
 from epochmeter.config.validation import key_rules  # noqa: E402
 from epochmeter.machine.energy_codes import EnergyCode  # noqa: E402
 from epochmeter.report.output.validation import view_of  # noqa: E402
+from epochmeter.results.answer_fields import AnswerFields, ChoiceFields  # noqa: E402
 from epochmeter.results.next_step_rules import RULES  # noqa: E402
 from epochmeter.results.step_rule import Change  # noqa: E402
 from epochmeter.results.validation import STATES, UNTESTED, Validation, counts, read  # noqa: E402
@@ -91,6 +93,33 @@ def energy_codes() -> str:
     """Return a table of the codes of absent or doubtful energies."""
     rows = ((f"`{code.value}`", code.effect.value, code.meaning) for code in EnergyCode)
     return table(("code", "energy", "meaning"), rows)
+
+
+def answer_fields() -> str:
+    """Return a table of the fields of answer.json."""
+    return fields_table(AnswerFields)
+
+
+def choice_fields() -> str:
+    """Return a table of the fields of a best configuration in answer.json."""
+    return fields_table(ChoiceFields)
+
+
+def fields_table(kind: type) -> str:
+    """Return a table of the fields of a document: what each one is, or the meaning of its objects."""
+    return table(("field", "content"), ((f"`{name}`", text) for name, text in field_texts(kind).items()))
+
+
+def field_texts(kind: type) -> dict[str, str]:
+    """Return the meaning of each field of a document, or that of its objects; empty if its name says it."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: getattr(hint, "__metadata__", ("",))[0] or object_text(hint) for name, hint in hints.items()}
+
+
+def object_text(hint: object) -> str:
+    """Return the first sentence about the objects in a field."""
+    inner = [part for part in (hint, *get_args(hint)) if is_typeddict(part)]
+    return (inner[0].__doc__ or "").strip().rstrip(".") if inner else ""
 
 
 def change_cell(change: Change | None) -> str:

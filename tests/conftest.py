@@ -10,11 +10,18 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.basecontainer import BaseContainer
 from project import ROOT, Project, copy_sources, set_up
 from rich.console import Console
 
@@ -22,13 +29,17 @@ from epochmeter.config import job, request, resolvers
 from epochmeter.config.request import RunRequest
 from epochmeter.console.console import Terminal
 from epochmeter.shared.atomic_files import lock_folder
+from epochmeter.sweep.compose import SweepLoader
 
 COMPOSED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
-"""Compositions and their choices by overrides: each takes a tenth of a second, and tests repeat them."""
+"""Compositions and their choices by overrides, as tests repeat them."""
 LONG = (
-    "test_benchmarks", "test_cluster", "test_measure", "test_experiments", "test_resume", "test_ranks", "test_boards",
-    "test_stops", "test_train", "test_compose", "test_data", "test_system", "test_docs", "test_wheel", "test_trainer",
-    "test_client", "test_oom",
+    "test_benchmarks", "test_cluster", "test_measure", "test_experiments", "test_resume", "test_replay_of_machines",
+    "test_compose", "test_nvml", "test_sweep", "test_ranks", "test_recordings", "test_boards", "test_stops",
+    "test_train", "test_loops", "test_standard_streams", "test_script_loop", "test_restore", "test_hints", "test_data",
+    "test_loader_workers", "test_plan", "test_phase_energy", "test_report", "test_uncertainty", "test_validate",
+    "test_prediction", "test_recorder", "test_system", "test_docs", "test_wheel", "test_trainer", "test_client",
+    "test_oom",
 )  # fmt: skip
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
@@ -43,7 +54,7 @@ SELECTED_FILES = {
 
 
 def pytest_configure() -> None:
-    """Compute with one thread, as each core has a test process; import without garbage collection.
+    """Compute with one thread, as the test processes use all cores; import without garbage collection.
 
     NumPy and torch read the variable when they are imported.
     """
@@ -161,11 +172,40 @@ def project(new_project) -> Iterator[Project]:
     created.clear()
 
 
+@cache
+def schema_and_resolvers() -> tuple[ConfigNode, dict[str, Any]]:
+    """Return what Hydra needs to compose `conf/`: each registration takes 10 ms."""
+    resolvers.register(lambda command, resume: Path("nowhere"))
+    return ConfigStore.instance().repo["schema.yaml"], {**BaseContainer._resolvers}
+
+
+@cache
+def initialized_hydra() -> GlobalHydra:
+    """Return Hydra, initialized for `conf/`."""
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return GlobalHydra.instance()
+
+
+@cache
+def template_loader() -> tuple[SweepLoader, DictConfig]:
+    """Return the loader of the runs of a sweep, and the configuration without overrides."""
+    return SweepLoader(GlobalHydra.instance().config_loader()), compose("train", return_hydra_config=True)
+
+
+def compose_by_template(overrides: Sequence[str]) -> DictConfig:
+    """Compose as for the runs of a sweep: the files of each choice of groups are read once."""
+    loader, defaults = template_loader()
+    try:
+        return loader.load_sweep_config(defaults, [*overrides])
+    except HydraException:
+        return compose("train", overrides=[*overrides], return_hydra_config=True)  # for its own message
+
+
 def compose_once(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Return a job and its choices as Hydra composes them; `machine`, the folders of a test, is set afterwards."""
     others = tuple(override for override in overrides if not override.startswith("machine."))
     if others not in COMPOSED:
-        config = compose("train", overrides=[*others], return_hydra_config=True)
+        config = compose_by_template(others)
         choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}
         COMPOSED[others] = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), choices
     config, choices = copy.deepcopy(COMPOSED[others])
@@ -174,12 +214,14 @@ def compose_once(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
 
 
 @pytest.fixture
-def composed(monkeypatch) -> Iterator[Callable[..., DictConfig]]:
+def composed(monkeypatch) -> Callable[..., DictConfig]:
     """composed("batch=8", ...) -> the configuration that the command line makes."""
-    resolvers.register(lambda command, resume: Path("nowhere"))
+    schema, of_conf = schema_and_resolvers()
+    monkeypatch.setitem(ConfigStore.instance().repo, "schema.yaml", schema)
+    BaseContainer._resolvers.update(of_conf)
     monkeypatch.setattr(request, "compose", lambda name, overrides: compose_once(overrides)[0])
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        yield lambda *overrides: compose_once(overrides)[0]
+    monkeypatch.setitem(Singleton._instances, GlobalHydra, initialized_hydra())
+    return lambda *overrides: compose_once(overrides)[0]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def start(folder, name, **options):
     return Record(watched.write_run(folder, silent_s=watched.NOW_S - now_s, name=name, clock=clock, **options))
 
 
-def append_epoch(record, epoch, **metrics):
+def append_epoch(record, epoch, keys=None, **metrics):
     """Append an epoch of 10 s, and its samples of power and gauges."""
     parts = {"data_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5, "steps": 100, "energy_j": 400.0}
     line = watched.window("epoch", epoch, 0.0, **{"e2e_s": 10.0, **parts, **metrics})
@@ -29,4 +29,4 @@ def append_epoch(record, epoch, **metrics):
     head = [] if path.exists() else [",".join(("monotonic_ns", *GAUGES))]
     with path.open("a") as file:
         file.write("".join(f"{row}\n" for row in head + rows))
-    record.append({**line, "opened_ns": opened_ns, "closed_ns": times_ns[-1], "warmup": epoch == 0})
+    record.append({**line, "opened_ns": opened_ns, "closed_ns": times_ns[-1], "warmup": epoch == 0, **(keys or {})})

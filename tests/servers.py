@@ -55,12 +55,12 @@ def database() -> Iterator[str]:
 
 
 @contextmanager
-def mlflow(folder: Path, database: str) -> Iterator[str]:
-    """Start an MLflow server with artifacts in a folder, and all else in a database; yield its address."""
+def mlflow(folder: Path, database: str, artifacts: str = "") -> Iterator[str]:
+    """Start an MLflow server with artifacts in a folder, or at an address, and all else in a database; its address."""
     (port,) = free_ports(1)
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", database, "--artifacts-destination", str(folder / "artifacts")),
+        *("--backend-store-uri", database, "--artifacts-destination", artifacts or str(folder / "artifacts")),
     ]
     environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     with open(folder / "server.log", "wb") as log:

@@ -6,11 +6,13 @@ import re
 import shlex
 
 import pytest
+from documents import assert_conforms
 from project import ROOT
 
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.machine.energy_codes import EnergyCode
+from epochmeter.results.answer_fields import AnswerFields, ChoiceFields
 from epochmeter.results.next_step_rules import RULES
 from epochmeter.results.validation import STATES, UNTESTED, MachineFacts, Validation, read
 from epochmeter.shared import record
@@ -18,6 +20,18 @@ from epochmeter.shared.problem import CODES
 from epochmeter.validation.checks import CHECKS
 
 PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for (inputs,) in DataLoader(TensorDataset(torch.ones(32, 4)), 8):
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+"""
 NOT_COMPOSED = r"^(-|hydra)|\(|\.\.\.|NAME|=squares"  # options, launchers, placeholders
 
 
@@ -105,6 +119,17 @@ def test_generated_table_of_energy_codes_has_every_code(monkeypatch):
         assert f"| `{code.value}` | {code.effect.value} | {code.meaning} |" in page
 
 
+def test_generated_tables_of_the_answer_have_every_field_with_a_meaning(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reference
+
+    page = reference.on_page_markdown((ROOT / "docs/reports.md").read_text())
+    for kind in (AnswerFields, ChoiceFields):
+        texts = reference.field_texts(kind)
+        assert all(f"| `{name}` | {text} |" in page for name, text in texts.items())
+        assert [name for name, text in texts.items() if not text] == []
+
+
 def test_generated_table_of_checks_has_every_check(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     import reference
@@ -162,6 +187,40 @@ def test_commands_of_all_pages_compose_and_their_make_targets_exist(order):
     for page in PAGES:
         used = re.findall(r"(?:^|`)make ([a-z][a-z0-9-]*)(?: +([a-z][a-z0-9-]*))?", page.read_text(), re.MULTILINE)
         assert {name for names in used for name in names if name} <= targets, page
+
+
+def quick_keys(project, entry):
+    """The keys with which a command takes seconds."""
+    if entry == "train":
+        return project.stubbed()
+    if entry == "measure":
+        return ["tracking=none", "meter=none", "device=cpu", f"machine.lock_dir={project.root}"]
+    return ["tracking=none"] if entry == "report" else []
+
+
+@pytest.mark.system
+def test_commands_of_the_skill_print_documents_of_the_schema(new_project):
+    project = new_project()
+    (project.root / "train.py").write_text(SCRIPT)
+    text = (ROOT / "skills/epochmeter/SKILL.md").read_text()
+    lines = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)).splitlines()
+    assert len(lines) >= 7
+    for line in lines:
+        for name, folder in zip(("BEFORE", "AFTER"), project.sweeps()[-2:], strict=False):
+            line = re.sub(rf"\b{name}\b", folder.name, line)
+        _, entry, *arguments = shlex.split(line)
+        entry = entry.removeprefix("src/").removesuffix(".py")
+        keys = {argument.partition("=")[0] for argument in arguments}
+        quick = [item for item in quick_keys(project, entry) if item.partition("=")[0] not in keys]
+        done = project.run(entry, *quick, *arguments)
+        document = json.loads(done.stdout.splitlines()[-1])
+        assert (document["problems"], document["exit_code"]) == ([], done.returncode), line
+        assert done.returncode in ((0, 2, 3) if "gate" in line else (0,)), line
+        assert_conforms("output", document)
+    front = re.match(r"---\nname: ([a-z0-9-]+)\ndescription: (.+)\n", text)
+    assert front
+    assert front[1] == "epochmeter"
+    assert len(front[2]) <= 1024  # limit of the format
 
 
 def structure(line):

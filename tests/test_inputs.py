@@ -49,6 +49,7 @@ REFUSED = {
     "model.name=resnet18": "hint: use `model=resnet18`",
     "tracking=server tracking.uri=http://": "`tracking.uri=http://` is not the address of an MLflow server",
     "tracking=server tracking.uri=http://host:99999": "`tracking.uri=http://host:99999` is not the address",
+    "budget.energy_j=-5": "`budget.energy_j=-5.0` is not valid\n  hint: give joules, above 0",
     # keys without effect
     "script.x=3": "`script.x=3` has no effect: it is for measured scripts\n  hint: use `python src/measure.py",
     "measure.lock=false": "`measure.lock=false` has no effect: it is for measured scripts",

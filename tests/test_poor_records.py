@@ -6,6 +6,7 @@ import math
 import re
 
 import pytest
+from documents import assert_conforms
 from rich.console import Console
 from situations import ESTIMATED, LARGE, METERED, NO_MEMORY, SMALL, write_situation
 
@@ -41,6 +42,7 @@ class Outputs:
         print_report(report, console)
         (page,) = [page for page in report.pages if page.name == "answer"]
         self.answer = page.values
+        assert_conforms("answer", self.answer)
         self.texts = {
             "terminal": terminal.console.file.getvalue(),
             "report": console.file.getvalue(),

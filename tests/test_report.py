@@ -84,6 +84,18 @@ def test_exit_code_is_that_of_the_gate(report, texts_only, tmp_path):
     assert "report.baseline" in report("sweep=after", "gate.time=1.1")[0]
 
 
+def test_card_of_a_run_is_written_to_its_folder_and_other_views_keys_are_refused(report, tmp_path):
+    of = trained(0, 100.0, total={"energy_j": 3.6e6, "energy_uncertainty_j": 3.6e5})
+    energy = {"source": "counter", "covers": "GPUs used", "domains": ["gpu0"], "reason": None}
+    record = write(tmp_path / "multirun" / SWEEP, of, energy=energy)
+    code, output = report("view=card", f"run={SWEEP}", "card.training_type=fine-tuning", "footprint.intensity=FRA")
+    assert code == 0
+    assert (record.folder / "model_card.md").exists()
+    assert "fine-tuning" in output
+    assert "against" in report("view=card", f"run={SWEEP}", "against=x")[0]
+    assert "training_type" in str(report("view=card", f"run={SWEEP}", "card.training_type=other")[0])
+
+
 def test_no_key_has_the_name_of_a_config_group():
     _, keys = entry_keys("report")
     assert [key for key in keys if key != "hydra" and (ROOT / "conf" / key).is_dir()] == []

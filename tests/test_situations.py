@@ -8,15 +8,16 @@ import re
 from pathlib import Path
 
 import pytest
+from documents import assert_conforms
 from golden import assert_text
 from situations import SITUATIONS, write_situation
 
 from epochmeter.config.schema import Job
 from epochmeter.console import run_end, sweep_end
-from epochmeter.report.analyses.answer import SCHEMA
 from epochmeter.report.build import build_report
 from epochmeter.report.output.report import answer_lines, first_sentences
 from epochmeter.report.runs.load import read_sweep
+from epochmeter.results.answer_fields import SCHEMA
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.sweep_files import read_points
 from epochmeter.tracking.run_export import run_note
@@ -45,6 +46,8 @@ def test_output_at_the_end_of_a_command_is_as_it_was_approved(name, terminal, tm
         "MLflow": run_note(RunFolder(sweep / "0")),
     }
     assert all(answer["schema"] == SCHEMA for answer in answers)
+    for answer in answers:
+        assert_conforms("answer", answer)
     text = "\n".join(f"===== {title}\n{text.rstrip().lstrip(LINE_END)}\n" for title, text in texts.items())
     assert_text(FOLDER / f"{name}.txt", _without_place(text, tmp_path))
 

@@ -137,6 +137,7 @@ ASSUMED: dict[str, dict[str, object]] = {
     "counter of an unknown GPU, continuous": {
         "counter_stated": UNKNOWN._replace(renewal_s=0.1), "sample": A100_POWER, "power_stated": UNKNOWN,
     },
+    "counter, continuous, without sampled power": {"sample": None},
     "power, renewed each 20 ms, unknown": {
         "count": None, "sample": Sensor(Response(0.02, 0.0, 0.02)), "power_stated": UNKNOWN,
     },

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from itertools import pairwise
 
 import torch
 from pipeline import spend
@@ -18,37 +18,45 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
-from epochmeter.shared.phases import BACKWARD, FORWARD, LOSS, OPTIMIZER, OTHER, PREPARATION
+from epochmeter.shared.phases import BACKWARD, BATCH, BETWEEN, FORWARD, OPTIMIZER, OTHER
 
-BATCHES, BATCH, EPOCHS = 20, 4, 3
+BATCHES, BATCH_SIZE, EPOCHS = 20, 4, 3
 PREPARE_S, FORWARD_S, LOSS_S, BACKWARD_S, OPTIMIZER_S, OTHER_S = 0.001, 0.003, 0.002, 0.005, 0.002, 0.001
+END = "end"  # of a part
 Loop = Callable[["Training", DataLoader], None]
 
 
 class Truth:
-    """Adds up times by phase; while a part is within another one, its time belongs to the inner one."""
+    """Times the parts of a loop by the script's clock, and adds them up later, so that its own work is small."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
-        self._open: list[str] = []
-        self._between = OTHER  # the phase of the time after the last part
-        self._at_s = 0.0
+        self._borders: list[tuple[str, float]] = []
 
-    @contextmanager
-    def part(self, phase: str) -> Iterator[None]:
-        self._switch()
-        self._open.append(phase)
-        self._between = OTHER
-        yield
-        self._switch()
-        self._open.pop()
-        self._between = LOSS if phase == FORWARD else OTHER
+    def begin(self, phase: str) -> None:
+        self._borders.append((phase, time.perf_counter()))
 
-    def _switch(self) -> None:
-        now_s, going_on = time.perf_counter(), self._open[-1] if self._open else OTHER
-        phase = self._between if going_on in (OTHER, OPTIMIZER) and self._between == LOSS else going_on
-        self.seconds[phase] += now_s - self._at_s
-        self._at_s = now_s
+    def end(self) -> None:
+        self._borders.append((END, time.perf_counter()))
+
+    def take(self) -> Counter[str]:
+        """Return the seconds of each phase since the last call."""
+        lasts = [(OTHER, 0.0), *self._lasts(), (OTHER, 0.0)]
+        self._borders.clear()
+        seconds: Counter[str] = Counter()
+        for (before, _), (phase, last_s), (after, _) in zip(lasts, lasts[1:], lasts[2:], strict=False):
+            is_between = phase in (OTHER, OPTIMIZER)
+            seconds[BETWEEN.get((before, after), phase) if is_between else phase] += last_s
+        return seconds
+
+    def _lasts(self) -> Iterator[tuple[str, float]]:
+        """Yield the innermost part that goes on, and for how long, from each border to the next one."""
+        going_on: list[str] = []
+        for (phase, begun_s), (_, ended_s) in pairwise(self._borders):
+            if phase == END:
+                going_on.pop()
+            else:
+                going_on.append(phase)
+            yield (going_on[-1] if going_on else OTHER), ended_s - begun_s
 
 
 class Slow(torch.autograd.Function):
@@ -91,9 +99,11 @@ class Optimizer(torch.optim.SGD):
     truth: Truth
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        with self.truth.part(OPTIMIZER):
-            spend(OPTIMIZER_S)
-            return super().step(closure)
+        self.truth.begin(OPTIMIZER)
+        spend(OPTIMIZER_S)
+        result = super().step(closure)
+        self.truth.end()
+        return result
 
 
 class Training:
@@ -105,16 +115,21 @@ class Training:
         self.optimizer.truth = truth
 
     def prepare(self) -> None:
-        with self.truth.part(PREPARATION):
-            spend(PREPARE_S)
+        self.truth.begin(BATCH)
+        self.truth.end()
+        spend(PREPARE_S)
 
     def forward(self, inputs: torch.Tensor, model: nn.Module | None = None) -> torch.Tensor:
-        with self.truth.part(FORWARD):
-            return (model or self.model)(inputs)
+        called = model or self.model
+        self.truth.begin(FORWARD)
+        outputs = called(inputs)
+        self.truth.end()
+        return outputs
 
     def backward(self, loss: torch.Tensor, **options: bool) -> None:
-        with self.truth.part(BACKWARD):
-            loss.backward(**options)
+        self.truth.begin(BACKWARD)
+        loss.backward(**options)
+        self.truth.end()
 
     def step(self, closure: Callable[[], float] | None = None) -> None:
         spend(OTHER_S)
@@ -190,8 +205,9 @@ def penalty(training: Training, loader: DataLoader) -> None:
         outputs = training.forward(inputs)
         spend(LOSS_S)
         summed = outputs.sum()
-        with training.truth.part(BACKWARD):
-            torch.autograd.grad(summed, inputs, retain_graph=True)
+        training.truth.begin(BACKWARD)
+        torch.autograd.grad(summed, inputs, retain_graph=True)
+        training.truth.end()
         training.backward(outputs.sum())
         training.step()
 
@@ -213,7 +229,7 @@ def evaluation(training: Training, loader: DataLoader) -> None:
         training.train(inputs)
         if number % 5 == 0:
             with torch.no_grad():
-                for held_out in DataLoader(torch.ones(2 * BATCH, 4), BATCH):
+                for held_out in DataLoader(torch.ones(2 * BATCH_SIZE, 4), BATCH_SIZE):
                     training.model(held_out)
 
 
@@ -244,11 +260,10 @@ def main() -> None:
     torch.set_num_threads(1)
     truth = Truth()
     training = Training(truth, is_checkpointed=name == "checkpointed")
-    loader = DataLoader(torch.ones(BATCHES * BATCH, 4), BATCH, num_workers=2 if name == "workers" else 0)
+    loader = DataLoader(torch.ones(BATCHES * BATCH_SIZE, 4), BATCH_SIZE, num_workers=2 if name == "workers" else 0)
     for _ in range(EPOCHS):
-        truth.seconds.clear()
         LOOPS[name](training, loader)
-        print(json.dumps(truth.seconds), flush=True)
+        print(json.dumps(truth.take()), flush=True)
 
 
 if __name__ == "__main__":

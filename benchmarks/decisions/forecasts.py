@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from epochmeter.results.forecast import predicted_sum
+from epochmeter.results.running_totals import series_of
 
 LENGTHS = ((3, 7), (5, 15), (10, 20), (20, 30), (50, 50), (20, 80))
 CORRELATIONS = (0.0, 0.5, 0.9)
@@ -46,7 +47,7 @@ def coverage(correlation: float, noise: str, measured: int, remaining: int, simu
     for _ in range(simulations):
         values = series(chance, correlation, noise, measured + remaining)
         sample, truth = values[:measured].tolist(), float(values[measured:].sum())
-        expected, half_width = predicted_sum(sample, remaining)
+        expected, half_width = predicted_sum(series_of(sample), remaining)
         students = float(stdtrit(measured - 1, 0.975)) * statistics.stdev(sample)
         students *= math.sqrt(remaining + remaining**2 / measured)
         independent.append(abs(expected - truth) <= students)

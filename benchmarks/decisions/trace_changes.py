@@ -1,7 +1,8 @@
 """Two traces compared: how often an operator that became 5 % slower is found, and how often one that did not.
 
 Simulated traces have known times per operator, with noise from step to step: of each operator alone, and common to all
-operators of a step. In the real pairs, torch's profiler traces a training whose operator waits for a known time.
+operators of a step. With the argument `limits`, only the power that any test could have is printed. In the real pairs,
+torch's profiler traces a training whose operator waits for a known time.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 import torch
-from common.output import print_table, sized
+from common.output import ARGUMENTS, print_table, sized
 from kineto import Kineto
 from torch import nn
 
 from epochmeter.report.analyses.trace_changes import Source, TraceChanges, analyze, read_times
 from epochmeter.worker.trace import TorchTrace, module_ranges
 
-SLOWER, STEPS, OPERATORS = 1.05, (3, 10), 40
+SLOWER, STEPS, OPERATORS, LEVEL = 1.05, (3, 10), 40, 0.05
 Pair = tuple[float, float]
 
 
@@ -115,6 +116,22 @@ def print_simulated(folder: Path) -> None:
     print_table(f"One of {OPERATORS} simulated operators 5 % slower", COLUMNS, rows)
 
 
+def print_limits() -> None:
+    """Print the power of a test that knows the noise of each operator: none that controls the error rates has more.
+
+    Times are logarithms with normal noise; its level is divided by the number of operators. Values that are doubled are
+    left out, as such a test can recognize them.
+    """
+    normal, chance, rows = NormalDist(), random.Random(0), []
+    least = normal.inv_cdf(1 - LEVEL / OPERATORS / 2)
+    for (name, noise), steps in itertools.product(NOISES.items(), STEPS):
+        deviations = [deviation for _ in range(1000) for deviation in noise.deviations(chance)]
+        errors = (math.hypot(deviation, noise.of_step) * math.sqrt(2 / steps) for deviation in deviations)
+        found = fmean(normal.cdf(math.log(SLOWER) / error - least) for error in errors)
+        rows.append([name, str(steps), f"{100 * found:.1f} %"])
+    print_table("Power of a test that knows the noise", ("noise", "steps", "slower operator found"), rows)
+
+
 @torch.library.custom_op("benchmark::wait", mutates_args=())
 def wait(values: torch.Tensor, seconds: float) -> torch.Tensor:
     """Use the processor for a time."""
@@ -177,6 +194,8 @@ def print_real(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as temporary:
-        print_simulated(Path(temporary))
-        print_real(Path(temporary))
+    print_limits()
+    if ARGUMENTS != ["limits"]:
+        with tempfile.TemporaryDirectory() as temporary:
+            print_simulated(Path(temporary))
+            print_real(Path(temporary))

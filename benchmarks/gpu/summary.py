@@ -90,9 +90,10 @@ def main() -> None:
 def described(folder: Path) -> str:
     """Return what the machine is."""
     try:
-        rows = json.loads((folder / "logs/doctor.txt").read_text())
+        document = (folder / "logs/doctor.txt").read_text().splitlines()[-1]
+        rows = json.loads(document)["result"]["rows"]
         return str(next(row["covers"] for row in rows if row["quantity"] == "device"))
-    except (OSError, ValueError, StopIteration):
+    except (OSError, LookupError, TypeError, ValueError, StopIteration):
         return "The doctor did not end."
 
 

@@ -5,8 +5,6 @@ This module must be readable by Python 3.6, the default `python3` of older Jetso
 
 import atexit
 import gc
-import os
-import signal
 import sys
 from importlib import import_module
 
@@ -36,7 +34,7 @@ def main() -> None:
     try:
         print(import_module("importlib.metadata").version("epochmeter") if name == "--version" else usage(), flush=True)
     except BrokenPipeError:
-        end_without_reader()
+        standard_streams.end_without_reader()
     if name not in ("--version", "--help", "-h"):
         hint = "give one of " + ", ".join(COMMANDS)
         sys.exit(format_problem(Problem(f"`{name}` is not a command", hint), "error"))
@@ -64,24 +62,32 @@ def start(module: str) -> None:
     try:
         try:
             with signals.prefer_stop():
-                code = import_module("epochmeter.commands." + module).main()
+                code = run_command(module)
         except SystemExit as end:
             if end.code:
                 raise
             code = 0  # of argparse, after its help
         problem = standard_streams.write_problem()
     except BrokenPipeError:
-        end_without_reader()
+        standard_streams.end_without_reader()
     signals.end_at_once(code)
     if problem:
         print(problem, file=sys.stderr)
     sys.exit(code or int(bool(problem)))
 
 
-def end_without_reader() -> None:
-    """End after the reader of the output, such as `head`."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(128 + signal.SIGPIPE)
+def run_command(module: str) -> int:
+    """Run a module of `epochmeter.commands`; with `format=json`, it prints one document. Return the exit code."""
+    command = import_module("epochmeter.commands." + module)
+    arguments = sys.argv[1:]
+    if module == "measure":
+        arguments, _ = command.split_arguments(arguments)
+    if any(argument.startswith("format=") for argument in arguments):
+        from epochmeter.config import json_output
+
+        if json_output.is_requested(arguments):
+            return json_output.run(module, command.main, keeps_stdout=module == "measure")
+    return command.main() or 0
 
 
 if __name__ == "__main__":

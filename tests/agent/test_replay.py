@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from epochmeter.agent import hooks, recording, replay
 from epochmeter.agent.kept_batches import KeptBatch
 from epochmeter.shared import events
-from epochmeter.shared.protocol import Loaded, NotReplayed
+from epochmeter.shared.protocol import REPLAYED_ON_NODES, Loaded, NotReplayed
 
 SAMPLES, BATCH = 12, 2
 ENDLESS = 10
@@ -183,6 +183,54 @@ def test_batch_that_cannot_be_copied_is_reported_and_the_script_gets_all_batches
     (failed,) = script.connection.of(NotReplayed)
     assert failed.problem.message.startswith("the batches of DataLoader cannot be kept: ")
     assert failed.problem.hint
+
+
+class UnreadableError(ValueError):
+    """Can be pickled, but not read again."""
+
+    def __init__(self, text, number):
+        super().__init__(text)
+
+
+class Row:
+    """A view of a row of a buffer, without a class that torch knows."""
+
+    def __init__(self, buffer):
+        self.row = buffer[0]
+
+
+def test_batch_that_can_be_pickled_but_not_read_again_is_reported(script):
+    loader = DataLoader(range(4), collate_fn=lambda samples: UnreadableError("text", samples[0]))
+    assert [[str(batch) for batch in loader] for _ in range(2)] == [["text"] * 4] * 2
+    (failed,) = script.connection.of(NotReplayed)
+    assert "UnreadableError.__init__() missing" in failed.problem.message
+
+
+@pytest.mark.parametrize("make", [lambda buffer: torch.from_numpy(buffer[0]), lambda buffer: buffer[:, 0], Row])
+def test_views_of_an_array_that_is_filled_again_are_copied(script, make):
+    buffer = np.zeros((2, 3), np.float32)
+
+    def collate(samples):
+        buffer[:] = samples[0]
+        return make(buffer)
+
+    def value(batch):
+        return float(getattr(batch, "row", batch)[0])
+
+    loader = DataLoader(range(4), collate_fn=collate)
+    # Of four batches, the first three are kept.
+    assert [[value(batch) for batch in loader] for _ in range(3)] == [[0, 1, 2, 0]] * 3
+
+
+@pytest.mark.parametrize(("local", "is_replayed"), [("2", False), ("4", True)])
+def test_nothing_is_replayed_on_several_nodes(script, monkeypatch, local, is_replayed):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+    loader = DataLoader(Counted(), batch_size=BATCH)
+    for _ in range(2):
+        assert len([*loader]) == SAMPLES // BATCH
+    assert (loader.dataset.reads < 2 * SAMPLES) == is_replayed
+    assert [failed.problem for failed in script.connection.of(NotReplayed)] == [REPLAYED_ON_NODES] * (not is_replayed)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -48,11 +48,11 @@ def scripts(tmp_path, monkeypatch):
 def make_task(log):
     """make_task("nano", number=0, ...) -> a run for a node of that kind."""
 
-    def make(device="nano", number=0, digest="d", dataset=None):
+    def make(device="nano", number=0, digest="d", dataset=None, nodes=1):
         constraint = {} if device == "cpu" else {"constraint": device}
-        options = {"exclusive": True, **constraint}
+        options = {"exclusive": True, **constraint, **({"nodes": nodes} if nodes > 1 else {})}
         arguments = (f"device={device}",)
-        return RunTask(number, log.sweep / str(number), arguments, device, options, "python3", digest, dataset)
+        return RunTask(number, log.sweep / str(number), arguments, device, options, "python3", digest, dataset, nodes)
 
     return make
 
@@ -110,6 +110,21 @@ def test_script_execs_the_command_after_setup_and_gets_a_signal_before_its_limit
     assert {"time", "wckey"}.isdisjoint(options(script))
     assert re.search(r"^exec env PYTHONPATH=\S+/src\$\{PYTHONPATH:\+:\$PYTHONPATH\} \S+ -u -m submitit", script, re.M)
     assert script.index("module load rocm") < script.index("export MIOPEN") < script.index("exec env")
+
+
+def test_step_of_several_nodes_gets_the_signal_before_its_limit(make_task, submit_all, scripts):
+    submit_all(make_task(nodes=1), make_task(number=1, nodes=2))
+    found = [options(script) for script in scripts()]
+    assert [(each["nodes"], each["signal"]) for each in found] == [("1", "B:TERM@90"), ("2", "TERM@90")]
+
+
+def test_rehearsal_on_several_nodes_is_not_submitted_again(make_task, submit_all, log):
+    for number, nodes in enumerate((1, 2)):
+        task = make_task(number=number, dataset="of digits", nodes=nodes)
+        submit_all(task)
+        write_end(task, "completed", rehearsal=["device=nano"])
+        log.update(number, reported=True)
+        assert bool(submit_all(task)) == (nodes == 1)
 
 
 @cases(
@@ -189,11 +204,14 @@ def task_of(launcher):
     """task_of("nano", slurm={"gres": "gpu:2"}, batch=8, partition="gpu") -> a task; other keys are the launcher's."""
 
     def make(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, overrides=(), count=9, measure=None,
-             **keys):  # fmt: skip
+             nodes=None, strategy=None, **keys):  # fmt: skip
         device_keys = {"name": device, "slurm": {**DEVICES[device].slurm, **(slurm or {})}}
         dataset = {"name": "tensors", "layout": "tensors", "count": count}
-        others = {"measure": measure} if measure else {}
-        job = job_of(device=device_keys, batch=batch, tracking={"tensorboard": True}, dataset=dataset, **others)
+        others = {"measure": measure, "strategy": strategy}
+        others = {key: value for key, value in others.items() if value}
+        job = job_of(
+            nodes=nodes, device=device_keys, batch=batch, tracking={"tensorboard": True}, dataset=dataset, **others
+        )
         usual = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
         request = RunRequest(job, {"device": device}, [*usual, *overrides], Path(folder), of_sweep=True)
         return make_run_task(request, {**launcher, **keys}, search_path=[])
@@ -253,6 +271,23 @@ def test_options_and_python_are_those_of_launcher_and_device(task_of):
     for key in ("options", "setup"):
         with pytest.raises(ValueError, match=rf"`hydra\.launcher\.{key}=text` is not valid"):
             task_of(**{key: "text"})
+
+
+DDP = {"name": "ddp", "ranks": 1, "launcher": "torchrun"}
+
+
+def test_run_has_the_nodes_of_its_key_or_of_the_launchers_options(task_of):
+    assert (task_of(nodes=1).nodes, "nodes" in task_of(nodes=1).options) == (1, False)
+    for keys in ({"nodes": 2}, {"options": {"nodes": 2}}, {"slurm": {"nodes": 2}}):
+        task = task_of(strategy=DDP, **keys)
+        assert (task.nodes, task.options["nodes"], task.options["ntasks_per_node"]) == (2, 2, 1)
+    assert task_of(nodes=2, measure={"command": ["train.py"], "steps_per_window": 500}).nodes == 2
+    assert len({task_of(nodes=count, strategy=DDP).digest for count in (1, 2, 3)}) == 3
+    with pytest.raises(InputError, match="`strategy=single` trains on one node, and the run has 2"):
+        task_of(nodes=2)
+    for keys in ({"nodes": 2, "options": {"nodes": 3}}, {"options": {"nodes": "2-4"}}):
+        with pytest.raises(InputError, match=r"(?s)the option `nodes=.*hint: leave the option out"):
+            task_of(strategy=DDP, **keys)
 
 
 def test_digest_covers_what_affects_the_measurement(task_of, monkeypatch):

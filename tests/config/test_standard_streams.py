@@ -5,10 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from project import ROOT
 
 from epochmeter.config import standard_streams
 
-ENTRIES = ["train", "measure", "watch", "report", "doctor", "publish"]
+ENTRIES = ["train", "measure", "watch", "report", "doctor", "publish", "validate"]
 FULL = "error: cannot write the output: No space left on device\n  hint: free disk space, or redirect the output"
 CASES = {
     ("--help", ""): (0, ""),
@@ -21,6 +22,13 @@ CASES = {
     ("-=1", "2> /dev/full"): (2, ""),
 }
 """Argument and redirection -> exit code, and the start of the error."""
+OF_EACH = [("--help", "> /dev/full"), ("-=1", ">&-")]
+"""The cases of other commands than `train` (Hydra) and `publish` (argparse): all start in the same way."""
+
+
+def test_files_of_the_commands_differ_in_their_name_only():
+    texts = {(ROOT / f"src/{entry}.py").read_text().replace(f'start("{entry}")', "start()") for entry in ENTRIES}
+    assert len(texts) == 1
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -32,7 +40,7 @@ def test_command_starts_whatever_its_output_is_and_with_a_safe_path(sources, ent
         (argument, how): subprocess.Popen(
             ["sh", "-c", f'"$@" {how}', "sh", *command, argument], env=environment, text=True, **piped
         )
-        for argument, how in CASES
+        for argument, how in (CASES if entry in ("train", "publish") else OF_EACH)
     }
     for case, process in started.items():
         out, err = process.communicate(timeout=100)

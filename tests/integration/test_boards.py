@@ -92,7 +92,7 @@ def test_power_mode_with_the_least_energy_is_found_while_training(nx):
     nx.board.put(**{"nvpmodel/status": "pmode:0008"})
     playing = threading.Thread(target=play, daemon=True)
     playing.start()
-    done = nx.run(power_limit="auto", batch=400, epochs=60, **{"auto.settle_s": 0})  # it trains for half a minute only
+    done = nx.run(power_limit="auto", batch=400, epochs=60)  # half a minute: too short to settle
     stopped.set()
     playing.join()
     assert done.returncode == 0, done.stderr

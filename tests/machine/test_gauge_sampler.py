@@ -204,6 +204,18 @@ def test_peaks_include_the_borders_and_old_samples_are_discarded_except_the_last
         assert opened.window(first[0], second[1])["ram_peak_bytes"] == 700 * 1024, "the mark before it is still there"
 
 
+def test_samples_keep_no_counters_of_cores(tree):
+    """An epoch of a day has 170,000 samples, and a machine may have 128 cores."""
+    cores = "".join(f"cpu{core} 10 0 0 90 0 0 0 0 0 0\n" for core in range(128))
+    with gauges(tree(**{"proc/stat": f"cpu  1000 0 0 9000 0 0 0 0 0 0\n{cores}"})) as opened:
+        opened.mark()
+        opened.mark()
+        *_, before, last = opened._samples
+        assert [[*counters] for counters in last.readings["cpu_utilization"]] == [["cpu"]]
+        assert last.sources is before.sources
+        assert "cpu127_utilization" in opened.series.drain()[0]
+
+
 NVIDIA = {"gpu_utilization": 0.87, "gpu_clock_mean_hz": 1410e6, "temperature_max_c": 61}
 CELLS = {"gpu1_utilization": 0.87, "gpu1_clock_hz": 1410e6, "gpu1_memory_used_bytes": 3e9, "gpu1_temperature_c": 61}
 UNTHROTTLED = {"power_capped_fraction": 0, "thermal_throttled_fraction": 0}

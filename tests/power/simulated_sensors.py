@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epochmeter.machine.periodic_thread import jittered_s
-from epochmeter.power.instrument import Domain, Instrument
+from epochmeter.power.instrument import Domain, Instrument, mean_age_s, oldest_s
 from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.meters.rails import filter_response
 from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.power.sampler import MAX_SILENCE_S
 from epochmeter.power.uncertainty import UNKNOWN, Response
-from epochmeter.results.summary import total_uncertainty_j
+from epochmeter.results.energy_sums import Interval, total_uncertainty_j
 from epochmeter.shared.units import NANOSECOND
 
 LOW_W, HIGH_W, SPIKE_W, LIMIT_W, CYCLE_S = 5.0, 15.0, 30.0, 20.0, 0.12
@@ -140,6 +140,8 @@ class Case(NamedTuple):
     counter: bool = False
     """Whether a counter adds up the sensor's readings; then the power is sampled as a cross-check only."""
     cross_check: Response | None = None  # the response of the sampled power if it differs from the counter's sensor
+    is_alone: bool = False  # whether no power is sampled to check the counter
+    knows_limit: bool = False  # whether the highest power limit of the counter's device is known
     is_filter: bool = False  # whether the sensor is a low-pass filter, for which a moving mean is stated
     noise_w: float = 0.0  # standard deviation of the noise of the sensor's readings
     knows_steps: bool = True  # whether the borders of the load's steps are given to the method
@@ -152,6 +154,7 @@ MEAN54, LATE50 = Response(0.054), Response(0.05, 0.02)
 A100, MEAN_1S = Response(0.025, 0.0, 0.1), Response(1.0, 0.0, 0.1)
 TRUE_A100 = Response(0.025, 0.0, 0.1011)  # as recorded by its authors in the data of arXiv:2312.02741
 H100: dict[str, Any] = {"response": Response(0.1, 0.02, 0.1), "counter": True, "cross_check": A100}
+ALONE: dict[str, Any] = {"counter": True, "is_alone": True}
 GPU = {"period_s": GPU_PERIOD_S}
 CASES = {
     "INA3221, 64 samples (422 ms): step near a border": Case(step_near_a_border, **FILTER),
@@ -176,6 +179,16 @@ CASES = {
     "H100, counter: stall and compute": Case(stall_and_compute, **H100, **GPU),
     "H100, counter: any square wave": Case(any_square, **H100, **GPU),
     "H100, counter: step near a border": Case(step_near_a_border, **H100, **GPU),
+    "H100, counter, power as a mean over 1 s": Case(any_square, **{**H100, "cross_check": MEAN_1S}, **GPU),
+    "H100, counter alone: stall and compute": Case(stall_and_compute, H100["response"], **ALONE),
+    "H100, counter alone: any square wave": Case(any_square, H100["response"], **ALONE),
+    "H100, counter alone: step near a border": Case(step_near_a_border, H100["response"], **ALONE),
+    "H100, counter alone, limit known: step near a border": Case(
+        step_near_a_border, H100["response"], knows_limit=True, **ALONE
+    ),
+    "A100, counter alone: any square wave": Case(any_square, A100, **ALONE),
+    "counter of means over 1 s: stall and compute": Case(stall_and_compute, MEAN_1S, counter=True, **GPU),
+    "counter of means over 1 s, alone: step near a border": Case(step_near_a_border, MEAN_1S, **ALONE),
 }
 """Cases in which a sensor does not report instantaneous power, or in which sampling misses some power."""
 IN_STEP_S = tuple(part * (TRUE_A100.renewal_s or 0.0) for part in (0.2, 1 / 3, 0.5, 0.505, 1.0, 0.995, 1.02, 2.0, 3.0))
@@ -280,25 +293,27 @@ def measure(case: Case, load: Load, windows_s: Sequence[tuple[float, float]], ch
         steps_s = load.borders_s(opened_s, closed_s) if case.knows_steps else None
         sampling = power.sampling(round(opened_s / NANOSECOND), round(closed_s / NANOSECOND), steps_s)
         if case.counter:
-            terms.append(counter_term(case, closed_s - opened_s, counted.counted_j(opened_s, closed_s), sampling))
+            counted_j = counted.counted_j(opened_s, closed_s)
+            terms.append(counter_term(case, closed_s - opened_s, counted_j, None if case.is_alone else sampling))
         else:
             energy_j = read_j[closed_s] - read_j[opened_s] + sampling.correction_j["rail"]
             terms.append({"energy_j": energy_j, "energy_uncertainty_j": sampling.half_width_j})
     return terms
 
 
-def counter_term(case: Case, seconds: float, energy_j: float, sampling: Sampling) -> dict[str, float]:
-    """The term of a counter that adds up a sensor's readings, with its cross-check."""
+def counter_term(case: Case, seconds: float, energy_j: float, sampling: Sampling | None) -> dict[str, float]:
+    """The term of a counter that adds up a sensor's readings, with its cross-check if it has one."""
     renewal_s, joules = case.response.renewal_s or 0.0, {"gpu0": energy_j}
-    domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response)
+    domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response, LIMIT_W if case.knows_limit else None)
     sampled = Domain("sampled", case.period_s, "GPU board", 0.001, case.cross_check or case.response)
-    powers: Any = SimpleNamespace(domains={"gpu0_sampled": sampled})
+    powers: Any = SimpleNamespace(domains={"gpu0_sampled": sampled}) if sampling else None
     meter = EnergyMeter(counters={"gpu0": Instrument(domain, float)}, powers=powers, total=["gpu0"], covers="all")
     return {
         "energy_j": energy_j,
         "energy_uncertainty_j": meter.half_width_j(joules, seconds, sampling),
-        "unsampled_j": meter.unsampled_j(joules, seconds, sampling),
-        "period_s": renewal_s + case.response.lag_s,
+        "period_s": oldest_s(domain),
+        "age_s": mean_age_s(domain),
+        **meter.counter_uncertainty(joules, seconds, sampling)._asdict(),
     }
 
 
@@ -315,7 +330,8 @@ def simulate(name: str, case: Case, *, window_s: float, runs: int, windows: int 
         load = case.load(windows_s[-1][1], chance)
         terms = measure(case, load, windows_s, chance)
         total_j = math.fsum(term["energy_j"] for term in terms)
-        stated_j = total_uncertainty_j(terms, total_j / (windows * window_s))
+        borders_ns = ([round(at_s / NANOSECOND) for at_s in window] for window in windows_s)
+        stated_j = total_uncertainty_j([Interval(*ns, term) for ns, term in zip(borders_ns, terms, strict=True)])
         half_width_j = terms[0]["energy_uncertainty_j"] if windows == 1 else stated_j
         true_j = math.fsum(load.joules(closed_s) - load.joules(opened_s) for opened_s, closed_s in windows_s)
         rows.append((total_j, half_width_j, true_j))

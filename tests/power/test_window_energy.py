@@ -39,6 +39,12 @@ def checked_counter(powers, response=NONE):
     return EnergyMeter(counters=parts, powers=powers, total=["gpu0"], covers="all")
 
 
+def limited(limit_w):
+    """A GPU's counter without sampled power, whose highest power limit is known."""
+    counter = Instrument(Domain("counter", 0.1, "GPU board", limit_w=limit_w), float)
+    return EnergyMeter(counters={"gpu0": counter}, total=["gpu0"], covers="all")
+
+
 def used(meter, before, after, seconds=1.0, window_s=None, **how):
     """The energy between two readings that are `seconds` apart."""
     borders = Reading(7 * SECOND, before), Reading(round((7 + seconds) * SECOND), after)
@@ -130,11 +136,11 @@ def test_mean_power_is_between_the_readings_and_net_energy_may_be_negative():
 
 
 def test_uncertainty_of_net_energy_includes_that_of_the_idle_power():
-    """40 J +/- one period of the counter at 10 W, 1 J; 8 W +/- 0.75 W at idle are 32 J +/- 3 J in 4 s."""
+    """40 J +/- one period of the counter at 20 W, 2 J; 8 W +/- 0.75 W at idle are 32 J +/- 3 J in 4 s."""
     net = used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.0, idle=IdlePower(8.0, 0.75))
-    assert net.metrics["energy_uncertainty_j"] == pytest.approx(1.0)
+    assert net.metrics["energy_uncertainty_j"] == pytest.approx(2.0)
     assert net.metrics["net_energy_j"] == pytest.approx(8.0)
-    assert net.metrics["net_energy_uncertainty_j"] == pytest.approx(math.hypot(1.0, 3.0))
+    assert net.metrics["net_energy_uncertainty_j"] == pytest.approx(math.hypot(2.0, 3.0))
     assert net.term["idle_uncertainty_j"] == 3.0
     gross = used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.0)
     assert not {"net_energy_uncertainty_j", "idle_uncertainty_j"} & {*gross.metrics, *gross.term}
@@ -146,8 +152,8 @@ def test_uncertainty_of_net_energy_includes_that_of_the_idle_power():
         (0.1, 3.0, 1.0),
         (0.0, 3.0, math.hypot(1, 3)),
         (0.025, 3.0, math.hypot(1, 3)),
-        (0.025, None, math.hypot(1, 1.98 * math.sqrt(75) + 1.5)),
-        (None, None, math.hypot(1, 1.98 * 10 + 1.5)),
+        (0.025, None, math.hypot(2, 1.96 * math.sqrt(75) + 1.5)),
+        (None, None, math.hypot(2, 1.96 * 10 + 1.5)),
     ],
     ids=[
         "continuous: one period",
@@ -161,7 +167,7 @@ def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, 
     powers = structure_j and scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
     meter = checked_counter(powers, Response(averaging_s, 0.0, 0.1))
     sampling = meter.sampling(0, 10 * SECOND)
-    assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
+    assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.005)
 
 
 PART_TIME = Response(0.025, 0.0, 0.1)
@@ -191,7 +197,7 @@ PART_TIME = Response(0.025, 0.0, 0.1)
         response=PART_TIME,
         checked_s=1.0,
         in_step_j=8.0,
-        half_width_j=math.hypot(1, 1.98 * math.sqrt(75) + 1.5),
+        half_width_j=math.hypot(2, 1.96 * math.sqrt(75) + 1.5),
         is_in_step=None,
     ),
     case(
@@ -227,10 +233,17 @@ def test_sampled_power_includes_the_part_of_each_step_that_its_sensor_misses_onc
 @pytest.mark.parametrize(
     ("meter", "uncertainty_j"),
     [
-        pytest.param(counters(gpu0=float), 100 * 0.1, id="counter: one period"),
+        pytest.param(counters(gpu0=float), 2 * 100 * 0.1, id="counter: one period at twice the mean"),
+        pytest.param(limited(250.0), 250 * 0.1, id="counter: one period at the highest limit"),
+        pytest.param(
+            checked_counter(scripted(WELL._replace(peak_w=110.0), gpu0_sampled=1.0)), 200 * 0.1, id="1 s mean"
+        ),
         pytest.param(checked_counter(scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)), 250 * 0.1, id="peak"),
         pytest.param(sampled(gpu0=0.02), 0.25, id="sampled: that of the samples"),
-        pytest.param(LATE_COUNTER, 100 * (0.1 + 0.02) + 5.0, id="counter with a step and a sensor with a lag"),
+        pytest.param(LATE_COUNTER, 200 * (0.1 + 0.02) + 5.0, id="counter with a step and a sensor with a lag"),
+        pytest.param(
+            checked_counter(None, Response(1.0, 0.0, 0.1)), 200 * (0.1 + 0.45), id="counter of means over 1 s"
+        ),
     ],
 )
 def test_uncertainty_is_that_of_the_meter_and_of_the_time_outside_the_window(meter, uncertainty_j):

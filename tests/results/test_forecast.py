@@ -12,6 +12,7 @@ from scipy.stats import t as t_distribution
 
 from epochmeter.results import forecast as forecasting
 from epochmeter.results.forecast import Forecaster, expected_epoch, no_forecast_reason, predicted_sum
+from epochmeter.results.running_totals import series_of
 from epochmeter.results.summary import total_metrics
 
 STEPS = 40
@@ -82,7 +83,7 @@ def test_intervals_hold_the_sum_of_autocorrelated_epochs(correlation, measured):
     for _ in range(400):
         series = autocorrelated(chance, correlation, measured + remaining)
         sample = series[:measured]
-        expected, half_width = predicted_sum(sample, remaining)
+        expected, half_width = predicted_sum(series_of(sample), remaining)
         held.append(abs(expected - sum(series[measured:])) <= half_width)
         std = statistics.stdev(sample) * math.sqrt(remaining + remaining**2 / measured)
         widths.append(half_width / t_distribution.ppf(0.975, measured - 1) / std)
@@ -94,10 +95,10 @@ def test_intervals_hold_the_sum_of_autocorrelated_epochs(correlation, measured):
 def test_sum_of_further_draws_has_the_interval_of_the_sample_or_of_the_prior(monkeypatch):
     monkeypatch.setattr(forecasting, "INDEPENDENT", 1.0)
     monkeypatch.setattr(forecasting, "FEW_EPOCHS", 1)
-    assert predicted_sum([10.0, 12.0], 3) == pytest.approx((33.0, 12.7062 * 2**0.5 * 7.5**0.5), rel=1e-4)
-    assert predicted_sum([10.0], 3) == pytest.approx((30.0, 1.95996 * 12**0.5), rel=1e-4)
-    assert predicted_sum([10.0], 3, error=0.2) == pytest.approx((30.0, 1.95996 * (12 + 36) ** 0.5), rel=1e-4)
-    assert predicted_sum([7.0, 7.0], 3) == (21.0, 0.0)
+    assert predicted_sum(series_of([10.0, 12.0]), 3) == pytest.approx((33.0, 12.7062 * 2**0.5 * 7.5**0.5), rel=1e-4)
+    assert predicted_sum(series_of([10.0]), 3) == pytest.approx((30.0, 1.95996 * 12**0.5), rel=1e-4)
+    assert predicted_sum(series_of([10.0]), 3, error=0.2) == pytest.approx((30.0, 1.95996 * (12 + 36) ** 0.5), rel=1e-4)
+    assert predicted_sum(series_of([7.0, 7.0]), 3) == (21.0, 0.0)
 
 
 def test_later_epoch_is_expected_from_the_second_half_of_the_steps():

@@ -25,7 +25,8 @@ RATES = {
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "g": "g", "hz": "Hz", "c": "C"}
 WINDOWS = ("epoch", "rank_max", "val")
 COMPOSED = re.compile(
-    r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes|_bytes_per_sample|residency_|step_p\d|stall_fraction"
+    r"<|(stall|copy|compute|overhead|preparation|forward|loss|backward|optimizer)_energy_j|^memory/\w+_bytes"
+    r"|_bytes_per_sample|residency_|step_p\d|stall_fraction"
 )
 """Metrics whose names are composed of a domain, part, phase, kind of memory or count, or of `before` or `after`; and
 percentiles, whose names are read from the table."""

@@ -65,6 +65,19 @@ def test_equal_ranks_have_no_straggler_nor_ranks_that_are_slow_by_turns():
     assert find_straggler(turns) is None
 
 
+def test_slow_rank_is_found_although_some_steps_of_all_ranks_last_many_times_as_long():
+    chance = np.random.default_rng(0)
+    disturbed = np.where(chance.random((4, STEPS)) < 0.05, chance.exponential(0.1, (4, STEPS)), 0.0)
+    steps = rows(compute=0.005)
+    steps[..., 2] += disturbed
+    found = find_straggler(steps)
+    assert (found.rank, found.causes) == (2, ("compute",))
+    assert found.excess.mean_s == pytest.approx(0.005, abs=found.excess.half_s)
+    equal = rows()
+    equal[..., 2] += disturbed
+    assert find_straggler(equal) is None
+
+
 def test_correlated_steps_of_equal_ranks_have_stragglers_as_rarely():
     found = 0
     for seed in range(100):

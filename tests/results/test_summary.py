@@ -20,7 +20,6 @@ from epochmeter.results.summary import (
     step_percentiles,
     summarize,
     summarize_trainings,
-    total_uncertainty_j,
     variance_warning,
 )
 
@@ -237,12 +236,6 @@ def test_contradictory_energies_are_a_warning_with_the_first_ones():
     (warning,) = energy_warning(windows)
     assert warning.startswith("warning: energies disagree. epoch 2: gpu0_sampled measured 9 J, and 1 more windows.")
     assert energy_warning(windows[:1]) == []
-
-
-def test_only_unsampled_power_is_independent_between_windows():
-    terms = [{"energy_uncertainty_j": 5.0, "unsampled_j": 3.0, "period_s": 0.1}] * 2
-    assert total_uncertainty_j(terms, mean_w=1.0) == pytest.approx(math.hypot(4 + 4, 3, 3))
-    assert total_uncertainty_j(terms, mean_w=60.0) == pytest.approx(math.hypot(6 + 6, 3, 3))
 
 
 def test_means_of_several_trainings_are_those_of_each_and_totals_are_sums_over_all():

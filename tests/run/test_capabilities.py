@@ -132,7 +132,7 @@ def test_gpu_has_counter_gauges_and_limit(tmp_path, doctor, nvml_stub):  # noqa:
     environment = [f"LD_LIBRARY_PATH={nvml_stub}", "STUB=hopper,ticks"]
     ended = doctor("format=json", f"machine.root={root}", before=["env", *environment])
     assert ended.returncode == 0, ended.stderr
-    found = by_quantity(json.loads(ended.stdout))
+    found = by_quantity(json.loads(ended.stdout)["result"]["rows"])
     assert found["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
     for quantity in ("energy", "power: gpu0"):
         assert float(found[quantity]["now"].removesuffix(" W")) == pytest.approx(200, abs=2 * 20), "two ticks of 20 J"

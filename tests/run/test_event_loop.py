@@ -97,6 +97,35 @@ def test_line_has_derived_metrics_and_is_published_before_the_next_window(tmp_pa
     assert [reply.metrics for reply in replies] == [line["metrics"] for line in windows]
 
 
+@pytest.mark.parametrize(
+    ("evaluate", "stop", "published"), [(False, False, [1, 1, 0]), (True, False, [1] * 5 + [0]), (True, True, [1, 0])]
+)
+def test_a_window_is_published_unless_the_end_of_the_run_follows(tmp_path, monkeypatch, evaluate, stop, published):
+    energy, counts, tracker = {"opened_ns": 0, "closed_ns": 1, "term": {}}, [], Mock()
+
+    def window(opened, *_, **keywords):
+        return WindowRecord({"window": opened.window, "epoch": opened.epoch, "metrics": {}, "energy": energy}, [], {})
+
+    def messages():
+        for epoch in range(1 if stop else 3):
+            for kind in ("epoch", "val") if evaluate else ("epoch",):
+                before = tracker.follow.call_count
+                yield WindowOpening(kind, epoch, 9)
+                yield WindowClosed(1, 2)
+                yield WindowMeasured([], [])
+                counts.append(tracker.follow.call_count - before)
+        yield protocol.Trained()
+
+    monkeypatch.setattr(recording, "build_window", window)
+    monkeypatch.setattr(recording, "no_forecast_reason", lambda *_: "not needed here")
+    monkeypatch.setattr(recording.Recording, "has_reached_budget", stop)
+    job, functions = job_of(epochs=3, evaluate=evaluate), {"describe": Mock(), "set_flags": Mock()}
+    plan = SimpleNamespace(record=Record(tmp_path), job=job, targets={}, run=run_info(), **functions)
+    instruments = Mock(gauges=Mock(series=None), data_source=Mock(prepare=lambda epoch: []))
+    loop(plan, instruments, tracker=tracker).run(messages())
+    assert counts == published
+
+
 def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, monkeypatch):
     """They start with cold caches, and would else be part of the steady means."""
 

@@ -43,9 +43,8 @@ class Step:
 
     def __init__(self, folder, world=2):
         self.folder = folder
-        main = SimpleNamespace(training={"ranks": world})
         places = [{"rank": 1, "host": "b", "device": "cpu"}]
-        self.windows = SimpleNamespace(main=main, rank_count=1, places=places)
+        self.windows = SimpleNamespace(lacks_ranks=world > 1, places=places)
         self.first_record, self.record = Record(folder / "sweep" / "0"), Record(folder / "1" / "0")
         for record in (self.first_record, self.record):
             record.folder.mkdir(parents=True)

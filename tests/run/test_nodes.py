@@ -3,7 +3,15 @@
 import pytest
 from stub import executable
 
-from epochmeter.run.nodes import PORTS, Node, current_node, first_address, other_node_folder
+from epochmeter.run.nodes import (
+    PORTS,
+    Node,
+    check_node_count,
+    current_node,
+    first_address,
+    other_node_folder,
+    without_run_folder,
+)
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n[03-04]",
@@ -47,5 +55,19 @@ def test_only_the_first_node_uses_the_sweep_folder():
     other = other_node_folder(STEP, many=False)
     assert other.is_dir()
     other.rmdir()
-    with pytest.raises(ValueError, match="a sweep cannot run on 2 nodes at once"):
+    with pytest.raises(ValueError, match=r"(?s)sweep on 2 nodes at once.*`hydra/launcher=slurm nodes=2`"):
         other_node_folder(STEP, many=True)
+
+
+def test_run_folder_that_is_named_is_that_of_the_first_node():
+    named = ["batch=8", "hydra.run.dir=multirun/x/0"]
+    assert without_run_folder(named, {}) == without_run_folder(named, {**STEP, "SLURM_PROCID": "0"}) == named
+    assert without_run_folder(named, STEP) == ["batch=8"]
+
+
+def test_number_of_nodes_is_that_of_the_step():
+    for wanted, step in ((None, {}), (1, {}), (None, STEP), (2, STEP)):
+        check_node_count(wanted, step)
+    for wanted, step in ((2, {}), (1, STEP), (3, STEP)):
+        with pytest.raises(ValueError, match=rf"`nodes={wanted}`, .*\n  hint: .*slurm nodes={wanted}`"):
+            check_node_count(wanted, step)

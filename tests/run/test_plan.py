@@ -17,6 +17,7 @@ from epochmeter.run.nodes import Node
 from epochmeter.run.plan import find_resume_point
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.problem import InputError
 from epochmeter.shared.record import CHECKPOINT, INTERVALS, ROW_FILES, Record
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
@@ -61,6 +62,21 @@ def test_start_is_given_by_the_clock_that_was_set_during_the_run(order, monkeypa
     assert recorded.clock == replace(before, wall_s=corrected_s)
     assert datetime.fromisoformat(recorded.started).timestamp() == corrected_s
     assert made.correct_start() == [], "it is correct now"
+
+
+@pytest.mark.parametrize(("nodes", "replay", "is_refused"), [(2, True, True), (2, False, False), (1, True, False)])
+def test_replay_is_refused_on_several_nodes_and_its_hint_works(order, monkeypatch, nodes, replay, is_refused):
+    slurm = {"SLURM_STEP_NUM_NODES": nodes, "SLURM_STEP_NUM_TASKS": nodes, "SLURM_JOB_ID": 7, "SLURM_PROCID": 0}
+    for name, value in slurm.items():
+        monkeypatch.setenv(name, str(value))
+    request = order("device=cpu")
+    measure = replace(request.job.measure, command=["train.py"], replay=replay)
+    request = replace(request, job=replace(request.job, measure=measure))
+    if is_refused:
+        with pytest.raises(InputError, match="not replayed on several nodes"):
+            resolve_plan(request)
+    else:
+        assert resolve_plan(request).script_node.nodes == nodes
 
 
 def test_record_of_a_script_is_readable_by_its_owner_only(order):

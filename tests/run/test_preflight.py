@@ -50,6 +50,11 @@ def test_invalid_configurations_are_named_by_their_varied_keys(sweep, monkeypatc
     assert str(refused.value).splitlines() == ["Nothing is trained: 2 of 3 configurations are refused", *reasons]
 
 
+def test_sweep_over_nodes_without_a_cluster_is_refused(sweep):
+    with pytest.raises(ValueError, match=r"1 of 2 configurations(?s:.*)`nodes=2`, but this command runs on 1"):
+        sweep([["nodes=1"], ["nodes=2"]])
+
+
 DDP = {"name": "ddp", "ranks": 2, "launcher": "torchrun"}
 
 

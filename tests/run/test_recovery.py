@@ -167,6 +167,17 @@ def test_what_a_killed_controller_has_written_in_part_is_replaced(killed):
     assert len(killed.record.steps()) == 4 * 8
 
 
+def test_recovered_windows_of_one_node_of_several_have_no_sums(killed):
+    log = killed.folder / "7.jsonl"
+    log.write_text(log.read_text().replace('"accelerator": "cpu"', '"accelerator": "cpu", "ranks": 2'))
+    killed.run(EPOCH)
+    killed.close()
+    (line,) = killed.record.windows()
+    assert line["metrics"]["epoch/steps"] == 4
+    assert "epoch/samples" not in line["metrics"]
+    assert any("ranks of other nodes" in note for note in line["notes"])
+
+
 def test_state_that_cannot_be_read_is_noted_and_the_recorded_windows_remain(killed):
     killed.run(EPOCH)
     (killed.folder / FILE).write_bytes(b"damaged")

@@ -9,7 +9,7 @@ from power.conftest import counters
 
 from epochmeter.power.window_energy import Reading
 from epochmeter.run import settling
-from epochmeter.run.settling import PIECES, SPREAD, UNKNOWN, Piece, Settling, WarmUp
+from epochmeter.run.settling import PIECES, SHARE, SPREAD, TOO_SHORT, UNKNOWN, Piece, Settling, WarmUp
 
 SECOND = 1_000_000_000
 
@@ -66,6 +66,31 @@ def test_uncertainty_of_the_power_is_no_spread():
 
 def test_unknown_power_and_clock_end_it_with_the_reason():
     assert settled_after(NONE, NONE)[1].document() == {"waited_s": 20.0, "is_settled": False, "reason": UNKNOWN}
+
+
+@cases(
+    case("no room for its pieces", training_s=40, pieces=0, document={"longest_s": 0.0, "reason": TOO_SHORT}),
+    case("a part of a short training", training_s=125, pieces=5, document={"longest_s": 25.0, "reason": TOO_SHORT}),
+    case("a long training", training_s=1000, pieces=12, document={}),
+)
+def test_settling_takes_a_part_of_the_training_only(training_s, pieces, document):
+    one, drifting = Settling(60.0), [200 + 10 * number for number in range(60)]
+    for power_w in drifting:
+        one.bound(training_s, 5.0)
+        if one.is_over:
+            break
+        one.add(5.0, Piece(power_w, 0.0, None))
+    assert one.document().items() >= {"waited_s": 5.0 * pieces, "is_settled": False, **document}.items()
+    assert one.document()["waited_s"] <= max(SHARE * training_s, 0.0)
+    assert "reason" in one.document() or not document
+
+
+def test_device_that_settles_in_a_part_of_a_short_training_has_no_reason():
+    one = Settling(60.0)
+    one.bound(100.0, 5.0)
+    for _ in range(PIECES):
+        one.add(5.0, Piece(200.0, 0.0, None))
+    assert (one.is_over, one.is_settled, one.document().get("reason")) == (True, True, None)
 
 
 def test_nothing_is_waited_for_unless_it_is_requested():

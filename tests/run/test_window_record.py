@@ -25,6 +25,7 @@ from epochmeter.results.processor import Demand
 from epochmeter.run import window_record
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.window_record import build_window, node_window, sum_nodes
+from epochmeter.segmentation.windows import PhaseStretches
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 
@@ -265,6 +266,33 @@ def test_energy_by_phase_of_a_script_follows_its_timeline_and_has_no_copy(close,
     assert "epoch/copy_energy_j" not in of_script["metrics"]
     assert of_script["phases"]["half_width_j"] == {"stall": 0.2, "compute": 0.1}
     assert of_job["metrics"]["epoch/copy_energy_j"] == 0.0
+
+
+def test_energy_of_the_phases_of_compute_is_added_and_missing_ones_are_noted(close, monkeypatch):
+    found = PhaseEnergy({"stall": 5.0, "copy": 0.0, "compute": 15.0}, {"stall": 0.2, "copy": 0.0, "compute": 0.1})
+    refined = PhaseEnergy(
+        {"stall": 5.1, "forward": 6.0}, {"stall": 0.2, "forward": 0.3}, reason="both",
+        missing={"loss": "loss: why", "overhead": "overhead: why"},
+    )  # fmt: skip
+    given = []
+    monkeypatch.setattr(window_record, "phase_energy", lambda *_: found)
+    monkeypatch.setattr(window_record, "stretch_energy", lambda *arguments: given.append(arguments) or refined)
+    meter = EnergyMeter(powers=LostSensor(), total=["VDD_IN"], covers="module")
+    meter.sampling = lambda *stretch: LostSensor().sampling(*stretch)._replace(unavailable={})
+    borders = reading(99.99, VDD_IN=10), reading(104.01, VDD_IN=30), meter
+    stretches = PhaseStretches(
+        ["forward", "loss", "stall"], array("B", [2, 0, 1]), array("d", [1, 2, 1]), ["forward", "loss"]
+    )
+    line, notes, _, _ = close(*borders, timeline=array("f", [1, 1, 0, 3]), stretches=stretches)
+    assert given[0][:4] == (*stretches[:3], 100 * SECOND)
+    energies = {
+        name: value
+        for name, value in line["metrics"].items()
+        if name.endswith(("stall_energy_j", "forward_energy_j", "loss_energy_j", "compute_energy_j"))
+    }
+    assert energies == {"epoch/stall_energy_j": 5.0, "epoch/compute_energy_j": 15.0, "epoch/forward_energy_j": 6.0}
+    assert line["phases"]["half_width_j"] == {"stall": 0.2, "compute": 0.1, "forward": 0.3}
+    assert "epoch 4: no energy of some phases: loss: why" in notes
 
 
 @pytest.mark.parametrize(

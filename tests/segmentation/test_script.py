@@ -23,21 +23,27 @@ PARTS = {
 class Rank:
     """The logs of one process, written as its agent would."""
 
-    def __init__(self, folder, name, rank=0, is_first=True, **training):
+    def __init__(self, folder, name, rank=0, is_first=True, local_ranks=1, **training):
         self.name, self.passes = name, 0
         facts = [
-            {"kind": "process", "rank": rank, "is_first": is_first, "training": training or {"accelerator": "cpu"}},
+            {
+                "kind": "process",
+                "rank": rank,
+                "is_first": is_first,
+                "training": training or {"accelerator": "cpu"},
+                "local_ranks": local_ranks,
+            },
             {"kind": "loader", "object": 1, "loader": 1, "samples": 8, "batch": 4},
         ]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in facts))
         self.log = EventLog(str(folder), f"{name}-0")
 
-    def epoch(self, opened_s, closed_s, is_evaluation=False):
-        """Record a pass of two batches, at the begin and the middle of the time, and its end."""
+    def epoch(self, opened_s, closed_s, is_evaluation=False, steps=2):
+        """Record a pass of some batches, which divide the time evenly, and its end."""
         self.passes += 1
-        number, begun, step = 100 + self.passes, opened_s * SECOND, (closed_s - opened_s) * SECOND // 2
+        number, begun, step = 100 + self.passes, opened_s * SECOND, (closed_s - opened_s) * SECOND // steps
         self.log.write(events.PASS, begun, begun, 2.0, number, 1, 0, 0, events.HAS_GRADIENTS)
-        for at in (begun, begun + step):
+        for at in range(begun, begun + steps * step, step):
             self.log.write(events.BATCH, at + SECOND // 10, at, 0.0, number)
             self.log.write(*((events.FORWARD, at + step) if is_evaluation else (events.STEP, at + step, 0, 0.1, 2)))
         self.log.write(events.END, closed_s * SECOND, closed_s * SECOND, 0.0, number)
@@ -97,6 +103,39 @@ def test_rank_that_ended_before_a_window_is_not_waited_for(windows, tmp_path, mo
     first.epoch(10, 14)
     first.epoch(20, 24)
     assert [len(window.ranks) for window in taken(windows, ended=["2"])] == [2, 1]
+
+
+def test_rank_with_another_number_of_steps_is_noted_once(windows, tmp_path):
+    first, other = Rank(tmp_path, "1"), Rank(tmp_path, "2", 1, is_first=False)
+    for begin_s in (10, 20):
+        other.epoch(begin_s, begin_s + 3, steps=3)
+        first.epoch(begin_s, begin_s + 4)
+    one, _ = taken(windows)
+    assert [rank.parts["steps"] for rank in one.ranks] == [2, 3]
+    assert windows.notes == [script.OTHER_STEPS.format(1, 3, 2)]
+
+
+def test_rank_that_joins_late_is_merged_from_then_on(windows, tmp_path):
+    first = Rank(tmp_path, "1", local_ranks=2, ranks=2)
+    first.epoch(10, 14)
+    (alone,) = taken(windows)
+    assert "samples" not in alone.ranks[0].parts
+    assert (windows.lacks_ranks, windows.notes) == (True, [script.UNSEEN])
+    other = Rank(tmp_path, "2", 1, is_first=False, ranks=2)
+    other.epoch(20, 24)
+    first.epoch(20, 24)
+    (both,) = taken(windows)
+    assert [rank.parts["samples"] for rank in both.ranks] == [8, 8]
+    assert (windows.lacks_ranks, windows.notes) == (False, [script.UNSEEN])
+
+
+def test_file_that_another_process_has_saved_is_no_save_of_the_training(windows, tmp_path):
+    first, other = Rank(tmp_path, "1"), Rank(tmp_path, "2", 1, is_first=False)
+    first.epoch(10, 14)
+    other.log.write(events.SAVED, 16 * SECOND, 15 * SECOND)
+    first.log.write(events.SAVED, 18 * SECOND, 17 * SECOND)
+    taken(windows)
+    assert windows.saves_ns == [[17 * SECOND, 18 * SECOND]]
 
 
 def test_evaluation_of_the_first_rank_alone_is_its_own(windows, tmp_path):

@@ -255,6 +255,49 @@ def test_sweep_over_an_argument_of_a_script_runs_on_the_nodes(sweep):
     assert [record.job()["script"]["lr"] for record in sweep.records()] == [0.1, 0.2]
 
 
+def test_sweep_over_the_number_of_nodes_trains_with_the_ranks_of_all(sweep):
+    keys = {"strategy": "ddp", "strategy.ranks": 1, "nodes": "1,2", "device": "cpu", "workers": 0, "epochs": 2,
+            "batch": 32, "meter": "estimate", "meter.tdp_w": 65}  # fmt: skip
+    launcher = ["-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5"]
+    locks = "machine.lock_dir=" + str(sweep.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}"
+    command = [key for key in sweep.quick(*launcher, **keys) if "lock_dir" not in key] + [locks]
+    environment = {**sweep.cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    code, output = result_of(sweep.start("train", *command, **environment))
+    assert code == 0, output
+    records = sweep.records()
+    assert [record.summary()["state"] for record in records] == ["completed"] * 2
+    assert [record.run()["training"]["ranks"] for record in records] == [1, 2]
+    assert nodes_of(sweep)[1] == "n[0-1]"
+    (line, *_) = [window for window in records[1].windows() if window["window"] == "epoch"]
+    assert [node["node"] for node in line["energy"]["nodes"]] == ["n1"]
+    # Another node's controller has no folder of runs.
+    assert sorted(path.name for path in (sweep.root / "multirun").glob("*/*/job.json")) == ["job.json"] * 2
+
+    # Rehearsals are not checked by their nodes: one of them would have to tell the others.
+    code, again = result_of(sweep.start("train", *command, **environment))
+    assert code == 0, again
+    assert len(re.findall(r"^\d .*skipped", again, re.M)) == 2
+
+
+def test_sweep_of_a_script_over_the_number_of_nodes_has_the_ranks_of_all(sweep):
+    (sweep.root / "ranked.py").write_text(RANKED)
+    (port,) = free_ports(1)
+    launcher = f"{sys.executable} -m torch.distributed.run --nnodes=$SLURM_NNODES --node_rank=$SLURM_NODEID"
+    script = ["bash", "-c", f"{launcher} --nproc_per_node=1 --master_port={port} ranked.py"]
+    keys = ["device=cpu", "tracking=none", "warmup_epochs=0", "nodes=1,2", "sweep.wait_idle=0"]
+    keys += ["machine.lock_dir=" + str(sweep.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}"]
+    command = ["-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", *keys, *script]
+    environment = {**sweep.cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    code, output = result_of(sweep.start("measure", *command, **environment))
+    assert code == 0, output
+    records = sweep.records()
+    assert [record.run()["training"].get("ranks", 1) for record in records] == [1, 2]
+    samples = [[line["metrics"]["epoch/samples"] for line in record.windows() if line["window"] == "epoch"]
+               for record in records]  # fmt: skip
+    assert samples == [[64] * 3] * 2
+    assert Record(records[1].folder / "nodes" / "n1").is_completed()
+
+
 def start_script(srun, project, script, *keys):
     """Start a script with a rank on each of two nodes."""
     (project.root / "ranked.py").write_text(script)

@@ -291,3 +291,19 @@ def test_measuring_waits_for_an_earlier_runs_last_call_or_has_a_note(make_record
 def test_error_is_shown_without_its_password(make_record, open_by):
     open_by(lambda: (_ for _ in ()).throw(OSError("cannot reach http://ann:hunter2@tracker:5000/api")))
     assert "http://***@tracker:5000/api" in Tracker(make_record(), SERVER).close()
+
+
+def test_views_at_the_end_of_a_run_show_it_without_another_search(make_queued, store, monkeypatch):
+    searches, find_runs = [], views.find_runs
+    monkeypatch.setattr(views, "find_runs", lambda *args: searches.append(args) or find_runs(*args))
+    record = make_queued(0, state=None, **this_process()._asdict())
+    tracker = Tracker(record, destination_of(MLFLOW))
+    tracker.start()
+    tracker.flush(limit_s=LONG_S)
+    before = store.client.get_experiment(store.experiment_id).tags
+    record.write_summary({"state": "completed", "metrics": {views.ENERGY: 5.0}}, "identity")
+    assert tracker.close(LONG_S, ended="completed").run_id
+    after = store.client.get_experiment(store.experiment_id).tags
+    key = views.VIEW_TAG_PREFIX + views.ENERGY_AND_TIME
+    assert len(searches) == 1
+    assert before[key] != after[key] == views.views(None, find_runs(store, None))[views.ENERGY_AND_TIME]

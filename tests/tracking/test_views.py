@@ -96,7 +96,7 @@ def test_views_show_existing_metrics_and_are_saved_once_without_an_error(store, 
     views.save_views(store)
     tags = tags_of(store)
     assert set(re.findall("`(\\w+/\\w+)`", tags[views.NOTE_TAG])) <= set(METRICS)
-    for key, view in views.views(store, None).items():
+    for key, view in views.views(None, views.find_runs(store, None)).items():
         assert tags[views.VIEW_TAG_PREFIX + key] == view
         assert {metric.replace("steady/", "epoch/") for metric in metrics_of(unpack(view))} <= set(METRICS)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))

@@ -1,12 +1,9 @@
-"""Reading of growing files: only complete lines, and only those that are new."""
-
-import os
-from io import FileIO
+"""Samples of the last minutes, from files that grow."""
 
 import pytest
 
 from epochmeter.watch import appended
-from epochmeter.watch.appended import AppendedFile, RecentSamples
+from epochmeter.watch.appended import RecentSamples
 
 SECOND = 1_000_000_000
 
@@ -20,35 +17,6 @@ def stamp(row):
 def append(path, text):
     with open(path, "a") as file:
         file.write(text)
-
-
-def test_only_complete_new_lines_are_read_and_the_file_is_not_kept_open(tmp_path):
-    path = tmp_path / "epochs.jsonl"
-    file = AppendedFile(path)
-    assert file.new_lines() == ([], False)
-    for text, new in (("one\ntw", ([b"one"], True)), ("", ([], False)), ("o\nthree\n", ([b"two", b"three"], False))):
-        append(path, text)
-        assert file.new_lines() == new
-    os.truncate(path, 4)
-    assert file.new_lines() == ([b"one"], True)
-    append(tmp_path / "new", "one\nother\nthird\n")
-    os.replace(tmp_path / "new", path)
-    assert file.new_lines() == ([b"one", b"other", b"third"], True)
-    append(path, "".join(f"row {number}\n" for number in range(10)))
-    newest = AppendedFile(path, max_bytes=16)
-    assert (newest.new_lines(), newest.first_line) == (([b"row 8", b"row 9"], True), b"one"), "its last complete lines"
-    assert str(path) not in {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
-
-
-def test_a_read_that_returns_less_is_continued_by_the_next(tmp_path, monkeypatch):
-    class Slow(FileIO):
-        def read(self, size):
-            return super().read(min(size, 4))
-
-    monkeypatch.setattr(appended, "open_file", Slow)
-    append(tmp_path / "epochs.jsonl", "1\n2\n34\n5\n")
-    file = AppendedFile(tmp_path / "epochs.jsonl")
-    assert [line for _ in range(4) for line in file.new_lines()[0]] == [b"1", b"2", b"34", b"5"]
 
 
 def test_samples_are_means_per_second_with_the_last_sample_and_without_unread_cells(tmp_path):

@@ -75,6 +75,17 @@ def test_values_equal_the_record(record):
     assert info["name"] == r"say \"hi\"\\\n# EOF"
 
 
+def test_validity_of_the_energy_and_its_codes_are_values(record):
+    own = ("run", "0")
+    samples = parse(to_openmetrics(Watcher(record.folder).read()))
+    assert samples["energy_valid", (own,)] == 1
+    assert not [name for name, _ in samples if name == "energy_reason"]
+    reason = {"code": "counters_disagree", "text": "gpu0_sampled measured 9 J"}
+    live.append_epoch(record, 2, keys={"energy_valid": False, "energy_reasons": [reason]})
+    samples = parse(to_openmetrics(Watcher(record.folder).read()))
+    assert (samples["energy_valid", (own,)], samples["energy_reason", (own, ("code", "counters_disagree"))]) == (0, 1)
+
+
 def test_an_ended_run_has_no_gauges_and_what_is_not_measured_is_absent(record):
     metrics = {"steady/e2e_s": 10.0}
     record.write_summary({"state": "completed", "metrics": metrics, "notes": [], "failure": None}, "1d")

@@ -160,6 +160,20 @@ def test_threads_share_one_reading_per_period(monkeypatch):
     assert min(later - earlier for earlier, later in pairwise(read_s)) >= 0.1
 
 
+def test_changes_are_written_once_for_viewers_with_the_same_state(record, monkeypatch):
+    feed, written, write = Feed(Watcher(record.folder).read), [], server.to_json
+    monkeypatch.setattr(server, "to_json", lambda *arguments, **keys: written.append(keys) or write(*arguments, **keys))
+    first, text = feed.changed_since(None)
+    assert json.loads(text)["is_full"]
+    live.append_epoch(record, 1)
+    monkeypatch.setattr(feed, "_due_s", 0.0)
+    monkeypatch.setattr(server, "PERIOD_S", 1000.0)
+    texts = {feed.changed_since(first)[1] for _ in range(100)}
+    assert [json.loads(change)["is_full"] for change in texts] == [False]
+    latest, text = feed.changed_since(None)
+    assert (latest is feed.latest(), json.loads(text)["is_full"], len(written)) == (True, True, 3)
+
+
 def test_a_folder_that_cannot_be_read_keeps_its_last_state_but_has_no_metrics(record, monkeypatch):
     monkeypatch.setattr(server, "PERIOD_S", 0.0)
     with serving(Watcher(record.folder).read, metrics=True) as opened:

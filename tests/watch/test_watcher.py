@@ -5,6 +5,7 @@ from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
+import live
 import pytest
 from cases import case, cases
 from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_points, write_run
@@ -121,6 +122,24 @@ def test_bottleneck_allows_for_the_spread_of_the_epochs_unless_it_is_recorded(tm
     ended = {"state": "completed", "metrics": metrics, "bottleneck": "compute", "absent": {}}
     folder = write_run(tmp_path / "1", lines, job={**JOB, "warmup_epochs": 0}, summary=ended)
     assert look(folder).active[0].verdict.startswith("Bottleneck: compute-bound. ")
+
+
+def test_energy_that_does_not_hold_has_its_codes_so_far_and_at_the_end(tmp_path):
+    record = live.start(tmp_path / "0", name="energy")
+    assert look(record.folder).active[0].energy_valid is None, "nothing was measured yet"
+    live.append_epoch(record, 0)
+    live.append_epoch(record, 1)
+    assert (look(record.folder).active[0].energy_valid, look(record.folder).active[0].energy_reasons) == (True, {})
+    reason = {"code": "shared_gpu", "text": "others computed on the GPU."}
+    live.append_epoch(record, 2, keys={"energy_valid": False, "energy_reasons": [reason]})
+    view = look(record.folder).active[0]
+    assert view.energy_valid is False
+    assert view.energy_reasons["shared_gpu"] == "others computed on the GPU."
+    ended = {"energy_valid": False, "energy_reasons": [{"code": "suspended", "text": "the machine was suspended"}]}
+    record.write_summary({"state": "completed", "metrics": {"steady/e2e_s": 1.0}, "notes": [], "failure": None,
+                          "energy": {"steady": ended, "total": {"energy_valid": True}}}, "1d")  # fmt: skip
+    view = look(record.folder).active[0]
+    assert (view.energy_valid, [*view.energy_reasons]) == (False, ["suspended"])
 
 
 def test_a_metric_of_the_user_is_shown_with_its_name_and_the_unit_in_it(tmp_path):

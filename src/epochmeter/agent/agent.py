@@ -11,6 +11,7 @@ import sys
 import weakref
 from typing import Optional
 
+from epochmeter.agent.brief_steps import BriefSteps
 from epochmeter.agent.first_forwards import FirstForwards
 from epochmeter.agent.loader_class import LoaderClass
 from epochmeter.agent.operators import OperatorTrace
@@ -63,6 +64,7 @@ class Agent(Recording):
         self.loader_class = LoaderClass(loader)
         self.training = TrainingEvents(self)
         self.forwards = ForwardHooks(self, self.training)
+        self.brief = BriefSteps(self, self.forwards)
         self._first_forwards = FirstForwards(self, self.forwards)
         self._trace, self._counts, self._replay = ScriptTrace(folder, **trace) if trace else None, counts, None
         if replay is not None:
@@ -77,6 +79,7 @@ class Agent(Recording):
 
     def begin_process(self) -> None:
         """Begin to record a process; a child has logs of its own, and must not write to those of its parent."""
+        self.brief.forget()
         super().begin_process()
         self.passes.begin_process()
         self._first_forwards.begin_process()
@@ -114,6 +117,7 @@ class Agent(Recording):
         if self.connection is None:
             return None
         if not self.connection.lost:
+            self.brief.end()
             self.write_marks()
         reply = self.connection.request(Asked(name, str(os.getpid())))
         self.reason = self.connection.lost
@@ -134,6 +138,8 @@ class Agent(Recording):
     # The ends of passes, and of the script
 
     def _record(self, kind: int, thing: int, begun_ns: int, value: float) -> None:
+        if kind in (events.END, events.DROPPED):
+            self.brief.end()
         if self.details is not None and kind == events.DROPPED:
             self.details.drop(thing)
         super()._record(kind, thing, begun_ns, value)
@@ -149,6 +155,7 @@ class Agent(Recording):
             return
         is_interactive = hasattr(sys, "ps1") or "IPython" in sys.modules  # it continues after an exception
         error = error or (None if is_interactive else getattr(sys, "last_value", None))
+        self.guarded(self.brief.end)
         if self.details is not None:
             self.details.end()
         self.guarded(self.write_marks)
@@ -159,6 +166,7 @@ class Agent(Recording):
 
     def unhook(self) -> None:
         """Remove the hooks that are installed while the script runs."""
+        self.brief.forbid()
         self._first_forwards.remove()
         self.forwards.remove()
         if self.details is not None:
@@ -166,6 +174,7 @@ class Agent(Recording):
 
     def compiling(self) -> None:
         """Note that the script begins or ends a call of `torch.compile`."""
+        self.guarded(self.brief.forbid)
         self.guarded(self._first_forwards.remove)
         self.guarded(self.forwards.compile)
 

@@ -147,6 +147,12 @@ class BatchTimer:
         self.skipped = self._gap = gap if ready_ns - begun_ns < SHORT_NS else 0
         self._chosen_ns = begun_ns
 
+    def skip(self, batches: int) -> None:
+        """Note that so many batches were loaded without a call of this timer."""
+        self.is_begun = False
+        self._gap += max(0, batches - self.skipped)  # were not timed besides those that were to be skipped
+        self.skipped = max(0, self.skipped - batches)
+
     def fail(self) -> None:
         """Note that the batch was not loaded, and record it if it was timed."""
         self.is_begun = self.times_transforms = False

@@ -5,7 +5,7 @@ import itertools
 import mmap
 import os
 import struct
-from typing import Iterator, Union
+from typing import Callable, Iterator, Optional, Union
 
 from epochmeter.shared.events import LOST, MAX_SEGMENTS, RECORD, SEGMENT_BYTES, SEGMENT_RECORDS
 
@@ -20,6 +20,8 @@ class EventLog:
     file's events, and in the next file if there is one.
     """
 
+    before_write: Optional[Callable[[], object]] = None
+    """Writes earlier events that were only noted."""
     _segment: Union[mmap.mmap, bytearray]
     _offsets: Iterator[int]
 
@@ -42,6 +44,8 @@ class EventLog:
         flags: int = 0,
     ) -> None:
         """Write an event with the fields of `Event`, from several threads or signal handlers at a time too."""
+        if self.before_write is not None:
+            self.before_write()
         try:
             pack_into(
                 self._segment, next(self._offsets), time_ns, begun_ns, value, thing, other, number, detail, flags, kind

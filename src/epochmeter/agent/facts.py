@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 from torch.utils import data
 
-from epochmeter.agent.samples import stated_samples
+from epochmeter.agent.samples import UNKNOWN, stated_samples
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
 from epochmeter.worker.device import describe_device, host_name
@@ -139,6 +139,7 @@ def process_facts(device: Optional[torch.device] = None) -> Dict[str, object]:
     return {
         "kind": "process", "rank": rank, "is_first": is_first, "identity": this_process(), "host": host_name(),
         "training": dict(facts, ranks=ranks) if ranks > 1 else facts,
+        "local_ranks": min(ranks, int(os.environ.get("LOCAL_WORLD_SIZE", 1))),
     }  # fmt: skip
 
 
@@ -182,3 +183,9 @@ def function_name(thing: object) -> str:
 def class_name(thing: object) -> str:
     kind = type(thing)
     return "{}.{}".format(kind.__module__, kind.__qualname__)
+
+
+def as_float(rate: Any) -> float:
+    """Return a learning rate as a number; NaN if it is absent, or on a GPU, which would have to be waited for."""
+    is_on_cpu = isinstance(rate, torch.Tensor) and rate.device.type == "cpu"
+    return float(rate) if is_on_cpu or isinstance(rate, int) else UNKNOWN

@@ -48,7 +48,7 @@ import json
 import os
 import sys
 import types
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
 from epochmeter.agent.frames import hidden, hide_frames, visible_to_compiler
 from epochmeter.agent.loader_class import ImportFinder
@@ -57,6 +57,7 @@ from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
     from epochmeter.agent.agent import Agent
+    from epochmeter.agent.brief_steps import Exchange
 
 agent: "Optional[Agent]" = None  # of this process, if its script was started by `measure.py`
 loader_agent: "Optional[Agent]" = None  # which records the passes over DataLoaders
@@ -120,6 +121,7 @@ def report_old_torch(socket: str, error: ImportError) -> None:
 
 def hook_training(agent: "Agent") -> Restore:
     """Let an agent record training steps, garbage collections and saves; return a function that ends this."""
+    from epochmeter.agent.brief_steps import TrainingHooks
     from epochmeter.agent.collectives import Collectives
     from epochmeter.shared.events import GRADIENTS
 
@@ -131,10 +133,11 @@ def hook_training(agent: "Agent") -> Restore:
         collectives.end_functions()
         agent.compiling()
 
+    end_steps, step_hooks = hook_optimizer_steps(training.optimizer_stepped, training.optimizer_begun)
     restores = [
         collectives.end,  # first, since it has replaced what others have
         hook_process_groups(lambda: agent.guarded(collectives.join)),
-        hook_optimizer_steps(training.optimizer_stepped, training.optimizer_begun),
+        end_steps,
         hook_backward_passes(training.phase_begun, training.backward_ended),
         end_gradients,
         hook_compilation(begin_compilation, agent.compiling),
@@ -142,8 +145,12 @@ def hook_training(agent: "Agent") -> Restore:
         hook_saves(training.saved),
         agent.forwards.remove,
     ]
+    if step_hooks:
+        agent.brief.hooks = TrainingHooks(*step_hooks, backward_exchange())
 
     def end() -> None:
+        agent.brief.end()
+        agent.brief.hooks = None
         for restore in restores:
             restore()
 
@@ -273,11 +280,15 @@ def hook_loader_parts(kind: Any) -> Restore:
     return end
 
 
-def hook_optimizer_steps(end: Callable[..., None], begin: Callable[..., None]) -> Restore:
+def hook_optimizer_steps(
+    end: Callable[..., None], begin: Callable[..., None]
+) -> "Tuple[Restore, Optional[Tuple[Exchange, Exchange]]]":
     """Call `begin` and `end` with an optimizer, its arguments and keywords around each step.
 
-    Return a function that ends this.
+    Return a function that ends this, and the hooks before and after steps; None before torch 2.0.
     """
+    from epochmeter.agent.brief_steps import Exchange
+
     module = importlib.import_module("torch.optim.optimizer")  # not an attribute of torch.optim in all versions
     if hasattr(module, "register_optimizer_step_post_hook"):
         is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", lambda: False)
@@ -291,7 +302,8 @@ def hook_optimizer_steps(end: Callable[..., None], begin: Callable[..., None]) -
             module.register_optimizer_step_pre_hook(begin_eagerly),
             module.register_optimizer_step_post_hook(end),
         ]
-        return lambda: [handle.remove() for handle in handles]
+        before, after = [Exchange(handle.hooks_dict_ref(), handle.id) for handle in handles]
+        return lambda: [handle.remove() for handle in handles], (before, after)
 
     def record_steps(optimizer: object, *_: object) -> None:
         kind: Any = type(optimizer)
@@ -299,7 +311,7 @@ def hook_optimizer_steps(end: Callable[..., None], begin: Callable[..., None]) -
             kind.step = followed_by(kind.step, end, begin)
             kind.step.is_recorded = True
 
-    return replace(module.Optimizer, "__init__", followed_by(module.Optimizer.__init__, record_steps))
+    return replace(module.Optimizer, "__init__", followed_by(module.Optimizer.__init__, record_steps)), None
 
 
 def hook_backward_passes(begin: Callable[[], Any], end: Callable[[Any], None]) -> Restore:
@@ -309,6 +321,13 @@ def hook_backward_passes(begin: Callable[[], Any], end: Callable[[Any], None]) -
     """
     autograd = importlib.import_module("torch.autograd")
     return replace(autograd, "backward", enclosed(autograd.backward, begin, end))
+
+
+def backward_exchange() -> "Exchange":
+    """Return the exchange of the replaced `torch.autograd.backward` for the original one."""
+    from epochmeter.agent.brief_steps import Exchange
+
+    return Exchange(vars(importlib.import_module("torch.autograd")), "backward")
 
 
 def hook_gradients(begin: Callable[[], Any], end: Callable[[Any], None]) -> Restore:

@@ -1,10 +1,12 @@
 """Iterators over a script's data that deliver the same batches and errors as without the agent."""
 
 import functools
+import operator
 import signal
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
 
+from epochmeter.agent.brief_steps import BriefSteps
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.samples import UNKNOWN
@@ -15,6 +17,8 @@ from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
     from typing import Protocol  # from Python 3.8 on
+
+    from epochmeter.agent.loader_workers import TimedCollate
 
     class Details(Protocol):
         """What an iterator needs of the details of steps."""
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
         thread: ThreadState
         is_on: bool
+        brief: BriefSteps
 
         @property
         def details(self) -> "Optional[Details]":
@@ -119,7 +124,7 @@ class RecordedIterator(Wrapper):
         number: Number of the pass in the log.
         length: Number of its batches; None if it is not known.
         count: Function that returns the number of samples in a batch, NaN if it is not known; None: not needed.
-
+        collate: Times the batches that are loaded in this process; None: nothing does.
     """
 
     def __init__(
@@ -129,9 +134,10 @@ class RecordedIterator(Wrapper):
         number: int,
         length: Optional[int],
         count: Optional[Callable[[Any], float]],
+        collate: "Optional[TimedCollate]" = None,
     ) -> None:
         super().__init__(recorder, iterator)
-        self._recorder, self._number, self._count = recorder, number, count
+        self._recorder, self._number, self._count, self._collate = recorder, number, count, collate
         self._has_ended, self._has_tokens = False, True  # until a batch has none
         self._progress = PassProgress(length, recorder.thread.steps)
 
@@ -143,7 +149,7 @@ class RecordedIterator(Wrapper):
         # Runs in every step with cold CPU caches: each call of a function takes about a microsecond.
         recorder = self._recorder
         thread = recorder.thread
-        if not recorder.is_on or thread.is_fetching:
+        if not recorder.is_on or thread.is_fetching or recorder.brief.cover_request():
             try:
                 return next(self._wrapped)
             except BaseException as error:
@@ -159,8 +165,7 @@ class RecordedIterator(Wrapper):
             batch = next(self._wrapped)
         except BaseException as error:
             thread.is_fetching = False
-            self._has_ended = isinstance(error, StopIteration)
-            recorder.record(END if self._has_ended else FAILED, self._number, requested_ns)
+            self.note_end(error, requested_ns)
             hide_frames(error)
             raise
         thread.is_fetching = False
@@ -171,14 +176,16 @@ class RecordedIterator(Wrapper):
                 sampling.left -= 1
             else:
                 sampling.choose(number, requested_ns)
+            flags = sampling.untimed
+            if sampling.left:
+                self._begin_brief(thread)
             # Read late: what follows is a part of the step's preparation.
             if marks is None or mark is None:
-                log.write(BATCH, monotonic_ns(), requested_ns, samples, number, 0, 0, 0, sampling.untimed)
+                log.write(BATCH, monotonic_ns(), requested_ns, samples, number, 0, 0, 0, flags)
             else:
                 now_ns = monotonic_ns()
                 marks.record()
-                flags = HAS_DEVICE_TIME | sampling.untimed
-                log.write(BATCH, now_ns, requested_ns, samples, number, 0, mark, 0, flags)
+                log.write(BATCH, now_ns, requested_ns, samples, number, 0, mark, 0, flags | HAS_DEVICE_TIME)
                 marks.collect(now_ns)
             if self._has_tokens:
                 self._note_tokens(log, batch)
@@ -188,6 +195,28 @@ class RecordedIterator(Wrapper):
         if recorder.details is not None:
             recorder.details.deliver(self._progress, self._number)
         return batch
+
+    def note_end(self, error: BaseException, requested_ns: int) -> None:
+        """Record that a request had an error, in place of a batch."""
+        self._has_ended = isinstance(error, StopIteration)
+        self._recorder.record(END if self._has_ended else FAILED, self._number, requested_ns)
+
+    def _begin_brief(self, thread: ThreadState) -> None:
+        """Begin brief steps with an untimed one, if that is possible."""
+        recorder = self._recorder
+        is_plain = self._count is None and not self._has_tokens and thread.marks is None and recorder.details is None
+        if is_plain and thread.sampling.decider == self._number:
+            recorder.brief.begin(self, self._wrapped, self._number, thread, self._collate)
+
+    def begin_brief(self, deliver: Callable[[], Any]) -> None:
+        """Let a function deliver the next batches, without a call of a method here."""
+        self._deliver, kind = deliver, type(self)  # type: Any, Any
+        set_class(self, brief_kind(kind))
+
+    def end_brief(self, kind: type) -> None:
+        """Deliver the next batches as before, when the class was this one."""
+        self.__dict__.pop("_deliver", None)
+        set_class(self, kind)
 
     def _note_tokens(self, log: EventLog, batch: Any) -> None:
         counted = count_tokens(batch)
@@ -203,6 +232,22 @@ class RecordedIterator(Wrapper):
         begun_ns = monotonic_ns()
         self._wrapped = None  # its workers stop now
         self._recorder.record(DROPPED, self._number, begun_ns)
+
+
+class BriefNext(property):
+    """Method `__next__` that is an attribute of the object, so that none of this class is called."""
+
+    def __call__(self, iterator: Any) -> Any:
+        return iterator._deliver()
+
+
+@functools.lru_cache(maxsize=None)
+def brief_kind(kind: Any) -> type:
+    """Return a subclass of a class of recorded iterators whose next batch comes from the attribute `_deliver`."""
+    return type(kind.__name__, (kind,), {"__next__": BriefNext(operator.attrgetter("_deliver"))})
+
+
+set_class: Callable[[object, type], None] = object.__dict__["__class__"].__set__
 
 
 def is_from_signal_handler(error: BaseException) -> bool:

@@ -39,6 +39,10 @@ class KeptBatch:
         self._tensors = keeper.copies
         self._shared: "List[Optional[Tuple[torch.Tensor, object]]]" = [None] * len(self._tensors)
         self.size = len(self._pickled) + 2 * sum(map(byte_count, self._tensors))
+        try:
+            self.deliver()  # what can be pickled may still not be readable
+        except Exception as error:
+            raise NotKeptError("{}: {}".format(type(error).__name__, error)) from error
 
     def deliver(self) -> Any:
         """Return the batch."""

@@ -7,6 +7,7 @@ in `get_worker_info().dataset`.
 """
 
 import contextlib
+import operator
 import sys
 from typing import Any, Callable, Dict, Iterator, Optional
 
@@ -82,6 +83,26 @@ class TimedCollate(StandIn):
         if not timer.skipped and self._dataset is not None:
             self._dataset.note_next_batch()
         return batch
+
+    def skip(self) -> bool:
+        """Let torch call the script's own function until `resume`; return False if the next batch is to be timed."""
+        if not self._timer.skipped or self._timer.is_worker:
+            return False
+        set_class(self, PassedCollate)
+        return True
+
+    def resume(self, batches: int) -> None:
+        """Time the next batches as before, so many of which were skipped."""
+        set_class(self, TimedCollate)
+        self._timer.skip(batches)
+        if not self._timer.skipped and self._dataset is not None:
+            self._dataset.note_next_batch()
+
+
+class PassedCollate(TimedCollate):
+    """Takes the place of `collate_fn` while no function of the agent is between torch and the script's."""
+
+    __call__: Any = property(operator.attrgetter("_original"))
 
 
 class TimedStart(StandIn):

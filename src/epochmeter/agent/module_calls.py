@@ -3,33 +3,45 @@
 import importlib
 import sys
 import types
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.replaced import ReplacedMethod, Restore, replace
+
+if TYPE_CHECKING:
+    from typing import Protocol  # from Python 3.8 on
+
+    class CallHooks(Protocol):
+        """What records the calls."""
+
+        is_passive: bool
+
+        def is_idle(self) -> bool: ...
+
+        def begin(self) -> Optional[Any]: ...
+
+        def end(self, begun: Any) -> object: ...
 
 
 class RecordedCall(ReplacedMethod):
     """The method `__call__` of a class of modules, which records its calls.
 
-    `begin` is called before each call, and `end` after it with the result of `begin`, unless that is None. While
-    `is_idle`, and accessed by the class, it is the original function: `torch.compile` and `torch.export` find nothing
-    else.
+    Of the hooks, `begin` is called before each call, and `end` after it with the result of `begin`, unless that is
+    None. While they are passive or idle, and accessed by the class, it is the original function: `torch.compile` and
+    `torch.export` find nothing else.
     """
 
-    def __init__(
-        self, kind: type, is_idle: Callable[[], bool], begin: Callable[[], Optional[Any]], end: Callable[[Any], object]
-    ) -> None:
+    def __init__(self, kind: type, hooks: "CallHooks") -> None:
         original: Any = kind.__call__
         super().__init__(original)
         own = vars(kind).get("__call__")
-        self._kind, self._own, self._is_idle = kind, own, is_idle
+        self._kind, self._own, self._hooks = kind, own, hooks
 
         @hidden
         def call(module: Any, *arguments: Any, **keywords: Any) -> Any:
             # What others replace in a parent class, such as torch.fx, has its effect.
             parent: Any = super(kind, module) if own is None else None
-            begun = begin()
+            begun = hooks.begin()
             try:
                 if own is None:
                     return parent.__call__(*arguments, **keywords)
@@ -39,12 +51,13 @@ class RecordedCall(ReplacedMethod):
                 raise
             finally:
                 if begun is not None:
-                    end(begun)
+                    hooks.end(begun)
 
         self._call = call
 
     def __get__(self, module: object, kind: Optional[type] = None) -> Any:
-        if module is not None and not self._is_idle():
+        hooks = self._hooks
+        if module is not None and not hooks.is_passive and not hooks.is_idle():
             return types.MethodType(self._call, module)
         if self._own is not None:
             return self._own if module is None else types.MethodType(self._own, module)
@@ -57,16 +70,14 @@ def class_of_compiled_modules() -> Optional[type]:
     return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
 
 
-def hook_calls(
-    kind: type, is_idle: Callable[[], bool], begin: Callable[[], Optional[Any]], end: Callable[[Any], object]
-) -> Optional[Restore]:
+def hook_calls(kind: type, hooks: "CallHooks") -> Optional[Restore]:
     """Record the calls of a class's objects (`RecordedCall`); return a function that ends this.
 
     None if its calls cannot be recorded.
     """
     is_function = isinstance(vars(kind).get("__call__", hook_calls), types.FunctionType)
     try:
-        return replace(kind, "__call__", RecordedCall(kind, is_idle, begin, end)) if is_function else None
+        return replace(kind, "__call__", RecordedCall(kind, hooks)) if is_function else None
     except TypeError:  # its metaclass refuses it
         return None
 

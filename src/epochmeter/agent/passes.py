@@ -65,18 +65,19 @@ class Passes:
         """Return an iterator over a loader that is recorded, unless a recorded iterator makes or uses it."""
         recording = self._recording
         thread = recording.thread
-        if not recording.is_on or thread.is_fetching or data.get_worker_info() is not None:
+        is_within = thread.is_fetching or recording.brief.cover_request()
+        if not recording.is_on or is_within or data.get_worker_info() is not None:
             return make_iterator(loader)
         if self._prepares:
             recording.guarded(self._await_preparation)
         called_ns = monotonic_ns()
-        thread.is_fetching, thread.numbered = True, None
+        thread.is_fetching, thread.numbered, thread.collate = True, None, None
         try:
             iterator = self._replay.iterate_other(loader, make_iterator) if self._replay else make_iterator(loader)
         finally:
             thread.is_fetching = False
         begun = recording.guarded(self._begin, loader, called_ns, name, is_explicit)
-        return iterator if begun is None else RecordedIterator(recording, iterator, *begun)
+        return iterator if begun is None else RecordedIterator(recording, iterator, *begun, thread.collate)
 
     @hidden
     def make_torch_iterator(self, loader: Any, make_iterator: MakeIterator) -> Iterator[Any]:
@@ -98,7 +99,11 @@ class Passes:
         earlier = thread.sizes, thread.parts
         thread.sizes, thread.parts = self._sizes.setdefault(loader, BatchSizes), self._timed_parts(loader)
         try:
-            return make_iterator(loader)
+            iterator = make_iterator(loader)
+            collate = thread.parts.get("collate_fn")
+            is_used = getattr(getattr(iterator, "_dataset_fetcher", None), "collate_fn", None) is collate
+            thread.collate = collate if is_used else None
+            return iterator
         finally:
             thread.sizes, thread.parts = earlier
 

@@ -48,6 +48,9 @@ class ForwardHooks:
 
     With `torch.compile`, only compiled modules are recorded, since hooks would be compiled with the others. In steps
     whose phases are not timed, nothing is recorded.
+
+    Attributes:
+        is_passive: Whether nothing is recorded now, in any thread.
     """
 
     def __init__(self, recorder: "Recorder", training: "Events") -> None:
@@ -57,6 +60,7 @@ class ForwardHooks:
         self._to_watch = FIRST_CALLS  # remaining calls
         self._recorded = 0
         self._has_call = self._has_seen_all = False  # whether there was a call in the last pass, and all were watched
+        self.is_passive = False
         self._is_of_compiled = False
         self._compiled: Optional[type] = None  # the class of compiled modules
 
@@ -87,6 +91,11 @@ class ForwardHooks:
             if self._compiled is not None:
                 self._add(self._compiled)
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether global hooks watch the calls of modules now."""
+        return self._end_watch is not None
+
     def is_idle(self) -> bool:
         """Return whether calls are neither timed nor watched now."""
         return self._recorder.thread.sampling.untimed != 0 and self._end_watch is None
@@ -107,16 +116,17 @@ class ForwardHooks:
 
     def end(self, begun: Begun) -> None:
         """Record a forward pass, which has ended."""
-        self._training.phase_ended(FORWARD_ENDED, begun, 0)
         self._recorder.thread.is_forwarding = False
         self._recorded += 1
         if self._end_watch is not None:
             self._count()
         elif self._recorded % WATCH_EVERY == 0:
             self._watch(LATER_CALLS)
+        # Last, so that what this takes is no part of the loss.
+        self._training.phase_ended(FORWARD_ENDED, begun, 0)
 
     def _add(self, kind: type) -> None:
-        restore = hook_calls(kind, self.is_idle, self.begin, self.end)
+        restore = hook_calls(kind, self)
         if restore is not None:
             self._replaced.append(restore)
 

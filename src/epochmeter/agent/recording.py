@@ -26,6 +26,7 @@ from epochmeter.worker.timeline import monotonic_ns
 if TYPE_CHECKING:
     from typing import Protocol  # from Python 3.8 on
 
+    from epochmeter.agent.brief_steps import BriefSteps
     from epochmeter.agent.iterators import PassProgress
     from epochmeter.agent.tracing import ScriptTrace
 
@@ -73,6 +74,7 @@ class Recording:
     """
 
     details: "Optional[Details]" = None
+    brief: "BriefSteps"
 
     def __init__(self, socket: Optional[str], folder: str) -> None:
         self.is_on = True
@@ -91,7 +93,10 @@ class Recording:
     def new_log(self) -> EventLog:
         """Begin the log of the current thread, and return it; the first one connects the process."""
         self.connected()
-        log = self.thread.log = EventLog(self.folder, "{}-{}".format(os.getpid(), next(self._threads)))
+        number = next(self._threads)
+        log = self.thread.log = EventLog(self.folder, "{}-{}".format(os.getpid(), number))
+        if number:
+            self.brief.forbid()  # several threads may train
         return log
 
     def connected(self) -> ScriptConnection:

@@ -19,6 +19,7 @@ from epochmeter.agent.kept_batches import KeptBatch, NotKeptError
 from epochmeter.agent.samples import batch_count
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.problem import Problem
+from epochmeter.shared.protocol import REPLAYED_ON_NODES
 
 MAX_BATCHES = 64  # of a loader that are kept
 MAX_BYTES = 2**30  # of memory for them, after at least one batch
@@ -84,7 +85,7 @@ class Replay:
     @hidden
     def iterate_torch(self, loader: Any, make_iterator: MakeIterator) -> Iterator[Any]:
         """Return an iterator over a DataLoader that replaces torch's own."""
-        if not self.is_on or data.get_worker_info() is not None:
+        if not self.is_on or data.get_worker_info() is not None or self._is_on_nodes():
             return make_iterator(loader)
         self.begun += 1
         return self._iterate(loader, make_iterator, is_of_torch=True)
@@ -93,7 +94,7 @@ class Replay:
     def iterate_other(self, loader: Any, make_iterator: MakeIterator) -> Iterator[Any]:
         """Return an iterator over other data, which is replayed unless it takes its batches from a DataLoader."""
         is_of_torch = isinstance(loader, data.DataLoader) and type(loader).__iter__ is data.DataLoader.__iter__
-        if not self.is_on or is_of_torch or self._kept_of(loader, False).is_around:
+        if not self.is_on or is_of_torch or self._is_on_nodes() or self._kept_of(loader, False).is_around:
             return make_iterator(loader)
         return self._iterate(loader, make_iterator)
 
@@ -130,9 +131,19 @@ class Replay:
 
     def fail(self, loader: object, error: NotKeptError) -> None:
         """Report that the batches of a loader cannot be kept, and replay nothing more."""
+        self._fail(Problem(NOT_KEPT.format(type(loader).__name__, error), NOT_KEPT_HINT))
+
+    def _fail(self, problem: Problem) -> None:
         if self.is_on:
             self.is_on = False
-            self._failed(Problem(NOT_KEPT.format(type(loader).__name__, error), NOT_KEPT_HINT))
+            self._failed(problem)
+
+    def _is_on_nodes(self) -> bool:
+        """Return whether a launcher runs the script on several nodes, which is reported."""
+        ranks, local = (int(os.environ.get(name, 0)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+        if 0 < local < ranks:
+            self._fail(REPLAYED_ON_NODES)
+        return not self.is_on
 
 
 class ReplayedPass:

@@ -14,10 +14,10 @@ from epochmeter.worker.timeline import monotonic_ns
 
 PHASES_BUDGET, LOADING_BUDGET = 0.0015, 0.001
 """Fractions of the time that timing the phases of steps, and the loading of batches, may take."""
-PHASES_NS, DEVICE_NS, LOADING_NS = 20 * 1000, 40 * 1000, 40 * 1000
-"""Time of the phases of a step, with its further timestamps on a GPU, and of the details of a batch, with cold caches,
-on a machine where writing an event takes `WRITE_NS` with warm caches. `benchmarks/cost/hooks.py` measures these times,
-except those of a GPU, which are assumed."""
+PHASES_NS, DEVICE_NS, LOADING_NS = 110 * 1000, 60 * 1000, 40 * 1000
+"""Time that a timed step takes longer than one that is not timed, on the host, whose others are brief
+(`agent.brief_steps`), and on a GPU; and the time of the details of a batch. They are of cold caches, on a machine where
+writing an event takes `WRITE_NS` with warm ones. `benchmarks/cost/hooks.py` measures them; that of a GPU is assumed."""
 WRITE_NS, WRITES = 145, 20  # and the number of such writes that are timed
 FIRST_STEPS = 32  # steps of a thread that are all timed: many scripts try a few steps only
 FIRST_BATCHES = 4  # batches of a loader that are
@@ -117,8 +117,8 @@ class StepSampling:
         self._decided = 1  # number of steps since then
 
     def use_device(self) -> None:
-        """Note that a GPU is used, whose timestamps take time as well."""
-        self._gaps.cost_ns = PHASES_NS + DEVICE_NS
+        """Note that a GPU is used, on which no steps are brief, and whose timestamps take time as well."""
+        self._gaps.cost_ns = DEVICE_NS
 
     def choose(self, number: int, now_ns: int) -> None:
         """Decide for a step of a pass, unless the step is a part of one for which another pass has decided.

@@ -3,10 +3,11 @@
 The functions here run in every step, where each call of a function takes about a microsecond with cold CPU caches.
 """
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 import torch
 
+from epochmeter.agent.facts import as_float
 from epochmeter.agent.phases import NOT_KNOWN, Begun
 from epochmeter.agent.recording import Recording
 from epochmeter.agent.samples import UNKNOWN
@@ -51,6 +52,8 @@ class TrainingEvents:
             while begins and begun is NOT_KNOWN:  # steps that have begun later have failed
                 number, noted = begins.pop()
                 begun = noted if number == key else begun
+            if begins:  # it is a part of another step, which only the begins show
+                recording.brief.forbid()
             number = recording.facts.optimizers.get(optimizer) or recording.facts.optimizer_number(optimizer)
             self._note(STEP, begun, number, rate if type(rate) is float else as_float(rate))
         except BaseException as error:
@@ -73,7 +76,10 @@ class TrainingEvents:
     def phase_begun(self) -> Begun:
         """Return the begin of a forward pass, a backward pass or an optimizer step, which is now, if it is timed."""
         recording = self._recording
-        return NOT_KNOWN if recording.thread.sampling.untimed or not recording.is_on else self.wait_begun()
+        thread = recording.thread
+        if thread.sampling.untimed or not recording.is_on:
+            return NOT_KNOWN
+        return (monotonic_ns(), None) if thread.marks is None else self.wait_begun()
 
     def wait_begun(self) -> Begun:
         """Return the begin of a wait for other ranks, which is now; they are timed in every step."""
@@ -143,9 +149,3 @@ class TrainingEvents:
         log: Optional[EventLog] = recording.thread.log
         if recording.is_on and log is not None:  # else nothing was trained in this thread so far
             recording.guarded(log.write, kind, monotonic_ns(), begun_ns)
-
-
-def as_float(rate: Any) -> float:
-    """Return a learning rate as a number; NaN if it is absent, or on a GPU, which would have to be waited for."""
-    is_on_cpu = isinstance(rate, torch.Tensor) and rate.device.type == "cpu"
-    return float(rate) if is_on_cpu or isinstance(rate, int) else UNKNOWN

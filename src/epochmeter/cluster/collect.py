@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from epochmeter.cluster.slurm_energy import check_slurm_energy
-from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
+from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started, log_of
 from epochmeter.config.installation import display_path
 from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job
@@ -46,7 +46,7 @@ LIMIT_KEYS = {"TIMEOUT": "hydra.launcher.time", "OUT_OF_MEMORY": "hydra.launcher
 def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
     """Return and publish the result of a run on a node: from its record, or else from Slurm's job state."""
     result = RunResult(request.number, request.overrides, request.of_sweep, request.folder)
-    record, log = Record(request.folder), SubmissionLog(request.folder.parent)
+    record, log = Record(request.folder), log_of(request.folder.parent)
     submission = log[request.number]
     if submission.earlier:
         result.set_completed_earlier(record)

@@ -47,6 +47,7 @@ class RunTask(NamedTuple):
     python: str  # shell command of the node's Python
     digest: str  # of the configuration and options that affect the measurement; the same for all nodes
     dataset: str | None = None  # checksum of the dataset; None if it is not available on this host
+    nodes: int = 1
 
 
 def make_run_task(request: RunRequest, launcher: Mapping[str, Any], search_path: Sequence[str]) -> RunTask:
@@ -59,6 +60,12 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any], search_path:
         )
     device_keys = {key: value for key, value in (job.device.slurm or {}).items() if value is not None}
     options = sbatch_options(device_keys, launcher)
+    nodes = node_count(job.nodes, options)
+    if nodes > 1:
+        if not (job.measure.command or job.strategy.has_processes):
+            problem = f"`strategy={job.strategy.name}` trains on one node, and the run has {nodes}"
+            raise input_error(problem, "add `strategy=ddp strategy.ranks=1`, with the ranks per node")
+        options |= {"nodes": nodes, "ntasks_per_node": 1}
     measured_on = {key: value for key, value in options.items() if affects_measurement(f"hydra.launcher.{key}")}
     # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
     overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]
@@ -78,7 +85,16 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any], search_path:
     digest = hash_value([identity(job, None, host=""), measured_on])
     dataset = dataset_checksum(job.dataset, job.storage, ROOT)
     device = request.choices["device"]
-    return RunTask(request.number, request.folder, tuple(arguments), device, options, python, digest, dataset)
+    return RunTask(request.number, request.folder, tuple(arguments), device, options, python, digest, dataset, nodes)
+
+
+def node_count(wanted: int | None, options: Mapping[str, object]) -> int:
+    """Return the number of nodes of a run, by its key or an option of sbatch; InputError."""
+    option = options.get("nodes", wanted or 1)
+    if type(option) is not int or (wanted and option != wanted):
+        hint = "leave the option out, and give a number by `nodes=`"
+        raise input_error(f"the option `nodes={option}` of sbatch is not the number of nodes of the run", hint)
+    return option
 
 
 def sbatch_options(device_keys: Mapping[str, Any], launcher: Mapping[str, Any]) -> dict[str, object]:
@@ -220,7 +236,8 @@ def is_still_valid(record: Record, task: RunTask) -> bool:
     """Return whether the node need not check a completed run: it is not a rehearsal, and its dataset is unchanged."""
     with suppress(*READ_ERRORS):
         run = RunFolder(record.folder).run
-        return not run.rehearsal and run.dataset is not None and task.dataset in (None, run.dataset["digest"])
+        may_count = not run.rehearsal or task.nodes > 1  # the other nodes cannot know that the first need not measure
+        return may_count and run.dataset is not None and task.dataset in (None, run.dataset["digest"])
     return False
 
 
@@ -257,7 +274,9 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], log: Submission
     except ImportError as error:
         hint = "pip install submitit (here and for the Python of each node)"
         raise machine_error("`hydra/launcher=slurm` needs submitit, which is not installed", hint) from error
-    # `exec`, so that Slurm's signals reach the command. Without srun, whose steps have one core by default.
+    # `exec`, so that Slurm's signals reach the command: that of a single node is the batch script, without srun, and
+    # those of several nodes are a step.
+    signal = f"{'B:' if array[0].nodes == 1 else ''}TERM@{NOTICE_S}"
     path = f"{shlex.quote(str(IMPORT_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"
     executor = SlurmExecutor(log.folder, python=f"exec env PYTHONPATH={path} {array[0].python}")
     executor.update_parameters(
@@ -267,14 +286,15 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], log: Submission
         setup=list(setup),
         use_srun=False,
         stderr_to_stdout=True,
-        additional_parameters={"signal": f"B:TERM@{NOTICE_S}", "no-requeue": True, **array[0].options},
+        additional_parameters={"signal": signal, "no-requeue": True, **array[0].options},
     )
     jobs = []
     try:
         with executor.batch():
             for task in array:
                 log.refusal(task.number).unlink(missing_ok=True)  # of an earlier job
-                jobs.append(executor.submit(exec_train, str(ROOT), task.arguments, str(log.refusal(task.number))))
+                refusal = str(log.refusal(task.number))
+                jobs.append(executor.submit(exec_train, str(ROOT), task.arguments, refusal, task.nodes))
     except FailedJobError as error:
         raise machine_error(
             f"Slurm refuses the runs for device={array[0].device}: {str(error).rstrip('.')}",

@@ -1,7 +1,7 @@
 """List the quantities that this machine can measure and the settings that it can change.
 
     python src/doctor.py                         a table
-    python src/doctor.py format=json             a list of JSON objects
+    python src/doctor.py format=json             one JSON document
     python src/doctor.py device=nano             for runs with another device
     python src/doctor.py device=cpu meter=rapl   for runs with another meter
     python src/doctor.py record=board.tar.gz     record the machine, for a bug report
@@ -12,10 +12,8 @@ For everything that is not available the table has the reason and a hint. Nothin
 Exit code: 0, 1 if the command is invalid, or 128 + n if signal n stopped it.
 """
 
-import json
 import shlex
 import signal
-import sys
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,7 +21,7 @@ from typing import TYPE_CHECKING
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from epochmeter.config import app, errors, validation
+from epochmeter.config import app, errors, json_output, validation
 from epochmeter.config.entries import Examination
 from epochmeter.config.installation import with_own_commands
 from epochmeter.config.request import compose_for_device
@@ -61,15 +59,26 @@ def task(config: DictConfig) -> None:
         validation.check_all_values(keys, "doctor")
         examination = Examination.from_dict(keys)
         if examination.record:
-            print_recorded(record(examination, partial(print, flush=True)))
+            recorded = record(examination, partial(print, flush=True))
+            json_output.set_result({"recording": recording_fields(recorded)})
+            print_recorded(recorded)
             return
         rows = list(examine_machine(examination, detected))
     except (ValueError, MachineError) as error:
-        sys.exit(errors.format_error(error))
-    if config.format == "json":
-        print(json.dumps([row._asdict() for row in rows], indent=2))
-    else:
-        print_table(rows)
+        errors.refuse(error)
+    json_output.set_result({"rows": [row._asdict() for row in rows]})
+    print_table(rows)
+
+
+def recording_fields(recorded: "Recorded") -> dict[str, object]:
+    """Return a recording as the document of `format=json` has it."""
+    return {
+        "path": str(recorded.path),
+        "files": recorded.files,
+        "gpus": recorded.gpus,
+        "seconds": recorded.seconds,
+        "missing": dict(recorded.missing),
+    }
 
 
 def print_table(rows: Iterable["Row"]) -> None:

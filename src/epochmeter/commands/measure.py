@@ -41,7 +41,7 @@ KEYS = (
     *("device", "meter", "tracking", "machine", "script", "measure"),
     *("power_limit", "gpu_clock", "memory_clock", "auto", "clocks", "fan"),
     *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "roofline", "budget", "rehearse", "repeat"),
-    *("sweep", "hydra", "data_source", "experiment"),
+    *("sweep", "hydra", "data_source", "experiment", "nodes", "format"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
 CHOICES = {"experiment": ("stalls",), "data_source": ("replay", "cached", "storage", "unchanged")}
@@ -52,7 +52,7 @@ OF_COMMAND = ("experiment", "data_source", "measure.replay", "measure.pid", "mea
 """Keys of this command only, not of a `Meter`."""
 SHORT = {"pid": "measure.pid", "duration_s": "measure.duration_s"}
 """Short names of keys of this command."""
-OF_PROCESS = ("device", "meter", "tracking", "machine", "measure", "footprint", "hydra")
+OF_PROCESS = ("device", "meter", "tracking", "machine", "measure", "footprint", "format", "hydra")
 """Keys and groups that apply to a process that runs already."""
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 """Options of Hydra that are followed by a value."""

@@ -3,6 +3,7 @@
     python src/publish.py                                   publishes all that is missing
     python src/publish.py multirun/2026-11-20_12-00-00-1a2b  a sweep, or one run of it
     python src/publish.py --uri http://board:5000            to that server instead of the configured one
+    python src/publish.py format=json                        with the result as one JSON document
 
 MLflow is an index of the run folders: this rebuilds a lost database and restores runs that were deleted in MLflow.
 The configured server is that of MLFLOW_TRACKING_URI or of a file in conf/tracking, else the project's database. A
@@ -18,11 +19,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from epochmeter.cluster.submissions import SubmissionLog
+from epochmeter.cluster.submissions import log_of
+from epochmeter.config import json_output
 from epochmeter.config.errors import format_error
 from epochmeter.config.installation import ROOT, with_own_commands
 from epochmeter.config.printable import printable
+from epochmeter.config.secrets import redact
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.run_status import RUNNING
 from epochmeter.results.sweep_files import is_remote
@@ -45,14 +49,25 @@ from epochmeter.tracking.publish import close_dead_runs, publish, records_below
 from epochmeter.tracking.publisher import error_reason
 from epochmeter.tracking.run_export import refused_files
 
+FORMATS = ("format=text", "format=json")
+
+
+class Attempt(NamedTuple):
+    """A run that was to be published: its address in MLflow, or why it could not be."""
+
+    folder: Path
+    link: str | None = None
+    problem: str | None = None
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=with_own_commands(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="a run, a sweep, or several")
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="a run, a sweep, or several; format=json")
     parser.add_argument("--uri", help="the server or the database (default: the configured one)")
     options = parser.parse_args(arguments)
+    options.folders = [folder for folder in options.folders if folder not in FORMATS]
     try:
         check_arguments(options.folders, options.uri)
     except InputError as error:
@@ -74,11 +89,17 @@ def main(arguments: list[str] | None = None) -> int:
     for record in ready:
         recorded = destination_of_record(record)
         by_destination.setdefault(Destination(recorded.experiment, options.uri or recorded.uri), []).append(record)
-    published = [
-        publish_records(records, where) if where.uri in configured else skip_published(records, where)
-        for where, records in by_destination.items()
-    ]
-    return 0 if all(published) and not empty else 1
+    attempts = list[Attempt]()
+    for where, records in by_destination.items():
+        attempts += publish_records(records, where) if where.uri in configured else skip_published(records, where)
+    json_output.set_result({"runs": [attempt_fields(attempt) for attempt in attempts]})
+    return 1 if empty or any(attempt.problem for attempt in attempts) else 0
+
+
+def attempt_fields(attempt: Attempt) -> dict[str, str | None]:
+    """Return a run as the document of `format=json` has it, without credentials."""
+    folder, problem = str(attempt.folder.absolute()), redact(attempt.problem or "") or None
+    return {"folder": folder, "link": attempt.link, "problem": problem}
 
 
 def check_arguments(folders: Sequence[str], uri: str | None) -> None:
@@ -89,20 +110,21 @@ def check_arguments(folders: Sequence[str], uri: str | None) -> None:
         check_uri(uri, "--uri ")
 
 
-def skip_published(records: Sequence[Record], destination: Destination) -> bool:
-    """Print why records are not published to a server that only they name; return whether all are elsewhere."""
+def skip_published(records: Sequence[Record], destination: Destination) -> list[Attempt]:
+    """Print why records are not published to a server that only they name; return those that are not elsewhere."""
     refused = [record for record in records if not queue.is_published_elsewhere(record)]
     if len(refused) < len(records):
         print(f"skipped {len(records) - len(refused)} runs, which are published elsewhere than at {destination}")
     if not refused:
-        return True
+        return []
     folder = refused[0].folder
     problem = f"{folder} names the server {destination}, which is not configured here"
     others = f", as do {len(refused) - 1} other runs" if len(refused) > 1 else ""
     command = shlex.join(["python", "src/publish.py", "--uri", str(destination), str(folder.parent)])
     hint = f"if it is yours: `{command}`; if it is gone, give another address"
     warn(input_error(problem + others, f"{hint}, such as `--uri {LOCAL_URI}`"))
-    return False
+    why = f"its record names the server {destination}, which is not configured here"
+    return [Attempt(record.folder, problem=why) for record in refused]
 
 
 def warn(error: Exception | Problem) -> None:
@@ -124,22 +146,24 @@ def is_pending_on_cluster(record: Record) -> bool:
         sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
         run_folder = RunFolder(record.folder)
         if is_remote(multirun / sweep) and destination_of(run_folder.job["tracking"]) is None:
-            return not (run_folder.recorded_end if attempt else SubmissionLog(multirun / sweep)[int(number)].reported)
+            return not (run_folder.recorded_end if attempt else log_of(multirun / sweep)[int(number)].reported)
     return False
 
 
-def publish_records(records: Sequence[Record], destination: Destination) -> bool:
-    """Publish records to one destination; return whether all were published."""
-    count = 0
+def publish_records(records: Sequence[Record], destination: Destination) -> list[Attempt]:
+    """Publish records to one destination; return how that ended for each record."""
+    attempts: dict[Path, Attempt] = {}
     try:
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
         for record in records:
             try:
-                print(printable(f"{record.folder}: {views.run_link(publish(record, store))}"))
+                link = views.run_link(publish(record, store))
+                print(printable(f"{record.folder}: {link}"))
             except Exception as error:
+                attempts[record.folder] = Attempt(record.folder, problem=error_reason(error))
                 warn(Problem(f"cannot publish {record.folder}: {error_reason(error)}"))
                 continue
-            count += 1
+            attempts[record.folder] = Attempt(record.folder, link)
             for name, reason in refused_files(record.folder).items():
                 print(printable(f"warning: {record.folder / name} is not published: {reason}"), file=sys.stderr)
             recorded, is_running = destination_of_record(record), RunFolder(record.folder).state == RUNNING
@@ -151,11 +175,17 @@ def publish_records(records: Sequence[Record], destination: Destination) -> bool
         views.save_views(store)
         # The comparison shows completed runs only.
         compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
+        count = sum(attempt.problem is None for attempt in attempts.values())
         print(f"{count} of {len(records)} runs published{compared}")
     except InputError as error:
         warn(error)
-        return False
+        return _all_failed(records, str(error))
     except Exception as error:
-        warn(Problem(f"MLflow at {destination} failed: {error_reason(error)}"))
-        return False
-    return count == len(records)
+        problem = f"MLflow at {destination} failed: {error_reason(error)}"
+        warn(Problem(problem))
+        return _all_failed(records, problem)
+    return [*attempts.values()]
+
+
+def _all_failed(records: Sequence[Record], problem: str) -> list[Attempt]:
+    return [Attempt(record.folder, problem=problem) for record in records]

@@ -6,9 +6,11 @@
     python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
     python src/report.py report.baseline=defaults             what the best configurations save
     python src/report.py 'report.prior=2026-*'                predictions, with earlier sweeps
+    python src/report.py format=json                          with the answer as one JSON document
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
     python src/report.py run=multirun/B/0 against=multirun/A/0 view=trace   what changed from A to B
     python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
+    python src/report.py run=multirun/SWEEP/0 view=card footprint.intensity=FRA   a model card
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
 report.html (answers, charts, the table; it needs no network), the charts in report/, the table as
@@ -37,7 +39,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from omegaconf import DictConfig
 
-from epochmeter.config import app, errors, validation
+from epochmeter.config import app, errors, json_output, validation
 from epochmeter.config.installation import ROOT, UI_ADDRESS
 from epochmeter.config.printable import printable_tree
 from epochmeter.shared.problem import InputError, Problem, input_error
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from epochmeter.report.analyses.best import Criteria
+    from epochmeter.report.render import Page
     from epochmeter.report.runs.run import Sweep
 
 MULTIRUN = ROOT / "multirun"
@@ -67,15 +70,15 @@ def task(config: DictConfig) -> None:
     keys = app.plain_keys(config)
     try:
         validation.check_all_values(keys, "report")
-        code = (report if keys["view"] is None else view_trace)(keys, PlainConsole())
+        code = VIEWS.get(keys["view"], view_trace)(keys, PlainConsole())
     except OSError as error:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
         if error.filename:
             what = f"cannot read `{error.filename}`"
             hint = "check that it exists; if it is not yours, let its owner run `chmod -R a+rX FOLDER`"
-        sys.exit(errors.format_error(input_error(f"{what}: {error.strerror or error}", hint)))
+        errors.refuse(input_error(f"{what}: {error.strerror or error}", hint))
     except (ValueError, RuntimeError) as error:
-        sys.exit(errors.format_error(error))
+        errors.refuse(error)
     if code:
         sys.exit(code)
 
@@ -109,12 +112,21 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         written = write_report(content, folder, warn, artist)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
     answer = first_sentences(content.pages)
-    show_files(written, folder, ReportEntry(content.title, answer), keys["tracking"], console)
+    link = show_files(written, folder, ReportEntry(content.title, answer), keys["tracking"], console)
+    json_output.set_result(report_fields(folder, written, content.pages, link))
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
         raise InputError(NOTHING_YET)
     if not content.runs:
         raise input_error("no run is left to report", "correct the causes above, then run the sweep again")
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
+
+
+def report_fields(
+    folder: Path, written: Sequence[Path], pages: Sequence["Page"], link: str | None = None
+) -> dict[str, object]:
+    """Return a report as the document of `format=json` has it."""
+    values = {page.name: page.values for page in pages}
+    return {"folder": str(folder), "files": [str(path) for path in written], "pages": values, "link": link}
 
 
 def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
@@ -133,7 +145,9 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
 
         with write_errors(folder), record_errors(record.folder):
             path = write_perfetto_file(record, folder)
-        open_in_perfetto(path, partial(print_text, console))
+        json_output.set_result(report_fields(folder, [path], []))
+        if keys["format"] == "text":
+            open_in_perfetto(path, partial(print_text, console))
         return 0
     warn, title = partial(print_text, console, style="yellow"), f"{record.folder.parent.name}/{record.folder.name}"
     with record_errors(record.folder):
@@ -141,7 +155,31 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
         print_page(page, console)
     with write_errors(folder), record_errors(record.folder):
         written = write_trace_page(page, title, folder, warn, record)
+        json_output.set_result(report_fields(folder, written, [page]))
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
+    return 0
+
+
+def view_card(keys: Mapping[str, Any], console: "Console") -> int:
+    """Print the model card of a run, and write it with its metadata; return the exit code."""
+    from epochmeter.report.analyses.card import analyze, find_run
+    from epochmeter.report.output.model_card import write_card
+    from epochmeter.report.output.report import print_page, print_text, write_errors
+    from epochmeter.report.render import Page
+
+    if keys["against"] is not None:
+        raise input_error("`against=` does not apply to a model card", "leave it out")
+    record = find_run(keys["run"], MULTIRUN)
+    footprint = {name: value for name, value in keys["footprint"].items() if name != "export" and value is not None}
+    with record_errors(record.folder):
+        card = analyze(record, footprint, **keys["card"])
+        page = Page("card", card)
+        print_page(page, console)
+    folder = Path(keys["out"] or record.folder).absolute()
+    with write_errors(folder):
+        path = write_card(card, folder)
+    json_output.set_result(report_fields(folder, [path], [page]))
+    print_text(console, f"Written: {path}")
     return 0
 
 
@@ -166,6 +204,7 @@ def compare_traces(keys: Mapping[str, Any], console: "Console") -> int:
     warn = partial(print_text, console, style="yellow")
     with write_errors(folder):
         written = write_trace_changes(page, f"{after.name}, {before.name}", folder, warn)
+    json_output.set_result(report_fields(folder, written, [page]))
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
     return 0
 
@@ -198,8 +237,8 @@ class ReportEntry(NamedTuple):
 
 def show_files(
     written: Sequence[Path], folder: Path, entry: ReportEntry, tracking: Mapping[str, Any], console: "Console"
-) -> None:
-    """Print the names of the written files, and log them to MLflow if it is available."""
+) -> str | None:
+    """Print the names of the written files, log them to MLflow if it is available, and return their address there."""
     from epochmeter.console.console import UI_HINT
     from epochmeter.report.output.report import print_text
     from epochmeter.tracking.report_artifacts import log_report
@@ -212,10 +251,11 @@ def show_files(
         address = log_report(entry.title, written, tracking, entry.answer)
     except RuntimeError as error:
         print_text(console, errors.format_error(error, "warning"), style="yellow")
-        return
+        return None
     print_text(console, address or "Not shown in MLflow: tracking=none.")
     if address and address.startswith(UI_ADDRESS):
         print_text(console, UI_HINT)
+    return address
 
 
 def load(keys: Mapping[str, Any], names: Any) -> "Sweep":
@@ -279,6 +319,10 @@ def report_options(keys: Mapping[str, Any]) -> ReportOptions:
     prior = load(keys, options["prior"]) if options["prior"] else None
     where, include = keys["where"], as_list(keys["include"])
     return {"criteria": criteria, "bounds": bounds, "prior": prior, "where": where, "include": include}
+
+
+VIEWS = {None: report, "card": view_card}
+"""View -> its function; those of a trace are in `view_trace`."""
 
 
 def as_list(value: Any) -> list[Any]:

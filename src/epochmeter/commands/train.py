@@ -12,7 +12,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -20,21 +20,25 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from epochmeter.config import app, errors
+from epochmeter.config import app, errors, json_output
+from epochmeter.config.config_source import use_device
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest, current_request
 from epochmeter.config.resolvers import register
 from epochmeter.config.script import ATTACHED, code_digest
-from epochmeter.config.secrets import reveal
+from epochmeter.config.secrets import redact_tree, reveal
 from epochmeter.run import nodes
 from epochmeter.shared.problem import input_error
 from epochmeter.sweep import sweep_folder
+from epochmeter.sweep.sweep_folder import key_of
 
 if TYPE_CHECKING:
     from epochmeter.console.console import Terminal
     from epochmeter.results.run_result import RunResult
 
 
+OF_MACHINE = ("device", "machine.root", "hydra/launcher", "hydra.searchpath")
+"""Keys by which a run may be for another machine than this one, or for another device than the detected one."""
 MEASURE_KEYS = ("script", "measure")
 """Keys that only `src/measure.py` reads."""
 
@@ -50,6 +54,7 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     The help has the docstring `doc`, and the groups and keys that `is_used` accepts.
     """
     runs = Runs(command)
+    sys.argv[1:] = nodes.without_run_folder(sys.argv[1:], os.environ)
 
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
         if command and ATTACHED not in os.environ:
@@ -68,6 +73,7 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
         return host.device_of(root)
 
     register(create_folder, detect, command)
+    use_device(detected_device(sys.argv[1:], detect))
     try:
         app.run("train", runs.run, doc, is_used)
         if runs.request:
@@ -75,11 +81,34 @@ def run_all(doc: str | None, is_used: app.KeyFilter, command: Sequence[str] = ()
     except KeyboardInterrupt:
         return runs.results, 128 + signal.SIGINT
     finally:
+        use_device(None)
         sweep_folder.remove_empty()
+        if runs.results:
+            json_output.set_result({"runs": [run_fields(result) for result in runs.results]})
         print_sweep(runs.results, command)
     if runs.request and all(result.earlier for result in runs.results):
         publish_pending(runs.request)  # any other run has published queued runs too
     return runs.results, int(any(result.state != "completed" for result in runs.results))
+
+
+def run_fields(result: "RunResult") -> dict[str, object]:
+    """Return a run as the document of `format=json` has it, without credentials in its texts."""
+    fields = result.to_fields()
+    return {**fields, **{name: redact_tree(fields[name]) for name in ("failure", "no_energy", "notes")}}
+
+
+def detected_device(arguments: Sequence[str], detect: Callable[[str], str]) -> str | None:
+    """Return the device of this machine if the runs of these arguments are for it, so that they are composed once.
+
+    None if they may be for another one, or if nothing is run: it is detected for each run then.
+    """
+    has_options = any(argument.startswith("-") and argument not in app.MULTIRUN for argument in arguments)
+    if has_options or not {key_of(argument.lstrip("+~")) for argument in arguments}.isdisjoint(OF_MACHINE):
+        return None
+    try:
+        return detect("/")
+    except (ValueError, OSError):  # which the run reports
+        return None
 
 
 class Runs:

@@ -14,14 +14,13 @@ Exit code: 0 if no line failed; 2 if one failed; 3 if none failed, but some are 
 1 if the command is invalid.
 """
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from epochmeter.config import app, errors, validation
+from epochmeter.config import app, errors, json_output, validation
 from epochmeter.config.entries import Trial
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import compose_for_device
@@ -46,6 +45,7 @@ def task(config: DictConfig) -> int:
     from epochmeter.console.plain import PlainConsole
     from epochmeter.machine.host import device_of
     from epochmeter.report.output.validation import print_validation, write_validation
+    from epochmeter.results.validation import FILE
     from epochmeter.validation.checks import CHECKS
     from epochmeter.validation.this_machine import find_machine
     from epochmeter.validation.validate import validate
@@ -65,7 +65,9 @@ def task(config: DictConfig) -> int:
         document = validate(find_machine(trial), folder, lambda text: console.print(text, markup=False))
         written = write_validation(document, folder, titles)
     except (OSError, ValueError, RuntimeError) as error:
-        sys.exit(errors.format_error(error))
+        errors.refuse(error)
+    paths = [str(path.absolute()) for path in (folder / FILE, *written)]
+    json_output.set_result({"folder": str(folder.absolute()), "files": paths, "validation": document})
     print_validation(document, written, titles, PlainConsole())
     return exit_code(document)
 

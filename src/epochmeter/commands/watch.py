@@ -3,6 +3,7 @@
     python src/watch.py                          the running or newest run or sweep in multirun/
     python src/watch.py multirun/SWEEP           a sweep, also on a cluster
     python src/watch.py /mnt/SWEEP/0 once=true   a run in a mounted or copied folder, printed once
+    python src/watch.py format=json              as one JSON document
     python src/watch.py page=true                as a page in the browser
     python src/watch.py metrics=true             the same, and for Prometheus at /metrics
 
@@ -21,13 +22,13 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from epochmeter.config import app, errors, validation
+from epochmeter.config import app, errors, json_output, validation
 from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import ROOT
 from epochmeter.shared.problem import InputError, input_error
 
 if TYPE_CHECKING:
-    from epochmeter.watch.snapshot import Snapshot
+    from epochmeter.watch.snapshot import Progress, RunView, Snapshot, SweepRow
 
 MULTIRUN = ROOT / "multirun"
 
@@ -53,7 +54,11 @@ def task(config: DictConfig) -> None:
     try:
         validation.check_all_values(app.plain_keys(config), "watch")
         read = reader(config.folder, MULTIRUN)
-        if config.page or config.metrics:
+        if config.format == "json":
+            if config.page or config.metrics:
+                raise input_error("`format=json` prints the state once, and a page has no end", "leave one of them out")
+            json_output.set_result(to_fields(read()))
+        elif config.page or config.metrics:
             from epochmeter.watch.server import open_server, serve
 
             server = open_server(read, config.host, config.port, config.token, config.metrics)
@@ -61,12 +66,41 @@ def task(config: DictConfig) -> None:
         else:
             show(read, PlainConsole(), once=config.once)
     except InputError as error:
-        sys.exit(errors.format_error(error))
+        errors.refuse(error)
     except BrokenPipeError:  # the reader of the output has ended
         raise
     except READ_ERRORS as error:
         problem = f"cannot read the record of the run: {error_text(error)}"
-        sys.exit(errors.format_error(input_error(problem, "give the folder of its sweep, or of another run")))
+        errors.refuse(input_error(problem, "give the folder of its sweep, or of another run"))
+
+
+def to_fields(snapshot: "Snapshot") -> dict[str, object]:
+    """Return a state as the document of `format=json` has it."""
+    details = {view.number: view for view in snapshot.active}
+    rows = [row_fields(row, details.get(row.number)) for row in snapshot.runs or snapshot.active]
+    names = ("folder", "name", "at_s", "state", "reason", "is_sweep", "fraction", "remaining_s", "remaining_j")
+    return {**{name: getattr(snapshot, name) for name in names}, "counts": dict(snapshot.counts), "runs": rows}
+
+
+def row_fields(row: "SweepRow | RunView", view: "RunView | None") -> dict[str, object]:
+    """Return a run of a state, with the details of its `view` if it has one."""
+    return {
+        "number": row.number,
+        "state": row.state,
+        "reason": row.reason,
+        "overrides": dict(row.overrides),
+        "host": row.host,
+        "progress": progress_fields(row.progress) if row.progress else None,
+        "metrics": dict(view.metrics) if view else {},
+        "bottleneck": dict(view.bottleneck) if view else {},
+        "warnings": [*view.warnings] if view else [],
+    }
+
+
+def progress_fields(progress: "Progress") -> dict[str, object]:
+    """Return how far a run is."""
+    names = ("epoch", "epochs", "steps", "elapsed_s", "silent_s", "fraction", "remaining_s", "remaining_j")
+    return {name: getattr(progress, name) for name in names}
 
 
 def reader(folder: str | None, multirun: Path) -> Callable[[], "Snapshot"]:

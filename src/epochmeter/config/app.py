@@ -22,6 +22,7 @@ from yaml import MarkedYAMLError, YAMLError
 
 from epochmeter.config import config_source
 from epochmeter.config.arguments import conceal_override, defer_keys
+from epochmeter.config.composition import composed_once
 from epochmeter.config.errors import refuse, yaml_problem
 from epochmeter.config.installation import CONF, with_own_commands
 from epochmeter.config.schema import INSTANTIATED_GROUPS
@@ -35,7 +36,7 @@ TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 MULTIRUN = ("-m", "--multirun")
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
-SWEEP_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "again", "resume"))
+SWEEP_KEYS = ("format", *(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "again", "resume")))
 """Keys with one value for all runs of a sweep."""
 KeyFilter = Callable[[str], bool]
 HELP_COLUMNS = 100
@@ -73,7 +74,8 @@ def run(command: str, task: Callable[[DictConfig], None], doc: str | None, is_us
             except BrokenPipeError as error:  # the reader of the output has ended; Hydra would report it as a failure
                 broken_pipes.append(error)
 
-        composed_task()
+        with composed_once():
+            composed_task()
     for error in broken_pipes:
         raise error
 

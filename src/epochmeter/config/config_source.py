@@ -7,23 +7,49 @@ import yaml
 from hydra._internal.core_plugins import file_config_source
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.plugins.config_source import ConfigResult
+from omegaconf import OmegaConf
 
+from epochmeter.config.installation import CONF
+from epochmeter.config.yaml_files import read_mapping
 from epochmeter.shared.problem import input_error
 
+HEADER_LENGTH = 512  # characters of a file in which Hydra looks for its header, such as `# @package _global_`
 MAX_NODES = 10_000  # values of a file, with those of aliases as often as they are used
 
 
+AUTO = CONF / "device" / "auto.yaml"
+
+
 class FileConfigSource(file_config_source.FileConfigSource):
-    """Reads a file of a group. Hydra keeps the first source that is registered under this name."""
+    """Reads a file of a group. Hydra keeps the first source that is registered under this name.
+
+    Attributes:
+        detected: The device that `device=auto` means, if it is known before Hydra composes; its file is read then.
+    """
+
+    detected: str | None = None
 
     def load_config(self, config_path: str) -> ConfigResult:
-        check_aliases(Path(self.path, self._normalize_file_name(config_path)))
-        return super().load_config(config_path)
+        file = Path(self.path, self._normalize_file_name(config_path))
+        if self.detected and file == AUTO:
+            file = AUTO.with_name(f"{self.detected}.yaml")
+        check_aliases(file)
+        content = read_mapping(file)
+        if content is None:
+            return super().load_config(config_path)
+        header = self._get_header_dict(file.read_text(encoding="utf-8")[:HEADER_LENGTH])
+        path = f"{self.scheme()}://{self.path}"
+        return ConfigResult(provider=self.provider, path=path, config=OmegaConf.create(content), header=header)
 
 
 def register() -> None:
     """Let Hydra read files by this source; call it before Hydra starts."""
     SourcesRegistry.instance().register(FileConfigSource)
+
+
+def use_device(device: str | None) -> None:
+    """Let Hydra read the files of this device for `device=auto`; None: compose again when the device is detected."""
+    FileConfigSource.detected = device
 
 
 def check_aliases(file: Path) -> None:

@@ -6,7 +6,19 @@ from typing import Annotated, Any, Literal
 
 from epochmeter.config import rules
 from epochmeter.config.rules import AnyMapping, Fraction, Intensity, NotNegative, PositiveSeconds, Watts
-from epochmeter.config.schema import Dataset, Device, Host, Job, LockedHost, MeterSpec, Section, Storage, Tracking, key
+from epochmeter.config.schema import (
+    OUTPUT,
+    Dataset,
+    Device,
+    Host,
+    Job,
+    LockedHost,
+    MeterSpec,
+    Section,
+    Storage,
+    Tracking,
+    key,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +71,16 @@ class Gate(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelCard(Section):
+    training_type: Literal["pre-training", "fine-tuning"] | None = key(
+        None, "kind of training that the card states; null: not stated"
+    )
+    location: Annotated[str, rules.NAME] | None = key(
+        None, "place where the model was trained, such as 'Quebec, Canada'; null: the country of footprint.intensity"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison(Section):
     """The configuration of report.py."""
 
@@ -79,8 +101,10 @@ class Comparison(Section):
     source: Literal["records", "mlflow"] = key(
         "records", "where runs are read from: records (run folders), or mlflow if they are on another machine"
     )
-    view: Literal["trace", "perfetto"] | None = key(
-        None, "trace: analysis of one run's profiler trace; perfetto: timeline of a run in a browser; null: a report"
+    view: Literal["trace", "perfetto", "card"] | None = key(
+        None,
+        "trace: analysis of one run's profiler trace; perfetto: timeline of a run in a browser; card: model card of a "
+        "run for the Hugging Face Hub; null: a report",
     )
     run: Annotated[str, rules.NAME] | None = key(
         None,
@@ -88,6 +112,7 @@ class Comparison(Section):
         "with against=, also a trace file",
     )
     out: str | None = key(None, "output folder; null: the sweep's folder, for several sweeps multirun/reports/<time>")
+    format: Literal["text", "json"] = key("text", OUTPUT)
 
     report: Questions = key(Questions(), new_paragraph=True)
 
@@ -96,6 +121,8 @@ class Comparison(Section):
         "carbon footprint and cost of the measured energy; null: as each run was configured",
         new_paragraph=True,
     )
+
+    card: ModelCard = key(ModelCard(), "for view=card", new_paragraph=True)
 
     gate: Gate = key(
         Gate(),
@@ -111,6 +138,7 @@ class View(Section):
     folder: Annotated[str, rules.NAME] | None = key(
         None, "run or sweep: folder, or name in multirun/; null: the running one, else the newest until one starts"
     )
+    format: Literal["text", "json"] = key("text", OUTPUT)
     once: bool = key(False, "print the state once, as it is always done if the output is not a terminal")
     page: bool = key(False, "true: serve the view as a page, and print its address")
     port: Annotated[int, rules.whole_number(0, 65_535)] | None = key(
@@ -132,7 +160,7 @@ class Examination(Section):
     dataset: Dataset
     storage: Storage
 
-    format: Literal["table", "json"] = key("table", "output: table, json (a list of objects)")
+    format: Literal["table", "json"] = key("table", OUTPUT.replace("text;", "table;"))
 
     record: Annotated[str, rules.RECORDING] | None = key(
         None, "board.tar.gz: record this machine into that file, for a bug report; null: examine it", new_paragraph=True
@@ -154,6 +182,7 @@ class Trial(Section):
     )
     settings: bool = key(False, "true: also change each setting that this user may change, and restore it")
     out: str | None = key(None, "folder of validation.json and its page; null: multirun/validation")
+    format: Literal["text", "json"] = key("text", OUTPUT)
 
     machine: LockedHost = key(LockedHost(), new_paragraph=True)
 

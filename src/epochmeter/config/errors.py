@@ -1,7 +1,6 @@
 """Errors as the commands print them."""
 
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -34,10 +33,18 @@ def format_error(error: BaseException | Problem, severity: str = "error") -> str
     return printable(with_own_commands(redact(text)))
 
 
+class Refused(SystemExit):
+    """The end of a command that cannot do what it was asked for: its code is the text to print."""
+
+    def __init__(self, error: BaseException | Problem) -> None:
+        super().__init__(format_error(error))
+        self.problems = (error,) if isinstance(error, Problem) else problems_of(error)
+
+
 def refuse(error: BaseException | Problem) -> NoReturn:
     """End the command with an error, before its run begins."""
     record_refusal(error)
-    sys.exit(format_error(error))
+    raise Refused(error)
 
 
 def record_refusal(error: BaseException | Problem) -> None:

@@ -13,7 +13,7 @@ from epochmeter.config.validation import flatten, format_value
 
 SLURM_KEYS = ("account", "qos", "time", "setup", "python", "poll_s")
 NON_MEASUREMENT_KEYS = (
-    *("tracking", "sweep", "roofline", "footprint", "verbose"),
+    *("tracking", "sweep", "roofline", "footprint", "verbose", "format"),
     *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s", "measure.hide_arguments", "measure.events"),
     *("measure.pid", "measure.duration_s"),
     *(f"{keys}.{key}" for keys in ("hydra.launcher", "device.slurm") for key in SLURM_KEYS),
@@ -35,7 +35,8 @@ def identity(
     replace those of the keys. Of secrets, the masks are hashed.
     """
     measured = measured_keys(job)
-    measured |= {"nodes": nodes} if nodes > 1 else {}
+    count = max(nodes, job.nodes or 1)
+    measured |= {"nodes": count} if count > 1 else {}
     measured |= {"gpus": list(gpus)} if gpus else {}
     measured |= {"validated_response": dict(responses)} if responses else {}
     return hash_value([conceal_tree(measured), platform.node() if host is None else host, digest])
@@ -51,6 +52,8 @@ def measured_keys(job: Job) -> dict[str, object]:
     }
     measured["measure"] = of_script
     # Versions without these keys recorded the same runs.
+    if job.nodes in (None, 1):
+        del measured["nodes"]
     if job.threads is None:
         del measured["threads"]
     if job.budget == Budget():

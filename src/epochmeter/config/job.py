@@ -22,7 +22,7 @@ SCRIPT_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 SCRIPT_KEYS = (
     *(*SCRIPT_GROUPS, "device", "dataset", "meter", "tracking", "machine", "script", "measure", "strategy", "storage"),
     *("power_limit", "gpu_clock", "memory_clock", "auto", "clocks", "fan", "sweep", "warmup_epochs", "rehearse"),
-    *("repeat", "roofline", "throughput", "footprint", "budget"),
+    *("repeat", "nodes", "roofline", "throughput", "footprint", "budget"),
 )
 """Keys in the record of a measured script; all others configure the training of this project."""
 

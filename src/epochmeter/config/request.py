@@ -38,6 +38,8 @@ class RunRequest:
 
     def with_device(self, device: str) -> "RunRequest":
         """Return the request composed for another device, which may select its own meter."""
+        if self.job.device.name == device:  # detected before Hydra has composed
+            return replace(self, choices={**self.choices, "device": device, "meter": self.job.meter.name})
         config = compose_for_device("train", device, self.overrides)
         choices = {**self.choices, "device": device, "meter": config.meter.name}
         return replace(self, job=composed_job(config, self.overrides), choices=choices)

@@ -351,6 +351,9 @@ class Measure(Section):
     )
 
 
+OUTPUT = "output: text; json (one document on stdout, all text on stderr), given on the command line"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Host(Section):
     root: Annotated[str, rules.MACHINE_ROOT] = key(
@@ -422,6 +425,9 @@ class Job(Section):
     epochs: PositiveCount = key(6, "number of training epochs, including warm-up")
     seed: Seed = key(0, "random seed: weights, shuffling, augmentation")
     repeat: Count = key(0, "repeat number of a configuration; set by sweep.repeats")
+    nodes: PositiveCount | None = key(
+        None, "nodes of a run with hydra/launcher=slurm; null: one, or without the launcher those of srun"
+    )
 
     workers: Annotated[int | Literal["auto"], rules.WORKERS] = key(
         "auto", "DataLoader workers per rank: a number, auto (one per core, at most 4)", new_paragraph=True
@@ -493,6 +499,7 @@ class Job(Section):
     log_loss: bool = key(
         False, "true: show the loss with the progress, twice per second; reading it waits for the device"
     )
+    format: Literal["text", "json"] = key("text", OUTPUT)
     log_every: PositiveCount | None = key(
         None, "print the loss after every so many steps; reading it waits for the device; null: never"
     )

@@ -5,6 +5,7 @@ This module must be readable by Python 3.6, the default `python3` of older Jetso
 
 import io
 import os
+import signal
 import sys
 from typing import Any
 
@@ -52,10 +53,19 @@ def write_problem() -> str:
     print(end="", flush=True)
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", getattr(sys.stdout, "buffer", None))
     error = getattr(raw, "error", None)
-    if error is None:
-        return ""
+    return "" if error is None else format_write_problem(error)
+
+
+def format_write_problem(error: OSError) -> str:
+    """Return why standard output could not be written, with a hint."""
     hint = "free disk space, or redirect the output to another file"
     return format_problem(Problem(f"cannot write the output: {error.strerror}", hint), "error")
+
+
+def end_without_reader() -> None:
+    """End after the reader of the output, such as `head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), DESCRIPTORS["stdout"])
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def _opened(descriptor: int, given: "io.TextIOWrapper | None") -> io.TextIOWrapper:

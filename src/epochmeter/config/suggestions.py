@@ -1,7 +1,7 @@
 """Problems of overrides with suggestions: similar keys and options, and lists of all valid ones."""
 
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from yaml import MarkedYAMLError
 from epochmeter.config.errors import yaml_problem
 from epochmeter.config.installation import CONF
 from epochmeter.config.validation import value_of
+from epochmeter.config.yaml_files import read_mapping
 from epochmeter.shared.problem import InputError, Problem, input_error
 
 INTERNAL_KEYS = ("_target_", "name", "defaults")
 """Keys in the files of groups that suggestions leave out, since overrides rarely set them."""
+MAX_LESS_SIMILAR = 0.15  # by how much the similarity of a suggestion may be below that of the best, of 1
 
 
 def list_choices(group: str) -> list[str]:
@@ -122,9 +124,18 @@ def _did_you_mean(name: str, names: Collection[str], form: str = "{}=") -> str:
     plain_name = _without_case(name)
     by_plain = {_without_case(other): other for other in names}
     begins = sorted(plain for plain in by_plain if plain_name.startswith(plain))
-    matches = begins[-1:] or get_close_matches(plain_name, by_plain)
+    matches = begins[-1:] or _most_similar(plain_name, by_plain)
     similar = [f"`{form.format(by_plain[plain])}`" for plain in matches]
     return f"did you mean {' or '.join(similar)}? " if similar else ""
+
+
+def _most_similar(name: str, names: Collection[str]) -> list[str]:
+    """Return the most similar names, at most three, without those that are clearly less similar than the best."""
+    matches = get_close_matches(name, names)
+    if not matches:
+        return []
+    best = SequenceMatcher(None, matches[0], name).ratio()
+    return get_close_matches(name, matches, cutoff=best - MAX_LESS_SIMILAR)
 
 
 def _without_case(name: str) -> str:
@@ -132,6 +143,8 @@ def _without_case(name: str) -> str:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
+    if (mapping := read_mapping(path)) is not None:
+        return mapping
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
     except MarkedYAMLError as error:

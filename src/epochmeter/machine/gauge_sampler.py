@@ -30,6 +30,9 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "temperature_max_c": max,
 }
 """Aggregate function of a quantity: over all instruments of a sample, and over the samples of a window."""
+COUNTERS = {"cpu_utilization": "cpu", "network_bytes": "network"}
+"""Quantity whose gauge has several counters -> the one of the whole machine, which windows need."""
+NOT_SLOWED: Mapping[str, Sequence[str]] = {}
 UNAVAILABLE_REASONS = {
     "cpu_utilization": ("cannot read /proc/stat", "mount /proc"),
     "gpu_utilization": ("no GPU in use reports its utilization", ""),
@@ -98,9 +101,9 @@ class Gauges:
         around = self._around(opened_ns, closed_ns)
         inside = [sample for sample in around if opened_ns <= sample.at_ns <= closed_ns]
         metrics = {}
-        if (ticks := _increase(around, "cpu_utilization", "cpu")) and ticks[1] > 0:
+        if (ticks := _increase(around, "cpu_utilization")) and ticks[1] > 0:
             metrics["cpu_utilization"] = ticks[0] / ticks[1]
-        traffic = _increase(around, "network_bytes", "network")
+        traffic = _increase(around, "network_bytes")
         if traffic and min(traffic) >= 0:  # less if an interface was removed
             metrics["network_received_bytes"], metrics["network_sent_bytes"] = traffic
         for quantity, aggregate in AGGREGATES.items():
@@ -158,10 +161,29 @@ class Gauges:
         slowed: dict[str, list[str]] = defaultdict(list)
         for cause, texts in chain(*(causes.items() for causes in readings["throttling"])):
             slowed[cause] += texts
-        self._samples.append(Sample(at_ns, dict(readings), dict(slowed), sources))
+        self._samples.append(self._compact(at_ns, readings, slowed, sources))
         if self.series:
             counters = ChainMap(*readings["cpu_utilization"], *readings["network_bytes"])
             self.series.add(at_ns, levels, counters, chain(*slowed.values()) if slowed else None)
+
+    def _compact(
+        self,
+        at_ns: int,
+        readings: Mapping[str, Sequence[Any]],
+        slowed: Mapping[str, Sequence[str]],
+        sources: Sequence[tuple[str, str]],
+    ) -> Sample:
+        """Return a sample with what windows need of it: an epoch of a day has 170,000, also on a machine of 128 cores.
+
+        The counters of each core are left out, and what does not change is shared with the sample before it.
+        """
+        kept = {quantity: values for quantity, values in readings.items() if quantity != "throttling"}
+        for quantity, name in COUNTERS.items():
+            if quantity in kept:
+                kept[quantity] = [{name: counters[name]} for counters in kept[quantity] if name in counters]
+        if self._samples and self._samples[-1].sources == sources:
+            sources = self._samples[-1].sources
+        return Sample(at_ns, kept, dict(slowed) if slowed else NOT_SLOWED, sources)
 
     def _around(self, opened_ns: int, closed_ns: int) -> list[Sample]:
         """Return the samples from the last before a window to the first after it, at most `MAX_DISTANCE_S` outside."""
@@ -172,7 +194,7 @@ class Gauges:
         return near[max(0, before - 1) : after + 1]
 
 
-def _increase(samples: Sequence[Sample], quantity: str, name: str) -> tuple[int, int] | None:
+def _increase(samples: Sequence[Sample], quantity: str) -> tuple[int, int] | None:
     """Return the increase of a pair of counters from the first to the last sample that has it."""
-    pairs = [reading[name] for sample in samples for reading in sample.readings.get(quantity, ())]
+    pairs = [reading[COUNTERS[quantity]] for sample in samples for reading in sample.readings.get(quantity, ())]
     return (pairs[-1][0] - pairs[0][0], pairs[-1][1] - pairs[0][1]) if len(pairs) > 1 else None

@@ -35,6 +35,17 @@ class Instrument(NamedTuple):
     read: Callable[[], float]  # returns joules or watts; raises OSError or ValueError
 
 
+def oldest_s(domain: Domain) -> float:
+    """The largest age of a counter's reading, in seconds: how long before it the power was that it lacks."""
+    smeared_s = max(0.0, (domain.response.averaging_s or 0.0) - domain.period_s) / 2
+    return domain.period_s + domain.response.lag_s + smeared_s
+
+
+def mean_age_s(domain: Domain) -> float:
+    """The mean age of a counter's reading, in seconds: its last renewal is half a period ago on average."""
+    return oldest_s(domain) - domain.period_s / 2
+
+
 def shortest_s(domain: Domain) -> float:
     """The shortest window that a domain's instrument can measure, in seconds."""
     return MIN_MEMORY_SPANS * domain.response.memory_s if domain.source == "sampled" else MIN_TICKS * domain.period_s

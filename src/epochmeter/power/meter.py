@@ -8,16 +8,16 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
 
 from epochmeter.machine.energy_codes import CODES, EnergyCode, Finding, Findings, code_of, finding_of
 from epochmeter.machine.recorded.root import root_folder
 from epochmeter.power.cross_checks import CrossCheck
-from epochmeter.power.instrument import SOURCES, Domain, Instrument
+from epochmeter.power.instrument import SOURCES, Domain, Instrument, oldest_s
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
-from epochmeter.power.uncertainty import Response, is_same_s, misses_power, part_time_j
+from epochmeter.power.uncertainty import Response, assumed_part_time_j, is_same_s, misses_power
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.problem import Problem
 
@@ -68,6 +68,31 @@ class Powers(Protocol):
 
     def close(self) -> bool:
         """Stop sampling; False if a read hangs."""
+
+
+OVER_MEAN = 2.0  # assumed largest ratio of the power at a border to its mean, where neither samples nor a limit show it
+SHOWS_PEAK = 1.5  # largest ratio of a sensor's averaging time to the age of a counter's reading whose peak it shows
+
+
+class CounterUncertainty(NamedTuple):
+    """The half-width of the 95 % interval of an energy from its counters, in parts.
+
+    Attributes:
+        step_j: One step of each counter.
+        stale_j: The energy that a reading may lack, since it is up to a period old, or late.
+        unsampled_j: Power that a part-time sensor missed, which is independent from window to window.
+        in_step_j: The same, if power repeats in each step; its sign may be the same in all windows.
+    """
+
+    step_j: float = 0.0
+    stale_j: float = 0.0
+    unsampled_j: float = 0.0
+    in_step_j: float = 0.0
+
+    @property
+    def half_width_j(self) -> float:
+        """All parts together: the age of a reading is independent of the power that the sensor missed."""
+        return self.step_j + math.hypot(self.stale_j, max(self.unsampled_j, self.in_step_j))
 
 
 class EnergyMeter:
@@ -184,19 +209,46 @@ class EnergyMeter:
     ) -> float:
         """Half-width of the 95 % confidence interval of the total, or of the sum of other domains, in joules."""
         names = self._total if names is None else names
-        counted = self._domains_of(names, "counter")
-        total_j = sum(joules.get(name, 0.0) for name in self._total)
-        # A counter's reading is up to a period old at either end, where power may be at its peak.
-        peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
-        over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
-        joule_seconds = (joules[name] * (domain.period_s + domain.response.lag_s) for name, domain in counted.items())
-        stale_j = sum(joule_seconds) / seconds * over_mean
-        steps_j = sum(domain.step for domain in counted.values())
         sampled_j = self._sampled_half_width_j(joules, seconds, sampling, names) if sampling else 0.0
-        # The age of a reading is independent of the power that the sensor missed within the window.
-        in_step_j = (self.in_step_j(sampling) or 0.0) if self._part_time(names) else 0.0
-        missed_j = max(self.unsampled_j(joules, seconds, sampling, names), in_step_j)
-        return sampled_j + steps_j + math.hypot(stale_j, missed_j)
+        return sampled_j + self.counter_uncertainty(joules, seconds, sampling, names).half_width_j
+
+    def counter_uncertainty(
+        self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None
+    ) -> CounterUncertainty:
+        """The parts of `half_width_j` from counters, of the total or of other domains."""
+        names = self._total if names is None else names
+        counted = self._domains_of(names, "counter")
+        highest_w = {name: self._highest_w(name, joules, seconds, sampling) for name in counted}
+        return CounterUncertainty(
+            step_j=sum(domain.step for domain in counted.values()),
+            stale_j=sum(highest_w[name] * oldest_s(domain) for name, domain in counted.items()),
+            unsampled_j=self.unsampled_j(joules, seconds, sampling, names),
+            in_step_j=(self.in_step_j(sampling) or 0.0) if self._part_time(names) else 0.0,
+        )
+
+    def _highest_w(self, name: str, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        """The highest power that a domain with a counter may have at a border, where its reading lacks some of it.
+
+        Sampled power shows it, unless its sensor averages over a longer time. Else it is at most the domain's limit; if
+        that is unknown, it is assumed to be at most twice the mean, as power that a part-time sensor misses.
+        """
+        domain, total_j = self.domains[name], sum(joules.get(other, 0.0) for other in self._total)
+        age_s = oldest_s(domain)
+        least_w = joules[name] / (seconds + age_s)  # a short window may have the energy of a whole period
+        peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
+        sampled_w = max(least_w, peak_w * (joules[name] / total_j if total_j > 0 else 1.0))
+        if peak_w and self._shows_peak(domain):
+            return sampled_w
+        assumed_w = OVER_MEAN * joules[name] / max(seconds, age_s)
+        return max(sampled_w, assumed_w if domain.limit_w is None else domain.limit_w)
+
+    def _shows_peak(self, counted: Domain) -> bool:
+        """Whether power is sampled by sensors that average over about the age of a counter's reading at most."""
+        sampled = self._powers.domains.values() if self._powers else ()
+        averaged_s = [
+            one.response.held_s if one.response.averaging_s is None else one.response.averaging_s for one in sampled
+        ]
+        return max(averaged_s, default=math.inf) <= SHOWS_PEAK * oldest_s(counted)
 
     def _sampled_half_width_j(self, joules: Joules, seconds: float, sampling: Sampling, names: Sequence[str]) -> float:
         """Half-width of the sampled domains among some; `sampling` has that of all sampled domains of the total.
@@ -223,11 +275,9 @@ class EnergyMeter:
         part_time = self._part_time(self._total if names is None else names)
         if part_time and self._samples_same_sensor(part_time) and sampling and sampling.samples > 1:
             return sampling.structure_j
-        missed_j = 0.0
-        for name, domain in part_time.items():
-            mean_w = joules[name] / seconds
-            missed_j += part_time_j((0.0, mean_w, 2 * mean_w), seconds, domain.response)
-        return missed_j
+        return sum(
+            assumed_part_time_j(joules[name] / seconds, seconds, domain.response) for name, domain in part_time.items()
+        )
 
     def in_step_j(self, sampling: Sampling | None) -> float | None:
         """The half-width for power that repeats in each step, of which the sensors of the total may miss a part.

@@ -158,10 +158,13 @@ def interior_j(
     structure_j = _structure_j(times_s, watts, opened_s, closed_s, long)
     if misses_power(typical_s, response):
         within = watts[(times_s >= opened_s) & (times_s <= closed_s)]
-        structure_j = max(structure_j, part_time_j(within, closed_s - opened_s, response))
+        missed_j = part_time_j(within, closed_s - opened_s, response)
+        # Few readings hardly show how much the power varies, but it is between 0 and the highest one.
+        highest_j = (closed_s - opened_s + response.held_s) * float(watts.max())
+        structure_j = max(structure_j, min(missed_j, highest_j))
     holes_j = [_hole_j(times_s, watts, int(first)) for first in np.flatnonzero(long & inside)]
-    missed_j = max(structure_j, in_step_j)
-    return math.hypot(_steps_j((jumps_w * spans_s)[inside & ~long]), missed_j, math.hypot(*holes_j)), structure_j
+    unsampled_j = max(structure_j, in_step_j)
+    return math.hypot(_steps_j((jumps_w * spans_s)[inside & ~long]), unsampled_j, math.hypot(*holes_j)), structure_j
 
 
 def _steps_j(jumps_j: np.ndarray) -> float:
@@ -221,8 +224,24 @@ def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, response: R
     """
     if not response.unsampled or len(watts) < 2 or seconds < response.held_s:
         return 0.0
-    readings, spread_j = seconds / response.held_s, float(np.std(watts, ddof=1)) * response.held_s
-    return spread_j * (student_95(readings - 1) * math.sqrt(readings * response.unsampled) + 1.5)
+    spread_j, freedom = float(np.std(watts, ddof=1)) * response.held_s, seconds / response.held_s - 1
+    return spread_j * _missed_spreads(seconds, response, student_95(freedom))
+
+
+def assumed_part_time_j(mean_w: float, seconds: float, response: Response) -> float:
+    """The same if no readings are known: power is assumed to be between 0 and twice its mean.
+
+    Its standard deviation is then at most the mean, and the mean power of a short time differs by at most as much.
+    """
+    if not response.unsampled or seconds < response.held_s:
+        return 0.0
+    spread_j = mean_w * response.held_s
+    return min(spread_j * _missed_spreads(seconds, response, NORMAL_95), mean_w * (seconds + response.held_s))
+
+
+def _missed_spreads(seconds: float, response: Response, quantile: float) -> float:
+    """Half-width for power that a part-time sensor missed, in standard deviations of a reading times its period."""
+    return quantile * math.sqrt(seconds / response.held_s * response.unsampled) + 1.5
 
 
 def _hole_j(times_s: np.ndarray, watts: np.ndarray, first: int) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from epochmeter.machine.energy_codes import EnergyCode, Finding, Findings
 from epochmeter.power.cross_checks import Disagreement, find_disagreements
-from epochmeter.power.instrument import shortest_s
+from epochmeter.power.instrument import mean_age_s, oldest_s, shortest_s
 from epochmeter.power.meter import EnergyMeter, Joules
 from epochmeter.power.power_series import Sampling
 from epochmeter.shared.units import NANOSECOND
@@ -64,9 +64,9 @@ class WindowEnergy(NamedTuple):
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
-    It has the available `TERM_KEYS`, `period_s`, the possible age of a reading, and `shortest_s`, the shortest window
-    that has an energy. `unsampled_j` is the part of the uncertainty that is independent from window to window, and
-    `idle_uncertainty_j` the uncertainty of the idle energy, which is the same in all windows.
+    It has the available `TERM_KEYS`, `period_s` and `age_s`, the largest and the mean age of a counter's reading, and
+    `shortest_s`, the shortest window that has an energy. It has the parts of its uncertainty (`CounterUncertainty`),
+    and `idle_uncertainty_j`, that of the idle energy, which is the same in all windows.
     """
     disagreements: tuple[Disagreement, ...] = ()
     """Contradictory energies; the uncertainty of the total includes their differences."""
@@ -258,12 +258,14 @@ def _term(
     term = {name: value for name, value in metrics.items() if name in TERM_KEYS}
     if not term:
         return {}
-    slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
+    domains = [meter.domains[name] for name in meter.energy["domains"]]
+    counted = [domain for domain in domains if domain.source == "counter"]
     # The delay of a power sensor is in the half-width of its samples, however short the window is.
-    term["period_s"] = 0.0 if slowest.source == "sampled" else slowest.period_s + slowest.response.lag_s
-    term["shortest_s"] = shortest_s(slowest)
-    if "energy_uncertainty_j" in term and (unsampled_j := meter.unsampled_j(joules, seconds, sampling)):
-        term["unsampled_j"] = unsampled_j
+    term["period_s"] = max(map(oldest_s, counted), default=0.0)
+    term["shortest_s"] = max(map(shortest_s, domains))
+    if "energy_uncertainty_j" in term and counted:
+        term["age_s"] = max(map(mean_age_s, counted))
+        term |= meter.counter_uncertainty(joules, seconds, sampling)._asdict()
     return term
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 HEADING = "{% set heading = "
 """In the template of each page, unlike those with parts of pages."""
-NOT_OF_SWEEPS = ("trace", "trace_changes", "validation")  # pages of one run or two, and of a machine
+NOT_OF_SWEEPS = ("card", "trace", "trace_changes", "validation")  # pages of one run or two, and of a machine
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped

@@ -19,8 +19,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
-from epochmeter.results.run_info import Moments, RunInfo
-from epochmeter.results.summary import Window, is_averaged, total_uncertainty_j
+from epochmeter.results.energy_sums import (
+    Interval,
+    Uncertainty,
+    intervals_of,
+    sum_adjacent,
+    sum_uncertainty,
+    total_uncertainty_j,
+)
+from epochmeter.results.run_info import Moments, RunInfo, StageEnergy
+from epochmeter.results.summary import Window, is_averaged
 from epochmeter.shared.record import INTERVALS, before_checkpoint, step_count
 from epochmeter.shared.types import FloatArray
 from epochmeter.shared.units import NANOSECOND
@@ -160,10 +168,16 @@ def _energies(run: RunInfo, windows: Sequence[Window]) -> dict[str, float]:
             window["window"], "run/window_energy_j"
         )
         energies_j[name] = energies_j.get(name, 0.0) + term["energy_j"]
-    seconds = sum(window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in windows) * NANOSECOND
-    half_j = total_uncertainty_j(terms, math.fsum(term["energy_j"] for term in terms) / seconds)
-    half_j += math.fsum(used["uncertainty_j"] for used in stages.values())
+    half_j = _half_width_j(intervals_of(windows), list(stages.values()))
     return {**energies_j, "run/energy_j": math.fsum(energies_j.values()), "run/energy_uncertainty_j": half_j}
+
+
+def _half_width_j(windows: Sequence[Interval], stages: Sequence[StageEnergy]) -> float:
+    """Return the uncertainty of the energy of the whole process, of which windows and stages are parts without gaps."""
+    parts = [Uncertainty(**stage["parts"]) for stage in stages if "parts" in stage]
+    if len(parts) == len(stages):
+        return sum_adjacent([sum_uncertainty(windows), *parts]).half_width_j
+    return total_uncertainty_j(windows) + math.fsum(stage["uncertainty_j"] for stage in stages)  # of an earlier version
 
 
 def grouped(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from epochmeter.results import footprint
 from epochmeter.results.forecast import Forecaster
 from epochmeter.results.quantities import quantity
 from epochmeter.results.run_info import BudgetUse, RunInfo
+from epochmeter.results.running_totals import RunningTotals
 from epochmeter.results.summary import TRAINING_WINDOWS, Window, total_metrics
 from epochmeter.shared.problem import input_error
 
@@ -81,7 +82,7 @@ class BudgetTracker:
     def __init__(self, job: Job, run: RunInfo, windows: Iterable[Window] = ()) -> None:
         self._job, self._run = job, run
         self._limits = job.budget.limits
-        self._totals: list[Mapping[str, float]] = []  # of each epoch with its evaluations
+        self._totals = RunningTotals()  # of each epoch with its evaluations
         self._last: list[Window] = []  # windows of the last epoch
         for window in windows:
             self.add(window)
@@ -92,44 +93,39 @@ class BudgetTracker:
             return
         if window["window"] == "epoch":
             self._last = []
-            self._totals.append({})
-        if self._totals:
+            self._totals.begin()
+        if self._totals.epochs:
             self._last.append(window)
-            self._totals[-1] = self._totals_of_last()
+            self._totals.last = self._totals_of_last()
 
     @property
     def epochs(self) -> int:
         """Number of epochs so far."""
-        return len(self._totals)
+        return self._totals.epochs
 
     def unknown(self) -> dict[str, int]:
         """Return the budgets whose quantity is not known of all epochs, with the number of those without."""
-        counts = {key: sum(TOTALS[key] not in totals for totals in self._totals) for key in self._limits}
+        counts = {key: self.epochs - self._totals.known(TOTALS[key]) for key in self._limits}
         return {key: count for key, count in counts.items() if count}
 
     def reached(self, forecaster: Forecaster) -> BudgetUse | None:
         """Return the first budget that one more epoch would exceed, by the forecast; None if there is none."""
-        if not (self._limits and self._totals):
+        if not (self._limits and self.epochs):
             return None
         following = forecaster.metrics(self.epochs + 1)
         for key, limit in self._limits.items():
-            used = self._used(TOTALS[key])
+            used = self._totals.sum(TOTALS[key])
             if used is not None and (expected := used + self._next(key, following)) > limit:
                 return {"key": key, "limit": limit, "used": used, "expected": expected, "epochs": self.epochs}
         return None
 
     def _next(self, key: str, following: Mapping[str, float]) -> float:
         """Return what one more epoch needs, carbon and cost in proportion to energy; without forecast, as the last."""
-        total, last = TOTALS["energy_j" if key in OF_ENERGY else key], self._totals[-1]
-        so_far, forecast = self._used(total), following.get(f"forecast/{total}")
+        total, last = TOTALS["energy_j" if key in OF_ENERGY else key], self._totals.last
+        so_far, forecast = self._totals.sum(total), following.get(f"forecast/{total}")
         if so_far is None or forecast is None or not last[total]:
             return last[TOTALS[key]]
         return (forecast - so_far) * last[TOTALS[key]] / last[total]
-
-    def _used(self, total: str) -> float | None:
-        """Return a total over all epochs; None if it is not known of one."""
-        values = [totals[total] for totals in self._totals if total in totals]
-        return sum(values) if len(values) == self.epochs else None
 
     def _totals_of_last(self) -> dict[str, float]:
         values, _ = footprint.evaluate(self._last, self._run, self._job)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from epochmeter.config.schema import Job
+from epochmeter.results.running_totals import RunningTotals, Series, extended
 from epochmeter.results.summary import MAX_VARIATION, Window, is_averaged, step_durations, total_metrics
 from epochmeter.shared.record import training_of
 from epochmeter.shared.types import FloatArray
@@ -39,59 +40,66 @@ class Forecaster:
 
     def __init__(self, windows: Iterable[Window], warmup_epochs: int, last_steps: Callable[[int], FloatArray]) -> None:
         self._warmup_epochs, self._last_steps = max(1, warmup_epochs), last_steps
-        self._totals: list[tuple[dict[str, float], bool]] = []
-        """Totals of each epoch, with its evaluations, and whether it is steady and of the last training."""
+        self._totals = RunningTotals()  # of each epoch, with its evaluations
+        self._series: dict[str, Series] = {}  # of the steady epochs of the last training, without the last epoch
         self._last: list[Window] = []  # the last epoch and its evaluations so far
         for window in windows:
             self.add(window)
 
     def add(self, window: Window) -> None:
         if window["window"] == "epoch":
+            self._series = self._with_last()
             if self._last and training_of(window) != training_of(self._last[0]):
-                self._totals = [(totals, False) for totals, _ in self._totals]
+                self._series = {}
             self._last = []
-            self._totals.append(({}, False))
-        if window["window"] in ("epoch", "val") and self._totals:
+            self._totals.begin()
+        if window["window"] in ("epoch", "val") and self._totals.epochs:
             self._last.append(window)
-            self._totals[-1] = total_metrics(self._last), is_averaged(self._last[0], self._warmup_epochs)
+            self._totals.last = total_metrics(self._last)
 
     def metrics(self, epochs: int) -> dict[str, float]:
         """Return the `forecast/` metrics for this many epochs; without energy if it is unknown for an epoch so far."""
-        remaining = epochs - len(self._totals)
+        remaining = epochs - self._totals.epochs
         if not self._last or remaining < 1:
             return {}
-        sample, error = [totals for totals, is_sample in self._totals if is_sample], 0.0
-        if not sample:
+        series, error = self._with_last(), 0.0
+        if not series:
             if self._last[0].get("warmup"):
                 return {}
             epoch = self._last[0]["metrics"]
             expected_s, error = expected_epoch(epoch, self._last_steps(int(epoch["epoch/steps"])))
-            last, _ = self._totals[-1]
+            last = self._totals.last
             scale = 1 - (epoch["epoch/e2e_s"] - expected_s) / last["e2e_s"]
-            sample = [{name: scale * total for name, total in last.items()}]
+            series = {name: Series(1, scale * last[name]) for name in UNCERTAINTIES if name in last}
         metrics: dict[str, float] = {}
         for name, uncertainty in UNCERTAINTIES.items():
-            if all(name in totals for totals, _ in self._totals):
-                rest, half_width = predicted_sum([totals[name] for totals in sample], remaining, error)
-                so_far = math.fsum(totals[name] for totals, _ in self._totals)
+            if (so_far := self._totals.sum(name)) is not None:
+                rest, half_width = predicted_sum(series[name], remaining, error)
                 metrics |= {f"forecast/{name}": so_far + rest, f"forecast/{uncertainty}": half_width}
         return metrics
 
+    def _with_last(self) -> dict[str, Series]:
+        """Return the series of the steady epochs of the last training; empty without any."""
+        if not self._last or not is_averaged(self._last[0], self._warmup_epochs):
+            return self._series
+        last = self._totals.last
+        return {name: extended(self._series.get(name), last[name]) for name in UNCERTAINTIES if name in last}
 
-def predicted_sum(sample: list[float], count: int, error: float = 0.0) -> tuple[float, float]:
+
+def predicted_sum(series: Series, count: int, error: float = 0.0) -> tuple[float, float]:
     """Return the expected sum of the next `count` values of a series, and its 95 % interval (+/-).
 
     Args:
-        error: Relative standard error of all of them, if the sample is a single value.
+        error: Relative standard error of all of them, if the series is a single value.
     """
-    mean, measured = statistics.fmean(sample), len(sample)
-    if measured > 1:
-        return count * mean, _half_width_of_sum(sample, count)
+    mean = series.mean
+    if series.count > 1:
+        return count * mean, _half_width_of_sum(series, count)
     std = PRIOR_STD * mean * math.sqrt(count + count**2)
     return count * mean, statistics.NormalDist().inv_cdf((1 + PROBABILITY) / 2) * math.hypot(std, count * error * mean)
 
 
-def _half_width_of_sum(sample: list[float], count: int) -> float:
+def _half_width_of_sum(series: Series, count: int) -> float:
     """Return the half-width of the 95 % interval of the sum of the next `count` values of a series, around their mean.
 
     The series is autoregressive of order one, with unknown mean, variance and autocorrelation. With each
@@ -102,16 +110,15 @@ def _half_width_of_sum(sample: list[float], count: int) -> float:
     """
     from scipy.special import stdtr, stdtrit  # takes time
 
-    values, dof = np.array(sample) - statistics.fmean(sample), len(sample) - 1
-    rest, prior = _autocorrelations(len(sample))
-    correlation, first, last = 1 - rest, values[0], values[-1]
-    mean = correlation * (first + last) / (len(sample) * rest + 2 * correlation)
-    deviations = values[:, None] - mean
-    squares = ((deviations[1:] - correlation * deviations[:-1]) ** 2).sum(axis=0)
-    squares += (1 - correlation**2) * deviations[0] ** 2
+    measured, dof = series.count, series.count - 1
+    rest, prior = _autocorrelations(measured)
+    correlation, center_of_all = 1 - rest, series.total / measured
+    first, last = -center_of_all, series.last - center_of_all  # relative to the mean of all values
+    mean = correlation * (first + last) / (measured * rest + 2 * correlation)
+    squares = _squared_innovations(series, correlation, center_of_all + mean)
     if not squares.min() > 0:
         return 0.0
-    information = (2 + (len(sample) - 2) * rest) / (1 + correlation)  # of the mean, in inverse variances of a value
+    information = (2 + (measured - 2) * rest) / (1 + correlation)  # of the mean, in inverse variances of a value
     log_likelihood = -dof / 2 * np.log(squares) - np.log(information) / 2
     weights = prior * np.exp(log_likelihood - log_likelihood.max())
     weights /= weights.sum()
@@ -131,6 +138,20 @@ def _half_width_of_sum(sample: list[float], count: int) -> float:
         half = (low + high) / 2
         low, high = (half, high) if probability_within(half) < PROBABILITY else (low, half)
     return high
+
+
+def _squared_innovations(series: Series, correlation: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return the sum of the squared innovations of a series, for each autocorrelation and mean (a difference).
+
+    The first deviation counts by the variance of all values, of which an innovation's is a part.
+    """
+    count, total = series.count, series.total
+    deviations = series.squares - 2 * mean * total + count * mean**2
+    products = series.products - mean * (2 * total - series.last) + (count - 1) * mean**2  # the first one is 0
+    first, last = mean**2, (series.last - mean) ** 2
+    innovations = deviations - first + correlation**2 * (deviations - last) - 2 * correlation * products
+    squares: np.ndarray = innovations + (1 - correlation**2) * first
+    return squares
 
 
 def _autocorrelations(measured: int) -> tuple[Any, Any]:

@@ -9,6 +9,11 @@ BOUND = 0.975  # probability that one bound of a 95 % interval holds
 NORMAL = 1.96  # this quantile of the normal distribution
 
 
+def load_quantiles() -> None:
+    """Import SciPy's functions, which takes a tenth of a second, at a time when nothing waits for it."""
+    import scipy.special  # noqa: F401 (for its effect)
+
+
 @lru_cache(maxsize=4096)
 def student(dof: float, probability: float = BOUND) -> float:
     """Return a quantile of Student's distribution."""

@@ -267,6 +267,11 @@ TABLE = (
     Metric("epoch/copy_energy_j", "J", "energy used during host-to-device copies", epochs="mean", better="lower"),
     Metric("epoch/compute_energy_j", "J", "energy used during compute", epochs="mean", better="lower"),
     Metric("epoch/overhead_energy_j", "J", "energy used during overhead", epochs="mean", better="lower"),
+    *(
+        Metric(f"epoch/{phase}_energy_j", "J",
+               f"part of compute_energy_j, in a script: energy used during {phase}_s", epochs="mean", better="lower")
+        for phase in ("preparation", "forward", "loss", "backward", "optimizer", "other_compute")
+    ),
     Metric("epoch/estimated_energy_j", "J", "estimated energy, if the machine cannot measure it",
            epochs="mean", ranks="sum of nodes", better="lower", windows=EVERY, title="energy per epoch, estimated",
            short="estimated energy", decimals=1,

@@ -95,14 +95,14 @@ class RunFolder:
             self.errors.append(f"{WINDOWS_FILE}: {_reason(error)}")
             return []
         if damaged := lines.count(None):
-            self.errors.append(_unreadable(damaged))
+            self.errors.append(unreadable_lines(damaged))
         return [window for window in lines if window]
 
     @property
     def all_windows(self) -> list[Window]:
         """The closed windows in order; OSError, or ValueError if one is damaged: whose steps follow is not known."""
         if damaged := self._lines.count(None):
-            raise ValueError(_unreadable(damaged))
+            raise ValueError(unreadable_lines(damaged))
         return self.windows
 
     def last(self, kind: str) -> Window | None:
@@ -200,5 +200,6 @@ def _reason(error: OSError | ValueError) -> str:
     return error.strerror or "" if isinstance(error, OSError) else str(error)
 
 
-def _unreadable(damaged: int) -> str:
+def unreadable_lines(damaged: int) -> str:
+    """Return why windows are missing."""
     return f"{WINDOWS_FILE}: {damaged} unreadable line{'s' if damaged > 1 else ''}"

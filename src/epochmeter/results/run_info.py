@@ -291,7 +291,13 @@ class Attempt(Fields):
     gap_s: float | None = None  # from its end until the next command was started; None if that is not known
 
 
-class StageEnergy(TypedDict):
+class StageParts(TypedDict, total=False):
+    """What records of earlier versions lack of a `StageEnergy`."""
+
+    parts: dict[str, float]  # of the uncertainty: `Uncertainty` in results/energy_sums.py
+
+
+class StageEnergy(StageParts):
     """Energy of a stage of a run outside of its windows."""
 
     energy_j: float

@@ -72,6 +72,28 @@ class RunResult:
         """Duration including setup and teardown; None if nothing was measured."""
         return None if self.end_monotonic_s is None else self.end_monotonic_s - self.start_monotonic_s
 
+    def to_fields(self) -> dict[str, object]:
+        """Return the values for JSON, as the document of a command with `format=json` has them."""
+        return {
+            "number": self.number,
+            "folder": str(self.folder) if self.folder else None,
+            "overrides": self.overrides,
+            "state": self.state,
+            "exit_code": self.exit_code,
+            "earlier": self.earlier,
+            "reused": str(self.reused) if self.reused else None,
+            "rehearsal": self.rehearsal,
+            "failure": self.failure.to_fields() if self.failure else None,
+            "metrics": self.metrics,
+            "absent": self.absent,
+            "no_energy": self.no_energy.to_fields() if self.no_energy else None,
+            "bottleneck": self.bottleneck,
+            "straggler": self.straggler,
+            "next_steps": [step.to_document() for step in self.next_steps],
+            "notes": self.notes,
+            "link": self.run_link,
+        }
+
     def set_from_record(self, record: Record) -> None:
         """Copy the end of a run that another process measured from its record."""
         run, summary = read_run(record), record.summary() or {}

@@ -6,18 +6,22 @@ import statistics
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from epochmeter.config.schema import Job
+from epochmeter.results.energy_sums import PARTS, intervals_of, total_uncertainty_j
 from epochmeter.results.metrics import PERCENTILES, find
 from epochmeter.results.run_info import PROCESS, Idle
 from epochmeter.shared.record import INTERVALS, is_partial, is_steady, training_of
 from epochmeter.shared.types import FloatArray
 from epochmeter.shared.units import NANOSECOND, percent
 
+if TYPE_CHECKING:
+    import numpy as np
+
 Window = Mapping[str, Any]
 """A line of `epochs.jsonl`; `energy.term` has its energies as terms of the run's totals."""
-PARTS_OF_UNCERTAINTY = ("unsampled_j", "idle_uncertainty_j")
+PARTS_OF_UNCERTAINTY = (*PARTS, "idle_uncertainty_j")
 """Joules of a window's term that are no energy: of errors that add up over windows in another way than the rest."""
 TRAINING_WINDOWS = ("epoch", "val", PROCESS)
 """Windows whose times and energies the totals of a run add up; the last is of a process that ran already."""
@@ -182,16 +186,31 @@ def group_notes(notes: Iterable[str]) -> list[list[str]]:
 
 def step_percentiles(steps: FloatArray) -> dict[str, float]:
     """Return percentiles of the time per step, by nearest rank; empty without steps."""
-    durations = sorted(step_durations(steps))
-    if not durations:
+    import numpy as np  # takes time
+
+    durations = _durations(steps)
+    if not len(durations):
         return {}
-    return {name: durations[max(0, math.ceil(fraction * len(durations)) - 1)] for name, fraction in PERCENTILES.items()}
+    ranks = {name: max(0, math.ceil(fraction * len(durations)) - 1) for name, fraction in PERCENTILES.items()}
+    ordered = np.partition(durations, sorted({*ranks.values()}))
+    return {name: float(ordered[rank]) for name, rank in ranks.items()}
 
 
 def step_durations(steps: FloatArray) -> list[float]:
     """Return the time of each step, in seconds."""
-    columns = (steps[INTERVALS.index(name) :: len(INTERVALS)] for name in ("gap_s", "copy_s", "compute_s"))
-    return list(map(sum, zip(*columns, strict=True)))
+    durations: list[float] = _durations(steps).tolist()
+    return durations
+
+
+def _durations(steps: FloatArray) -> "np.ndarray":
+    """Return the time of each step, in seconds; an epoch may have millions."""
+    import numpy as np
+
+    rows = np.asarray(steps).reshape(-1, len(INTERVALS))
+    names = ("gap_s", "copy_s", "compute_s")
+    gap, copy, compute = (rows[:, INTERVALS.index(name)].astype(np.float64) for name in names)
+    durations: np.ndarray = gap + copy + compute
+    return durations
 
 
 def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
@@ -209,7 +228,7 @@ def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
         names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
         totals |= {name: math.fsum(term[name] for term in terms) for name in names if name not in PARTS_OF_UNCERTAINTY}
     if "energy_uncertainty_j" in totals:
-        totals["energy_uncertainty_j"] = total_uncertainty_j(terms, totals["energy_j"] / _energy_window_s(windows))
+        totals["energy_uncertainty_j"] = total_uncertainty_j(intervals_of(windows))
     if "net_energy_j" in totals and all("idle_uncertainty_j" in term for term in terms):
         # The same idle power is subtracted in all windows.
         idle_j = math.fsum(term["idle_uncertainty_j"] for term in terms)
@@ -217,21 +236,6 @@ def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
     if "energy_j" in totals:
         totals["edp_js"] = totals["energy_j"] * totals["e2e_s"]
     return totals
-
-
-def total_uncertainty_j(terms: Sequence[Mapping[str, float]], mean_w: float) -> float:
-    """Return the 95 % confidence interval (plus or minus) of the energy of several windows, in joules.
-
-    Power that a part-time sensor missed is independent from window to window, so its squares are added. All other
-    uncertainties are added, since the same instrument may always err in the same direction. The uncertainty of a window
-    is at least one period of the counter at `mean_w`, the mean power of all windows.
-    """
-    independent_j = [term.get("unsampled_j", 0.0) for term in terms]
-    others_j = [
-        max(math.sqrt(max(0.0, term["energy_uncertainty_j"] ** 2 - part_j**2)), mean_w * term.get("period_s", 0.0))
-        for term, part_j in zip(terms, independent_j, strict=True)
-    ]
-    return math.hypot(math.fsum(others_j), *independent_j)
 
 
 def idle_metrics(metrics: Mapping[str, float], idle: Idle) -> dict[str, float]:

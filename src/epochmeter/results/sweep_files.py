@@ -2,7 +2,7 @@
 
 points.json     the overrides of each run by number; written before the first run
 search.json     the number of runs that a search plans
-slurm/jobs.json the jobs that were submitted to a cluster
+slurm/jobs.json the jobs that were submitted to a cluster, and slurm/changes.jsonl with their ends
 .started        when it was started again: results/sweep_order.py
 """
 
@@ -25,6 +25,7 @@ from epochmeter.shared.record_files import read_document
 
 POINTS_FILE, SEARCH_FILE, SUBMISSIONS_FILE = "points.json", "search.json", "slurm/jobs.json"
 MAX_PLANNED_RUNS = 10**6  # more are not a number of runs: search.json is damaged
+RECENT_RUNS = 100  # number of runs from which the end of a sweep is estimated
 RECOMMENDED_REPEATS = 3  # with fewer, intervals are much wider
 
 
@@ -44,13 +45,15 @@ class Points(NamedTuple):
         return f"[{number + 1}/{total}] run {number}" + (f": {varied}" if varied else "")
 
     def forecast(self, number: int, results: Sequence[RunResult], now: datetime | None = None) -> str:
-        """Return when the sweep will end, by the median time of the runs that this process completed."""
-        completed = [result.duration_s for result in results if result.state == COMPLETED]
+        """Return when the sweep will end, by the median time of the last runs that this process completed."""
+        completed = [result.duration_s for result in results[-RECENT_RUNS:] if result.state == COMPLETED]
         durations_s = [duration_s for duration_s in completed if duration_s is not None]
         if not durations_s or number >= len(self.overrides):
             return ""
         typical_s = statistics.median(durations_s)
-        remaining = sum(other not in self.completed for other in range(number, len(self.overrides)))
+        remaining = (
+            len(self.overrides) - number - sum(number <= other < len(self.overrides) for other in self.completed)
+        )
         end = (now or datetime.now()) + timedelta(seconds=remaining * typical_s)
         return f"ends about {end:%Y-%m-%d %H:%M} ({remaining} x {span(typical_s)})"
 

@@ -27,7 +27,7 @@ def take_completed(plan: Plan, name: str, result: RunResult, terminal: Terminal)
         complete_identity(plan, terminal)
     if takes_own and is_completed(plan):
         if plan.node.nodes > 1:
-            hint = "omit `sweep.resume=true` to measure it again; `srun --kill-on-bad-exit` ends all nodes together"
+            hint = "add `sweep.again=true` to measure it again; `srun --kill-on-bad-exit` ends all nodes together"
             raise input_error(f"{plan.record.folder} is completed, and other nodes measure it again", hint)
         if not plan.request.of_sweep:  # whose table lists it
             text = f"Already completed: {display_path(plan.record.folder)}"

@@ -5,6 +5,7 @@ from functools import partial
 
 from epochmeter.console.console import Terminal
 from epochmeter.power.window_energy import take_reading
+from epochmeter.results.intervals import load_quantiles
 from epochmeter.results.run_info import training_facts
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
@@ -33,6 +34,7 @@ class EventLoop:
 
     def run(self, messages: Iterator[protocol.Message]) -> None:
         """Handle messages until training has ended."""
+        load_quantiles()  # while the training process imports torch
         try:
             for message in messages:
                 match message:
@@ -100,8 +102,15 @@ class EventLoop:
         reply = self._recording.add(self._opened, measured, self._before, self._after, self._cache_notes)
         self._instruments.discard_before(self._after.at_ns)
         self._recording.save()
-        self._tracker.follow()
+        if not self._is_last(reply):  # otherwise, the end of the run is published in a moment
+            self._tracker.follow()
         self._worker.reply(reply)
+
+    def _is_last(self, reply: protocol.Recorded) -> bool:
+        """Return whether no window follows the one that was recorded now."""
+        job, opened = self._plan.job, self._opened
+        is_last_epoch = reply.stop or opened.epoch + 1 == job.epochs
+        return is_last_epoch and (opened.window == "val" or not job.evaluate)
 
 
 def run_secondary_event_loop(

@@ -57,6 +57,7 @@ class LimitProbing:
         self._limit = self._default = is_in_use.index(True)
         self._next_limit: int | None = None  # to be set at the end of the window
         self._training: int | None = None  # of the last epoch
+        self._epoch_steps = 0  # of the last epoch; 0: not known yet
         self._change_s = 0.0  # the longest time that a change of the limit took
         self._devices = max(1, len(self._knob.devices))  # each has the limit; the energy is that of all
         self._start_search(None)
@@ -64,6 +65,8 @@ class LimitProbing:
     def open_window(self, opened: WindowOpening, reading: Reading) -> None:
         """Note the start of a window."""
         self._opened = opened
+        if opened.window == "epoch":
+            self._epoch_steps = opened.steps or self._epoch_steps
         self._keep_last_epoch(opened.epoch)
         self._is_probing_epoch = opened.window == "epoch" and self._search is not None
         if self._is_probing_epoch:
@@ -80,6 +83,8 @@ class LimitProbing:
 
     def close_window(self, reading: Reading, closed: WindowOpening) -> None:
         """Note the end of an epoch or an evaluation. A probe that has begun continues in the next epoch."""
+        if closed.window == "epoch":
+            self._epoch_steps = closed.steps or self._epoch_steps  # a script's is known at its end
         if self._search and self._next_limit is not None:
             self._apply(self._next_limit)
         elif self._search and self._opened.window == closed.window == "epoch":  # a script's is known at its end
@@ -173,6 +178,8 @@ class LimitProbing:
         search = self._search
         assert search
         if not self._settling.is_over:
+            self._bound_settling(probe)
+        if not self._settling.is_over:
             self._settle(probe)
             return
         search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps / self._devices))
@@ -182,6 +189,15 @@ class LimitProbing:
             self._choose()
         elif not is_near_end:
             self._apply(self._next_limit)
+
+    def _bound_settling(self, probe: ProbeSums) -> None:
+        """Let settling take a part of the expected training time only, as far as that is known."""
+        if not (self._opened.epochs and self._epoch_steps):
+            return
+        training_s = self._opened.epochs * self._epoch_steps * probe.seconds / probe.steps
+        self._settling.bound(training_s, probe.seconds)
+        if self._settling.is_over:
+            self._terminal.info(str(self._settling), style="dim")
 
     def _settle(self, probe: ProbeSums) -> None:
         """Compare a probe with the ones before it, instead of adding it to the search; probe again."""

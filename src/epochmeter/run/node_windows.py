@@ -196,7 +196,7 @@ class FirstNode(SingleNode):
         while self._waiting:
             measured, until_s = self._waiting[0]
             window = measured.window
-            if not self._are_of_group:
+            if not self._windows.lacks_ranks:  # the nodes do not train together
                 self._waiting.popleft()
                 yield JoinedWindow(measured, [], [])
                 continue
@@ -212,12 +212,6 @@ class FirstNode(SingleNode):
             self._waiting.popleft()
             self._counts[window.name] += 1
             yield join(measured, found, self._counts[window.name])
-
-    @property
-    def _are_of_group(self) -> bool:
-        """Whether the nodes train together: the process group has more ranks than this node."""
-        main = self._windows.main
-        return main is not None and main.training.get("ranks", 1) > self._windows.rank_count
 
     def _found(self, name: str) -> list[tuple[_LeftWindows, NodeRanks | None]]:
         for other in self._others:

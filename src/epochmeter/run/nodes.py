@@ -6,7 +6,7 @@ nodes leave it in a folder that all nodes share (node_windows.py).
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +74,20 @@ def script_node_folder(environment: Mapping[str, str], multirun: Path, many: boo
     return folder
 
 
+def check_node_count(wanted: int | None, environment: Mapping[str, str]) -> None:
+    """Refuse a run whose key `nodes` is not the number of nodes that the step of Slurm has; InputError."""
+    count = int(environment.get("SLURM_STEP_NUM_NODES", 1))
+    if wanted not in (None, count):
+        hint = f"for a run on {wanted} nodes use `-m hydra/launcher=slurm nodes={wanted}`, without srun"
+        raise input_error(f"`nodes={wanted}`, but this command runs on {count}", hint)
+
+
+def without_run_folder(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return the arguments of a command for this node: only the first node writes to a folder that they name."""
+    is_other = int(environment.get("SLURM_STEP_NUM_NODES", 1)) > 1 and environment["SLURM_PROCID"] != "0"
+    return [argument for argument in arguments if not (is_other and argument.startswith("hydra.run.dir="))]
+
+
 def current_node(environment: Mapping[str, str]) -> Node:
     """Return this node, by the variables of Slurm's step; ValueError if it has not exactly one task per node."""
     count = int(environment.get("SLURM_STEP_NUM_NODES", 1))
@@ -120,4 +134,5 @@ def other_node_folder(environment: Mapping[str, str], many: bool) -> Path | None
 
 def _check_single(nodes: int, many: bool) -> None:
     if nodes > 1 and many:
-        raise input_error(f"a sweep cannot run on {nodes} nodes at once", "start one run at a time with srun")
+        hint = f"leave out srun, and add `hydra/launcher=slurm nodes={nodes}`, which starts each run on {nodes} nodes"
+        raise input_error(f"srun started this sweep on {nodes} nodes at once", hint)

@@ -1,5 +1,6 @@
 """Checks of a job before it waits for a device."""
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from epochmeter.results.budget import check_budget
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
 from epochmeter.run.interpreters import check_interpreter, choose_python, find_interpreter
-from epochmeter.run.nodes import Node
+from epochmeter.run.nodes import Node, check_node_count
 from epochmeter.shared.problem import InputError, Problem, input_error, problems_of
 from epochmeter.tracking.client import check_address
 from epochmeter.tracking.tensorboard import check_tensorboard
@@ -45,6 +46,7 @@ def preflight(request: RunRequest, node: Node, *, on_gpu: bool) -> Job:
     if node.nodes > 1 and not job.strategy.has_processes:
         problem = f"strategy={job.strategy.name} trains on one node, and srun started {node.nodes}"
         raise input_error(problem, "set `strategy=ddp`, or use srun -N1")
+    check_node_count(job.nodes, os.environ)
     validate_job(job, request.choices, request.overrides)
     check_accelerator(job, is_gpu=on_gpu)
     check_capacity(job, ROOT)
@@ -114,6 +116,7 @@ def _is_about(problem: Problem, title: str) -> bool:
 
 def check_machine(job: Job, overrides: Sequence[str]) -> None:
     """Refuse a job that this machine cannot run, or whose prepared dataset is too small; ValueError."""
+    check_node_count(job.nodes, os.environ)
     check_capacity(job, ROOT)
     facts = host.device_facts(job.machine.root)
     is_replayed = find_recording(job.machine.root) is not None

@@ -26,6 +26,7 @@ from epochmeter.run.settling import WarmUp
 from epochmeter.run.stage_energy import StageMeter
 from epochmeter.run.window_record import build_window
 from epochmeter.run.window_verdict import with_changed_settings
+from epochmeter.segmentation.windows import PhaseStretches
 from epochmeter.shared import protocol
 from epochmeter.shared.problem import machine_error
 from epochmeter.shared.protocol import WindowOpening
@@ -133,6 +134,7 @@ class Recording:
         loading: Mapping[str, Any] | None = None,
         is_warmup: bool = False,
         timeline: "array[float] | None" = None,
+        stretches: PhaseStretches | None = None,
     ) -> protocol.Recorded:
         """Add the measurements of a window that has ended, and return those for the training process.
 
@@ -143,13 +145,14 @@ class Recording:
             loading: How its batches were loaded, in a script.
             is_warmup: Whether it counts as warm-up for another reason than its number.
             timeline: Rows of its parts in order of time, in a script; None: those of its steps.
+            stretches: Its phases in order of time, in a script.
         """
         plan = self._plan
         self._stages.add_window(before, after)
         demand = demand_of(plan.job, plan.run.training, plan.run.usable_cores)
         window = build_window(
             opened, measured, before, after, self._instruments, plan.record, self._steps,
-            demand=demand, earlier_rank_rows=self._rank_rows, timeline=timeline,
+            demand=demand, earlier_rank_rows=self._rank_rows, timeline=timeline, stretches=stretches,
         )  # fmt: skip
         self._steps += step_count([window.line])
         self._rank_rows += rank_row_count([window.line])

@@ -25,7 +25,7 @@ from epochmeter.run.script_loop import opening_of
 from epochmeter.run.window_record import build_window, window_title
 from epochmeter.segmentation.logs import FactsFile
 from epochmeter.segmentation.saved_state import load_state
-from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows
+from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows, without_sums
 from epochmeter.segmentation.windows import EPOCH
 from epochmeter.shared.process_identity import Process, is_alive
 from epochmeter.shared.protocol import WindowMeasured
@@ -34,6 +34,7 @@ from epochmeter.shared.record_files import read_document
 
 KILLED = "epochmeter had been killed"
 NO_INSTRUMENTS = "{}: no energy and no gauges, as {}."
+NO_OTHER_RANKS = "{}: ranks of other nodes are absent, and so are sums over ranks, as {}."
 CONTINUED = "the script continued without epochmeter, to its end"
 FAILED = "the script continued without epochmeter, and failed: {}"
 NOT_FOLLOWED = "the script continued without epochmeter, whose agent failed: {}"
@@ -108,7 +109,10 @@ def _add_window(
         record.append_steps(window.rows)
         record.append_rank_rows(measured.rank_rows)
     readings = Reading(window.opened_ns, {}), Reading(window.closed_ns, {})
-    message, steps = WindowMeasured(measured.ranks, [], measured.rank_steps), step_count(earlier)
+    ranks = [*measured.ranks]
+    if windows.lacks_ranks:
+        ranks[0] = without_sums(ranks[0])
+    message, steps = WindowMeasured(ranks, [], measured.rank_steps), step_count(earlier)
     before_rows = rank_row_count(earlier)
     built = build_window(
         opening, message, *readings, _no_instruments(job, reason), record, steps, earlier_rank_rows=before_rows
@@ -125,6 +129,7 @@ def _add_window(
         "notes": [
             *([f"{window.reason}."] if window.reason else []),
             *built.notes,
+            *([NO_OTHER_RANKS.format(title, reason)] if windows.lacks_ranks else []),
             NO_INSTRUMENTS.format(title, reason),
         ],
         **({"flags": built.flags} if built.flags else {}),

@@ -33,8 +33,9 @@ from epochmeter.run.nodes import Node, current_node, script_node
 from epochmeter.run.plan import Plan, command_line, identity_of, now, open_restore_journal
 from epochmeter.run.preflight import device_here, preflight, thread_count, trains_on_gpu, worker_count
 from epochmeter.run.validated import find_validation
-from epochmeter.shared.problem import input_error
+from epochmeter.shared.problem import InputError, input_error
 from epochmeter.shared.process_identity import this_process
+from epochmeter.shared.protocol import REPLAYED_ON_NODES
 from epochmeter.shared.record import Record
 
 MAX_COMMAND = 60  # characters of the command of a running process in the name of its run
@@ -67,6 +68,8 @@ def resolve_plan(request: RunRequest) -> Plan:
     run.validation = facts_of(plan.validation, {}) if plan.validation else None
     if request.job.measure.command and ATTACHED not in os.environ:
         plan.script_node = script_node(os.environ, ROOT / "multirun")
+        if job.measure.replay and plan.script_node.nodes > 1:
+            raise InputError(REPLAYED_ON_NODES)
     run.identity = identity_of(plan, digest)
     return plan
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.power.readings import Readings
 from epochmeter.power.window_energy import take_reading
+from epochmeter.results.intervals import load_quantiles
 from epochmeter.results.run_info import Training
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.node_windows import JoinedWindow, Nodes
@@ -61,6 +62,7 @@ class ScriptLoop:
         """Follow the script until it has ended; WorkerError if it has failed."""
         try:
             self._mark()
+            load_quantiles()  # while the script imports torch
             while not self._is_complete and self._script.receive(POLL_S):
                 self._read_counters()
                 self._advance()
@@ -171,7 +173,7 @@ class ScriptLoop:
         is_warmup = self._begins_training(window) or is_traced or is_loaded
         reply = self._recording.add(
             opening, message, before, after, notes, rule=window.rule, training=window.training,
-            loading=window.loading, is_warmup=is_warmup, timeline=window.timeline,
+            loading=window.loading, is_warmup=is_warmup, timeline=window.timeline, stretches=window.stretches,
         )  # fmt: skip
         self._recorded[window.name] = reply
         self._nodes.leave(measured, self._recording.last, reply.no_energy)

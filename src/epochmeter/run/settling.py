@@ -18,6 +18,8 @@ SPREAD = 0.01
 """Largest spread of the power and of the clock, relative to their mean: the difference in cost that counts as equal."""
 UNKNOWN = "neither its power nor its clock is known"
 PIECES, PIECE_S = 4, 3.0  # number and shortest duration of the successive pieces that are compared
+SHARE = 0.2  # largest part of the expected training time that settling before a search may take
+TOO_SHORT = "the training is too short for it"
 Clock = Callable[[], float | None]
 
 
@@ -39,6 +41,15 @@ class Settling:
     def __init__(self, most_s: float) -> None:
         self._most_s, self._pieces = most_s, deque[Piece](maxlen=PIECES)
         self._waited_s = 0.0
+        self._bounded_s: float | None = None  # the longest duration that the training leaves, if it is shorter
+
+    def bound(self, training_s: float, piece_s: float) -> None:
+        """Let it last at most a part of the expected training time, or not at all if its pieces have no room in it."""
+        most_s = SHARE * training_s
+        if most_s >= self._most_s:
+            return
+        has_begun = bool(self._pieces)
+        self._most_s = self._bounded_s = most_s if has_begun or PIECES * piece_s <= most_s else 0.0
 
     def add(self, seconds: float, piece: Piece) -> None:
         self._waited_s += seconds
@@ -71,13 +82,22 @@ class Settling:
     def document(self) -> dict[str, object]:
         """Return how long it took and whether it succeeded, for the record."""
         spreads = {f"{name}_spread": value for name, value in self.spreads.items()}
-        reason = {} if spreads or not self._pieces else {"reason": UNKNOWN}
-        return {"waited_s": round(self._waited_s, 3), "is_settled": self.is_settled, **spreads, **reason}
+        bounded = {} if self._bounded_s is None else {"longest_s": round(self._bounded_s, 3)}
+        reason = {"reason": self.reason} if self.reason else {}
+        return {"waited_s": round(self._waited_s, 3), "is_settled": self.is_settled, **bounded, **spreads, **reason}
+
+    @property
+    def reason(self) -> str:
+        """Why it did not settle, unless its spreads show it."""
+        if self._bounded_s is not None and self._waited_s >= self._bounded_s and not self.is_settled:
+            return TOO_SHORT
+        return UNKNOWN if self._pieces and not self.spreads else ""
 
     def __str__(self) -> str:
         spreads = ", ".join(f"{name} within {percent(value, 1)}" for name, value in self.spreads.items())
         state = "has settled" if self.is_settled else "has not settled"
-        return f"The device {state} after {self._waited_s:.0f} s ({spreads or UNKNOWN})."
+        why = "; ".join(filter(None, [spreads, self.reason])) or UNKNOWN
+        return f"The device {state} after {self._waited_s:.0f} s ({why})."
 
     def _noise(self, name: str) -> float:
         """The spread of constant power by the uncertainty of its measurement, relative to the mean."""

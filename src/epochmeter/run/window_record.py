@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.machine.energy_codes import EnergyCode, Finding
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
-from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
+from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy, stretch_energy
 from epochmeter.power.phases.step_timeline import step_borders_s
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import Reading, WindowEnergy, energy_of_window
@@ -22,6 +22,7 @@ from epochmeter.results.run_info import DIVERGED, OVERSUBSCRIBED, PROCESS
 from epochmeter.results.summary import RATIOS, step_percentiles
 from epochmeter.run.instruments import WindowInstruments, write_powers
 from epochmeter.run.window_verdict import energy_fields, meter_findings, without_others_energy
+from epochmeter.segmentation.windows import PhaseStretches
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.shared.units import NANOSECOND, percent
@@ -69,13 +70,14 @@ def build_window(
     demand: Demand | None = None,
     earlier_rank_rows: int = 0,
     timeline: "array[float] | None" = None,
+    stretches: PhaseStretches | None = None,
 ) -> WindowRecord:
     """Build a window from the training process's messages and the readings at its borders.
 
     `earlier_steps` is the number of steps in the record before the window; those of later windows may follow. `demand`
     has the threads of the run that want cores; without it, no window is oversubscribed. `earlier_rank_rows` is the
     number of rows of all ranks before it. `timeline` has rows of the window's parts in order of time, if those of its
-    steps are not.
+    steps are not. `stretches` has its phases with those of compute.
     """
     name, nodes, gauges = opened.window, measured.nodes, instruments.gauges
     ranks = ranks_with_waits(measured, record, earlier_rank_rows) if name == "epoch" else measured.ranks
@@ -90,7 +92,7 @@ def build_window(
     phases, metrics, cpu, scarce = PhaseEnergy(), _other_metrics(merged, used), CpuUse(), ""
     if name == "epoch":
         is_single = len(measured.ranks) == 1 and not nodes
-        phases = _phases(merged, used, powers, timeline or steps, is_single=is_single)
+        phases = _phases(merged, used, powers, timeline or steps, stretches, is_single=is_single)
         metrics = _epoch_metrics(merged, used, phases, steps)
     if name in ("epoch", PROCESS):
         metrics |= gauges.window(before.at_ns, after.at_ns)
@@ -303,7 +305,13 @@ def _scores(measured: MergedWindow) -> dict[str, float]:
 
 
 def _phases(
-    measured: MergedWindow, used: WindowEnergy, powers: PowerSamples, steps: "array[float]", *, is_single: bool
+    measured: MergedWindow,
+    used: WindowEnergy,
+    powers: PowerSamples,
+    steps: "array[float]",
+    stretches: PhaseStretches | None,
+    *,
+    is_single: bool,
 ) -> PhaseEnergy:
     """Return the energy of each phase of an epoch, if power was sampled and a single rank trains."""
     if "energy_j" not in used.metrics or not powers.times_ns:
@@ -318,8 +326,9 @@ def _phases(
     found = phase_energy(steps, measured.opened_ns, measured.closed_ns, powers, *total)
     if "copy_s" in measured.parts:
         return found
-    energy_j, half_width_j = (
-        {phase: value for phase, value in values.items() if phase != "copy"}  # a part of compute, which is not known
-        for values in (found.energy_j, found.half_width_j)
-    )
-    return found._replace(energy_j=energy_j, half_width_j=half_width_j)
+    found = found.without("copy")  # a part of compute, which is not known
+    if stretches is None or not found.energy_j:
+        return found
+    names, codes, lasts_s, of_compute = stretches
+    refined = stretch_energy(names, codes, lasts_s, measured.opened_ns, powers, *total)
+    return found.with_parts(refined, of_compute)

@@ -76,10 +76,13 @@ class Phases(NamedTuple):
     Attributes:
         parts: Times in seconds by their metrics, unknown ones are absent; with `timed_steps` if they are estimates.
         reasons: Why some are unknown or estimates.
+        segments: Code, begin and end of each stretch of a known phase except `OTHER`, in rows in order of time; None if
+            the phases of some steps were not timed.
     """
 
     parts: Mapping[str, float]
     reasons: Sequence[str]
+    segments: np.ndarray | None = None
 
 
 class Segment(NamedTuple):
@@ -136,7 +139,8 @@ def phases_of(
     totals_ns = zip([*known, OTHER], estimated.totals.tolist(), strict=True)
     parts = {phase: total_ns * NANOSECOND for phase, total_ns in totals_ns}
     if steps.timed.all():
-        return Phases(parts, reasons)
+        segments = segments[np.isin(segments[:, 0], [CODES[phase] for phase in known])]
+        return Phases(parts, reasons, segments[np.argsort(segments[:, 1], kind="stable")])
     return Phases(parts | {"timed_steps": float(steps.timed.sum())}, [ESTIMATED, *reasons])
 
 

@@ -19,7 +19,7 @@ from epochmeter.segmentation.passes import Ending, Interval, Loader, Pass
 from epochmeter.segmentation.phases import COMPILED
 from epochmeter.segmentation.steps import OutsideSteps
 from epochmeter.segmentation.thread import Thread
-from epochmeter.segmentation.timeline import timeline_rows
+from epochmeter.segmentation.timeline import phase_stretches, timeline_rows
 from epochmeter.segmentation.trainings import Trainings
 from epochmeter.segmentation.windows import (
     EPOCH,
@@ -331,8 +331,10 @@ class ProcessWindows:
         times = step_times(ended, has_optimizer=self._kinds.has_optimizer)
         count = len(times.delivered)
         parts = parts_of(ended, times) | (loads.parts(count) if loads else {})
+        stretches = None
         if name == EPOCH and ended.trains:
             phases = phases_of_pass(ended, times)
+            stretches = phase_stretches(ended, times, phases)
             parts |= phases.parts
             for reason in phases.reasons:
                 self._note(reason)
@@ -357,6 +359,7 @@ class ProcessWindows:
             counted=counted,
             step_ends_ns=array("q", times.ended.astype("q").tobytes()) if name == EPOCH else (),
             timeline=timeline_rows(ended, times) if name == EPOCH else array("f"),
+            stretches=stretches,
         )
 
     def _add_window(self, thread: int, window: Window) -> None:

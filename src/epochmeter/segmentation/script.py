@@ -22,6 +22,8 @@ from epochmeter.shared.units import NANOSECOND
 
 RANK_WAIT_S = 1.0  # how long a window of the first rank waits for those of the other ranks at the same time
 NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
+UNSEEN = "not all ranks of this node left events of each epoch: sums over ranks are absent in those epochs"
+OTHER_STEPS = "rank {} made {} steps in an epoch in which the first rank made {}"
 ANOTHER_PROCESS = "only the first process that trains is measured, and another one trained too"
 NO_LOADER = "training steps were seen, but no pass over a torch DataLoader: only these are measured"
 NO_STEP = "no optimizer step and no backward pass was seen"
@@ -53,6 +55,7 @@ class LoggedProcess:
         self.windows = ProcessWindows(steps_per_window)
         self.rank, self.is_first, self.host = 0, True, ""
         self.training: Mapping[str, Any] = {}
+        self.local_ranks = 1  # on its node, as its launcher states
         self.end: str | None = None  # the error that ended it, empty without an error; None if it did not end itself
         self.last: dict[str, Window] = {}  # its last window of each name
         self.last_ns = 0  # time of its last event
@@ -68,7 +71,7 @@ class LoggedProcess:
         for facts in self._facts.read():  # after the events, which are written after the facts on their objects
             if facts.get("kind") == "process":
                 self.rank, self.is_first, self.training = facts["rank"], facts["is_first"], facts["training"]
-                self.host = facts.get("host", "")
+                self.host, self.local_ranks = facts.get("host", ""), facts.get("local_ranks", 1)
             elif facts.get("kind") == "end":
                 self.end, self.ended_ns = facts["error"], facts.get("ended_ns", 0)
             else:
@@ -121,6 +124,7 @@ class ScriptWindows:
         self._of_ranks: list[tuple[int, Window]] = []
         self._silent: set[tuple[int, str]] = set()  # ranks, and names of windows, that are not waited for
         self._missing: list[str] = []
+        self._uneven: dict[int, str] = {}  # rank -> note
 
     def read(self, *, at_rest: Collection[str] = (), ended: Collection[str] = (), is_final: bool = False) -> None:
         """Read all new events.
@@ -173,7 +177,7 @@ class ScriptWindows:
         """What could not be measured, and why."""
         if self.main is None:
             return [note for process in self._processes.values() for note in process.windows.notes]
-        notes = [*self.main.windows.notes, *self._missing]
+        notes = [*self.main.windows.notes, *self._missing, *self._uneven.values()]
         for process in self._others():
             notes += [RANK_NOTE.format(process.rank, note) for note in process.windows.notes]
         firsts = [process for process in self._processes.values() if process.is_first and process is not self.main]
@@ -226,6 +230,11 @@ class ScriptWindows:
         return 1 + len(self._others())
 
     @property
+    def lacks_ranks(self) -> bool:
+        """Whether the process group has ranks that are not on this node, or that left no log."""
+        return self.main is not None and self.main.training.get("ranks", 1) > self.rank_count
+
+    @property
     def places(self) -> list[RankPlace]:
         """Where each rank of this node is."""
         others = sorted(self._others(), key=lambda process: process.rank)
@@ -266,11 +275,22 @@ class ScriptWindows:
         self._missing += [note for note in notes if note not in self._missing]
         self._silent |= missing
 
+    def _note_uneven(self, window: Window, others: Mapping[int, Window]) -> None:
+        steps = window.parts.get("steps", 0)
+        for rank, other in others.items():
+            if (own := other.parts.get("steps", 0)) != steps:
+                self._uneven.setdefault(rank, OTHER_STEPS.format(rank, f"{own:g}", f"{steps:g}"))
+
     def _merged(self, window: Window, others: Mapping[int, Window]) -> MeasuredWindow:
         assert self.main
         first = rank_window(window, self.main.rank)
-        if len(others) < len(self._others()):
+        is_unseen = window.name == EPOCH and self.rank_count < self.main.local_ranks
+        if is_unseen and UNSEEN not in self._missing:
+            self._missing.append(UNSEEN)
+        if is_unseen or len(others) < len(self._others()):
             first = without_sums(first)
+        if window.name == EPOCH:
+            self._note_uneven(window, others)
         clipped_windows = {rank: clipped(others[rank], window) for rank in sorted(others)}
         ranks = [rank_window(other, rank) for rank, other in clipped_windows.items()]
         rows, steps = joined_rows([window.rank_rows, *(other.rank_rows for other in clipped_windows.values())])

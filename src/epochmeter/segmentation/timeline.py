@@ -2,6 +2,8 @@
 
 Within a step, a loop that does not train is overhead: the step is divided into rows before and after it. Training after
 the end of a pass, on batches that were requested in advance, is one more row.
+
+With the phases of compute, the parts are stretches of one phase each.
 """
 
 from array import array
@@ -10,8 +12,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from epochmeter.segmentation.passes import Interval, Pass
-from epochmeter.segmentation.windows import StepTimes, late_compute_ns
+from epochmeter.segmentation.phases import CODES, Phases
+from epochmeter.segmentation.windows import PhaseStretches, StepTimes, late_compute_ns
+from epochmeter.shared.phases import OTHER, PHASES
 from epochmeter.shared.units import NANOSECOND
+
+OVERHEAD, STALL = len(PHASES), len(PHASES) + 1  # codes after those of the phases of compute
+NAMES = (*(phase.removesuffix("_s") for phase in PHASES), "overhead", "stall")
 
 
 def timeline_rows(measured: Pass, times: StepTimes) -> "array[float]":
@@ -43,3 +50,39 @@ def divided(begun_ns: int, ended_ns: int, loops: Sequence[Interval]) -> Iterator
             yield loop_ns, from_ns - at_ns
             at_ns, loop_ns = to_ns, to_ns - from_ns
     yield loop_ns, max(0, ended_ns - at_ns)
+
+
+def phase_stretches(measured: Pass, times: StepTimes, phases: Phases) -> PhaseStretches | None:
+    """Return which phase goes on from the begin of a pass to its end; None if not all of its steps were timed."""
+    if phases.segments is None:
+        return None
+    computes = np.stack([times.delivered, np.maximum(times.delivered, times.ended)], axis=1)
+    if late_ns := late_compute_ns(measured):
+        assert measured.ended
+        computes = np.append(computes, [[measured.ended.ended_ns, measured.ended.ended_ns + late_ns]], axis=0)
+    stalls = np.stack([times.delivered - times.stalls, times.delivered], axis=1)
+    loops = np.array(sorted(measured.loops), dtype=np.int64).reshape(-1, 2)
+    segments = phases.segments
+    borders = [part.ravel() for part in (computes, stalls, loops, segments[:, 1:])]
+    opened_ns, closed_ns = measured.opened_ns, measured.closed_ns
+    edges = np.unique(np.clip(np.concatenate([[opened_ns, closed_ns], *borders]), opened_ns, closed_ns))
+    middles = (edges[:-1] + edges[1:]) // 2
+    codes = np.full(len(middles), OVERHEAD)
+    codes[place_of(middles, stalls) >= 0] = STALL
+    is_computing = (place_of(middles, computes) >= 0) & (place_of(middles, loops) < 0)
+    segment = place_of(middles, segments[:, 1:])
+    codes[is_computing] = CODES[OTHER]
+    is_known = is_computing & (segment >= 0)
+    codes[is_known] = segments[segment[is_known], 0]
+    begins = np.append(True, codes[1:] != codes[:-1])[: len(codes)]
+    lasts_s = np.diff(np.append(edges[:-1][begins], edges[-1:])) * NANOSECOND
+    names = [name for name, phase in zip(NAMES, PHASES, strict=False) if phase in phases.parts]
+    return PhaseStretches(NAMES, array("B", codes[begins].tolist()), array("d", lasts_s.tolist()), names)
+
+
+def place_of(times_ns: np.ndarray, intervals: np.ndarray) -> np.ndarray:
+    """Return the place of the interval within which each moment is, -1 for none; intervals are in order of time."""
+    if not len(intervals):
+        return np.full(len(times_ns), -1)
+    place = np.searchsorted(intervals[:, 0], times_ns, side="right") - 1
+    return np.asarray(np.where((place >= 0) & (times_ns < intervals[place, 1]), place, -1))

@@ -4,6 +4,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,22 @@ EPOCH, EVALUATION = "epoch", "val"
 WORK = {COLLECTED: "collection_s", SAVED: "save_s"}
 """Kind of an event -> part of the overhead."""
 NO_SAMPLES = "samples are unknown: the loader states no number of samples, and its batches do not show it"
+
+
+class PhaseStretches(NamedTuple):
+    """Which phase of a window goes on, in stretches from its begin to its end.
+
+    Attributes:
+        names: Of all phases.
+        phases: Of each stretch, as an index into the names.
+        lasts_s: How long each stretch lasts.
+        of_compute: The names of the phases of compute whose times are known.
+    """
+
+    names: Sequence[str]
+    phases: "array[int]"
+    lasts_s: "array[float]"
+    of_compute: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,7 @@ class Window:
         step_ends_ns: When the device had ended each step of an epoch.
         rank_rows: Rows of `RANK_INTERVALS` of these steps; empty without several ranks.
         timeline: Rows in order of time, as `rows`, with the loops within steps; empty if waits for data are not known.
+        stretches: Its phases in order of time; None if they are not known at each moment.
     """
 
     name: str
@@ -59,6 +77,7 @@ class Window:
     step_ends_ns: Sequence[int] = ()
     rank_rows: "array[float]" = field(default_factory=lambda: array("f"))
     timeline: "array[float]" = field(default_factory=lambda: array("f"))
+    stretches: PhaseStretches | None = None
 
 
 @dataclass(frozen=True)

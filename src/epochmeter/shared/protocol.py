@@ -36,6 +36,10 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from epochmeter.shared.problem import Problem, read_problem
 
 IMPORTED = ".torch"  # suffix of a file next to the socket: when a process of the script had imported torch, in ns
+REPLAYED_ON_NODES = Problem(
+    "batches are not replayed on several nodes: each node would end its part of the script by itself",
+    "replay on one node, as with `srun --nodes=1 --ntasks=1` or `torchrun --nnodes=1`",
+)
 MISSING = ".missing"  # of a file with an interpreter and a module that it lacks, which ended a process of the script
 
 

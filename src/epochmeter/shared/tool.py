@@ -11,7 +11,7 @@ import shutil
 import sys
 from importlib.util import find_spec
 from typing import Iterator, List, Tuple
-from urllib.request import url2pathname
+from urllib.parse import unquote
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 IS_INSTALLED = os.path.isdir(os.path.join(PACKAGE, "conf"))  # Only the wheel has conf/ in the package
@@ -50,7 +50,7 @@ def _requirement_of_tool() -> str:
     from importlib import metadata
 
     url = json.loads(metadata.distribution("epochmeter").read_text("direct_url.json") or "{}").get("url", "")
-    is_here = url.startswith("file:") and os.path.isfile(url2pathname(url[len("file:") :]))
+    is_here = url.startswith("file:") and os.path.isfile(unquote(url[len("file:") :]))
     return "epochmeter[tool]" + (" @ " + url if is_here else "")
 
 

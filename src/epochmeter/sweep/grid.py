@@ -103,7 +103,12 @@ def has_common_failure(points: Points, results: Sequence[RunResult]) -> bool:
     first, is_early = results[0], MIN_FAILURES <= len(results) < len(points.overrides)
     if first.failure is None or first.failure.code not in ("job", EXCEPTION) or first.exit_code or not is_early:
         return False
-    ends = (result.failure or Problem("") for result in results)
-    failures = {(failure.code, failure.message.partition("\n")[0]) for failure in ends}
+    if any(_error_of(result) != _error_of(first) for result in results):
+        return False
     tried = Counter(map(key_of, set(chain.from_iterable(result.overrides for result in results))))
-    return len(failures) == 1 and all(tried[key] > 1 for key in {*map(key_of, points.varied)} - {REPEAT})
+    return all(tried[key] > 1 for key in {*map(key_of, points.varied)} - {REPEAT})
+
+
+def _error_of(result: RunResult) -> tuple[str, str]:
+    failure = result.failure or Problem("")
+    return failure.code, failure.message.partition("\n")[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from epochmeter.config.printable import printable
+from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.sweep_order import StartKey, start_key
@@ -41,16 +42,19 @@ class Published(NamedTuple):
     uri: str
 
 
-def publish(record: Record, store: Store, ended: str | None = None) -> Published:
+def publish(record: Record, store: Store, ended: str | None = None, log: WindowLog | None = None) -> Published:
     """Publish the parts of a record that MLflow lacks, and set the run's status last.
 
     Of a run that may resume from a checkpoint, only the epochs before the checkpoint are published, as MLflow cannot
-    delete metrics. `ended` is how the run ended, for a record that could not be completed.
+    delete metrics.
+
+    Args:
+        ended: How the run ended, for a record that could not be completed.
+        log: The windows of the record that are not published, for a run that is published again and again.
     """
-    folder = RunFolder(record.folder)
-    status, windows, summary = MLFLOW_STATUS[folder.state_if(ended)], folder.all_windows, folder.summary
-    if (checkpoint := record.checkpoint()) and status != "FINISHED":
-        windows, summary = before_checkpoint(windows, checkpoint["epochs"]), None
+    folder, log = RunFolder(record.folder), log or WindowLog(record.folder)
+    status, summary = MLFLOW_STATUS[folder.state_if(ended)], folder.summary
+    log.check()  # a damaged record is not published
     with record.locked():  # of two processes, the second finds the run created by the first
         run = _find_or_create_run(folder, store)
     if not is_superseded(record):
@@ -58,14 +62,17 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     _log_metadata(folder, store, run)
     count = int(run.data.tags.get(WINDOWS, 0))
-    for number, points in whole_windows(run_export.window_scalars(folder, windows, count), count):
+    windows, earlier_steps = log.after(count)
+    if (checkpoint := record.checkpoint()) and status != "FINISHED":
+        windows, summary = before_checkpoint(windows, checkpoint["epochs"]), None
+    for number, points in whole_windows(run_export.window_scalars(folder, windows, earlier_steps), count):
         _log_metrics(points, (WINDOWS, str(number)), store, run)
     if status == "RUNNING":
         if run.info.status != "RUNNING":  # it had ended, and was resumed
             store.client.update_run(run.info.run_id, "RUNNING")
         return published
     if summary and SUMMARY not in run.data.tags:
-        final = [*run_export.summary_scalars(folder, summary), *run_export.curve_scalars(folder, windows)]
+        final = [*run_export.summary_scalars(folder, summary), *run_export.curve_scalars(folder, folder.all_windows)]
         _log_metrics(final, (SUMMARY, "true"), store, run)
     _log_files(folder.path, store, run)
     # A status passed by the controller is kept if the record has none.

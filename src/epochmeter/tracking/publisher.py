@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from epochmeter.config.secrets import redact
+from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
-from epochmeter.results.run_status import RUNNING
+from epochmeter.results.run_status import COMPLETED, RUNNING
 from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue, views
@@ -28,6 +29,7 @@ from epochmeter.tracking.client import (
 )
 from epochmeter.tracking.deadline import DeadlinePassed, interrupt
 from epochmeter.tracking.publish import Published, close_dead_runs, include_reused, is_superseded, publish
+from epochmeter.tracking.run_export import publishable, run_params
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
@@ -36,7 +38,7 @@ BESIDE_LIMIT_S = 5.0  # time limit for publishing while a script runs
 CATCH_UP_LIMIT_S = 10.0  # time limit for the queued runs; the next run continues
 REUSED_LIMIT_S = 5.0  # time limit for including reused runs, at the end of a sweep
 MAX_FRACTION = 0.02
-"""Largest fraction of a training's time that its publication between windows takes: each reads the whole record."""
+"""Largest fraction of a training's time that its publication between windows takes."""
 NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
 PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
 UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\"]*)['\")]+$")
@@ -138,9 +140,11 @@ class Tracker:
 
     def __init__(self, record: Record, destination: Destination | None = None, events: Events | None = None):
         self._record, self._events = record, events
+        self._log = WindowLog(record.folder)
         self._mlflow = MlflowThread(destination) if destination else None
         self._ended: str | None = None
         self._housekeeping_done = False
+        self._shown: views.ShownRuns | None = None  # the runs of the views when this run began
         self._next_s = -math.inf  # when the next publication between windows may begin
 
     def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
@@ -215,14 +219,23 @@ class Tracker:
             logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
 
     def _publish_record(self, store: Store) -> Iterator[Published]:
-        yield publish(self._record, store, self._ended)
-        run = RunFolder(self._record.folder).run
+        yield publish(self._record, store, self._ended, self._log)
+        folder = RunFolder(self._record.folder)
         if self._ended or not self._housekeeping_done:  # at the end too, as views depend on the metrics of all runs
-            views.save_views(store, run.sweep_id if run.of_sweep else None)
+            if folder.state == COMPLETED:
+                self._shown = views.with_run(self._shown, shown_run(folder))
+            sweep = folder.run.sweep_id if folder.run.of_sweep else None
+            self._shown = views.save_views(store, sweep, self._shown)
         if not self._housekeeping_done:
             with suppress(Exception):
                 close_dead_runs(store)
             self._housekeeping_done = True
+
+
+def shown_run(folder: RunFolder) -> views.ShownRun:
+    """Return what the views show of a completed run."""
+    metrics = publishable((folder.summary or {}).get("metrics", {}))
+    return views.ShownRun(run_params(folder), [*metrics])
 
 
 def make_tracker(record: Record, **tracking: Any) -> Tracker:

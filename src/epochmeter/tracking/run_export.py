@@ -129,6 +129,8 @@ def run_note(folder: RunFolder) -> str:
 def _result(folder: RunFolder, summary: Summary) -> str:
     """Return the result of a run in Markdown with the doubts about it; empty without a result."""
     run, verdict = folder.run, folder.verdict
+    if not summary.get("metrics"):  # while it runs: its windows are not read for this
+        return ""
     epochs = averaged_epochs(folder.windows, folder.job.get("warmup_epochs", 0))
     result = headline({**(summary.get("metrics") or {}), **verdict.metrics}, verdict.bottleneck, epochs)
     if not result:
@@ -211,14 +213,14 @@ class Scalar(NamedTuple):
     step: int
 
 
-def window_scalars(folder: RunFolder, windows: Sequence[Window], published: int = 0) -> Iterator[list[Scalar]]:
-    """Yield the scalars of each window after the first `published`: its metrics by epoch, and its losses by step.
+def window_scalars(folder: RunFolder, windows: Sequence[Window], earlier_steps: int = 0) -> Iterator[list[Scalar]]:
+    """Yield the scalars of each window: its metrics by epoch, and its losses by step; `earlier_steps` are before them.
 
     All have their window's time, so that a repeated point is one point in MLflow's database.
     """
-    first = end = step_count(windows[:published])
+    first = end = earlier_steps
     losses, run = folder.record.losses(first), folder.run
-    for window in windows[published:]:
+    for window in windows:
         begin, end = end, end + step_count([window])
         window_losses = losses[begin - first : end - first]
         curve = loss_curve(window_losses if len(window_losses) == end - begin else (), begin)

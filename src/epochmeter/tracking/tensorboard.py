@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.installation import install_command
+from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.metrics import find
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.shared.problem import input_error
@@ -34,7 +35,7 @@ class Events:
     def __init__(self, record: Record):
         self._record = record
         self._writer: Writer | None = None
-        self._written_count = 0
+        self._windows, self._written_count = WindowLog(record.folder), 0
         self._described: set[str] = set()
 
     def open(self) -> "Writer":
@@ -49,10 +50,9 @@ class Events:
 
     def add(self) -> None:
         """Append the new windows; they are readable when this returns."""
-        folder = RunFolder(self._record.folder)
-        windows = folder.all_windows
-        self._log(chain(*run_export.window_scalars(folder, windows, self._written_count)))
-        self._written_count = len(windows)
+        windows, earlier_steps = self._windows.after(self._written_count)
+        self._log(chain(*run_export.window_scalars(RunFolder(self._record.folder), windows, earlier_steps)))
+        self._written_count += len(windows)
 
     def finish(self) -> None:
         """Append the rest, with means, totals, power and gauges, and close the file."""

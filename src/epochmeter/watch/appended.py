@@ -1,18 +1,16 @@
-"""Files of a record that grow: only the part appended since the last refresh is read, and no file is kept open."""
+"""The last minutes of the samples of a record, which grow while they are shown."""
 
-import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from epochmeter.shared.record_files import open_file
+from epochmeter.results.appended_file import AppendedFile
 from epochmeter.shared.units import NANOSECOND
 
 HISTORY_S = 300  # duration that is kept of samples, in seconds
 MAX_BYTES = 2**21  # largest part of a file of samples that is read at once: five minutes of 100 samples per second
-MAX_HEADER_BYTES = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,46 +23,6 @@ class Series:
     times_s: Sequence[float]
     values: Sequence[float]
     latest: float
-
-
-class AppendedFile:
-    """A file, not necessarily there, to which another process appends lines; at most the newest bytes are read.
-
-    `error` is why it cannot be read; empty if it can, or is not there.
-    """
-
-    def __init__(self, path: Path, max_bytes: int | None = None) -> None:
-        self.path = path
-        self.first_line = b""
-        self.error = ""
-        self._max_bytes = max_bytes
-        self._inode, self._end = 0, 0
-
-    def new_lines(self) -> tuple[list[bytes], bool]:
-        """Return the complete lines since the last call, and whether the file is another one than before."""
-        self.error = ""
-        try:
-            with open_file(self.path) as file:
-                status = os.fstat(file.fileno())
-                is_new = status.st_ino != self._inode or status.st_size < self._end
-                if is_new:
-                    self.first_line, newline, _ = file.read(MAX_HEADER_BYTES).partition(b"\n")
-                    if not newline:
-                        return [], False
-                    self._inode, self._end = status.st_ino, 0
-                start = max(self._end, status.st_size - (self._max_bytes or status.st_size))
-                file.seek(start)
-                content = file.read(status.st_size - start) or b""  # may be less, as on NFS
-        except FileNotFoundError:
-            return [], False
-        except OSError as error:
-            self.error = f"{self.path.name} cannot be read: {error.strerror}"
-            return [], False
-        *lines, partial = content.split(b"\n")
-        if start > self._end:  # it starts within a line
-            lines = lines[1:]
-        self._end = start + len(content) - len(partial)
-        return lines, is_new
 
 
 class RecentSamples:

@@ -49,6 +49,8 @@ FAMILIES = {
     "epoch_part_ratio": ("gauge", "Fraction of the mean steady epoch by cause."),
     "bottleneck_ratio": ("gauge", "Fraction of the epoch in the part that is its bottleneck, or in about equal parts."),
     "run_part_seconds": ("gauge", "Time of the whole run, so far or at its end, by where it went."),
+    "energy_valid": ("gauge", "1 if the energy of the mean epoch holds, or before it that of all windows; 0 if not."),
+    "energy_reason": ("gauge", "1 for each code of a reason why the energy is absent or doubtful."),
     "current_epoch_steps": ("gauge", "Finished steps of the current epoch."),
     "current_epoch_part_seconds": ("gauge", "Time of the current epoch's steps by cause."),
 }
@@ -95,6 +97,8 @@ def _run_samples(view: RunView) -> Iterator[Sample]:
         ("unlisted", {**run_labels, "metric": name}, value) for name, value in metrics.items() if is_unlisted(name)
     )
     yield from (("bottleneck_ratio", {**run_labels, "part": part}, ratio) for part, ratio in view.bottleneck.items())
+    yield "energy_valid", run_labels, view.energy_valid
+    yield from (("energy_reason", {**run_labels, "code": code}, 1) for code in view.energy_reasons)
     groups = grouped(view.account)
     yield from (("run_part_seconds", {**run_labels, "part": part}, time_s) for part, time_s in groups.items())
     current = view.splits["current"].metrics if "current" in view.splits else {}

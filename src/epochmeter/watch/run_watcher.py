@@ -17,7 +17,9 @@ from typing import Any
 from epochmeter.console.sentences import bottleneck_line
 from epochmeter.console.tables import epoch_title, mean_title
 from epochmeter.results import documents
+from epochmeter.results.appended_file import AppendedFile
 from epochmeter.results.bottleneck import Verdict, find_verdict, read_bottleneck, recorded_verdict
+from epochmeter.results.energy_verdict import energy_verdicts, verdict_of_run
 from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.metrics import find, is_known
 from epochmeter.results.quantities import span
@@ -42,7 +44,7 @@ from epochmeter.shared.record import (
 )
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.watch.account import RunAccount
-from epochmeter.watch.appended import AppendedFile, RecentSamples
+from epochmeter.watch.appended import RecentSamples
 from epochmeter.watch.snapshot import ACTIVE, Progress, RunView, Split, State
 
 ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "killed"}
@@ -78,6 +80,7 @@ class RunWatcher:
         self._metrics: tuple[str, dict[str, float]] = "", {}  # title of the mean epoch, and metrics of all windows
         self._verdict: Verdict | None = None  # on the mean epoch; None without one
         self._straggler: documents.StragglerFields | None = None
+        self._energy: documents.EnergyVerdict = {}
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
@@ -101,6 +104,7 @@ class RunWatcher:
         metrics = {**metrics, **(of_mean.metrics if of_mean else {})}
         splits = self._splits(mean, metrics)
         verdict, bottleneck = _bottleneck(splits, medium, of_mean)
+        energy = verdict_of_run(summary.get("energy") or {}, metrics) if summary else self._energy
         start_s = run.clock_of(math.inf).unix_s(0)
         power, gauges = self._power.read(start_s), self._gauges.read(start_s)
         footprint = job.get("footprint") or {}
@@ -110,7 +114,9 @@ class RunWatcher:
             state=state, reason=reason, failure=failure, host=run.host or "", rehearsal=run.rehearsal,
             progress=progress, splits=splits, metrics=metrics, verdict=verdict, bottleneck=bottleneck,
             straggler=straggler_sentence(summary.get("straggler") if summary else self._straggler),
-            energy_source=run.energy.source or "", currency=footprint.get("currency"),
+            energy_source=run.energy.source or "", energy_valid=energy.get("energy_valid"),
+            energy_reasons={reason["code"]: reason["text"] for reason in energy.get("energy_reasons", [])},
+            currency=footprint.get("currency"),
             cost_per_j=price * footprint["pue"] / JOULES_PER_KWH if price else None,
             power=power, gauges=gauges, throttling=self._gauges.throttling,
             missing=self._missing(state, bool(power), bool(gauges)), warnings=self._warnings(summary or {}, metrics),
@@ -205,6 +211,8 @@ class RunWatcher:
             measured = [epoch["metrics"] for epoch in steady]
             self._verdict = find_verdict(metrics, self._run.medium, "steady", measured) if steady else None
             self._straggler = self._straggler_so_far()
+            verdicts = energy_verdicts(self._windows, self._run, metrics, self._job["warmup_epochs"])
+            self._energy = verdict_of_run(verdicts, metrics) if windows else {}
         return self._metrics
 
     def _straggler_so_far(self) -> documents.StragglerFields | None:

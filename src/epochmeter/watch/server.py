@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 PERIOD_S = 1.0  # shortest time between two readings of the folder
 POLL_S = 0.5  # interval at which a viewer's thread checks for a new reading
 TIMEOUT_S = 10.0  # time after which a connection that neither sends nor receives is closed
-MAX_CONNECTIONS = 64  # each has a thread; one more closes the connection that is the most overdue
+MAX_CONNECTIONS = 128  # each has a thread; one more closes the connection that is the most overdue
 VIEWER_S = 3.0  # time after an event in which a viewer is not overdue: several periods
 MAX_REQUEST_BYTES = 1 << 16  # longest request with its headers
 PARTS = ("compute", "data_stall", "copy", "overhead")
@@ -76,8 +76,9 @@ class Feed:
     """The state that a function reads, at most once per `PERIOD_S`, however many threads need it."""
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
-        self._read, self._lock = read, threading.Lock()
+        self._read, self._lock = read, threading.RLock()
         self._latest, self._due_s = (read(), ""), time.monotonic() + PERIOD_S
+        self._changes: dict[int, tuple[object, str]] = {}  # from an earlier state, by its id, to the latest
 
     def latest(self) -> tuple[Snapshot, str]:
         """Return the last state that could be read, and why it cannot be read now: both at most `PERIOD_S` old."""
@@ -87,8 +88,21 @@ class Feed:
                     self._latest = self._read(), ""
                 except (InputError, *READ_ERRORS) as failure:
                     self._latest = self._latest[0], str(failure) or type(failure).__name__
+                self._changes.clear()
                 self._due_s = time.monotonic() + PERIOD_S
             return self._latest
+
+    def changed_since(self, sent: tuple[Snapshot, str] | None) -> tuple[tuple[Snapshot, str], str]:
+        """Return the state as `latest`, and its changes as JSON since the one that a viewer has; None: it has none.
+
+        Most viewers have the same state, for whom the changes are found and written once.
+        """
+        with self._lock:
+            latest = self.latest()
+            if id(sent) not in self._changes:
+                change = changes_since(sent[0], latest[0]) if sent else latest[0]
+                self._changes[id(sent)] = sent, to_json(change, latest[1], is_full=sent is None)
+            return latest, self._changes[id(sent)][1]
 
 
 def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
@@ -279,13 +293,10 @@ class Handler(BaseHTTPRequestHandler):
         self._send(200, "text/event-stream; charset=utf-8", "")
         sent: tuple[Snapshot, str] | None = None
         while True:
-            latest = self.server.feed.latest()
-            if latest is not sent:
-                change = changes_since(sent[0], latest[0]) if sent else latest[0]
-                data = to_json(change, latest[1], is_full=sent is None)
+            if self.server.feed.latest() is not sent:
+                sent, data = self.server.feed.changed_since(sent)
                 self.wfile.write(f"data: {data}\n\n".encode())
                 self.server.note_event(self.connection)
-                sent = latest
             time.sleep(POLL_S)
 
     def log_message(self, format: str, *args: object) -> None:

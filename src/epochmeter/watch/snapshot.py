@@ -83,6 +83,9 @@ class RunView:
         bottleneck: The same: the largest part, or several about equal ones -> fraction of the epoch, 0 to 1.
         straggler: The rank for which the others wait, as a sentence; empty without one.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
+        energy_valid: Whether the energy of the mean epoch so far, or of all windows before it, holds; None before the
+            first window.
+        energy_reasons: Code of each reason why it is absent or doubtful (machine/energy_codes.py) -> its text.
         cost_per_j: Cost of a joule in `currency`, with the PUE; None without a price or measured energy.
         power: Column of power.csv -> watts (`total_w`, one per rail).
         gauges: Column of gauges.csv (machine/gauge_series.py) -> values in its unit.
@@ -110,6 +113,8 @@ class RunView:
     bottleneck: Mapping[str, float]
     straggler: str
     energy_source: str
+    energy_valid: bool | None
+    energy_reasons: Mapping[str, str]
     cost_per_j: float | None
     currency: str | None
     power: Mapping[str, Series]

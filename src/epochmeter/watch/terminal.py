@@ -196,6 +196,9 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
         yield from _split_lines(view) if view.splits else [_line("No step is recorded yet.", "dim")]
     yield ()
     yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
+    if view.energy_valid is False and "energy" not in view.missing:
+        reasons = "; ".join(f"{text.removesuffix('.')} ({code})" for code, text in view.energy_reasons.items())
+        yield from (((line, "yellow"),) for line in wrap(clean(f"The energy is absent or doubtful: {reasons}."), width))
     yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])
 
 

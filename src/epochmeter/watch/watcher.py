@@ -53,6 +53,7 @@ class Watcher:
             raise input_error(f"`{folder}` {what}", f"{hint}, or none for the newest")
         self.folder = folder.absolute()
         self._watchers: dict[Path, RunWatcher] = {}
+        self._submissions = SubmissionLog(self.folder)
         self._ended: dict[int, tuple[float, Run, SweepRow]] = {}
         self._compared: list[Run] = []
         self._front: list[FrontPoint] = []
@@ -71,7 +72,7 @@ class Watcher:
             return _single_snapshot(self._view(self.folder / "0", now_s), now_s)
         submissions: Mapping[int, Submission] = {}
         with suppress(*READ_ERRORS):
-            submissions = SubmissionLog(self.folder).entries()
+            submissions = self._submissions.entries()
         rows, views = [], []
         for number in numbers:
             overrides = points[number] if number < len(points) else ()

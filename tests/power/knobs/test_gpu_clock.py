@@ -23,7 +23,6 @@ from epochmeter.shared.problem import InputError, MachineError
 
 NVIDIA = [{"vendor": "nvidia", "uuid": "GPU-aaaa"}, {"vendor": "nvidia", "uuid": "GPU-bbbb"}]
 AMD = [{"vendor": "amd", "bus": "0000:c1:00.0"}]
-PATIENCE_S = 30
 ENDS = 40
 """Ends of a process at random instants while it locks a clock, trains and restores it."""
 
@@ -177,50 +176,62 @@ def test_clocks_at_equal_distances_are_a_range():
     assert [nearest_steps([1, 5, 9], value) for value in (0, 5, 6, 99)] == [[1], [5, 1], [5, 9], [9]]
 
 
-HOLDER = """
-import sys, time
+HOLDERS = """
+import ctypes, os, sys, time
+import pynvml
 from epochmeter.machine import nvml
 from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.device_settings import target_of
 from epochmeter.power.knobs.gpu_clock import open_clock
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-library, state, mhz = sys.argv[1:]
+library, state = sys.argv[1:]
 nvml.LIBRARY = library
-import ctypes, pynvml
 pynvml.nvmlLib = ctypes.CDLL(library)
-journal = RestoreJournal(state, root="/", command="train.py")
-gpus = [{"vendor": "nvidia", "uuid": name} for name in ("GPU-aaaa", "GPU-bbbb")]
-knobs = [(open_clock(key, gpus, "/"), key, value) for key, value in (("gpu_clock", int(mhz)), ("memory_clock", 405))]
-targets = [(knob, target_of(knob, value, key)) for knob, key, value in knobs]
-print("ready", flush=True)
-with AppliedSettings(targets, journal, print):
-    print("locked", flush=True)
-    time.sleep(0.05)
-print("restored", flush=True)
+
+def hold(mhz):
+    journal = RestoreJournal(state, root="/", command="train.py")
+    gpus = [{"vendor": "nvidia", "uuid": name} for name in ("GPU-aaaa", "GPU-bbbb")]
+    knobs = [(open_clock(key, gpus, "/"), key, value) for key, value in (("gpu_clock", mhz), ("memory_clock", 405))]
+    targets = [(knob, target_of(knob, value, key)) for knob, key, value in knobs]
+    print(os.getpid(), flush=True)
+    with AppliedSettings(targets, journal, lambda text: None):
+        time.sleep(0.05)
+
+while line := sys.stdin.readline():
+    if not (child := os.fork()):
+        try:
+            hold(int(line))
+        finally:
+            os._exit(0)
+    sys.stdin.readline()
+    os.waitpid(child, 0)
+    print("ended", flush=True)
 """
+"""For each line of its input, a process that locks clocks; the next line lets it be reaped. They import nothing."""
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_clocks_are_restored_after_ends_at_random_instants(nvml, nvml_stub, locks, tmp_path, end):
     """After each end, the next start restores what is left, and no lock and no entry of the journal remain."""
     chance, library = random.Random(0), str(nvml_stub / "libnvidia-ml.so.1")
-    script = tmp_path / "holder.py"
-    script.write_text(HOLDER)
     journal = RestoreJournal(str(tmp_path / "state"), root="/", command="train.py")
+    command = [sys.executable, "-c", HOLDERS, library, str(tmp_path / "state")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     interrupted = 0
-    for _ in range(ENDS // 2):
-        mhz = chance.choice(clocks().steps)
-        command = [sys.executable, str(script), library, str(tmp_path / "state"), str(mhz)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout.readline() == "ready\n"
+    with subprocess.Popen(command, env=environment, bufsize=1, **pipes) as holders:
+        for _ in range(ENDS // 2):
+            mhz = chance.choice(clocks().steps)
+            holders.stdin.write(f"{mhz}\n")
+            holder = int(holders.stdout.readline())
             time.sleep(chance.uniform(0, 0.12))
             interrupted += bool(locks())
             assert {*locks().values()} <= {mhz, 405}
-            process.send_signal(end)
-            process.wait(PATIENCE_S)
-        restore.restore_after_kill(journal, lambda text: None)
-        assert (locks(), journal.unrestored(), journal.damaged()) == ({}, [], [])
+            os.kill(holder, end)
+            holders.stdin.write("\n")
+            assert holders.stdout.readline() == "ended\n"
+            restore.restore_after_kill(journal, lambda text: None)
+            assert (locks(), journal.unrestored(), journal.damaged()) == ({}, [], [])
     assert interrupted > 0, "no end was while a clock was locked"
 
 

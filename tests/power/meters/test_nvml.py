@@ -40,7 +40,7 @@ def test_window_energy_is_the_counter_difference_of_the_gpu_used(opened):
     meter = opened("GPU-bbbb", cross_check=False)
     covers = {"covers": "GPUs used (whole boards)", "domains": ["gpu1"]}
     assert meter.energy == {"source": "counter", **covers, "reason": None}
-    assert meter.domains == {"gpu1": Domain("counter", 0.1, BOARD, 0.001, UNLISTED)}
+    assert meter.domains == {"gpu1": Domain("counter", 0.1, BOARD, 0.001, UNLISTED, 300.0)}
     before, after = meter.read(), meter.read()
     assert meter.total(after) - meter.total(before) == 25.0
 
@@ -76,10 +76,15 @@ def test_window_energy_is_the_counter_difference_of_the_gpu_used(opened):
 )
 def test_scope_and_response_are_those_of_the_gpu_and_of_the_device_table(opened, stub, sensors, counter, check):
     meter = opened("GPU-bbbb", stub=stub, sensors=sensors)
-    limit_w = 300.0 if check[0] == BOARD else None  # NVML's limits are of the board
+
+    def limit_w(scope):
+        return 300.0 if scope == BOARD else None  # NVML's limits are of the board
+
     assert meter.domains == {
-        "gpu1": Domain("counter", 0.1, counter[0], 0.001, counter[1]),
-        "gpu1_sampled": Domain("sampled", 0.05, f"{check[0]}, sampled as a cross-check", 0.001, check[1], limit_w),
+        "gpu1": Domain("counter", 0.1, counter[0], 0.001, counter[1], limit_w(counter[0])),
+        "gpu1_sampled": Domain(
+            "sampled", 0.05, f"{check[0]}, sampled as a cross-check", 0.001, check[1], limit_w(check[0])
+        ),
     }
     assert meter.energy["covers"] == (MODULES if counter[0] == MODULE else "GPUs used (whole boards)")
 

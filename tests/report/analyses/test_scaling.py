@@ -29,6 +29,11 @@ def test_overhead_is_the_longer_compute_time_per_step():
     assert (result.step_s, result.overhead_s.value) == pytest.approx((0.5625, 0.05))
 
 
+def test_number_of_nodes_is_a_number_of_devices():
+    result = one([trained(0, 100.0), ddp(1, 190.0, nodes=2)])
+    assert (result.devices, result.speedup.value) == (2, pytest.approx(1.9))
+
+
 def test_effects_of_rounds_cancel_in_the_overhead_and_the_speedup():
     """Each round is slower than the one before, by seconds of compute per epoch."""
     rounds = {"order": "random", "repeats": 3}

@@ -12,7 +12,9 @@ import pytest
 from sweeps import trained, write
 
 import epochmeter
+from epochmeter.report.runs import frames
 from epochmeter.report.runs.frames import Runs
+from epochmeter.results.reuse import write_reference
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
@@ -146,3 +148,30 @@ def test_polars_frames_have_the_same_values(sweep, monkeypatch):
     first, *others = runs
     mixed = Runs([replace(first, job={**first.job, "batch": "auto"}), *others], {})
     assert mixed.to_polars()["batch"].to_list() == ["auto", "16", "24"]
+
+
+@pytest.mark.parametrize("folders", [1, 2])
+def test_more_runs_than_are_kept_are_read_when_they_are_needed(sweep, monkeypatch, folders):
+    (sweep / "2/job.json").write_text("{")  # damaged
+    other = sweep.with_name("2026-11-21_12-00-00-bb")
+    write(other, trained(0, 100.0, batch=64))
+    (other / "1").mkdir()
+    write_reference(other / "1", Record(sweep / "1"), ["batch=16"])
+    sources = [sweep, other][:folders]
+    every = epochmeter.load_runs(sources)
+    monkeypatch.setattr(frames, "KEPT_RUNS", 1)
+    runs = epochmeter.load_runs(sources)
+    assert isinstance(runs, frames.ManyRuns)
+    assert [(run.name, run.number) for run in runs] == [(run.name, run.number) for run in every]
+    assert {**runs.unreadable} == {**every.unreadable} != {}
+    assert runs[1].metrics == every[1].metrics
+    with pytest.raises(IndexError):
+        runs[len(every)]
+    assert runs.to_pandas().equals(every.to_pandas())
+    assert runs.epochs.to_pandas().equals(every.epochs.to_pandas())
+    assert "data" not in vars(runs), "nothing is kept so far"
+    assert (len(runs), runs[-1].name, [run.name for run in runs[1:]]) == (
+        len(every),
+        every[-1].name,
+        [run.name for run in every[1:]],
+    )

@@ -7,6 +7,7 @@ are created one by one, none through a link, and each link has to end inside.
 import gzip
 import io
 import json
+import math
 import os
 import tarfile
 import zlib
@@ -96,14 +97,32 @@ def unpack(path: Path, folder: Path) -> dict[str, bytes]:
 
 
 def read_document(path: Path, documents: Mapping[str, bytes], name: str) -> Document:
-    """Return a document of an archive, empty without it; InputError if it is damaged."""
+    """Return a document of an archive, empty without it; InputError if it is damaged.
+
+    Numbers that no driver and no file has, such as NaN, become null.
+    """
     try:
-        value: Any = json.loads(documents.get(name, b"{}"))
+        content = documents.get(name, b"{}")
+        value: Any = json.loads(content, parse_constant=_none, parse_float=_finite, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise refusal(path, f"its {name} is damaged") from error
     if not isinstance(value, dict):
         raise refusal(path, f"its {name} is damaged")
     return value
+
+
+def _none(_: str) -> None:
+    return None
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _whole(text: str) -> int | None:
+    number = int(text)
+    return number if abs(number) < 1 << 64 else None
 
 
 def refusal(path: Path, why: str) -> InputError:
@@ -180,7 +199,7 @@ class _Unpacking:
         manifest = read_document(self._path, self.documents, MANIFEST)
         if manifest.get("format") != FORMAT:
             raise refusal(self._path, "it is not a recording of a machine")
-        if manifest.get("version") != VERSION:
+        if type(manifest.get("version")) is not int or manifest["version"] != VERSION:
             raise refusal(self._path, f"it has version {manifest.get('version')}, and this is version {VERSION}")
 
     def _content(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

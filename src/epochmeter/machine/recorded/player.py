@@ -17,6 +17,7 @@ from pathlib import Path
 
 from epochmeter.machine.recorded.inventory import COUNTERS
 from epochmeter.machine.recorded.series import IsCounter, Repeated, Series
+from epochmeter.machine.recorded.table_types import list_of, mapping, times_s
 from epochmeter.shared.types import Document
 
 Changes = Sequence[tuple[str, str | None]]  # files with their new texts; None: it can no longer be read
@@ -66,7 +67,7 @@ def play(
 def repeated_files(fields: Mapping[str, Document], root: Path, duration_s: float) -> dict[str, Repeated]:
     """Return the series of files by path; ValueError if one is damaged or not of a file below the root."""
     series = {}
-    for path, recorded in fields.items():
+    for path, recorded in mapping(fields, "files").items():
         file = root / path
         if file.is_symlink() or not file.is_file() or not file.resolve().is_relative_to(root.resolve()):
             raise ValueError(f"`{path}` is no file in it")
@@ -74,8 +75,8 @@ def repeated_files(fields: Mapping[str, Document], root: Path, duration_s: float
         if file.name == "energy_uj":
             with suppress(OSError, ValueError):
                 modulus = int((file.parent / "max_energy_range_uj").read_text())
-        values = Series(list(map(float, recorded["times_s"])), list(recorded["values"]))
-        if not all(value is None or isinstance(value, str) for value in values.values):
+        values = Series(times_s(recorded, duration_s), recorded["values"])
+        if not list_of(lambda value: isinstance(value, str | None))(values.values):
             raise ValueError(f"`{path}` has other values than texts")
         series[path] = Repeated(values, duration_s, is_counter=counter_rule(path), modulus=modulus)
     return series

@@ -23,6 +23,7 @@ from epochmeter.machine import amd, nvml
 from epochmeter.machine.recorded import archive
 from epochmeter.machine.recorded.player import repeated_files
 from epochmeter.machine.recorded.stand_ins import RecordedAmdSmi, RecordedNvml
+from epochmeter.machine.recorded.table_types import is_number, is_text, mapping_of, optional_text
 from epochmeter.machine.temporary_folders import create_folder
 from epochmeter.shared.types import Document
 
@@ -126,27 +127,41 @@ def _replay(name: str, pid: int) -> Replay:
     root = folder / archive.ROOT
     root.mkdir()
     documents = archive.unpack(Path(name), root)
-    manifest, series, nvml_table, amd_table = (
-        archive.read_document(Path(name), documents, document)
-        for document in (archive.MANIFEST, archive.SERIES, archive.NVML, archive.AMDSMI)
-    )
     clock = Clock()
-    try:
-        duration_s, files = float(manifest["duration_s"]), series.get("files", {})
-        if not duration_s > 0:
-            raise ValueError("it has no duration")
-        repeated_files(files, root, duration_s)
-        recording = Recording(name, root, manifest)
-        _ = recording.origin, recording.missing
-        nvml_client = RecordedNvml(nvml_table, duration_s, clock)
-        amd_client = RecordedAmdSmi(amd_table, duration_s, clock)
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise archive.refusal(Path(name), f"it is damaged ({str(error) or type(error).__name__})") from error
+    replayed, files = read_documents(name, root, documents, clock)
+    duration_s = float(replayed.recording.manifest["duration_s"])
     player = _start_player(root, files, duration_s, pid) if files else None
     clock.begin()
     if player and not _send(player, clock.begun_s):
         raise archive.refusal(Path(name), "its files cannot be played")
-    return Replay(recording, nvml_client, amd_client)
+    return replayed
+
+
+def read_documents(name: str, root: Path, documents: Mapping[str, bytes], clock: Clock) -> tuple[Replay, Document]:
+    """Return the replay of an archive that is unpacked below `root`, and the values of its files.
+
+    Raises:
+        InputError: One of its documents is damaged, or has a value of another type.
+    """
+    manifest, series, nvml_table, amd_table = (
+        archive.read_document(Path(name), documents, document)
+        for document in (archive.MANIFEST, archive.SERIES, archive.NVML, archive.AMDSMI)
+    )
+    try:
+        duration_s, files = manifest["duration_s"], series.get("files", {})
+        if not is_number(duration_s) or not duration_s > 0:
+            raise ValueError("it has no duration")
+        repeated_files(files, root, duration_s)
+        recording = Recording(name, root, manifest)
+        for key in ("architecture", "date", "epochmeter"):
+            optional_text(manifest.get(key), key)
+        if not mapping_of(is_text, is_text)(manifest.get("missing") or {}):
+            raise ValueError("missing has a value of another type")
+        nvml_client = RecordedNvml(nvml_table, duration_s, clock)
+        amd_client = RecordedAmdSmi(amd_table, duration_s, clock)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise archive.refusal(Path(name), f"it is damaged ({str(error) or type(error).__name__})") from error
+    return Replay(recording, nvml_client, amd_client), files
 
 
 def _start_player(root: Path, files: Document, duration_s: float, pid: int) -> "subprocess.Popen[str]":

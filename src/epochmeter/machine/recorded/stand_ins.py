@@ -13,6 +13,7 @@ from typing import Any
 from epochmeter.machine import nvml
 from epochmeter.machine.recorded.driver_calls import FIELDS, TUPLE, call_name
 from epochmeter.machine.recorded.series import IsCounter, Leaf, Repeated, Series
+from epochmeter.machine.recorded.table_types import amd_outcome, mapping, nvml_outcome, optional_text, times_s
 from epochmeter.shared.types import Document
 
 ENERGY = "nvmlDeviceGetTotalEnergyConsumption()"
@@ -24,13 +25,24 @@ Clock = Callable[[], float]
 class Outcomes:
     """The outcomes of the calls on one GPU: constant, or as a series that is repeated."""
 
-    def __init__(self, gpu: Document, duration_s: float, elapsed_s: Clock, counter: Callable[[str], IsCounter | None]):
-        self.constant: Mapping[str, Document] = {name: _outcome(one) for name, one in gpu["calls"].items()}
+    def __init__(
+        self,
+        gpu: Document,
+        duration_s: float,
+        elapsed_s: Clock,
+        *,
+        outcome: Callable[[str, Any], Document],
+        counter: Callable[[str], IsCounter | None],
+    ) -> None:
+        """`outcome` checks an outcome, and `counter` returns which numbers of a call count up."""
+        calls = mapping(mapping(gpu, "a GPU")["calls"], "calls")
+        self.constant: Mapping[str, Document] = {name: outcome(name, one) for name, one in calls.items()}
         self._elapsed_s = elapsed_s
-        self._series = {
-            name: Repeated(_series(fields), duration_s, is_counter=counter(name))
-            for name, fields in gpu.get("series", {}).items()
-        }
+        self._series = {}
+        for name, fields in mapping(gpu.get("series", {}), "series").items():
+            times = times_s(fields, duration_s)
+            values = [outcome(name, value) for value in fields["values"]]
+            self._series[name] = Repeated(Series(times, values), duration_s, is_counter=counter(name))
 
     def of(self, name: str) -> Document | None:
         """Return the outcome of a call now; None if it was not recorded."""
@@ -59,9 +71,12 @@ class RecordedNvml:
         counter: IsCounter = lambda leaf, first: True  # noqa: E731
         elapsed_s = elapsed_s or since_now()
         rule = lambda name: counter if name == ENERGY else None  # noqa: E731
-        self._reason = table.get("reason", "no recording of NVML" if not table else "")
-        self._system: Mapping[str, Document] = table.get("system", {})
-        self._gpus = [Outcomes(gpu, duration_s, elapsed_s, rule) for gpu in table.get("gpus", ())]
+        self._reason = optional_text(table.get("reason"), "reason") if table else "no recording of NVML"
+        system = mapping(table.get("system", {}), "system")
+        self._system = {name: nvml_outcome(name, outcome) for name, outcome in system.items()}
+        self._gpus = [
+            Outcomes(gpu, duration_s, elapsed_s, outcome=nvml_outcome, counter=rule) for gpu in table.get("gpus", ())
+        ]
 
     def check(self) -> None:
         """Raise OSError if NVML did not start there, or if its client is missing here."""
@@ -155,10 +170,11 @@ class RecordedAmdSmi:
 
     def __init__(self, table: Document, duration_s: float, elapsed_s: Clock | None = None) -> None:
         elapsed_s = elapsed_s or since_now()
-        self._reason = table.get("reason", "")
+        self._reason = optional_text(table.get("reason"), "reason")
         self._gpus = {
-            bus: Outcomes(gpu, duration_s, elapsed_s, lambda name: _counts_up) for bus, gpu in table["gpus"].items()
-        } if "gpus" in table else {}  # fmt: skip
+            bus: Outcomes(gpu, duration_s, elapsed_s, outcome=amd_outcome, counter=lambda name: _counts_up)
+            for bus, gpu in mapping(table.get("gpus", {}), "gpus").items()
+        }
 
     def check(self) -> None:
         """Raise OSError if amdsmi could not be used there."""
@@ -202,14 +218,3 @@ def decode(value: Any) -> Any:
 
 def _counts_up(leaf: Leaf, first: float) -> bool:
     return any(isinstance(part, str) and AMD_COUNTER.search(part) for part in leaf)
-
-
-def _series(fields: Document) -> Series:
-    return Series(list(map(float, fields["times_s"])), [_outcome(one) for one in fields["values"]])
-
-
-def _outcome(value: Document) -> Document:
-    """Return an outcome; ValueError if it is none."""
-    if not isinstance(value, dict) or len(value.keys() & {"result", "error"}) != 1:
-        raise ValueError("an outcome has a result or an error")
-    return value

@@ -104,7 +104,8 @@ def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> Gpu
         read = checked(gpu.energy_j, f"the energy counter of {gpu.name} is 0")
         may_be_of_module = gpu.is_superchip() or MODULE_SCOPE in powers
         scope = counter_scope(gpu.name, read, powers) if may_be_of_module else BOARD_SCOPE
-        return Instrument(Domain("counter", COUNTER_PERIOD_S, scope, STEP, counted), read)
+        limit_w = highest_limit_w(gpu) if scope == BOARD_SCOPE else None
+        return Instrument(Domain("counter", COUNTER_PERIOD_S, scope, STEP, counted, limit_w), read)
 
     opened = open_gpu(gpu.name, open_counter, open_power)
     with suppress(OSError):

@@ -11,7 +11,7 @@ from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.energy_codes import EnergyCode, Findings
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import NODE_SCOPE, Instrument
-from epochmeter.power.meter import EnergyInfo, EnergyMeter, Joules, NullMeter, open_meter
+from epochmeter.power.meter import CounterUncertainty, EnergyInfo, EnergyMeter, Joules, NullMeter, open_meter
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.meters.gpu import WITH_CPU
 from epochmeter.power.meters.nvml import open_nvml
@@ -142,6 +142,11 @@ class SumMeter(EnergyMeter):
         self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None
     ) -> float:
         return self._owner(names).half_width_j(joules, seconds, sampling, names)
+
+    def counter_uncertainty(
+        self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None
+    ) -> CounterUncertainty:
+        return self._owner(names).counter_uncertainty(joules, seconds, sampling, names)
 
     def unsampled_j(
         self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None

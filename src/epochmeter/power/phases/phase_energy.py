@@ -32,6 +32,9 @@ WIDEST, SMALL, WIDEST_OF_SMALL = 0.2, 0.05, 0.02
 energy: largest half-width as a fraction of the gross energy."""
 
 
+PARTS = "phases of compute: {}"
+
+
 class PhaseEnergy(NamedTuple):
     """Energy by phase, and averaging time and lag of the power sensor."""
 
@@ -42,10 +45,31 @@ class PhaseEnergy(NamedTuple):
     averaging_s: float | None = None
     lag_s: float | None = None
     reason: str | None = None  # why phases are missing; None if none is
+    missing: Mapping[str, str] = MappingProxyType({})  # why each is, if only some are
 
     def to_record(self) -> dict[str, object]:
         """The fields that the record keeps in addition to the joules."""
         return {"averaging_s": self.averaging_s, "lag_s": self.lag_s, "half_width_j": dict(self.half_width_j)}
+
+    def without(self, phase: str) -> "PhaseEnergy":
+        """The same without the joules of a phase."""
+        energy_j, half_width_j = ({**values} for values in (self.energy_j, self.half_width_j))
+        energy_j.pop(phase, None)
+        half_width_j.pop(phase, None)
+        return self._replace(energy_j=energy_j, half_width_j=half_width_j)
+
+    def with_parts(self, refined: "PhaseEnergy", parts: Sequence[str]) -> "PhaseEnergy":
+        """The same with the joules of parts of a phase, and the reasons of those that are missing."""
+        energy_j = {part: refined.energy_j[part] for part in parts if part in refined.energy_j}
+        half_width_j = {part: refined.half_width_j[part] for part in energy_j}
+        texts = [refined.missing[part] for part in parts if part in refined.missing]
+        if not (energy_j or texts) and refined.reason:
+            texts = [PARTS.format(refined.reason)]
+        return self._replace(
+            energy_j={**self.energy_j, **energy_j},
+            half_width_j={**self.half_width_j, **half_width_j},
+            reason=", ".join([*([self.reason] if self.reason else []), *texts]) or None,
+        )
 
 
 class UnresolvedError(Exception):
@@ -74,6 +98,26 @@ def phase_energy(
     if timeline.steps_s > window_s * (1 + MAX_MISFIT):
         reason = f"the steps take {timeline.steps_s:.3f} s, longer than the window of {window_s:.3f} s."
         return PhaseEnergy(reason=reason)
+    return timeline_energy(timeline, opened_ns, powers, gross_j, gross_half_width_j)
+
+
+def stretch_energy(
+    names: Sequence[str],
+    phases: Sequence[int],
+    lasts_s: FloatArray,
+    opened_ns: int,
+    powers: PowerSamples,
+    gross_j: float,
+    gross_half_width_j: float = 0.0,
+) -> PhaseEnergy:
+    """Estimate the energy used during each phase of a window that consists of stretches of one phase each.
+
+    Args:
+        names: Of the phases; for the other arguments see `phase_energy`.
+        phases: Of each stretch, as an index into the names.
+        lasts_s: How long each stretch lasts.
+    """
+    timeline = Timeline(np.array(phases), np.array(lasts_s), names)
     return timeline_energy(timeline, opened_ns, powers, gross_j, gross_half_width_j)
 
 
@@ -211,14 +255,15 @@ def _precise_phases(
     names: Sequence[str], energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor
 ) -> PhaseEnergy:
     """Keep the phases whose energy is precise enough; the reason names the missing ones."""
-    energy, half_width, missing = {}, {}, []
+    energy, half_width, missing = {}, {}, {}
     for phase, joules, wide_j in zip(names, energy_j.tolist(), half_width_j.tolist(), strict=True):
         most_j = WIDEST * joules if joules >= SMALL * gross_j else WIDEST_OF_SMALL * gross_j
         if joules >= 0 and wide_j <= most_j:
             energy[phase], half_width[phase] = joules, wide_j
         else:
-            missing.append(f"{phase} {joules:.3g} J is uncertain by {wide_j:.3g} J (limit {most_j:.3g} J)")
-    return PhaseEnergy(energy, half_width, sensor.averaging_s, sensor.lag_s, ", ".join(missing) or None)
+            missing[phase] = f"{phase} {joules:.3g} J is uncertain by {wide_j:.3g} J (limit {most_j:.3g} J)"
+    reason = ", ".join(missing.values()) or None
+    return PhaseEnergy(energy, half_width, sensor.averaging_s, sensor.lag_s, reason, missing)
 
 
 def _require(holds: bool, otherwise: str) -> None:

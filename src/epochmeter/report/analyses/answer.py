@@ -24,7 +24,7 @@ from epochmeter.report.analyses.best import (
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
-from epochmeter.report.analyses.outcome import SCHEMA, Outcome
+from epochmeter.report.analyses.outcome import Outcome
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
 from epochmeter.report.analyses.prior import Prior
 from epochmeter.report.analyses.ratios import Ratios, is_adjusted
@@ -51,6 +51,7 @@ from epochmeter.report.runs.costs import (
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run, grouped
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, tukey_critical_value
+from epochmeter.results.answer_fields import SCHEMA
 from epochmeter.results.bottleneck import STALL_TIMES, Bottleneck
 from epochmeter.results.documents import NextStepFields, StragglerFields
 from epochmeter.results.power_share import PowerShare, power_share

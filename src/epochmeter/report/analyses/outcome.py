@@ -8,9 +8,9 @@ from typing import Any
 from epochmeter.report.analyses.failures import Failure
 from epochmeter.report.runs.filter import Selection
 from epochmeter.report.runs.run import Run, grouped
+from epochmeter.results.answer_fields import SCHEMA
 from epochmeter.results.documents import NextStepFields
 
-SCHEMA = 1  # of answer.json; it changes if a field is removed, renamed or gets another meaning
 UNREADABLE = "unreadable"
 """State of a run whose record cannot be read."""
 

@@ -26,7 +26,7 @@ from epochmeter.report.statistics import Estimate, contrast, mean, positive_mean
 WEAK, STRONG = "weak", "strong"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
 ENERGY = "steady/energy_per_sample_j"
-VARIED = ("strategy", "batch")
+VARIED = ("strategy", "batch", "nodes")
 """Keys in which a configuration on several devices may differ from that on one."""
 
 

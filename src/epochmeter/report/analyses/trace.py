@@ -23,16 +23,21 @@ TraceView = Mapping[str, Any]
 """The analysis of a trace, as `epochmeter.trace.analysis.analyze_run` returns it, and further values of its page."""
 
 
-def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) -> Record:
-    """Return a run by its folder, by `SWEEP/NUMBER`, or by a sweep (None: the newest) with one traced run."""
+def named_runs(name: str | None, multirun: Path) -> tuple[list[Path], list[Record]]:
+    """Return the folders that a name may stand for (None: the newest sweep), and the records of the runs in them."""
     folders = [Path(name), multirun / name] if name else sweep_folders(multirun)[-1:]
     runs = [record_of(run) for folder in folders for run in run_folders(folder)]
-    records = {record.folder.resolve(): record for record in runs}.values()
+    return folders, [*{record.folder.resolve(): record for record in runs}.values()]
+
+
+def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) -> Record:
+    """Return a run by its folder, by `SWEEP/NUMBER`, or by a sweep (None: the newest) with one traced run."""
+    folders, records = named_runs(name, multirun)
     for record in records:
         if reason := refusal(record.folder / TRACE):
             raise input_error(f"{record.folder / TRACE} is not read: {reason}", "replace it by the file itself")
     traced = [record for record in records if (record.folder / TRACE).exists()]
-    candidates = traced if traced or needs_trace else [*records]
+    candidates = traced if traced or needs_trace else records
     if len(candidates) == 1:
         return candidates[0]
     if candidates:

@@ -5,11 +5,13 @@ import json
 import warnings
 from collections import UserList
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.report.runs.load import load_sweep
+from epochmeter.report.runs.folders import run_folders
+from epochmeter.report.runs.load import find_sweeps, iter_runs, load_sweep
 from epochmeter.report.runs.published import load_published
 from epochmeter.report.runs.run import Run
 from epochmeter.results.bottleneck import recorded_verdict
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 NO_FACTS = {"job", "keys", "metrics", "epochs", "storage", "platform", "folder", "mode_clocks", "fingerprint",
             "next_steps", "loaders"}  # fmt: skip
 """Attributes of a run without a column `run.NAME`."""
+KEPT_RUNS = 1000  # largest number of runs that `load_runs` keeps in memory
 
 
 class Frame:
@@ -70,7 +73,11 @@ class Runs(UserList[Run], Frame):
         """Return one row per run as a pandas frame: attributes, configuration, metrics, host; absent is NaN or None."""
         import pandas as pd
 
-        frame = pd.DataFrame([run_columns(run) for run in self])
+        runs = iter(self)
+        parts = []  # of some runs each, as dictionaries need much more memory than columns
+        while rows := [run_columns(run) for run in islice(runs, KEPT_RUNS)]:
+            parts.append(pd.DataFrame(rows))
+        frame = pd.concat(parts, ignore_index=True) if len(parts) > 1 else [*parts, pd.DataFrame()][0]
         return frame[sorted(frame.columns, key=column_order)]
 
     @property
@@ -92,10 +99,42 @@ class Runs(UserList[Run], Frame):
         return Frame(lambda: _parts_of(self, _power))
 
 
+class ManyRuns(Runs):
+    """Runs of sweeps that are read one by one, whenever they are needed, as their objects would fill the memory.
+
+    Loops, tables and `runs[3]` read what they need. All other operations of a list read all runs, once, and keep them.
+    """
+
+    def __init__(self, sweeps: Sequence[Path]) -> None:
+        self._sweeps = sweeps
+        self.unreadable: dict[str, str] = {}  # of the runs that were read so far
+
+    def __repr__(self) -> str:
+        return f"ManyRuns({[*map(str, self._sweeps)]})"
+
+    @cached_property
+    def data(self) -> list[Run]:  # type: ignore[override]  # an attribute of UserList
+        """All runs, once an operation has needed them."""
+        return [*iter_runs(self._sweeps, self.unreadable)]
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.data) if "data" in vars(self) else iter_runs(self._sweeps, self.unreadable)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, int) and place >= 0 and "data" not in vars(self):
+            try:
+                return next(islice(self, place, None))
+            except StopIteration:
+                raise IndexError(f"there is no run {place}") from None
+        return self.data[place] if isinstance(place, int) else Runs(self.data[place])
+
+
 def load_runs(
     source: str | Path | Iterable[str | Path] = (), *, experiment: str | None = None, uri: str | None = None
 ) -> Runs:
     """Load runs from their folders, also while a sweep is running, or the published runs of an MLflow experiment.
+
+    More than 1,000 runs are not kept in memory: they are read in each loop.
 
     Args:
         source: The folder of a sweep, of sweeps or of a run, a pattern of such folders, or several of them; by default
@@ -108,6 +147,9 @@ def load_runs(
     """
     sources = [source] if isinstance(source, str | Path) else list(source) or ["*"]
     if experiment is None:
+        sweeps = find_sweeps(sources, Path("multirun"))
+        if sum(len(run_folders(sweep)) for sweep in sweeps) > KEPT_RUNS:
+            return ManyRuns(sweeps)
         sweep = load_sweep(sources, Path("multirun"))
     else:
         sweep = load_published([str(name) for name in sources], Path("multirun"), experiment, uri)

@@ -1,6 +1,6 @@
 """Load runs from their folders. A damaged record is reported, never fatal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +19,43 @@ def load_sweep(sweeps: Iterable[str | Path], multirun: Path) -> Sweep:
     Args:
         sweeps: Names in `multirun`, folders, or patterns of either; without any, the newest sweep.
     """
+    return merge_sweeps([read_sweep(folder) for folder in find_sweeps(sweeps, multirun)], multirun)
+
+
+def find_sweeps(sweeps: Iterable[str | Path], multirun: Path) -> list[Path]:
+    """Return the folders of sweeps, each once; errors and arguments as those of `load_sweep`."""
     folders = [folder for sweep in sweeps for folder in matching_folders(sweep, multirun)]
     folders = folders or sweep_folders(multirun)[-1:]
     if not folders:
         raise input_error("there are no runs yet", "run `python src/train.py -m experiment=stalls` first")
-    return merge_sweeps([read_sweep(folder) for folder in dict.fromkeys(folders)], multirun)
+    return [*dict.fromkeys(folders)]
+
+
+def iter_runs(sweeps: Sequence[Path], unreadable: dict[str, str]) -> Iterator[Run]:
+    """Yield the runs that `merge_sweeps` returns for these folders, one after the other, and note unreadable ones."""
+    paths = [path for sweep in sweeps for path in run_folders(sweep)]
+    is_merged = len(sweeps) > 1
+    if is_merged:
+        names = [_record_name(path) for path in paths]
+        owners = dict(zip(names, paths, strict=True))  # of several references to a run, the last one counts
+        owners |= {f"{path.parent.name}/{path.name}": path for path in paths if read_reference(path) is None}
+        paths = [path for name, path in zip(names, paths, strict=True) if owners[name] is path]
+    number = 0
+    for path in paths:
+        try:
+            run = load_run(path)
+        except READ_ERRORS as error:
+            name = f"{path.parent.name}/{path.name}" if is_merged else path.name
+            unreadable[printable(name)] = printable(error_text(error))
+            continue
+        yield replace(run, number=number) if is_merged else run
+        number += 1
+
+
+def _record_name(path: Path) -> str:
+    """Return the sweep and the number of the run that is measured or referenced in a folder."""
+    reference = read_reference(path)
+    return reference["run"] if reference else f"{path.parent.name}/{path.name}"
 
 
 def read_sweep(folder: Path) -> Sweep:

@@ -288,6 +288,12 @@ function missing(run) {
   return Object.entries(run.missing).map(([name, why]) => present(`${MISSING[name]}: ${why}`, "p", "note"));
 }
 
+function energyDoubt(run) {
+  if (run.energy_valid !== false || run.missing.energy) return null;
+  const reasons = Object.entries(run.energy_reasons).map(([code, text]) => `${text.replace(/\.$/, "")} (${code})`);
+  return present(`The energy is absent or doubtful: ${reasons.join("; ")}.`, "p", "note");
+}
+
 function runSection(run, agoS, isAlone) {
   const row = snapshot.runs.find((other) => other.number === run.number);
   const varied = Object.entries(row?.overrides ?? {}).map((override) => override.join("="));
@@ -306,6 +312,7 @@ function runSection(run, agoS, isAlone) {
     account(run),
     figures(run),
     run.throttling ? make("p", { class: "banner" }, `Clocks are lowered: ${run.throttling}`) : null,
+    energyDoubt(run),
     run.warnings.map((warning) => present(warning, "p", "note")),
     missing(run),
     make("p", { class: "path" }, `${run.host} · ${run.folder}`),
