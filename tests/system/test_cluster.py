@@ -18,8 +18,9 @@ import psutil
 import pytest
 import servers
 import slurm
-from project import free_ports, wait_until
+from project import ROOT, free_ports, wait_until
 from test_measure import RANKED
+from watched import epochs, write_run
 
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
@@ -128,6 +129,23 @@ def test_command_finds_the_runs_of_a_killed_one_and_ctrl_c_cancels_them(sweep):
     assert re.search(r"Jobs that are canceled \(scancel --name=epochmeter-\S+\): 2\.", output)
     assert [record.summary()["state"] for record in sweep.records()] == ["killed", "killed"]
     assert [sweep.at_work_in(record.folder) for record in sweep.records()] == [[], []]
+
+
+def test_live_view_is_shown_from_a_step_that_overlaps_a_job(cluster, tmp_path):
+    """Documented in docs/clusters.md: the job has all cores of its node, so that another step must overlap it."""
+    write_run(tmp_path / "sweep" / "0", epochs(), summary={"state": "completed"})
+    job = cluster.run("sbatch", "--parsable", "--exclusive", "--output=/dev/null", "--wrap=srun sleep 600").strip()
+    wait_until(lambda: cluster.run("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i").count(".") >= 1)
+    watch = [sys.executable, str(ROOT / "src/watch.py"), str(tmp_path / "sweep/0"), "once=true"]
+    shown, refused = (
+        subprocess.run(
+            ["srun", f"--jobid={job}", option, *watch], env=cluster.environment, capture_output=True, text=True
+        )
+        for option in ("--overlap", "--immediate=2")
+    )
+    cluster.run("scancel", job)
+    assert (shown.returncode, "Bottleneck" in shown.stdout) == (0, True), shown
+    assert "busy" in refused.stderr
 
 
 def test_run_on_a_failed_node_fails_and_is_measured_again(sweep):
