@@ -60,7 +60,7 @@ ONLY_IN = {
     "jtop": "epochmeter/power/meters/jtop.py",
     "numpy": inside(
         *("worker/rng.py", "power/", "datasets/", "report/", "trace/", "segmentation/", "results/forecast.py"),
-        *("results/rank_times.py", "results/straggler", "validation/"),
+        *("results/rank_times.py", "results/straggler", "results/summary.py", "validation/"),
     ),
     "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
     "scipy": inside(
