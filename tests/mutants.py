@@ -149,8 +149,8 @@ MUTANTS = [
     Mutant("agent/replaced.py", "return reduced  #", "pass  #", "agent/test_agent.py"),
     Mutant(
         "agent/passes.py",
-        "if not recording.is_on or thread.is_fetching or",
-        "if not recording.is_on or",
+        "is_within = thread.is_fetching or",
+        "is_within =",
         "agent/test_agent.py",
     ),
     Mutant("segmentation/device_times.py", "MAX_DRIFT * max(", "0 * max("),
@@ -261,7 +261,11 @@ MUTANTS = [
     Mutant(
         "datasets/ready.py", "!= (original.files, original.bytes, original.digest)", "is 0", "datasets/test_stage.py"
     ),
-    Mutant("datasets/fetch.py", "if actual != md5:", "if False:"),
+    Mutant(
+        "datasets/fetch.py",
+        "if (actual := digest.hexdigest()) != checksum:",
+        "if False and (actual := digest.hexdigest()):",
+    ),
     Mutant("trace/device.py", "(times_ns[at_next] for", "(times_ns[at_next - 1] for", "trace/test_hta.py"),
     Mutant("trace/device.py", "(launched_ns > idle_since_ns)", "(launched_ns > 0)"),
     Mutant("trace/kineto.py", "np.lexsort((-duration_us", "np.lexsort((duration_us", "trace/test_attribution.py"),

@@ -21,7 +21,7 @@ AUTO = CONF / "device" / "auto.yaml"
 
 
 class FileConfigSource(file_config_source.FileConfigSource):
-    """Reads a file of a group. Hydra keeps the first source that is registered under this name.
+    """Reads a file of a group.
 
     Attributes:
         detected: The device that `device=auto` means, if it is known before Hydra composes; its file is read then.
@@ -43,8 +43,8 @@ class FileConfigSource(file_config_source.FileConfigSource):
 
 
 def register() -> None:
-    """Let Hydra read files by this source; call it before Hydra starts."""
-    SourcesRegistry.instance().register(FileConfigSource)
+    """Let Hydra read files by this source."""
+    SourcesRegistry.instance().types[FileConfigSource.scheme()] = FileConfigSource
 
 
 def use_device(device: str | None) -> None:

@@ -150,6 +150,7 @@ class AnswerFields(Answered, total=False):
         dict[str, dict[str, list[int]]], "model and dataset -> criterion -> runs of the best; empty for one workload"
     ]
     bottlenecks: Annotated[dict[str, int], "bottleneck -> number of configurations"]
+    power_of_limit: Annotated[float | None, "mean power of the fastest configuration, as a fraction of the limit"]
     stragglers: Annotated[dict[str, StragglerFields], "number of a run -> the rank for which the others wait"]
     explained_variance: Annotated[list[ShareFields], "by key, the largest share first"]
     unresolved: Annotated[

@@ -80,7 +80,7 @@ def parts(meter) -> set[str]:
 
 def test_meter_describes_its_total_and_domains(request, meter, parts):
     energy, is_absent = meter.energy, "absent" in request.node.callspec.id
-    assert energy.keys() - {"machine", "codes"} == {"source", "covers", "domains", "reason"}
+    assert energy.keys() - {"machine", "codes", "limit_w"} == {"source", "covers", "domains", "reason"}
     assert ("codes" in energy) == (energy["source"] not in ("counter", "sampled"))
     assert sorted(energy["domains"]) == sorted(parts)
     sources = [meter.domains[name].source for name in parts]

@@ -39,7 +39,7 @@ def opened(nvml, monkeypatch):
 def test_window_energy_is_the_counter_difference_of_the_gpu_used(opened):
     meter = opened("GPU-bbbb", cross_check=False)
     covers = {"covers": "GPUs used (whole boards)", "domains": ["gpu1"]}
-    assert meter.energy == {"source": "counter", **covers, "reason": None}
+    assert meter.energy == {"source": "counter", **covers, "reason": None, "limit_w": 300.0}
     assert meter.domains == {"gpu1": Domain("counter", 0.1, BOARD, 0.001, UNLISTED, 300.0)}
     before, after = meter.read(), meter.read()
     assert meter.total(after) - meter.total(before) == 25.0
