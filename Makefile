@@ -11,15 +11,13 @@ SWEEP  := batch=8,16,32
 BENCHES := $(filter-out benchmarks/accuracy/gpu_%,$(wildcard $(addprefix benchmarks/,accuracy/*.py cost/*.py decisions/*.py)))
 BENCH_PATH := src:tests:benchmarks
 
-# Two processes per core, at most four: the tests wait for their processes and sensors almost as long as they compute.
-# Each process spends seconds on its imports, so that more would not pay.
+# One process per core, at most four: with more, tests that measure known times wait for the processor.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
 # Files start in the order of tests/conftest.py: long ones first, so that all processes end at about the same time.
-# The system tests wait for their commands a third of the time: four processes keep two cores busy, also next to others.
+# The system tests wait for their commands a third of the time, so that three processes use two cores fully.
 BY_FILE  := --dist loadscope --no-loadscope-reorder
-CORES    := $(shell getconf _NPROCESSORS_ONLN)
-PARALLEL := -n $(if $(filter 1,$(CORES)),2,4) $(BY_FILE)
-WAITING  := -n 4 $(BY_FILE)
+PARALLEL := -n logical --maxprocesses 4 $(BY_FILE)
+WAITING  := -n 3 $(BY_FILE)
 # Without this variable, pytest caches the assertions that it rewrites. Rewriting takes seconds per process.
 PYTEST   := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 # Exit status of pytest if ARGS select none of the tests.
