@@ -1,4 +1,4 @@
-"""Brief steps: a script gets the same batches and errors, and all events but backward passes are recorded."""
+"""Brief steps: a script gets the same batches and errors, and the same events are recorded."""
 
 import gc
 import os
@@ -575,3 +575,128 @@ def test_random_scripts_have_the_same_events_with_and_without_brief_steps(tmp_pa
         ways.append((seen, [(event.kind, event.object, str(event.value), event.flags) for event in found]))
         assert batches_of(spans) > 50
     assert ways[0] == ways[1]
+
+
+def until_brief(script, iterator):
+    """Train until the next steps are brief; return how many batches were delivered."""
+    for number in range(1, STEPS):
+        script.step(next(iterator)[0])
+        if is_brief(script):
+            return number
+    raise AssertionError("no step was brief")
+
+
+@pytest.mark.parametrize("keeps_iterator", [True, False])
+def test_method_that_the_script_keeps_delivers_all_batches(hooked, keeps_iterator):
+    iterator = iter(DataLoader(DATA, batch_size=4))
+    count, method = until_brief(hooked, iterator), iterator.__next__
+    if not keeps_iterator:
+        del iterator
+    assert len([hooked.step(method()[0]) for _ in range(STEPS - count)]) + count == STEPS
+    with pytest.raises(StopIteration):
+        method()
+
+
+def test_function_of_brief_steps_that_the_script_keeps_is_recorded_for_good(hooked):
+    iterator = iter(DataLoader(DATA, batch_size=4))
+    count, backward = until_brief(hooked, iterator), torch.autograd.backward
+    assert backward.__wrapped__
+    for inputs, _ in iterator:
+        backward(hooked.model(inputs).sum())
+        hooked.optimizer.step()
+        count += 1
+    assert count == STEPS
+    assert len(of(recorded(hooked), BACKWARD)) == STEPS
+
+
+def test_new_optimizer_within_a_backward_pass_loses_no_event(hooked):
+    def act(number):
+        if number == STEPS // 2:
+            optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+            handle = hooked.model.weight.register_hook(lambda _: (optimizer.step(), handle.remove())[-1])
+
+    train(hooked, DataLoader(DATA, batch_size=4), act)
+    found = recorded(hooked)
+    assert [len(of(found, kind)) for kind in (BATCH, BACKWARD, STEP)] == [STEPS, STEPS, STEPS + 1]
+
+
+def test_nothing_of_the_script_is_kept_after_brief_steps(hooked, spans):
+    gc.collect()
+    gc.disable()
+    try:
+        dataset = Failing(None)
+        loader = DataLoader(dataset, batch_size=4)
+        optimizer = torch.optim.SGD(hooked.model.parameters(), lr=0.1)
+        for inputs, _ in loader:
+            hooked.model(inputs).sum().backward()
+            optimizer.step()
+            if is_brief(hooked):
+                break
+        data, *others = (weakref.ref(thing) for thing in (dataset, optimizer, *spans))
+        spans.clear()
+        del dataset, loader, optimizer
+        assert [other() for other in others] == [None] * len(others)
+        gc.collect()  # the class of its stand-in refers to itself
+        assert data() is None
+    finally:
+        gc.enable()
+
+
+def test_iterator_left_in_brief_steps_does_not_hide_what_another_thread_trains(hooked):
+    iterator = iter(DataLoader(DATA, batch_size=4))
+    until_brief(hooked, iterator)
+    thread = threading.Thread(target=train, args=(hooked, DataLoader(DATA, batch_size=4)))
+    thread.start()
+    thread.join()
+    other = events_of(hooked.folder)[1]
+    assert [len(of(other, kind)) for kind in (BATCH, BACKWARD, STEP)] == [STEPS, STEPS, STEPS]
+    assert all(event.begun_ns for event in of(other, STEP))
+    hooked.step(next(iterator)[0])
+
+
+def test_end_of_another_kind_reaches_the_script(hooked):
+    class Over(StopIteration):
+        pass
+
+    class Ending(Failing):
+        def __getitem__(self, index):
+            if index == 4 * 30:
+                raise Over("a", "b")
+            return DATA[index]
+
+    iterator = iter(DataLoader(Ending(None), batch_size=4))
+    until_brief(hooked, iterator)
+
+    def train_on():
+        while True:
+            hooked.step(next(iterator)[0])
+
+    with pytest.raises(Over) as raised:
+        train_on()
+    assert raised.value.args == ("a", "b")
+
+
+def test_two_threads_that_share_an_iterator_get_all_batches(hooked):
+    class Waiting(Failing):
+        def __getitem__(self, index):
+            if index % 40 == 0:
+                threading.Event().wait(0.01)
+            return DATA[index]
+
+    iterator, seen, errors = iter(DataLoader(Waiting(None), batch_size=4)), [], []
+    count = until_brief(hooked, iterator)
+
+    def take():
+        try:
+            for inputs, _ in iterator:
+                seen.append(inputs)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(seen) + count == STEPS

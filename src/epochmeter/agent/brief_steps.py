@@ -1,9 +1,9 @@
 """Brief steps: successive short ones whose phases are not timed, in which the agent runs as little code as possible.
 
 Between two steps of a script, the code of the hooks leaves the CPU's caches, so that each function takes microseconds,
-not tenths of them. In brief steps, a generator delivers the batches, one function is called after each backward pass
-and each step of an optimizer, and no other hook does anything. They append to a list, which is written to the log
-before any other event, and when the phases of a step are timed again. The same events are recorded as in other steps
+not tenths of them. In brief steps, one function delivers the batches, one is called after each backward pass and each
+step of an optimizer, and no other hook does anything. They append to a list, which is written to the log before any
+other event, and when the phases of a step are timed again. The same events are recorded as in other steps
 whose phases are not timed, except that steps of optimizers have no begin.
 
 Only scripts that train in one thread, on the host, have brief steps.
@@ -12,14 +12,11 @@ Only scripts that train in one thread, on the host, have brief steps.
 import functools
 import weakref
 from threading import get_ident
-from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, Optional, Tuple
-
-from torch.utils.data import dataloader
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.facts import FactsFile, as_float
-from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.frames import hidden, hide_frames, is_from_signal_handler
 from epochmeter.agent.samples import UNKNOWN
 from epochmeter.agent.sampling import StepSampling
 from epochmeter.agent.thread_state import ThreadState
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
         """What brief steps need of the recording."""
 
         facts: FactsFile
+        is_on: bool
 
         def is_of_script(self, error: BaseException) -> bool: ...
 
@@ -66,8 +64,6 @@ if TYPE_CHECKING:
 
 
 MIN_STEPS = 2  # in succession, for which exchanging the hooks pays
-ITERATORS: Tuple[type, ...] = (GeneratorType, *filter(None, [getattr(dataloader, "_BaseDataLoaderIter", None)]))
-"""Kinds of iterators that two threads cannot use at the same time, as they cannot use a generator."""
 AfterStep = Callable[["Optimizer", object, object], None]
 
 
@@ -109,27 +105,42 @@ class TrainingHooks:
         before_step: The hook before each step of an optimizer.
         after_step: The hook after it.
         backward: `torch.autograd.backward`, around what it was without the agent.
+        backward_ended: Records a backward pass, which has ended.
     """
 
-    def __init__(self, before_step: Exchange, after_step: Exchange, backward: Exchange) -> None:
+    def __init__(
+        self, before_step: Exchange, after_step: Exchange, backward: Exchange, backward_ended: Callable[[], None]
+    ) -> None:
         self._before, self._after, self._backward = before_step, after_step, backward
+        self.backward_ended = backward_ended
         self.after_step: AfterStep = after_step.usual
         self.backward = backward.usual
 
-    def shorten(self, after_step: AfterStep, backward: Callable[..., Any]) -> bool:
-        """Exchange two hooks for these, and omit the other; return whether that is possible."""
-        exchanges = self._before, self._after, self._backward
-        if not all(exchange.is_possible for exchange in exchanges):
-            return False
+    def are_own(self) -> bool:
+        """Return whether they can be exchanged: the script has replaced none."""
+        return all(exchange.is_possible for exchange in (self._before, self._after, self._backward))
+
+    def shorten(self, after_step: AfterStep, backward: Callable[..., Any]) -> None:
+        """Exchange two hooks for these, and omit the other."""
         self._before.set(do_nothing)
         self._after.set(after_step)
         self._backward.set(backward)
-        return True
 
     def restore(self) -> None:
         """Call all hooks again."""
         for exchange in (self._before, self._after, self._backward):
             exchange.restore()
+
+
+def learning_rate(optimizer: "Optimizer") -> float:
+    """Return the learning rate of an optimizer; NaN if it is not known."""
+    try:
+        rate: Any = optimizer.param_groups[0]["lr"]
+    except Exception as error:  # a class of the script
+        if is_from_signal_handler(error):
+            raise
+        return UNKNOWN
+    return rate if type(rate) is float else as_float(rate)
 
 
 def do_nothing(optimizer: object, arguments: object, keywords: object) -> None:
@@ -150,11 +161,10 @@ class Span:
         batches: How many were delivered and written.
         optimizers: That have made steps, with their numbers, by `id`.
         collate: Does nothing meanwhile.
+        is_fetching: Whether a batch is being requested.
         is_to_end: Whether it ends with the next request.
-        generator: Delivers its batches.
+        is_over: Whether it has ended.
     """
-
-    generator: Any
 
     def __init__(self, iterator: "Batches", number: int, log: EventLog, sampling: StepSampling) -> None:
         self.iterator, self._number, self.log, self._sampling = weakref.ref(iterator), number, log, sampling
@@ -164,12 +174,22 @@ class Span:
         self.batches = 0
         self.optimizers: Dict[int, Tuple[int, Optimizer]] = {}
         self.collate: Optional[Collate] = None
-        self.is_to_end = False
+        self.is_fetching = self.is_to_end = self.is_over = self._is_writing = False
 
     def write(self) -> None:
         """Write what was noted to the log."""
-        noted, write = iter([*self.noted]), self.log.write
-        self.noted.clear()
+        if self._is_writing:
+            return  # the log writes, or the garbage collector has deleted an iterator meanwhile
+        self._is_writing = True
+        try:
+            events = [*self.noted]
+            del self.noted[: len(events)]
+            self._write(iter(events))
+        finally:
+            self._is_writing = False
+
+    def _write(self, noted: Iterator[Any]) -> None:
+        write = self.log.write
         for kind in noted:
             if kind == BATCH:
                 requested_ns, arrived_ns = next(noted), next(noted)
@@ -220,30 +240,31 @@ class BriefSteps:
         hooks, count, log = self.hooks, thread.sampling.left, thread.log
         if hooks is None or log is None or self._is_forbidden or count < MIN_STEPS:
             return
-        if self._span is not None or self._forwards.is_watching or not isinstance(wrapped, ITERATORS):
+        if self._span is not None or self._forwards.is_watching or thread.step_begins:
             return
         span = Span(iterator, number, log, thread.sampling)
-        if not hooks.shorten(self._noted_steps(span, hooks.after_step), self._noted_backwards(span, hooks.backward)):
+        if not hooks.are_own():
             return
-        self._span, self._forwards.is_passive = span, True
+        self._span = span
+        hooks.shorten(self._noted_steps(span, hooks), self._noted_backwards(span, hooks))
+        self._forwards.is_passive = True
         if collate is not None and collate.skip():
             span.collate = collate
-        span.generator = self._batches(span, count, functools.partial(next, wrapped))
-        log.before_write = self._write
-        iterator.begin_brief(span.generator.__next__)
+        log.before_write = span.write
+        iterator.begin_brief(self._delivered(span, count, functools.partial(next, wrapped)))
 
     def cover_request(self) -> bool:
         """Return whether a request or a begin of a pass is within a request of brief steps; if not, they end."""
         span = self._span
         if span is None:
             return False
-        if span.generator.gi_running and span.thread == get_ident():
+        if span.is_fetching and span.thread == get_ident():
             return True
         self.end()
         return False
 
     def end(self) -> None:
-        """End the brief steps: those of another thread with its next request."""
+        """End the brief steps: in another thread, the hooks do as before at once, and it ends with its next request."""
         span = self._span
         if span is None:
             return
@@ -251,6 +272,8 @@ class BriefSteps:
             self._end_safely(span)
         else:
             span.is_to_end = True
+            self._restore()
+            span.write()
 
     def forbid(self) -> None:
         """End the brief steps, and begin no more."""
@@ -263,14 +286,6 @@ class BriefSteps:
             self._span.noted.clear()
             self._end(self._span)
 
-    def _write(self) -> None:
-        """Write what was noted before another event of the same thread."""
-        span = self._span
-        if span is not None:
-            span.log.before_write = None
-            span.write()
-            span.log.before_write = self._write
-
     def _end_safely(self, span: Span) -> None:
         """End a span; an error of the agent ends recording."""
         try:
@@ -280,101 +295,125 @@ class BriefSteps:
                 raise
 
     def _end(self, span: Span) -> None:
-        if self._span is not span:
-            return  # it has ended
+        if span.is_over:
+            return
         try:
+            self._restore()
             iterator = span.iterator()
             if iterator is not None:
                 iterator.end_brief(span.kind)
-            if self.hooks is not None:
-                self.hooks.restore()
-            self._forwards.is_passive = False
             span.log.before_write = None
             span.write()
             if span.collate is not None:
                 span.collate.resume(span.batches)
         finally:
-            self._span = None
+            span.is_over, self._span = True, None
 
-    # What runs in each brief step
+    def _restore(self) -> None:
+        """Let the hooks do as before."""
+        self._forwards.is_passive = False
+        if self.hooks is not None:
+            self.hooks.restore()
 
-    def _noted_steps(self, span: Span, usual: AfterStep) -> AfterStep:
-        """Return the hook after each step of an optimizer in a span; `usual` is that outside it."""
-        note, thread, optimizers = span.noted.extend, span.thread, span.optimizers
+    # What runs in each brief step. The script may keep these functions for longer.
+
+    def _noted_steps(self, span: Span, hooks: TrainingHooks) -> AfterStep:
+        """Return the hook after each step of an optimizer in a span."""
+        note, thread, optimizers, usual = span.noted.extend, span.thread, span.optimizers, hooks.after_step
 
         def after_step(optimizer: "Optimizer", arguments: object, keywords: object) -> None:
-            known = optimizers.get(id(optimizer)) or self._known(span, optimizer)
-            if known is None or get_ident() != thread:
-                return usual(optimizer, arguments, keywords)
             try:
-                rate = optimizer.param_groups[0]["lr"]
-                rate = rate if type(rate) is float else as_float(rate)
-            except Exception:  # a class of the script
-                rate = UNKNOWN
-            note((STEP, monotonic_ns(), rate, known[0]))
-            return None
+                known = optimizers.get(id(optimizer)) or self._known(span, optimizer)
+                if known is not None and not span.is_over and get_ident() == thread:
+                    note((STEP, monotonic_ns(), learning_rate(optimizer), known[0]))
+                    return None
+            except BaseException as error:
+                if self._recording.is_of_script(error):
+                    raise
+            return usual(optimizer, arguments, keywords)
 
         return after_step
 
     def _known(self, span: Span, optimizer: "Optimizer") -> "Optional[Tuple[int, Optimizer]]":
         """Return the number of an optimizer, and itself; None if it has no facts, which it gets outside brief steps."""
-        number = self._recording.facts.optimizers.get(optimizer)
+        number = None if span.is_over else self._recording.facts.optimizers.get(optimizer)
         if number is None:
             self.end()
             return None
         known = span.optimizers[id(optimizer)] = number, optimizer
         return known
 
-    def _noted_backwards(self, span: Span, usual: Any) -> Callable[..., Any]:
-        """Return what takes the place of `torch.autograd.backward` in a span; `usual` does outside it."""
-        note, thread, function = span.noted.extend, span.thread, usual.__wrapped__  # type: Any, int, Any
+    def _noted_backwards(self, span: Span, hooks: TrainingHooks) -> Callable[..., Any]:
+        """Return what takes the place of `torch.autograd.backward` in a span."""
+        note, thread, usual, ended = span.noted.extend, span.thread, hooks.backward, hooks.backward_ended
+        function = usual.__wrapped__
 
         @hidden
         def backward(*arguments: Any, **keywords: Any) -> Any:
-            if get_ident() != thread:
+            if span.is_over or get_ident() != thread:
                 return usual(*arguments, **keywords)
             try:
                 result = function(*arguments, **keywords)
             except BaseException as error:
                 hide_frames(error)
                 raise
-            note((BACKWARD, monotonic_ns()))
+            try:
+                note((BACKWARD, monotonic_ns())) if not span.is_over else ended()
+            except BaseException as error:
+                if self._recording.is_of_script(error):
+                    raise
             return result
 
         named: Any = backward
         named.__wrapped__, named.__module__, named.__qualname__ = function, usual.__module__, usual.__qualname__
         return backward
 
-    @hidden
-    def _batches(self, span: Span, count: int, fetch: Callable[[], Any]) -> "Generator[Any, None, Any]":
-        """Deliver so many batches, and note when each is requested and arrives."""
-        # Keeps no batch: the script may need the memory.
-        note, thread, own = span.noted.extend, span.thread, []  # type: Any, int, List[Any]
-        keep, take = own.append, own.pop
-        next_of: Any = span.kind.__next__
-        try:
-            for is_last in (count - 1) * [False] + [True]:
-                if span.is_to_end or get_ident() != thread:
-                    break
-                requested_ns = monotonic_ns()
-                try:
-                    keep(fetch())
-                except BaseException as error:
-                    self._end_safely(span)
-                    iterator = span.iterator()
-                    if iterator is not None:
-                        iterator.note_end(error, requested_ns)
-                    raise
+    def _delivered(self, span: Span, count: int, fetch: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what delivers so many batches, and notes when each is requested and arrives; then as outside spans."""
+        note, thread, left = span.noted.extend, span.thread, count
+
+        @hidden
+        def deliver() -> Any:
+            nonlocal left
+            if span.is_over or span.is_to_end or get_ident() != thread:
+                return self._usual_batch(span, fetch)
+            requested_ns = monotonic_ns()
+            span.is_fetching = True
+            try:
+                batch = fetch()
+            except BaseException as error:
+                span.is_fetching = False
+                self._end_safely(span)
+                iterator = span.iterator()
+                if iterator is not None:
+                    iterator.note_end(error, requested_ns)
+                hide_frames(error)
+                raise
+            span.is_fetching = False
+            try:
                 note((BATCH, requested_ns, monotonic_ns()))
-                if is_last:
-                    self._end_safely(span)
-                yield take()
+                left -= 1
+                if left <= 0:
+                    self._end(span)
+                elif span.is_over and self._recording.is_on:  # it has ended within the request
+                    span.write()
+            except BaseException as error:
+                if self._recording.is_of_script(error):
+                    raise
+            return batch
+
+        return deliver
+
+    @hidden
+    def _usual_batch(self, span: Span, fetch: Callable[[], Any]) -> Any:
+        """Deliver a batch as outside brief steps."""
+        if span.thread == get_ident():
             self._end_safely(span)
-            keep(next_of(span.iterator()))
-            yield take()
-        except StopIteration as error:
-            return error.value
+        iterator, usual = span.iterator(), span.kind.__next__  # type: Any, Any
+        try:
+            if iterator is None:
+                return fetch()  # the script has deleted it, and kept a method
+            return usual(iterator)
         except BaseException as error:
-            self._end_safely(span)
             hide_frames(error)
             raise

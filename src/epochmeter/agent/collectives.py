@@ -49,6 +49,7 @@ class Collectives:
         self._set_reason("" if is_supported() else OLD_TORCH)
         if not is_supported():
             return
+        self._agent.brief.forbid()
         self._restores.append(replace(torch.autograd, "backward", self._watched(torch.autograd.backward)))
         if self._has_compiled:
             return

@@ -1,7 +1,13 @@
-"""Functions of the agent between the script and its libraries, which neither warnings nor tracebacks show."""
+"""Functions of the agent between the script and its libraries, which neither warnings nor tracebacks show.
 
+And whether an error in one of them is the script's.
+"""
+
+import functools
+import signal
+import traceback
 from types import TracebackType
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, List, Optional, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -38,3 +44,12 @@ def hide_frames(error: BaseException) -> None:
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(PACKAGE + "."):
         trace = trace.tb_next
     error.__traceback__ = trace
+
+
+def is_from_signal_handler(error: BaseException) -> bool:
+    """Return whether an exception comes from the script's own handler of a signal that arrived in the agent's code."""
+    handlers: List[Any] = list(filter(callable, map(signal.getsignal, range(1, signal.NSIG))))
+    handlers += [handler.func for handler in handlers if isinstance(handler, functools.partial)]
+    functions = [*handlers, *(type(handler).__call__ for handler in handlers)]
+    codes = {getattr(function, "__code__", None) for function in functions}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -146,7 +146,7 @@ def hook_training(agent: "Agent") -> Restore:
         agent.forwards.remove,
     ]
     if step_hooks:
-        agent.brief.hooks = TrainingHooks(*step_hooks, backward_exchange())
+        agent.brief.hooks = TrainingHooks(*step_hooks, backward_exchange(), training.backward_ended)
 
     def end() -> None:
         agent.brief.end()

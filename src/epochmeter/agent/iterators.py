@@ -2,9 +2,7 @@
 
 import functools
 import operator
-import signal
-import traceback
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Tuple
 
 from epochmeter.agent.brief_steps import BriefSteps
 from epochmeter.agent.event_log import EventLog
@@ -248,12 +246,3 @@ def brief_kind(kind: Any) -> type:
 
 
 set_class: Callable[[object, type], None] = object.__dict__["__class__"].__set__
-
-
-def is_from_signal_handler(error: BaseException) -> bool:
-    """Return whether an exception comes from the script's own handler of a signal that arrived in the agent's code."""
-    handlers: List[Any] = list(filter(callable, map(signal.getsignal, range(1, signal.NSIG))))
-    handlers += [handler.func for handler in handlers if isinstance(handler, functools.partial)]
-    functions = [*handlers, *(type(handler).__call__ for handler in handlers)]
-    codes = {getattr(function, "__code__", None) for function in functions}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -28,6 +28,9 @@ Begun = Tuple[int, Optional[int], Optional[Callable[[Any], float]]]
 """Further arguments of `RecordedIterator`."""
 
 
+WANTED: Any = object()  # in place of the timed `collate_fn` of the iterator that is being made
+
+
 class Passes:
     """Records the passes over data of this process.
 
@@ -71,13 +74,16 @@ class Passes:
         if self._prepares:
             recording.guarded(self._await_preparation)
         called_ns = monotonic_ns()
-        thread.is_fetching, thread.numbered, thread.collate = True, None, None
+        thread.is_fetching, thread.numbered, thread.collate = True, None, WANTED
         try:
             iterator = self._replay.iterate_other(loader, make_iterator) if self._replay else make_iterator(loader)
         finally:
             thread.is_fetching = False
+            collate, thread.collate = thread.collate, None
         begun = recording.guarded(self._begin, loader, called_ns, name, is_explicit)
-        return iterator if begun is None else RecordedIterator(recording, iterator, *begun, thread.collate)
+        if begun is None:
+            return iterator
+        return RecordedIterator(recording, iterator, *begun, None if collate is WANTED else collate)
 
     @hidden
     def make_torch_iterator(self, loader: Any, make_iterator: MakeIterator) -> Iterator[Any]:
@@ -102,7 +108,8 @@ class Passes:
             iterator = make_iterator(loader)
             collate = thread.parts.get("collate_fn")
             is_used = getattr(getattr(iterator, "_dataset_fetcher", None), "collate_fn", None) is collate
-            thread.collate = collate if is_used else None
+            if is_used and thread.collate is not None:
+                thread.collate = collate
             return iterator
         finally:
             thread.sizes, thread.parts = earlier

@@ -15,7 +15,7 @@ import torch
 from epochmeter.agent import device_marks
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_facts, trained_gpu
-from epochmeter.agent.iterators import is_from_signal_handler
+from epochmeter.agent.frames import is_from_signal_handler
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.agent.thread_state import ThreadState
 from epochmeter.shared.problem import Problem

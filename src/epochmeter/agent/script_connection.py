@@ -10,7 +10,7 @@ import struct
 import sys
 from typing import Any, Optional, Tuple
 
-from epochmeter.agent.iterators import is_from_signal_handler
+from epochmeter.agent.frames import is_from_signal_handler
 from epochmeter.shared.events import NO_CONTROLLER
 from epochmeter.shared.protocol import Border, Message, encode
 from epochmeter.worker.connection import ControllerConnection, ControllerGoneError

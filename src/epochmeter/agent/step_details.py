@@ -7,7 +7,8 @@ from typing import Callable, Optional, Union
 
 import torch
 
-from epochmeter.agent.iterators import PassProgress, is_from_signal_handler
+from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.iterators import PassProgress
 from epochmeter.agent.operators import Facts, OperatorTrace
 from epochmeter.agent.recording import Recording, describe_error
 from epochmeter.agent.tracing import ScriptTrace

@@ -18,7 +18,7 @@ class ThreadState(threading.local):
     awaits_forward = False  # whether the first forward pass since a pass has begun is still to come
     sizes: Optional[BatchSizes] = None  # of the loader whose iterator is being made
     parts: Optional[Dict[str, Any]] = None  # what takes the places of that loader's parts, by attribute
-    collate: Optional[Any] = None  # the timed `collate_fn` of the iterator that was made last, in this process
+    collate: Optional[Any] = None  # the timed `collate_fn` of the iterator that is being made, once there is one
     numbered: Optional[Tuple[int, int]] = None
     """`id` of the loader whose iterator was made since a pass was called, and its number."""
     steps = 0  # number of optimizer steps and backward passes

@@ -8,7 +8,8 @@ from typing import Generator, Iterator, Optional, Union
 
 import torch
 
-from epochmeter.agent.iterators import PassProgress, is_from_signal_handler
+from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.iterators import PassProgress
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Traced, TraceFailed
 from epochmeter.shared.record import TRACE

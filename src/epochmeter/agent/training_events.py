@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 import torch
 
 from epochmeter.agent.facts import as_float
+from epochmeter.agent.frames import is_from_signal_handler
 from epochmeter.agent.phases import NOT_KNOWN, Begun
 from epochmeter.agent.recording import Recording
 from epochmeter.agent.samples import UNKNOWN
@@ -46,7 +47,9 @@ class TrainingEvents:
                 recording.update_device(optimizer)
             try:
                 rate = optimizer.param_groups[0].get("lr")
-            except Exception:  # a class of the script
+            except Exception as error:  # a class of the script
+                if is_from_signal_handler(error):
+                    raise
                 rate = None
             begun, key, begins = NOT_KNOWN, id(optimizer), thread.step_begins
             while begins and begun is NOT_KNOWN:  # steps that have begun later have failed
