@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from epochmeter.cluster.submissions import log_of
 from epochmeter.config import json_output
-from epochmeter.config.errors import format_error
+from epochmeter.config.errors import format_error, refuse
 from epochmeter.config.installation import ROOT, with_own_commands
 from epochmeter.config.printable import printable
 from epochmeter.config.secrets import redact
@@ -71,8 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_arguments(options.folders, options.uri)
     except InputError as error:
-        warn(error)
-        return 1
+        refuse(error)
     close_orphans(ROOT / "multirun", print)
     named = [Path(folder) for folder in options.folders]
     records_by_folder = {folder: records_below(folder) for folder in named or [ROOT / "multirun"]}

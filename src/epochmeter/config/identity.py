@@ -19,6 +19,8 @@ NON_MEASUREMENT_KEYS = (
     *(f"{keys}.{key}" for keys in ("hydra.launcher", "device.slurm") for key in SLURM_KEYS),
 )
 """Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""
+ORIGIN = ("archives", "devkit")
+"""Keys of a dataset, and arguments of its functions, that only name where its samples are unpacked from."""
 
 
 def identity(
@@ -56,6 +58,10 @@ def measured_keys(job: Job) -> dict[str, object]:
         del measured["nodes"]
     if job.threads is None:
         del measured["threads"]
+    if job.log_every is None:
+        del measured["log_every"]
+    measured["task"] = {key: value for key, value in job.task.to_dict().items() if (key, value) != ("bleu", False)}
+    measured["dataset"] = without_origin(job.dataset.to_dict())
     if job.budget == Budget():
         del measured["budget"]
     if job.measure.loader is None:
@@ -65,6 +71,15 @@ def measured_keys(job: Job) -> dict[str, object]:
     if not job.measure.replay:
         del of_script["replay"], of_script["replay_precision"]
     return measured
+
+
+def without_origin(dataset: Mapping[str, Any]) -> dict[str, object]:
+    """Return the keys of a dataset without those of the place that its samples were once unpacked from."""
+    kept = {key: value for key, value in dataset.items() if key not in ORIGIN}
+    for action in ("make", "adopt"):
+        if isinstance(kept.get(action), Mapping):
+            kept[action] = {key: value for key, value in kept[action].items() if key not in ORIGIN}
+    return kept
 
 
 def key_differences(before: Job, now: Job) -> list[str]:

@@ -55,7 +55,7 @@ def run(command: str, main: Callable[[], int | None], *, keeps_stdout: bool = Fa
     except SystemExit as end:
         code, problems = _exit_code(end), _problems(end)
     except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
+        code, problems = 128 + signal.SIGINT, [Problem("the command was interrupted")]
         raise
     except Exception as error:
         problems = [Problem(f"{type(error).__name__}: {error}")]

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from epochmeter.config.installation import ROOT
 from epochmeter.datasets import image_folder
 from epochmeter.datasets.atomic_folder import synced
 from epochmeter.datasets.checksum import CHUNK_BYTES
@@ -65,7 +66,7 @@ def scan(folder: Path, say: Notify, held_out: int, devkit: str | None) -> Facts:
                 key="dataset.devkit",
                 file=str(folder / "val"),
             )
-        sort_val(folder, names, read_labels(Path(devkit).expanduser()), say)
+        sort_val(folder, names, read_labels(ROOT / Path(devkit).expanduser()), say)
     return image_folder.scan(folder, say, held_out)
 
 
@@ -110,7 +111,7 @@ def _find_archives(archives: str | None) -> dict[str, Path]:
     hint = f"set `dataset.archives=` to the folder of {', '.join(FILES.values())}, from image-net.org"
     if archives is None:
         raise input_error("the dataset must be unpacked from its archives", hint, key="dataset.archives")
-    top = Path(archives).expanduser()
+    top = ROOT / Path(archives).expanduser()
     paths = {part: top / name for part, name in FILES.items()}
     if missing := [path.name for path in paths.values() if not path.is_file()]:
         raise input_error(f"{top} has no {', '.join(missing)}", hint, key="dataset.archives", file=str(top))

@@ -20,6 +20,8 @@ from epochmeter.shared.problem import machine_error
 
 MAX_CHECKED = 20_000  # files whose names and sizes are checked at every start; of more files, the number and a sample
 CONTENTS, NAMES_AND_SIZES = "contents", "names and sizes"  # data covered by a checksum
+RENAMED = {"epochmeter.datasets.image_folder.scan": "epochmeter.datasets.imagenet.scan"}
+"""Functions of the package in earlier manifests, and their names now, for some of their datasets."""
 REMEDY = "move that folder away to prepare it again, or set another folder: dataset.root= or storage.root="
 
 
@@ -96,6 +98,12 @@ def describe_folder(
     )
 
 
+def maker_spec(dataset: Dataset, maker: object) -> Mapping[str, Any] | None:
+    """Return which of a dataset's functions has the name in a manifest; None if neither has."""
+    names = (maker, RENAMED.get(str(maker)))
+    return next((spec for spec in (dataset.make, dataset.adopt) if spec and spec["_target_"] in names), None)
+
+
 def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None) -> Manifest | None:
     """Return the manifest of the complete dataset in `folder`; None if it must be created, or created again.
 
@@ -112,7 +120,7 @@ def load_valid(folder: Path, dataset: Dataset, user_manifest: Path | None = None
         if manifest is None:
             raise machine_error(f"{folder} was not created by epochmeter: it has no valid {MANIFEST_NAME}", REMEDY)
         maker = (manifest.maker or {}).get("_target_")
-        if maker not in [spec["_target_"] for spec in (dataset.make, dataset.adopt) if spec]:
+        if maker_spec(dataset, maker) is None:
             raise machine_error(f"{folder} contains another dataset, {manifest.name}", REMEDY)
         if manifest.version != dataset.version:
             return None

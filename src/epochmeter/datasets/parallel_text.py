@@ -13,6 +13,7 @@ from itertools import islice, zip_longest
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from epochmeter.config.installation import ROOT
 from epochmeter.datasets.fetch import fetch, verify
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify, Progress
@@ -75,7 +76,7 @@ def _open_text(
         with open(path, "rb") as file:
             yield file
         return
-    top = Path(archives).expanduser()
+    top = ROOT / Path(archives).expanduser()
     if (top / name).is_file():
         verify(top / name, sha256, "replace it", "sha256")
         with open(top / name, "rb") as file:

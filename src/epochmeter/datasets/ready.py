@@ -35,6 +35,7 @@ ORIGIN_KEYS = (
     "sha256",
     "archives",
     "archive",
+    "devkit",
 )  # arguments of makers that affect where files come from but not their content
 
 
@@ -268,7 +269,7 @@ def _copy_or_link(copy: Path, home: Path, path: str) -> Checksum:
 def _check_arguments(dataset: Dataset, description: Manifest, folder: Path) -> None:
     """Raise ValueError if the dataset was created with other arguments than configured now."""
     maker = description.maker or {}
-    spec = next(spec for spec in (dataset.make, dataset.adopt) if spec and spec["_target_"] == maker["_target_"])
+    spec = manifest.maker_spec(dataset, maker["_target_"]) or {}
     created, configured = redact_tree(target_arguments(maker)), redact_tree(target_arguments(spec))
     # An argument in only one of the two belongs to another version of the function.
     changed = [key for key in configured if key in created and configured[key] != created[key]]

@@ -38,8 +38,8 @@ class AppendedFile:
                     self.first_line, newline, _ = begin.partition(b"\n")
                     if not newline and len(begin) < MAX_HEADER_BYTES:
                         return [], False
-                    self._inode, self._end = status.st_ino, 0
-                start = max(self._end, status.st_size - (self._max_bytes or status.st_size))
+                earlier_end = 0 if is_new else self._end
+                start = max(earlier_end, status.st_size - (self._max_bytes or status.st_size))
                 file.seek(start)
                 content = file.read(status.st_size - start) or b""  # may be less, as on NFS
         except FileNotFoundError:
@@ -47,8 +47,10 @@ class AppendedFile:
         except OSError as error:
             self.error = f"{self.path.name} cannot be read: {error.strerror}"
             return [], False
+        # Noted after the file was read: after an error, it is new once more.
+        self._inode = status.st_ino
         *lines, partial = content.split(b"\n")
-        if start > self._end:  # it starts within a line
+        if start > earlier_end:  # it starts within a line
             lines = lines[1:]
         self._end = start + len(content) - len(partial)
         return lines, is_new

@@ -57,9 +57,11 @@ def limit_fraction(metrics: Mapping[str, float], run: RunInfo) -> float | None:
     power_w, highest_w = metrics.get(POWER), run.energy.limit_w
     if power_w is None or not highest_w or not run.energy.is_measured:
         return None
-    if applied_w := (run.power_limit_w or 0.0) * (run.power_limit_devices or 0):
-        return power_w / applied_w
     hosts = {place.get("host") for place in run.training.get("places", ())}
+    applied_w = (run.power_limit_w or 0.0) * (run.power_limit_devices or 0)
+    is_script = "loaders" in run.training  # the devices of its limit are those of one node
+    if applied_w and (len(hosts) <= 1 or not is_script):
+        return power_w / applied_w
     return power_w / highest_w if len(hosts) <= 1 else None  # only the limits of the first node are known
 
 

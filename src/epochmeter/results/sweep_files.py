@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,8 +46,8 @@ class Points(NamedTuple):
 
     def forecast(self, number: int, results: Sequence[RunResult], now: datetime | None = None) -> str:
         """Return when the sweep will end, by the median time of the last runs that this process completed."""
-        completed = [result.duration_s for result in results[-RECENT_RUNS:] if result.state == COMPLETED]
-        durations_s = [duration_s for duration_s in completed if duration_s is not None]
+        completed = (result.duration_s for result in reversed(results) if result.state == COMPLETED)
+        durations_s = [*islice((duration_s for duration_s in completed if duration_s is not None), RECENT_RUNS)]
         if not durations_s or number >= len(self.overrides):
             return ""
         typical_s = statistics.median(durations_s)

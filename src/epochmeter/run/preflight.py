@@ -172,7 +172,8 @@ def check_capacity(job: Job, root: Path) -> None:
             space = f"needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free"
             raise input_error(f"`dataset={dataset.name}` {space}", "free disk space, or give another `dataset.root=`")
     is_unpacked = "archives" in (dataset.make or {})  # from files that the user has to name
-    if dataset.adopt and (is_unpacked or not dataset.make):
+    is_made = is_unpacked and peek_manifest(dataset, job.storage, root)
+    if dataset.adopt and (is_unpacked or not dataset.make) and not is_made:
         check_users_folder(dataset, root, is_unpacked)
 
 

@@ -62,7 +62,7 @@ def phase_stretches(measured: Pass, times: StepTimes, phases: Phases) -> PhaseSt
         computes = np.append(computes, [[measured.ended.ended_ns, measured.ended.ended_ns + late_ns]], axis=0)
     stalls = np.stack([times.delivered - times.stalls, times.delivered], axis=1)
     loops = np.array(sorted(measured.loops), dtype=np.int64).reshape(-1, 2)
-    segments = phases.segments
+    segments = phases.segments[phases.segments[:, 1] < phases.segments[:, 2]]  # an empty one would hide another
     borders = [part.ravel() for part in (computes, stalls, loops, segments[:, 1:])]
     opened_ns, closed_ns = measured.opened_ns, measured.closed_ns
     edges = np.unique(np.clip(np.concatenate([[opened_ns, closed_ns], *borders]), opened_ns, closed_ns))

@@ -4,15 +4,19 @@ The import takes seconds of work. Connected before it, the process ends with its
 """
 
 import atexit
+import ctypes
 import gc
 import os
 import sys
 import threading
 from importlib import import_module
-from typing import Any
+from typing import Any, List
 
 from epochmeter.shared.lifetime import die_with_parent
 from epochmeter.worker.connection import connect, dump_stack_on_signal
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIBRARIES = ("torch", "torchvision", "numpy", "PIL")
 
 
 def main(folder: str, mode: str = "") -> None:
@@ -46,13 +50,30 @@ def import_without_collection(name: str) -> Any:
 def end() -> None:
     """End this process as Python does, without freeing the objects of all libraries, which takes half a second.
 
-    Threads and exit functions of libraries, as of a dataset that writes files, are waited for.
+    Threads and exit functions of libraries, as of a dataset that writes files, are waited for. With code of the user,
+    whose objects may have files that are written when they are freed, Python ends the process.
     """
+    if has_code_of_user():
+        return
     threading._shutdown()  # type: ignore[attr-defined]  # as Python calls it; all versions have it
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)  # what libraries in C have printed
     os._exit(0)
+
+
+def has_code_of_user() -> bool:
+    """Return whether a module is loaded that is no part of Python, of its installed packages or of this one."""
+    libraries = [sys.prefix, sys.base_prefix, *map(os.path.dirname, (os.__file__, PACKAGE, *installed()))]
+    roots = tuple(os.path.realpath(path) + os.sep for path in libraries)
+    files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
+    return any(not os.path.realpath(file).startswith(roots) for file in files if isinstance(file, str))
+
+
+def installed() -> "List[str]":
+    """Return the files of the libraries that the training needs, which may be in other folders than Python's."""
+    return [os.path.dirname(sys.modules[name].__file__ or "") for name in LIBRARIES if name in sys.modules]
 
 
 def freeze() -> None:
