@@ -133,8 +133,9 @@ def test_empty_and_impossible_arguments_are_refused_before_anything_is_published
 ):
     monkeypatch.chdir(make_record().folder)
     for arguments in ([""], ["--uri", ""], ["--uri", "./mlruns"], ["--uri", "http://"], ["--uri", "localhost:5000"]):
-        assert run_publish(*arguments) == 1, arguments
-        lines = capsys.readouterr().err.splitlines()
+        with pytest.raises(SystemExit) as refused:
+            run_publish(*arguments)
+        lines = str(refused.value).splitlines()
         assert [line.partition(":")[0] for line in lines] == ["error", "  hint"], arguments
     monkeypatch.setenv(URI_VARIABLE, "file:./mlruns")
     assert run_publish() == 1

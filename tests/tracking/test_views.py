@@ -119,3 +119,18 @@ def test_links_open_in_the_server_of_the_runs(uri, base):
     query = parse_qs(urlsplit(urlsplit(views.results_link(published)).fragment).query)
     assert query["viewStateShareKey"] == [views.ENERGY_AND_TIME]
     assert query["workflowType"] == ["machine_learning"]
+
+
+def test_runs_are_searched_for_again_only_after_another_process_has_saved_views(store, monkeypatch):
+    searches, find_runs = [], views.find_runs
+    monkeypatch.setattr(views, "find_runs", lambda *args: searches.append(args) or find_runs(*args))
+    mine = views.save_views(store, "mine")
+    assert views.save_views(store, "mine", mine) == mine
+    assert len(searches) == 1
+    run_id = store.client.create_run(store.experiment_id, tags={RECORD_ID: "1", SWEEPS: "other"}).info.run_id
+    store.client.log_metric(run_id, views.ENERGY, 1.0)
+    store.client.set_terminated(run_id)
+    views.save_views(store, "other")
+    now = views.save_views(store, "mine", mine)
+    assert len(searches) == 3
+    assert views.ENERGY in metrics_of(unpack(now.texts[views.ENERGY_AND_TIME]))

@@ -16,7 +16,7 @@ not be published.
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -178,13 +178,14 @@ def publish_records(records: Sequence[Record], destination: Destination) -> list
         print(f"{count} of {len(records)} runs published{compared}")
     except InputError as error:
         warn(error)
-        return _all_failed(records, str(error))
+        return _others_failed(records, attempts, str(error))
     except Exception as error:
         problem = f"MLflow at {destination} failed: {error_reason(error)}"
         warn(Problem(problem))
-        return _all_failed(records, problem)
+        return _others_failed(records, attempts, problem)
     return [*attempts.values()]
 
 
-def _all_failed(records: Sequence[Record], problem: str) -> list[Attempt]:
-    return [Attempt(record.folder, problem=problem) for record in records]
+def _others_failed(records: Sequence[Record], attempts: Mapping[Path, Attempt], problem: str) -> list[Attempt]:
+    """Return the attempts that were made, and those that could not be for this reason."""
+    return [attempts.get(record.folder, Attempt(record.folder, problem=problem)) for record in records]

@@ -29,7 +29,8 @@ _results: list[object] = []  # of this process, which runs one command
 
 def is_requested(arguments: Sequence[str]) -> bool:
     """Return whether the arguments of a command, without those of a script, request a document."""
-    formats = [argument for argument in arguments if argument.startswith(f"{KEY}=")]
+    plain = [argument.lstrip("+") for argument in arguments]
+    formats = [argument for argument in plain if argument.startswith(f"{KEY}=")]
     return formats[-1:] == [REQUEST] and not {*OTHER_OUTPUT} & {*arguments}
 
 

@@ -367,6 +367,7 @@ class RunInfo(Fields):
     forecast: Reason | None = None  # why there is none
     budget: BudgetUse | None = None  # the first budget that one more epoch would have exceeded
     bleu: float | None = None  # of the trained model's translations of the validation pairs
+    no_bleu: str | None = None  # why it is not known, although it was asked for
     power_limit_search: list[dict[str, object]] = field(default_factory=list)
     traced: TracedSteps = field(default_factory=TracedSteps)
     moments: Moments = field(default_factory=Moments)

@@ -54,7 +54,7 @@ class EventLoop:
                         self._record_window(message)
                     case protocol.Trained():
                         self._plan.run.moments["saves_ns"] = [*message.saves_ns]
-                        self._plan.run.bleu = message.bleu
+                        self._plan.run.bleu, self._plan.run.no_bleu = message.bleu, message.no_bleu
                         self._terminal.stage("Saving results and recording the profiler's trace")
                         self._worker.reply()
                         break

@@ -224,6 +224,8 @@ def _evaluate_windows(windows: Sequence[Window], steps: FloatArray, job: Job, ru
     result.set_energy(run.energy, job.meter.name)
     if run.energy.is_measured and (reason := run.energy.reason):
         result.notes.append(f"energy: {reason}")
+    if run.no_bleu:
+        result.notes.append(f"no BLEU: {run.no_bleu}")
     result.notes += chain(*(mean_energy_note(of_training, job.warmup_epochs) for of_training in trainings.values()))
     result.notes += [*no_total_note(training_windows(windows)), *energy_warning(windows)]
     result.notes += processor_warnings(windows, job, run) or chain(

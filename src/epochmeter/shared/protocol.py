@@ -147,6 +147,7 @@ class Traced(NamedTuple):
 class Trained(NamedTuple):
     saves_ns: Sequence[List[int]] = ()  # begin and end of each checkpoint, and of the saved weights
     bleu: Optional[float] = None  # of the trained model, if it was to be scored
+    no_bleu: Optional[str] = None  # why it could not be
 
 
 TraceFailed = NamedTuple("TraceFailed", [("problem", Problem)])

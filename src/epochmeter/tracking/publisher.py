@@ -144,7 +144,7 @@ class Tracker:
         self._mlflow = MlflowThread(destination) if destination else None
         self._ended: str | None = None
         self._housekeeping_done = False
-        self._shown: views.ShownRuns | None = None  # the runs of the views when this run began
+        self._views: views.SavedViews | None = None  # those that this run has saved
         self._next_s = -math.inf  # when the next publication between windows may begin
 
     def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
@@ -222,10 +222,10 @@ class Tracker:
         yield publish(self._record, store, self._ended, self._log)
         folder = RunFolder(self._record.folder)
         if self._ended or not self._housekeeping_done:  # at the end too, as views depend on the metrics of all runs
-            if folder.state == COMPLETED:
-                self._shown = views.with_run(self._shown, shown_run(folder))
+            if folder.state == COMPLETED and self._views:
+                self._views = self._views.with_run(shown_run(folder))
             sweep = folder.run.sweep_id if folder.run.of_sweep else None
-            self._shown = views.save_views(store, sweep, self._shown)
+            self._views = views.save_views(store, sweep, self._views)
         if not self._housekeeping_done:
             with suppress(Exception):
                 close_dead_runs(store)

@@ -86,10 +86,23 @@ class ShownRun(NamedTuple):
 
 
 ShownRuns = Mapping[str, Sequence[ShownRun]]
+
+
+class SavedViews(NamedTuple):
+    """The views that were saved last, by their keys, and the runs that they show."""
+
+    texts: Mapping[str, str]
+    runs: ShownRuns
+
+    def with_run(self, run: ShownRun) -> "SavedViews":
+        """Return them with the runs of each view after one more was completed."""
+        return self._replace(runs={key: [run, *runs][:SHOWN_RUNS] for key, runs in self.runs.items()})
+
+
 """The newest completed runs of each view by its key."""
 
 
-def save_views(store: Store, sweep: str | None = None, shown: ShownRuns | None = None) -> ShownRuns | None:
+def save_views(store: Store, sweep: str | None = None, saved: SavedViews | None = None) -> SavedViews | None:
     """Save the views that are missing or outdated, and the experiment's description.
 
     A sweep gets a view of its own, and those of old sweeps are deleted.
@@ -97,17 +110,21 @@ def save_views(store: Store, sweep: str | None = None, shown: ShownRuns | None =
     Args:
         store: The experiment.
         sweep: The name of a sweep.
-        shown: The runs of the views, if they are known; None: they are searched for.
+        saved: The views that this process has saved last, with the runs to show now. Without it, or if another process
+            has saved views since, the runs are searched for.
 
     Returns:
-        The runs of the views; None if they could not be saved.
+        The views; None if they could not be saved.
     """
     try:
-        shown = find_runs(store, sweep) if shown is None else shown
         tags = store.client.get_experiment(store.experiment_id).tags
+        if saved and any(tags.get(VIEW_TAG_PREFIX + key) != text for key, text in saved.texts.items()):
+            saved = None
+        shown = saved.runs if saved else find_runs(store, sweep)
+        texts = views(sweep, shown)
         if NOTE_TAG not in tags:  # a person may have changed it
             store.client.set_experiment_tag(store.experiment_id, NOTE_TAG, DESCRIPTION)
-        for key, view in views(sweep, shown).items():
+        for key, view in texts.items():
             if tags.get(VIEW_TAG_PREFIX + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, VIEW_TAG_PREFIX + key, view)
         prefix = VIEW_TAG_PREFIX + SWEEP_VIEW_PREFIX
@@ -118,12 +135,7 @@ def save_views(store: Store, sweep: str | None = None, shown: ShownRuns | None =
     except Exception as error:  # views are optional
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
         return None
-    return shown
-
-
-def with_run(shown: ShownRuns | None, run: ShownRun) -> ShownRuns | None:
-    """Return the runs of each view after one of them has been completed."""
-    return shown and {key: [run, *runs][:SHOWN_RUNS] for key, runs in shown.items()}
+    return SavedViews(texts, shown)
 
 
 def find_runs(store: Store, sweep: str | None) -> ShownRuns:

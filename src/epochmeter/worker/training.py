@@ -109,10 +109,13 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
         begun_ns = monotonic_ns()
         torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
         saves_ns.append([begun_ns, monotonic_ns()])
-    bleu = None
+    bleu, no_bleu = None, None
     if scores_bleu and strategy.rank == 0:
-        bleu = measure_bleu(trainer.translate, job["dataset"], record.run()["dataset"]["folder"], job["batch"])
-    ranks.request(Trained(saves_ns, bleu))
+        try:
+            bleu = measure_bleu(trainer.translate, job["dataset"], record.run()["dataset"]["folder"], job["batch"])
+        except Exception as error:  # such as no memory for a whole batch: the training is complete
+            no_bleu = "{}: {}".format(type(error).__name__, error)
+    ranks.request(Trained(saves_ns, bleu, no_bleu))
     record_profile(record, job, strategy, trainer, training, connection)
     connection.send(Finished())
     strategy.close()
