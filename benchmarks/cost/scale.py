@@ -707,7 +707,7 @@ def main() -> None:
 def sizes_of(row: Row) -> Sequence[int]:
     """Return two or more sizes to measure."""
     all_sizes = row.sizes if "full" in ARGUMENTS or len(row.sizes) < 3 else row.sizes[:-1]
-    short = sorted({max(1, size // SHORT) for size in row.sizes[:3]})
+    short = sorted({max(1, size // SHORT) for size in row.sizes[:2]})
     return sized(all_sizes, short if len(short) > 1 else [1, 2])
 
 

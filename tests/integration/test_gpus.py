@@ -31,7 +31,7 @@ def test_gpu_energy_is_its_counter_and_the_power_limit_is_restored(on_a_gpu, pro
     on_a_gpu(power_limit=150)
     run, metrics = project.record().run(), project.record().windows()[0]["metrics"]
     energy = {"source": "counter", "covers": "GPUs used (whole boards)", "domains": ["gpu0"], "reason": None}
-    assert run["energy"] == energy
+    assert run["energy"] == {**energy, "limit_w": 300.0}
     assert run["power_limit_applied"] == "150 W"
     assert (tmp_path / "limit").read_text().strip() == "250000"
     seconds = metrics["epoch/energy_j"] / metrics["epoch/power_mean_w"]

@@ -4,7 +4,6 @@ On a real Slurm, whose two nodes (nano and agx) are both on this host.
 """
 
 import importlib.util
-import json
 import re
 import shutil
 import signal
@@ -22,6 +21,7 @@ from project import ROOT, free_ports, wait_until
 from test_measure import RANKED
 from watched import epochs, write_run
 
+from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import open_store
@@ -76,7 +76,7 @@ def result_of(process):
 def nodes_of(project):
     """Return the node of each run by its number."""
     (path,) = project.root.glob("multirun/*/slurm/jobs.json")
-    return {int(number): entry["node"] for number, entry in json.loads(path.read_text()).items()}
+    return {number: submission.node for number, submission in SubmissionLog(path.parents[1]).entries().items()}
 
 
 def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, server):
