@@ -31,7 +31,7 @@ FULL = {
     "training": {"torch": "2.5", "gpus": ["uuid", None], "threads": 2, "peaks": {"flop_per_s": 1e12}, "operators": {}},
     "forecast": {"reason": "it has a target"},
     "budget": {"key": "time_s", "limit": 9, "used": 7.5, "expected": 10.0, "epochs": 3},
-    "bleu": 23.5, "power_limit_search": [{"chosen": "100 W", "probes": [{"steps": 1}]}],
+    "bleu": 23.5, "no_bleu": "no memory", "power_limit_search": [{"chosen": "100 W", "probes": [{"steps": 1}]}],
     "traced": {**STEPS, "energy_uncertainty_j": 0.5, "response": {"averaging_s": None, "is_filter": False}},
     "moments": {"command_ns": 1, "peaks_ns": [3, 4], "saves_ns": [[5, 6]], "ended_ns": 7},
     "stage_energies": {"start": {"energy_j": 2.0, "uncertainty_j": 0.1}},

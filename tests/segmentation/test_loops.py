@@ -418,8 +418,8 @@ def test_script_may_train_in_another_thread(script, loader):
 def test_epochs_whose_batches_another_thread_reads_have_no_parts(script, loader):
     spans_s = []
     for _ in range(2):
-        batches, read = script.batches(loader), []
         began_s = time.perf_counter()
+        batches, read = script.batches(loader), []
         thread = threading.Thread(target=read.extend, args=(batches,))
         thread.start()
         thread.join()
