@@ -52,6 +52,12 @@ def test_later_keys_are_part_of_the_identity_only_if_they_are_set_and_matter(mad
     assert "events" not in measured_keys(made("measure.events=/tmp"))["measure"]
     assert "threads" not in measured_keys(made())
     assert measured_keys(made("threads=2"))["threads"] == 2
+    assert measured_keys(made()).keys().isdisjoint({"log_every", "nodes", "format"})
+    assert measured_keys(made("log_every=10"))["log_every"] == 10
+    translation = ["model=seq2seq", "dataset=pairs"]
+    assert "bleu" not in measured_keys(made(*translation))["task"]
+    assert measured_keys(made(*translation, "task.bleu=true"))["task"]["bleu"]
+    assert measured_keys(made("dataset=imagenet")) == measured_keys(made("dataset=imagenet", "dataset.archives=/a"))
 
 
 def test_record_without_keys_of_a_later_version_has_their_defaults(composed):

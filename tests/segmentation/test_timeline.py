@@ -169,6 +169,18 @@ def test_stretches_last_as_long_as_the_phases_and_add_up_to_the_window(how):
         assert found_s["backward"] == pytest.approx(60 * 0.040)
 
 
+def test_backward_pass_that_begins_with_the_end_of_the_forward_pass_keeps_its_time(monkeypatch):
+    monkeypatch.setitem(OF_COMPUTE_MS, "loss", 0)
+    monkeypatch.setitem(OF_COMPUTE_MS, "preparation", 0)
+    window, _ = epoch(in_phases=True)
+    names, phases, lasts_s, _ = window.stretches
+    found_s = dict.fromkeys(names, 0.0)
+    for phase, last_s in zip(phases, lasts_s, strict=True):
+        found_s[names[phase]] += last_s
+    for phase in ("forward", "backward", "optimizer"):
+        assert found_s[phase] == pytest.approx(60 * OF_COMPUTE_MS[phase] / 1000, rel=1e-6)
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_energies_of_the_phases_of_compute_are_those_of_known_power(how):
     found, true = energies_of_compute(*epoch(in_phases=True, **how), FAST)

@@ -65,3 +65,14 @@ def test_the_process_waits_for_threads_and_exit_functions_and_frees_no_objects()
     ended = subprocess.run([sys.executable, "-c", END], env=environment, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines() == ["executor", "thread", "exit function"]
+
+
+def test_objects_of_a_users_own_code_are_freed_and_so_written(tmp_path):
+    (tmp_path / "mine.py").write_text("kept = open('written', 'w')\nkept.write('all')\n")
+    source = "import mine\nfrom epochmeter.worker.__main__ import end\nend()\n"
+    environment = {"PYTHONPATH": f"{python_path()}:{tmp_path}"}
+    ended = subprocess.run(
+        [sys.executable, "-c", source], env=environment, cwd=tmp_path, capture_output=True, timeout=60
+    )
+    assert ended.returncode == 0
+    assert (tmp_path / "written").read_text() == "all"

@@ -358,7 +358,10 @@ class BriefSteps:
                 hide_frames(error)
                 raise
             try:
-                note((BACKWARD, monotonic_ns())) if not span.is_over else ended()
+                if span.is_over:
+                    ended()
+                else:
+                    note((BACKWARD, monotonic_ns()))
             except BaseException as error:
                 if self._recording.is_of_script(error):
                     raise

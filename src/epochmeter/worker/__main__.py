@@ -8,6 +8,7 @@ import ctypes
 import gc
 import os
 import sys
+import sysconfig
 import threading
 from importlib import import_module
 from typing import Any, List
@@ -65,15 +66,16 @@ def end() -> None:
 
 def has_code_of_user() -> bool:
     """Return whether a module is loaded that is no part of Python, of its installed packages or of this one."""
-    libraries = [sys.prefix, sys.base_prefix, *map(os.path.dirname, (os.__file__, PACKAGE, *installed()))]
-    roots = tuple(os.path.realpath(path) + os.sep for path in libraries)
+    roots = tuple(os.path.realpath(folder) + os.sep for folder in library_folders())
     files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
     return any(not os.path.realpath(file).startswith(roots) for file in files if isinstance(file, str))
 
 
-def installed() -> "List[str]":
-    """Return the files of the libraries that the training needs, which may be in other folders than Python's."""
-    return [os.path.dirname(sys.modules[name].__file__ or "") for name in LIBRARIES if name in sys.modules]
+def library_folders() -> "List[str]":
+    """Return the folders of Python and its packages, of this package, and of torch, which may be in another one."""
+    packages = [PACKAGE, *(sys.modules[name].__path__[0] for name in LIBRARIES if name in sys.modules)]
+    of_python = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return [*of_python, *map(os.path.dirname, packages)]
 
 
 def freeze() -> None:
