@@ -15,8 +15,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from epochmeter.agent.event_log import EventLog
-from epochmeter.agent.facts import FactsFile, as_float
-from epochmeter.agent.frames import hidden, hide_frames, is_from_signal_handler
+from epochmeter.agent.facts import FactsFile, learning_rate
+from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.samples import UNKNOWN
 from epochmeter.agent.sampling import StepSampling
 from epochmeter.agent.thread_state import ThreadState
@@ -130,17 +130,6 @@ class TrainingHooks:
         """Call all hooks again."""
         for exchange in (self._before, self._after, self._backward):
             exchange.restore()
-
-
-def learning_rate(optimizer: "Optimizer") -> float:
-    """Return the learning rate of an optimizer; NaN if it is not known."""
-    try:
-        rate: Any = optimizer.param_groups[0]["lr"]
-    except Exception as error:  # a class of the script
-        if is_from_signal_handler(error):
-            raise
-        return UNKNOWN
-    return rate if type(rate) is float else as_float(rate)
 
 
 def do_nothing(optimizer: object, arguments: object, keywords: object) -> None:

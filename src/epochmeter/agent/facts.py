@@ -10,6 +10,7 @@ import torch
 from torch import distributed
 from torch.utils import data
 
+from epochmeter.agent.frames import is_from_signal_handler
 from epochmeter.agent.samples import UNKNOWN, stated_samples
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
@@ -183,6 +184,17 @@ def function_name(thing: object) -> str:
 def class_name(thing: object) -> str:
     kind = type(thing)
     return "{}.{}".format(kind.__module__, kind.__qualname__)
+
+
+def learning_rate(optimizer: torch.optim.Optimizer) -> float:
+    """Return the learning rate of an optimizer; NaN if it is not known."""
+    try:
+        rate: Any = optimizer.param_groups[0]["lr"]
+    except Exception as error:  # a class of the script
+        if is_from_signal_handler(error):
+            raise
+        return UNKNOWN
+    return rate if type(rate) is float else as_float(rate)
 
 
 def as_float(rate: Any) -> float:

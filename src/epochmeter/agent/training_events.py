@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 import torch
 
-from epochmeter.agent.facts import as_float
-from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.facts import learning_rate
 from epochmeter.agent.phases import NOT_KNOWN, Begun
 from epochmeter.agent.recording import Recording
 from epochmeter.agent.samples import UNKNOWN
@@ -45,12 +44,6 @@ class TrainingEvents:
             thread = recording.thread
             if thread.steps < FIRST_STEPS:
                 recording.update_device(optimizer)
-            try:
-                rate = optimizer.param_groups[0].get("lr")
-            except Exception as error:  # a class of the script
-                if is_from_signal_handler(error):
-                    raise
-                rate = None
             begun, key, begins = NOT_KNOWN, id(optimizer), thread.step_begins
             while begins and begun is NOT_KNOWN:  # steps that have begun later have failed
                 number, noted = begins.pop()
@@ -58,7 +51,7 @@ class TrainingEvents:
             if begins:  # it is a part of another step, which only the begins show
                 recording.brief.forbid()
             number = recording.facts.optimizers.get(optimizer) or recording.facts.optimizer_number(optimizer)
-            self._note(STEP, begun, number, rate if type(rate) is float else as_float(rate))
+            self._note(STEP, begun, number, learning_rate(optimizer))
         except BaseException as error:
             if recording.is_of_script(error):
                 raise
