@@ -67,7 +67,10 @@ def run_of(seconds: dict[str, float]) -> tuple[dict[str, float], dict[str, float
     summary = record.summary()
     assert summary
     rows = {row: summary["metrics"].get(f"run/{row}", 0.0) for row in (*ROWS, "residual_s", "wall_s")}
-    return rows, json.loads(printed)
+    own: dict[str, float] = {}
+    for line in printed.splitlines():
+        own.update(json.loads(line))
+    return rows, own
 
 
 def residual_of(record: Record) -> tuple[float, float]:

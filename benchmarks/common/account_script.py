@@ -1,17 +1,30 @@
 """A training script that spends known times at the stages of a run: `python account_script.py JSON`, seconds by row.
 
-It prints the times of its start, which depend on the machine, as JSON: what it measured itself, in seconds by row.
+It prints the times of its start and of its end, which depend on the machine, as lines of JSON: what it measured
+itself, in seconds by row.
 """
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
+import os
 import sys
 import time
 
 BEGUN_S = time.monotonic()
 SECONDS = json.loads(sys.argv[1])
+TRAINED_S = [BEGUN_S]
+
+
+def end() -> None:
+    """Print how long the end has taken, and end at once: the time to unload libraries would not be known."""
+    print(json.dumps({"finish_s": time.monotonic() - TRAINED_S[-1]}), flush=True)
+    os._exit(0)
+
+
+atexit.register(end)  # before that of the hooks, so that it is called after it
 time.sleep(SECONDS["import_s"])
 
 import torch  # noqa: E402
@@ -79,6 +92,7 @@ def main() -> None:
         torch.save(model.state_dict(), SlowFile())
         if epoch < EPOCHS - 1:
             time.sleep(SECONDS["between_s"] / (EPOCHS - 1))
+    TRAINED_S.append(time.monotonic())
     time.sleep(SECONDS["finish_s"])
 
 
