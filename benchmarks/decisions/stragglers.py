@@ -145,7 +145,7 @@ def recorded(folder: Path) -> dict[str, list[Record]]:
     of_kind: dict[str, list[Record]] = {}
     for path in sorted(folder.glob("*/0")):
         record = Record(path)
-        command = record.job()["measure"]["command"]
+        command = record.job()["measure"]["command"] or ()
         if record.is_completed() and any(name.endswith("ranks_script.py") for name in command):
             of_kind.setdefault(command[-3], []).append(record)
     return of_kind
