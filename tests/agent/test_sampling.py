@@ -128,6 +128,22 @@ def test_inner_loop_decides_from_its_second_batch_on_and_the_outer_one_again_aft
     assert 0 < sum(steps.deliver(1) for _ in range(400)) < 100
 
 
+@pytest.mark.parametrize("length", [1, 3, 4, 20, 90, 1000])
+def test_about_four_steps_of_a_pass_are_timed_on_a_slow_machine_too(length, slowness):
+    slowness[0], own, now_ns = 50.0, StepSampling(), 0
+    for number in range(1, 30):
+        timed = 0
+        for _ in range(length):
+            now_ns += 3 * MS
+            if own.left:
+                own.left -= 1
+            else:
+                own.choose(number, now_ns, length)
+            timed += not own.untimed
+        assert min(length, 3) <= timed <= max(5, math.ceil(length / MAX_EVERY) + 1, length if length < 8 else 0)
+        own.end(number)
+
+
 def test_end_of_another_pass_does_not_change_a_decision():
     steps = Steps()
     while steps.deliver(1):

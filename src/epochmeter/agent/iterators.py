@@ -173,7 +173,7 @@ class RecordedIterator(Wrapper):
             if sampling.left and sampling.decider == number and not sampling.rival:
                 sampling.left -= 1
             else:
-                sampling.choose(number, requested_ns)
+                sampling.choose(number, requested_ns, self._progress.length)
             flags = sampling.untimed
             if sampling.left:
                 self._begin_brief(thread)

@@ -23,6 +23,7 @@ FIRST_STEPS = 32  # steps of a thread that are all timed: many scripts try a few
 FIRST_BATCHES = 4  # batches of a loader that are
 LOOKED_PASSES, LOOKED_EVERY = 2, 16  # first passes over a loader that are looked at, and later one of so many
 MAX_EVERY = 64  # steps or batches of which at least one is timed
+OF_PASS = 4  # about so many steps of a pass are timed, if no more are: fewer tell little about the others
 RECENT = 5  # periods, whose median decides
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are evenly distributed, also among every n-th of them."""
@@ -47,10 +48,14 @@ class Gaps:
         cost_ns: How long timing one takes.
         budget: Fraction of the time that this may take.
         first: Number of units that are all timed at first.
+
+    Attributes:
+        max_every: Number of units of which at least one is timed; None: `MAX_EVERY`.
     """
 
     def __init__(self, cost_ns: int, budget: float, first: int) -> None:
         self.cost_ns, self._budget = cost_ns, budget
+        self.max_every: Optional[int] = None
         self._first = first
         self._periods_ns: List[float] = []  # the recent ones
         self._place = 0.0  # in its block of the unit that is timed, as a fraction of the block
@@ -71,7 +76,7 @@ class Gaps:
             self._first -= 1
             return 0
         median_ns = sorted(periods)[len(periods) // 2] if periods else math.inf
-        every = min(MAX_EVERY, -int(-self.cost_ns * slowness() // max(1.0, self._budget * median_ns)))
+        every = min(self.max_every or MAX_EVERY, -int(-self.cost_ns * slowness() // max(1.0, self._budget * median_ns)))
         if every <= 1:
             self._rest = 0
             return 0
@@ -120,18 +125,20 @@ class StepSampling:
         """Note that a GPU is used, on which no steps are brief, and whose timestamps take time as well."""
         self._gaps.cost_ns = DEVICE_NS
 
-    def choose(self, number: int, now_ns: int) -> None:
+    def choose(self, number: int, now_ns: int, length: Optional[int] = None) -> None:
         """Decide for a step of a pass, unless the step is a part of one for which another pass has decided.
 
         Args:
             number: Of the pass.
             now_ns: The time, always of the same moment of a step.
+            length: Number of batches of the pass; None if it is not known.
         """
         if self.decider != number and self.decider and self.rival != number:
             self.rival = number
             return
         if self.decider != number:
             self.decider, self._decided_ns, self.left = number, None, 0
+            self._gaps.max_every = min(MAX_EVERY, max(1, length // OF_PASS)) if length else None
         self.rival = 0
         if self.left:
             self.left -= 1
