@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from epochmeter.datasets.pairs import make
-from epochmeter.worker.bleu import check_bleu, measure_bleu, translate_greedily
+from epochmeter.worker.bleu import BleuError, check_bleu, measure_bleu, translate_greedily
 from epochmeter.worker.data.pairs import END, START, Pairs, encode_pair
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.transformer import Transformer
+from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import PAD
 
 A, B, C = 4, 5, 6  # the first words after the special ones
@@ -56,8 +57,8 @@ def test_score_of_a_perfect_translation_is_100_and_of_another_less(folder):
     pytest.importorskip("sacrebleu")
     copy = Pairs(folder, "val", encode_pair(DATASET, "val"), 10)
     assert copy.target_text([*copy._pairs[0][1], END, A]) == "a@@ b c d"
-    assert measure_bleu(lambda sources: sources, DATASET, folder, batch=1) == pytest.approx(100)
-    assert measure_bleu(lambda sources: sources.flip(1), DATASET, folder, batch=2) < 50
+    assert measure_bleu(lambda sources: sources, DATASET, folder, 1, Single(1)) == pytest.approx(100)
+    assert measure_bleu(lambda sources: sources.flip(1), DATASET, folder, 2, Single(1)) < 50
 
 
 def test_score_is_that_of_sacrebleu_for_the_joined_words(folder):
@@ -65,7 +66,42 @@ def test_score_is_that_of_sacrebleu_for_the_joined_words(folder):
     first = torch.tensor([[A + 3, END, PAD, PAD, PAD]])  # translates all into one word
     word = Pairs(folder, "val", encode_pair(DATASET, "val"), 10).target_text([A + 3])
     expected = sacrebleu.corpus_bleu([word.replace("@@", "")] * 2, [["ab c d", "c d c d"]], tokenize="none").score
-    assert measure_bleu(lambda sources: first.repeat(len(sources), 1), DATASET, folder, 2) == pytest.approx(expected)
+    assert measure_bleu(lambda sources: first.repeat(len(sources), 1), DATASET, folder, 2, Single(1)) == pytest.approx(
+        expected
+    )
+
+
+class Ranked(Single):
+    """A rank whose `all_gather` returns what the ranks before it have given, and its own."""
+
+    def __init__(self, rank, ranks, given):
+        super().__init__(ranks)
+        self.rank, self._given = rank, given
+
+    def all_gather(self, value):
+        self._given.append(value)
+        return [*self._given]
+
+
+def test_ranks_translate_a_part_each_and_note_how_far_they_are(folder):
+    pytest.importorskip("sacrebleu")
+    given, noted = [], []
+    assert measure_bleu(lambda sources: sources, DATASET, folder, 1, Ranked(1, 2, given), lambda *_: None) < 100
+    both = Ranked(0, 2, given)
+    assert measure_bleu(lambda sources: sources, DATASET, folder, 1, both, lambda *so: noted.append(so)) == (
+        pytest.approx(100)
+    )
+    assert [sorted(part) for part in given] == [[1], [0]]
+    assert noted == [(2, 2)]
+
+
+def test_failure_of_any_rank_is_the_reason_on_all(folder):
+    def fail(sources):
+        raise MemoryError("no room")
+
+    for given in ([], ["MemoryError: no room"]):
+        with pytest.raises(BleuError, match=r"^MemoryError: no room$"):
+            measure_bleu(fail if not given else lambda sources: sources, DATASET, folder, 1, Ranked(0, 2, given))
 
 
 def test_score_that_could_not_be_computed_is_refused_before_training(monkeypatch):
@@ -86,7 +122,6 @@ def test_trained_models_translate_the_generated_language(composed, tmp_path, mod
     from epochmeter.worker.data.loader import make_loaders
     from epochmeter.worker.loop import EpochStats, train
     from epochmeter.worker.precision import NullContext
-    from epochmeter.worker.strategy import Single
     from epochmeter.worker.tasks import Translation
 
     make(tmp_path, count=300, words=16, length=6, seed=0, say=print)
@@ -97,7 +132,9 @@ def test_trained_models_translate_the_generated_language(composed, tmp_path, mod
 
     def score():
         net.eval()
-        return measure_bleu(lambda sources: translate_greedily(net, sources), job["dataset"], str(tmp_path), 20)
+        return measure_bleu(
+            lambda sources: translate_greedily(net, sources), job["dataset"], str(tmp_path), 20, Single(1)
+        )
 
     optimizer, task, before = torch.optim.Adam(net.parameters(), lr=5e-3), Translation(), score()
     for _ in range(8):

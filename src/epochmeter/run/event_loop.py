@@ -48,6 +48,8 @@ class EventLoop:
                         self._recording.progress(self._opened, message, partial(take_reading, self._instruments.meter))
                     case protocol.LossRead():
                         self._terminal.loss(message.step, message.loss)
+                    case protocol.Translated():
+                        self._terminal.stage(f"Translating for BLEU: {message.sentences:,} of {message.of:,} sentences")
                     case protocol.WindowClosed():
                         self._close_window()
                     case protocol.WindowMeasured():

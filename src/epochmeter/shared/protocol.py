@@ -11,6 +11,7 @@ The processes of a measured script write events to files instead (`events`), and
     WindowOpening     first rank of each node     Proceed       prepare the page cache, read the counters
     Progress          first rank                  -             the open window so far, at most twice per second
     LossRead          first rank                  -             the loss of a step, to be printed (`log_every`)
+    Translated        first rank                  -             translating after training, for BLEU, so far
     WindowClosed      first rank of each node     Proceed,      read the counters; the controller of a node that is
                                                   NodeWindow    not the first replies with the energy of its node
     WindowMeasured    first rank of each node     Recorded,     record and publish the window; the controller of a
@@ -89,6 +90,11 @@ class Progress(NamedTuple):
 class LossRead(NamedTuple):
     step: int  # of the open window, counted from 1
     loss: float
+
+
+class Translated(NamedTuple):
+    sentences: int
+    of: int  # how many there are
 
 
 ReadParts = Callable[[], Dict[str, float]]  # returns the `parts` of `Progress` so far
@@ -179,8 +185,8 @@ class Recorded(NamedTuple):
 
 
 Message = Union[
-    Joined, PeaksBorder, Built, WindowOpening, Progress, LossRead, WindowClosed, WindowMeasured, Trained, Traced,
-    TraceFailed, Border, PassOpening, Asked, NotMeasured, Loaded, NotReplayed, Finished, RankFailed, RankExited,
+    Joined, PeaksBorder, Built, WindowOpening, Progress, LossRead, Translated, WindowClosed, WindowMeasured, Trained,
+    Traced, TraceFailed, Border, PassOpening, Asked, NotMeasured, Loaded, NotReplayed, Finished, RankFailed, RankExited,
 ]  # fmt: skip
 Reply = Union[Proceed, Disturbance, NodeWindow, Recorded]
 WITH_PROBLEM = (RankFailed, TraceFailed, NotMeasured, NotReplayed)

@@ -5,7 +5,7 @@ the words as they are in the dataset (sacrebleu's tokenizer `none`), with subwor
 """
 
 import sys
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List, Union
 
 import torch
 from torch.utils.data.dataloader import default_collate
@@ -13,6 +13,7 @@ from torch.utils.data.dataloader import default_collate
 from epochmeter.shared.problem import input_error
 from epochmeter.shared.types import Document
 from epochmeter.worker.data.pairs import END, START, Pairs, encode_pair, read_pairs
+from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import PAD
 
 Translate = Callable[[torch.Tensor], torch.Tensor]
@@ -34,17 +35,62 @@ def check_bleu(dataset: Document) -> None:
         raise input_error("`task.bleu=true` needs sacrebleu: {}".format(error), hint, key="task.bleu") from error
 
 
-def measure_bleu(translate: Translate, dataset: Document, folder: str, batch: int) -> float:
-    """Return the BLEU, 0 to 100, of the translations of the validation sources in batches of this size."""
-    import sacrebleu
+class BleuError(RuntimeError):
+    """A rank could not translate its part."""
 
+
+def measure_bleu(
+    translate: Translate,
+    dataset: Document,
+    folder: str,
+    batch: int,
+    strategy: Single,
+    note: Callable[[int, int], object] = lambda translated, sentences: None,
+) -> float:
+    """Return the BLEU, 0 to 100, of the translations of the validation sources, of which each rank makes a part.
+
+    Args:
+        translate: The model, which is the same in all ranks.
+        dataset: The dataset of the job.
+        folder: Its folder.
+        batch: Number of sentences that are translated at a time.
+        strategy: Of the training.
+        note: Called after each batch with the number of translated sentences, assuming equally fast ranks, and of all.
+
+    Raises:
+        BleuError: A rank failed, in all ranks: such as no memory for a whole batch.
+    """
     pairs = Pairs(folder, "val", encode_pair(dataset, "val"), dataset["words"])
-    translations: List[str] = []
-    for begin in range(0, len(pairs), batch):
+    own: Union[Dict[int, List[str]], str] = {}
+    try:
+        own = _translated(translate, pairs, batch, strategy, note)
+    except Exception as error:  # the other ranks wait for this one
+        own = "{}: {}".format(type(error).__name__, error)
+    translations: Dict[int, List[str]] = {}
+    for part in strategy.all_gather(own):
+        if isinstance(part, str):
+            raise BleuError(part)
+        translations.update(part)
+    hypotheses = [text for begin in sorted(translations) for text in translations[begin]]
+    return _score(hypotheses, [target for _, target in read_pairs(folder, "val")])
+
+
+def _translated(
+    translate: Translate, pairs: Pairs, batch: int, strategy: Single, note: Callable[[int, int], object]
+) -> Dict[int, List[str]]:
+    """Return the translations of this rank's batches, by the number of each batch's first sentence."""
+    translations: Dict[int, List[str]] = {}
+    for begin in range(batch * strategy.rank, len(pairs), batch * strategy.ranks):
         samples = [pairs[index] for index in range(begin, min(begin + batch, len(pairs)))]
         (sources, _), _ = default_collate(samples)
-        translations += [pairs.target_text(words) for words in translate(sources).tolist()]
-    references = [target for _, target in read_pairs(folder, "val")]
+        translations[begin] = [pairs.target_text(words) for words in translate(sources).tolist()]
+        note(min(begin + batch * strategy.ranks, len(pairs)), len(pairs))
+    return translations
+
+
+def _score(translations: List[str], references: List[str]) -> float:
+    import sacrebleu
+
     texts = ([_join_subwords(text) for text in side] for side in (translations, references))
     hypotheses, expected = texts
     return float(sacrebleu.corpus_bleu(hypotheses, [expected], tokenize="none", force=True).score)

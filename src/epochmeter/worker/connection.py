@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional
 
-from epochmeter.shared.protocol import Joined, LossRead, Message, Progress, ReadParts, decode, encode
+from epochmeter.shared.protocol import Joined, LossRead, Message, Progress, ReadParts, Translated, decode, encode
 
 if TYPE_CHECKING:
     from epochmeter.worker.strategy import Single
@@ -121,6 +121,11 @@ class RankedConnection:
     ) -> None:
         if self._strategy.rank == 0:
             self._connection.progress(steps, now_ns, parts, last_loss)
+
+    def note_translated(self, sentences: int, of: int) -> None:
+        """Send the progress of translating after training; the other ranks are about as far as the first one."""
+        if self._strategy.rank == 0:
+            self._connection.send_at_once(Translated(sentences, of))
 
     def logging(self, batches: Iterable[Any], every: int, last_loss: Callable[[], float]) -> Iterable[Any]:
         """Return batches to train on; the first rank's loss is sent after every so many steps."""

@@ -28,7 +28,7 @@ from epochmeter.shared.protocol import Built, Finished, PeaksBorder, RankFailed,
 from epochmeter.shared.record import MEMORY, TRACE, Record
 from epochmeter.shared.types import Document
 from epochmeter.worker import rng
-from epochmeter.worker.bleu import check_bleu, measure_bleu
+from epochmeter.worker.bleu import BleuError, check_bleu, measure_bleu
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.communication import ExposedCommunication
@@ -110,11 +110,14 @@ def run_training(record: Record, connection: ControllerConnection) -> None:
         torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
         saves_ns.append([begun_ns, monotonic_ns()])
     bleu, no_bleu = None, None
-    if scores_bleu and strategy.rank == 0:
+    if scores_bleu:
+        folder = record.run()["dataset"]["folder"]
         try:
-            bleu = measure_bleu(trainer.translate, job["dataset"], record.run()["dataset"]["folder"], job["batch"])
-        except Exception as error:  # such as no memory for a whole batch: the training is complete
-            no_bleu = "{}: {}".format(type(error).__name__, error)
+            bleu = measure_bleu(
+                trainer.translate, job["dataset"], folder, job["batch"], strategy, ranks.note_translated
+            )
+        except BleuError as error:  # the training is complete
+            no_bleu = str(error)
     ranks.request(Trained(saves_ns, bleu, no_bleu))
     record_profile(record, job, strategy, trainer, training, connection)
     connection.send(Finished())
