@@ -105,6 +105,31 @@ def test_nothing_is_recorded_if_another_thread_has_made_a_graph(tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
+ATTENTION = """
+import threading, torch
+from epochmeter.agent import operators
+torch.set_num_threads(3)
+inputs = torch.ones(2, 6, 16, 8, requires_grad=True)
+def attend():
+    return torch.nn.functional.scaled_dot_product_attention(inputs, inputs, inputs).sum()
+attend().backward()
+print(operators.is_alone("probe.json"), operators.is_alone("probe.json"))
+losses = []
+thread = threading.Thread(target=lambda: losses.append(attend()))
+thread.start()
+thread.join()
+print(operators.is_alone("probe.json"))
+"""
+
+
+def test_threads_in_which_torch_computes_attention_are_no_others(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    done = subprocess.run(
+        [sys.executable, "-c", ATTENTION], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True True\nFalse\n"), done.stderr
+
+
 def test_calls_on_nested_tensors_do_not_end_the_calls_around_them(count):
     """Each of them would take one of the open calls."""
     both = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)])
