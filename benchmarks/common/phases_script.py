@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from epochmeter.shared.phases import BACKWARD, BATCH, BETWEEN, FORWARD, OPTIMIZER, OTHER
 
-BATCHES, BATCH_SIZE, EPOCHS = 20, 4, 3
+BATCHES, BATCH_SIZE, EPOCHS = 60, 4, 4
 PREPARE_S, FORWARD_S, LOSS_S, BACKWARD_S, OPTIMIZER_S, OTHER_S = 0.001, 0.003, 0.002, 0.005, 0.002, 0.001
 END = "end"  # of a part
 Loop = Callable[["Training", DataLoader], None]
