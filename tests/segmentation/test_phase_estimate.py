@@ -42,6 +42,14 @@ def test_all_timed_steps_give_the_sums():
     assert not found.half_widths.any()
 
 
+def test_few_steps_of_an_untimed_kind_get_the_fractions_of_the_others_and_widen_the_interval_by_their_compute():
+    kinds, computes = np.array([2, *[0] * 40, 1]), np.array([1.0, *[10.0] * 40, 20.0])
+    timed = np.arange(42) % 4 == 2
+    found = estimate(np.full((timed.sum(), 2), [6.0, 3.0]), computes, kinds, timed)
+    assert found.totals == pytest.approx(np.array([0.6, 0.3]) * computes.sum())
+    assert found.half_widths == pytest.approx(np.array([21.0, 21.0]))
+
+
 def test_kinds_with_too_few_timed_steps_are_one_stratum_and_a_lone_one_gives_no_estimate():
     kinds, timed = np.array([0, 0, 0, 1, 1, 2, 2, 3]), np.array([1, 1, 0, 1, 0, 1, 0, 1], dtype=bool)
     assert [of.nonzero()[0].tolist() for of in strata(kinds, timed)] == [[0, 1, 2], [7], [3, 4, 5, 6]]

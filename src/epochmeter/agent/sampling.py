@@ -12,7 +12,7 @@ from typing import List, Optional
 from epochmeter.shared.events import RECORD, UNTIMED
 from epochmeter.worker.timeline import monotonic_ns
 
-PHASES_BUDGET, LOADING_BUDGET = 0.001, 0.0005
+PHASES_BUDGET, LOADING_BUDGET = 0.0015, 0.0005
 """Fractions of the time that timing the phases of steps, and the loading of batches, may take."""
 PHASES_NS, DEVICE_NS, LOADING_NS = 110 * 1000, 60 * 1000, 40 * 1000
 """Time that a timed step takes longer than one that is not timed, on the host, whose others are brief

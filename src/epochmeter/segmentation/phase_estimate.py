@@ -2,7 +2,9 @@
 
 The compute of each step is known, also of those whose phases were not timed. Within each kind of step, which is its
 number of optimizer steps and backward passes, the fractions of the phases in the timed steps hold for all of them
-(W. G. Cochran, Sampling Techniques, 1977, chapters 5A and 6). So gradient accumulation causes no error.
+(W. G. Cochran, Sampling Techniques, 1977, chapters 5A and 6). So gradient accumulation causes no error. Steps of kinds
+of which too few were timed, such as the last one of a pass, get the fractions of the others; as any phase could have all
+of their compute, that is added to the interval.
 """
 
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(times: np.ndarray, computes: np.ndarray, kinds: np.ndarray, timed: np.ndarray) -> Estimate | None:
-    """Estimate the totals of phases; None if the timed steps are too few for an interval.
+    """Estimate the totals of phases; None if too few steps of each kind were timed.
 
     Args:
         times: Time of each phase, in columns, of the timed steps.
@@ -37,24 +39,30 @@ def estimate(times: np.ndarray, computes: np.ndarray, kinds: np.ndarray, timed: 
     totals, variances, freedom = times.sum(axis=0).astype(float), np.zeros(times.shape[1]), 0
     if timed.all():
         return Estimate(totals, variances)
-    totals[:] = 0.0
+    totals[:], estimated, unknown = 0.0, 0.0, 0.0
     for of_stratum in strata(kinds, timed):
         of_timed = of_stratum[timed]
         sampled, count = times[of_timed], int(of_timed.sum())
         known, compute = computes[of_stratum & timed], float(computes[of_stratum].sum())
         if count == of_stratum.sum():
             totals += sampled.sum(axis=0)
+            estimated += compute
             continue
         if count < MIN_TIMED or not known.sum():
-            return None
+            unknown += compute
+            continue
         fractions = sampled.sum(axis=0) / known.sum()
         residuals = sampled - known[:, None] * fractions
         unsampled = 1 - count / of_stratum.sum()
         spread = (residuals**2).sum(axis=0) / (count - 1) / count / known.mean() ** 2
         totals += compute * fractions
+        estimated += compute
         variances += compute**2 * unsampled * spread
         freedom += count - 1
-    return Estimate(totals, student(freedom) * np.sqrt(variances) if freedom else variances)
+    if not estimated:
+        return None
+    half_widths = student(freedom) * np.sqrt(variances) if freedom else variances
+    return Estimate(totals * (1 + unknown / estimated), half_widths + unknown)
 
 
 def strata(kinds: np.ndarray, timed: np.ndarray) -> Iterator[np.ndarray]:
