@@ -144,6 +144,18 @@ def test_about_four_steps_of_a_pass_are_timed_on_a_slow_machine_too(length, slow
         own.end(number)
 
 
+@pytest.mark.parametrize("between", [1, 2, 3, 5, 7])
+def test_passes_within_a_pass_hardly_change_how_many_of_its_steps_are_timed(between):
+    steps, timed, count = Steps(), 0, 2000
+    for number in range(count):
+        timed += steps.deliver(1)
+        if number % between == between - 1:
+            for _ in range(3):
+                steps.deliver(2 + number)
+            steps.sampling.end(2 + number)
+    assert timed == pytest.approx(count / 14, rel=0.25), "inner passes take some places"
+
+
 def test_end_of_another_pass_does_not_change_a_decision():
     steps = Steps()
     while steps.deliver(1):

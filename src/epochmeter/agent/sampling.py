@@ -107,6 +107,7 @@ class StepSampling:
     """Chooses the steps of a thread whose phases are timed, at the arrival of their batches.
 
     One pass over data at a time decides: of passes side by side or within each other, the one that delivers more often.
+    After a pass within its steps, such as an evaluation, a pass goes on where it was.
 
     Attributes:
         untimed: Flag of events for the present step: `UNTIMED`, or 0 if its phases are timed.
@@ -120,6 +121,7 @@ class StepSampling:
         self._gaps = Gaps(PHASES_NS, PHASES_BUDGET, FIRST_STEPS)
         self._decided_ns: Optional[int] = None
         self._decided = 1  # number of steps since then
+        self._interrupted = 0, 0, 0  # `decider`, `untimed` and `left` as another pass began to decide
 
     def use_device(self) -> None:
         """Note that a GPU is used, on which no steps are brief, and whose timestamps take time as well."""
@@ -137,7 +139,7 @@ class StepSampling:
             self.rival = number
             return
         if self.decider != number:
-            self.decider, self._decided_ns, self.left = number, None, 0
+            self._begin(number)
             self._gaps.max_every = min(MAX_EVERY, max(1, length // OF_PASS)) if length else None
         self.rival = 0
         if self.left:
@@ -146,6 +148,15 @@ class StepSampling:
             self.untimed = 0  # it is the turn of this one
         else:
             self._skip(now_ns)
+
+    def _begin(self, number: int) -> None:
+        """Let a pass decide."""
+        interrupted, untimed, left = self._interrupted
+        if self.decider:
+            self._interrupted = self.decider, self.untimed, self.left
+        self.decider, self._decided_ns, self.left = number, None, 0
+        if interrupted == number:
+            self.untimed, self.left = untimed, left
 
     def end(self, number: int) -> None:
         """Note that a pass has ended: what follows is timed until the next batch."""
