@@ -76,7 +76,7 @@ MUTANTS = [
         "checks = False",
         "power/meters/test_nvml.py",
     ),
-    Mutant("power/meters/jtop.py", '"sudo usermod -aG jtop $USER, then log in again"', '""', "power/test_jtop.py"),
+    Mutant("machine/jtop.py", '"sudo usermod -aG jtop $USER, then log in again"', '""', "power/test_jtop.py"),
     Mutant("power/sampler.py", "return max(MAX_SILENCE_S,", "return min(MAX_SILENCE_S,"),
     Mutant("power/meter.py", "joules.pop(name, None)  #", "pass  #", "power/test_meter.py power/meters/test_meters.py"),
     Mutant("power/meters/rapl.py", "increase_uj += self._range_uj", "pass"),

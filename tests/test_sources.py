@@ -57,7 +57,7 @@ ONLY_IN = {
     "zeus": "epochmeter/power/knobs/watt_limit.py",
     "pynvml": "epochmeter/machine/nvml.py",
     "amdsmi": "epochmeter/machine/amd.py",
-    "jtop": "epochmeter/power/meters/jtop.py",
+    "jtop": "epochmeter/machine/jtop.py",
     "numpy": inside(
         *("worker/rng.py", "power/", "datasets/", "report/", "trace/", "segmentation/", "results/forecast.py"),
         *("results/rank_times.py", "results/straggler", "results/summary.py", "validation/"),

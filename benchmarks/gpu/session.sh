@@ -56,15 +56,18 @@ step() {
     echo "$name,$((SECONDS - begun)),$code" >> "$folder/steps.csv"
 }
 
-# The first part: 4 minutes.
-step doctor 30 "$python" src/doctor.py "${keys[0]/lock_dir/state_dir}" "device=$device" format=json
-step tests 60 "$python" -m pytest -q -p no:cacheprovider -n0 $found tests/worker/test_device.py tests/validation/test_programs.py
-step validate 150 "$python" src/validate.py "${keys[@]}" "device=$device" "minutes=$minutes" "out=$folder/validation"
+# validation STEP MINUTES SECONDS: its locks are its own, since in a rehearsal the other steps run meanwhile.
+validation() {
+    step "$1" "$3" "$python" src/validate.py "machine.lock_dir=$work/validation" "${keys[1]}" "device=$device" \
+        "minutes=$2" "out=$folder/validation"
+}
 
-if [[ ! $first ]]; then
-    # The second part: 8 minutes. The rehearsal repeats one line only, since a busy CPU may have disturbed all.
-    [[ ! $dry ]] || "$python" benchmarks/gpu/finish_lines.py "$folder/validation/validation.json" counters
-    step validate_rest 160 "$python" src/validate.py "${keys[@]}" "device=$device" "minutes=$rest" "out=$folder/validation"
+first_steps() {
+    step doctor 30 "$python" src/doctor.py "${keys[0]/lock_dir/state_dir}" "device=$device" format=json
+    step tests 60 "$python" -m pytest -q -p no:cacheprovider -n0 $found tests/worker/test_device.py tests/validation/test_programs.py
+}
+
+other_steps() {
     step script 60 "$python" src/measure.py "${run[@]}" "hydra.run.dir=$work/script/0" measure.flops=true -- \
         -m epochmeter.worker.known_script training "$device"
     step trace 60 "$python" src/train.py "${run[@]}" "hydra.run.dir=$work/trace/0" "model=$model" dataset=digits \
@@ -75,6 +78,25 @@ if [[ ! $first ]]; then
         step ranks 60 "$python" src/train.py "${run[@]}" "hydra.run.dir=$work/ranks/0" model=lenet dataset=digits \
             synthetic_batches=true batch=32 epochs=2 evaluate=false profiler=none strategy=ddp strategy.ranks=2
     fi
+}
+
+if [[ $dry ]]; then
+    # A rehearsal shows that each step works, so a validation that others disturb is enough. It repeats one line only.
+    {
+        validation validate "$minutes" 150
+        [[ $first ]] || {
+            "$python" benchmarks/gpu/finish_lines.py "$folder/validation/validation.json" counters
+            validation validate_rest "$rest" 160
+        }
+    } &
+    first_steps
+    [[ $first ]] || other_steps
+    wait
+else
+    # The first part: 4 minutes. The second part: 8 minutes.
+    first_steps
+    validation validate "$minutes" 150
+    [[ $first ]] || { validation validate_rest "$rest" 160; other_steps; }
 fi
 
 step summary 30 "$python" benchmarks/gpu/summary.py "$folder" "$work"

@@ -36,11 +36,11 @@ def programs(tmp_path, monkeypatch):
 def record(tmp_path):
     """record(energy_j) -> a completed run with this energy in its windows, and 2.5 kJ outside of them."""
 
-    def make(energy_j, run=METERED):
+    def make(energy_j, run=METERED, **whole):
         record = Record(tmp_path / "sweep/0")
         record.folder.mkdir(parents=True)
         record.describe(job_keys(), {**RUN, **run, "stage_energies": STAGES})
-        metrics = {"steady/e2e_s": 2.0, "total/energy_j": energy_j, "total/energy_uncertainty_j": 300.0}
+        metrics = {"steady/e2e_s": 2.0, "total/energy_j": energy_j, "total/energy_uncertainty_j": 300.0, **whole}
         valid = {"energy_valid": True}
         verdicts = {"steady": valid, "total": valid}
         summary = {"state": "completed", "metrics": metrics, "energy": verdicts, "notes": [], "failure": None}
@@ -105,3 +105,21 @@ def test_slurm_that_does_not_answer_changes_nothing(record, monkeypatch, tmp_pat
     monkeypatch.setenv("PATH", str(tmp_path))
     check_slurm_energy(made := record(99e6), "17")
     assert RunFolder(made.folder).energy_verdict == {"energy_valid": True}
+
+
+@pytest.mark.parametrize(("half_j", "is_valid"), [(200.0, False), (2000.0, True)])
+def test_energy_and_uncertainty_of_the_whole_process_are_compared_if_they_are_known(programs, record, half_j, is_valid):
+    """Errors at the borders of windows and stages cancel: 39 kJ are outside of 36.5 kJ by 2.5 kJ, less 5 %."""
+    programs(RECORDED)
+    whole = {"run/energy_j": 39000.0, "run/energy_uncertainty_j": half_j}
+    check_slurm_energy(made := record(1.0, **whole), "17")
+    assert RunFolder(made.folder).energy_verdict["energy_valid"] is is_valid
+
+
+def test_resumed_run_is_not_compared_with_its_last_job(programs, record):
+    """Its windows before the resumption are no part of that job."""
+    programs(RECORDED)
+    check_slurm_energy(made := record(99e6, {**METERED, "resumed": [{"epoch": 1, "at": "2026-11-30T00:00:00"}]}), "17")
+    folder = RunFolder(made.folder)
+    assert folder.run.resumed
+    assert (folder.run.slurm_energy_j, folder.energy_verdict) == (None, {"energy_valid": True})

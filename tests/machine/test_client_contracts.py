@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from epochmeter.machine import amd, nvml
-from epochmeter.machine.recorded import driver_calls
+from epochmeter.machine.recorded import driver_calls, jtop_calls
 
 SOURCES = [*(Path(nvml.__file__).parents[1]).rglob("*.py")]
 BY_CALLER = {  # number of arguments with which functions of NVML are called, with the handle
@@ -49,11 +49,12 @@ AMD_FIELDS = {
     ),
 }
 JTOP = {  # class -> what this project uses of it, with the number of arguments of methods
-    "jtop": {"__init__": 1, "start": 0, "close": 0, "ok": 1, "interval": 0, "power": 0, "uptime": 0, "nvpmodel": 0,
-             "jetson_clocks": 0, "fan": 0},
-    "NVPModel": {"models": 0, "set_nvpmodel_id": 1},
+    "jtop": {"__init__": 1, "start": 0, "close": 0, "ok": 1,
+             **dict.fromkeys((*jtop_calls.ONCE, *jtop_calls.POWER, *jtop_calls.GAUGES), 0)},
+    "NVPModel": {"set_nvpmodel_id": 1, **dict.fromkeys(jtop_calls.MEMBERS["nvpmodel"], 0)},
+    "JetsonClocks": dict.fromkeys(jtop_calls.MEMBERS["jetson_clocks"], 0),
     "Fan": {"set_profile": 2, "set_speed": 2},
-    "GenericInterface": {"__iter__": 0},
+    "GenericInterface": {"__iter__": 0, "items": 0},
 }  # fmt: skip
 
 
@@ -153,6 +154,7 @@ def test_client_of_jtop_has_the_attributes_of_this_project():
     files = {
         "jtop": "jtop.py",
         "NVPModel": "core/nvpmodel.py",
+        "JetsonClocks": "core/jetson_clocks.py",
         "Fan": "core/fan.py",
         "GenericInterface": "core/common.py",
     }

@@ -1,8 +1,8 @@
 """A stub of jtop's service for the real client: `python jtop_service.py SOCKET SCRIPT`; it runs until it is killed.
 
 SCRIPT is JSON: `power`, as the service reports it (default: each rail has as many watts as seconds since boot, modulo
-1000); `interval_s`; `version`; `last`, the number of the last sample; `locked`, whether the clocks are locked;
-`mute`, true: it does not answer.
+1000); `hardware`, of the board; `interval_s`; `version`; `last`, the number of the last sample; `locked`, whether the
+clocks are locked; `mute`, true: it does not answer.
 """
 
 import json
@@ -58,7 +58,7 @@ class Service:
 
     def facts(self, interval_s: float) -> dict[str, Any]:
         version = self.script.get("version", jtop.__version__)
-        board = {"hardware": {"Module": "a stand-in"}}
+        board = {"hardware": self.script.get("hardware", {"Module": "a stand-in"})}
         return {"version": version, "board": board, "interval": interval_s, "memory": "",
                 "fan": {"pwmfan": ["quiet", "cool", "manual"]}, "jc": True, "nvpmodel": MODES}  # fmt: skip
 
@@ -80,7 +80,12 @@ class Service:
         clocks = {"enable": self.script.get("locked", False), "thread": "inactive", "config": True, "boot": False}
         fan = {"pwmfan": {"profile": "quiet", "speed": [30.0]}}
         power = self.script.get("power", rising)
-        return {"uptime": uptime_s, "power": power, "gpu": {}, "mem": memory, "fan": fan, "nvp": mode, "jc": clocks}
+        gauges = {"temperature": {"CPU": {"temp": 41.5, "online": True}}, "engines": {}}
+        gauges |= {
+            "cpu": {"total": {}, "cpu": [{"freq": {"cur": 729600}}]},
+            "gpu": {"ga10b": {"freq": {"cur": 306000}}},
+        }
+        return {"uptime": uptime_s, "power": power, **gauges, "mem": memory, "fan": fan, "nvp": mode, "jc": clocks}
 
 
 class Manager(SyncManager):

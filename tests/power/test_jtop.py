@@ -48,7 +48,7 @@ print(json.dumps({"energy": meter.energy, "domains": meter.domains, **window}))
 CONNECTED = """
 import multiprocessing, sys
 import jtop.service
-from epochmeter.power.meters.jtop import connect_client
+from epochmeter.machine.jtop import connect_client
 
 multiprocessing.set_start_method(sys.argv[1] or None, force=True)
 for jtop.service.JTOP_PIPE in sys.argv[3:]:

@@ -117,3 +117,27 @@ def test_pieces_of_a_run_are_between_readings_at_its_progress(monkeypatch):
     assert warm_up.settling.document() == {
         "waited_s": 12.0, "is_settled": True, "power_spread": pytest.approx(0, abs=1e-9), "clock_spread": 0.0,
     }  # fmt: skip
+
+
+def test_piece_extends_over_epochs_that_are_shorter(monkeypatch):
+    """Epochs of 1 s with pauses of 10 s between them: three are a piece, and the pauses are no training."""
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic_ns=lambda: round(now.s * SECOND)))
+
+    def read():
+        return Reading(round(now.s * SECOND), {"gpu0": 150 * now.s})
+
+    warm_up = WarmUp(counters(gpu0=float), lambda: 1.4e9, 60.0)
+    epochs = 0
+    while not warm_up.settling.is_over:
+        epochs += 1
+        warm_up.begin(read())
+        now.s += 1.0
+        warm_up.progress(read)
+        warm_up.end(read(), is_epoch=True)
+        warm_up.begin(read())
+        now.s += 10.0
+        warm_up.end(read(), is_epoch=False)
+    assert epochs == PIECES * 3
+    document = warm_up.settling.document()
+    assert (document["waited_s"], document["is_settled"]) == (12.0, True)

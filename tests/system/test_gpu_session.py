@@ -11,6 +11,7 @@ import pytest
 from project import ROOT
 
 from epochmeter.results.validation import STATES
+from epochmeter.validation.checks import CHECKS
 
 pytestmark = pytest.mark.system
 SCRIPT = ROOT / "benchmarks/gpu/session.sh"
@@ -23,7 +24,8 @@ def test_every_step_runs_on_a_cpu(tmp_path):
     done = subprocess.run([SCRIPT, tmp_path, "--dry"], capture_output=True, text=True, timeout=1500, env=environment)
     with (tmp_path / "steps.csv").open() as file:
         steps = {row["step"]: int(row["code"]) for row in csv.DictReader(file)}
-    assert list(steps) == [*FIRST, *REST, "summary"], done.stderr
+    assert sorted(steps) == sorted([*FIRST, *REST, "summary"]), done.stderr
+    assert [*steps][-1] == "summary"
     assert {name: code for name, code in steps.items() if code not in ((0, 2, 3) if "validate" in name else (0,))} == {}
     assert done.returncode == (2 in steps.values()) or done.returncode == 0
     summary = (tmp_path / "summary.md").read_text()
@@ -32,6 +34,11 @@ def test_every_step_runs_on_a_cpu(tmp_path):
         assert f"## {title}\n\n" in summary
     document = json.loads((tmp_path / "validation/validation.json").read_text())
     assert {line["state"] for line in document["lines"]} <= {*STATES}
+    assert {line["check"] for line in document["lines"]} == {check.name for check in CHECKS}
+    assert {"stall", "fetch", "prep"} <= {line["check"] for line in document["lines"] if line["value"] is not None}
+    with tarfile.open(tmp_path / "logs.tar.gz") as logs:
+        again = logs.extractfile("logs/validate_rest.txt").read().decode()
+    assert f"{len(CHECKS) - 1} of {len(CHECKS)} checks are finished" in again
     with tarfile.open(tmp_path / "records.tar.gz") as records:
         assert {"./script/0/summary.json", "./trace/0/summary.json", "./ranks/0/summary.json"} <= {*records.getnames()}
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

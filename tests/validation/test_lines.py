@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from validation.simulated import A100_POWER, H100_COUNTER, Sensor, World, bench
 
+from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.uncertainty import UNKNOWN, Response
 from epochmeter.results.validation import FAILED, PASSED, UNTESTED
 from epochmeter.shared.problem import Problem
@@ -261,3 +262,37 @@ def test_coverage_is_doubted_only_beyond_chance(count, least):
 
     assert fewest_covered(count) == pytest.approx(least, abs=2)
     assert binom.cdf(fewest_covered(count) - 1, count, 0.95) < 0.002 <= binom.cdf(fewest_covered(count), count, 0.95)
+
+
+def with_part(watts):
+    """A board with a rail of constant power: 0 if it is off."""
+    machine = bench(count=None, sample=A100_POWER)
+    rail = Instrument(Domain("sampled", 0.05, "within the module", 0.04, PART_TIME), lambda: watts)
+    machine.instruments = {**machine.instruments, "VDD_CV": rail}
+    machine.total = ["gpu0", "VDD_CV"]
+    return machine
+
+
+def test_part_that_is_off_fails_nothing_and_ends_nothing():
+    machine = with_part(0.0)
+    for name in ("resolution", "averaging", "lag", "idle_power", "energy_per_work"):
+        (line,) = [line for line in lines(name, machine) if line["subject"] == "VDD_CV"]
+        assert line["state"] == UNTESTED, name
+        assert line["why"], name
+    (line,) = [line for line in lines("idle_drift", machine) if line["subject"] == "VDD_CV"]
+    assert (line["state"], line["value"]) == (PASSED, 0.0)
+
+
+@pytest.mark.parametrize(("total", "state"), [(["gpu0"], FAILED), (["cpu", "gpu0"], PASSED)])
+def test_idle_part_may_use_nothing_and_the_total_may_not(total, state):
+    machine = idle(0.0, 0.0)
+    machine.total = total
+    (line,) = [line for line in lines("idle_power", machine) if line["subject"] == "gpu0"]
+    assert line["state"] == state
+
+
+def test_change_of_idle_power_within_one_step_of_the_sensor_is_no_drift():
+    """A rail of 0.32 W in steps of 0.04 W."""
+    for after_w, state in ((0.36, PASSED), (0.44, FAILED)):
+        (line,) = [line for line in lines("idle_drift", idle(0.32, after_w)) if line["subject"] == "gpu0"]
+        assert line["state"] == state, after_w

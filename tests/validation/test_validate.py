@@ -1,16 +1,19 @@
 """A validation is made, resumed, refused on a busy machine, kept, shown, and used by later runs."""
 
+import copy
 import io
 import json
 import math
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 
 import boards
 import pytest
-from project import ROOT
+from project import ROOT, put
+from recordings import pc
 from validation.simulated import A100_POWER, H100_COUNTER, Sensor, bench
 from validation.test_lines import PART_TIME, Known, lines
 
@@ -20,7 +23,11 @@ from epochmeter.config.validation import key_rules
 from epochmeter.console.plain import PlainConsole
 from epochmeter.machine.busy_processes import BusyProcess
 from epochmeter.machine.cpu_load import CpuUse
-from epochmeter.power.meter import EnergyMeter, open_meter
+from epochmeter.machine.recorded.recorder import record_machine
+from epochmeter.machine.recorded.root import root_folder
+from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.power.meter import EnergyMeter, NullMeter, open_meter
+from epochmeter.power.meters.rapl import open_rapl
 from epochmeter.power.uncertainty import Response
 from epochmeter.report.output.validation import print_validation, write_validation
 from epochmeter.results import validation
@@ -39,8 +46,7 @@ HOST = {"hostname": "secret-name", "cpu": {"model": "AMD EPYC", "cores": 2}, "ke
 VERSIONS = {"epochmeter": "1", "python": "3.12", "torch": "2.10", "driver": "580.1", "kernel": "6.1"}
 
 
-@pytest.fixture
-def idle_observer(monkeypatch):
+def quiet(monkeypatch):
     """Nobody else uses the machine, unless `use` is set."""
     given = SimpleNamespace(use=CpuUse(0.0))
     load = SimpleNamespace(mark=lambda: None, window=lambda begun_ns, ended_ns: given.use)
@@ -49,28 +55,38 @@ def idle_observer(monkeypatch):
     return given
 
 
+@pytest.fixture
+def idle_observer(monkeypatch):
+    return quiet(monkeypatch)
+
+
 def machine(tmp_path, **keys):
     keys = {"minutes": 600.0, "settings": False, "out": None, **keys}
     locks = {"lock_dir": str(tmp_path / "locks"), "state_dir": str(tmp_path / "state"), "root": "/"}
-    config = SimpleNamespace(**keys, machine=SimpleNamespace(**locks), meter=SimpleNamespace(name="nvml"))
+    config = SimpleNamespace(**keys, machine=SimpleNamespace(**locks), meter=SimpleNamespace(name="nvml", to_dict=dict))
     device = SimpleNamespace(name="cuda", python=None)
     return this_machine.Machine(config, HOST, device, True, [])
+
+
+def begin_in(folder, versions, monkeypatch):
+    """Return a function that begins a validation in a folder, or continues the one that is there."""
+    given = dict(versions)
+    monkeypatch.setattr(validate, "versions_of", lambda machine, python: dict(given))
+    monkeypatch.setattr(validate, "find_python", lambda machine: (None, None))
+
+    def begin(**keys):
+        of = machine(folder, **keys)
+        file = folder / "validation.json"
+        return of, Progress(validate.begin(of, file), file)
+
+    begin.versions = given
+    return begin
 
 
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
     """begun() -> the progress of a validation in `tmp_path`, continued if there is one."""
-    given = dict(VERSIONS)
-    monkeypatch.setattr(validate, "versions_of", lambda machine, python: dict(given))
-    monkeypatch.setattr(validate, "find_python", lambda machine: (None, None))
-
-    def begin(**keys):
-        of = machine(tmp_path, **keys)
-        file = tmp_path / "validation.json"
-        return of, Progress(validate.begin(of, file), file)
-
-    begin.versions = given
-    return begin
+    return begin_in(tmp_path, VERSIONS, monkeypatch)
 
 
 def made(begun, simulated, **keys):
@@ -81,64 +97,98 @@ def made(begun, simulated, **keys):
     return progress, [check.name for check in left]
 
 
-def right(**options):
-    return bench(programs=Known(), on_gpu=True, counter_stated=PART_TIME, **options)
+def right():
+    return bench(programs=Known(), on_gpu=True, counter_stated=PART_TIME)
 
 
-def test_check_without_time_is_made_by_the_next_call(begun, idle_observer, monkeypatch):
+@pytest.fixture(scope="module")
+def right_bench():
+    """A machine on which one line fails. Each check is made once: what it finds depends on no other test."""
+    machine, found, find = right(), {}, validate.find
+
+    def find_once(check, bench):
+        if bench is not machine:
+            return find(check, bench)
+        if check.name not in found:
+            found[check.name] = find(check, bench)
+        return found[check.name]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(validate, "find", find_once)
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def finished(right_bench, tmp_path_factory):
+    """A finished validation of that machine, and the text of its file."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patched:
+        quiet(patched)
+        progress, _ = made(begin_in(folder, VERSIONS, patched), right_bench)
+    return progress, progress.file.read_text(), str(folder)
+
+
+@pytest.fixture
+def document(finished):
+    """A copy of the finished validation."""
+    return copy.deepcopy(finished[0].document)
+
+
+def test_check_without_time_is_made_by_the_next_call(begun, idle_observer, right_bench, monkeypatch):
     of, progress = begun()
     checks = [check for check in CHECKS if check.name in ("overhead", "peaks")]
     now_s = iter([0.0, 600 * 60.0 - 1, 600 * 60.0 - 1])
     with monkeypatch.context() as patched:
         patched.setattr(validate.time, "monotonic", now_s.__next__)
-        make_checks(checks, right(), progress, of, lambda text: None)
+        make_checks(checks, right_bench, progress, of, lambda text: None)
     for check in checks:
         (line,) = progress.lines(check.name)
         assert (line["state"], line["again"], line["why"]) == (UNTESTED, True, "no time was left of minutes=600")
-    _, left = made(begun, right())
+    _, left = made(begun, right_bench)
     assert {"overhead", "peaks"} <= set(left)
 
 
-def test_only_lines_to_test_again_are_made_again(begun, idle_observer):
-    progress, _ = made(begun, right())
+def test_only_lines_to_test_again_are_made_again(begun, idle_observer, right_bench):
+    progress, _ = made(begun, right_bench)
     before = progress.document["lines"]
-    progress, left = made(begun, right())
+    progress, left = made(begun, right_bench)
     assert left == []
     assert progress.document["lines"] == before
     begun.versions["driver"] = "590"
-    _, left = made(begun, right())
+    _, left = made(begun, right_bench)
     assert len(left) == len(CHECKS), "another driver"
 
 
-def test_nothing_passes_on_a_busy_machine_and_all_is_made_again(begun, idle_observer):
+def test_nothing_passes_on_a_busy_machine_and_all_is_made_again(begun, idle_observer, right_bench):
     idle_observer.use = CpuUse(0.4)
-    progress, _ = made(begun, right())
+    progress, _ = made(begun, right_bench)
     lines = progress.document["lines"]
     tested = [line for line in lines if line["value"] is not None]
     assert {line["state"] for line in lines} == {UNTESTED}
     assert all(line["again"] and "40 % of the processor time" in line["why"] for line in tested)
     assert not any(one.get("response") for one in progress.document["instruments"]), "of no use for runs"
     idle_observer.use = CpuUse(0.0)
-    progress, left = made(begun, right())
+    progress, left = made(begun, right_bench)
     assert {"resolution", "lag", "coverage", "stall", "overhead"} <= set(left)
     assert validation.counts(progress.document["lines"])[PASSED] > 10
 
 
-def test_readings_that_were_taken_on_a_busy_machine_disturb_later_checks_of_them(begun, idle_observer, monkeypatch):
+def test_readings_that_were_taken_on_a_busy_machine_disturb_later_checks_of_them(
+    begun, idle_observer, right_bench, monkeypatch
+):
     uses = iter([CpuUse(0.4)])
     monkeypatch.setattr(validate, "CpuLoad", lambda **_: SimpleNamespace(
         mark=lambda: None, window=lambda begun_ns, ended_ns: next(uses, CpuUse(0.0))))  # fmt: skip
-    progress, _ = made(begun, right())
+    progress, _ = made(begun, right_bench)
     states = {line["check"]: line["state"] for line in progress.document["lines"] if line["subject"] in ("gpu0", "")}
     assert states["lag"] == states["coverage"] == UNTESTED
     assert states["idle_power"] == states["overhead"] == PASSED
 
 
-def test_document_has_no_name_of_the_host(begun, idle_observer, tmp_path):
-    progress, _ = made(begun, right())
-    text = progress.file.read_text()
+def test_document_has_no_name_of_the_host(finished):
+    progress, text, folder = finished
     assert "secret-name" not in text
-    assert str(tmp_path) not in text
+    assert folder not in text
     document = validation.read(progress.file)
     assert document["schema"] == 1
     assert document["machine"]["cpu"] == "AMD EPYC"
@@ -274,23 +324,21 @@ def test_facts_of_a_run_are_read_back(tmp_path):
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_table_fits_the_terminal_and_has_each_line(begun, idle_observer, width):
-    progress, _ = made(begun, right())
+def test_table_fits_the_terminal_and_has_each_line(document, width):
     console = PlainConsole(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    print_validation(progress.document, [], TITLES, console)
+    print_validation(document, [], TITLES, console)
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= width
     words = " ".join(shown.split())
-    for line in progress.document["lines"]:
+    for line in document["lines"]:
         if line["value"] is not None:
             assert TITLES[line["check"]].split()[0] in words
     assert "1 failed" in words
-    assert f"{validation.counts(progress.document['lines'])[PASSED]} lines passed" in words
+    assert f"{validation.counts(document['lines'])[PASSED]} lines passed" in words
 
 
-def test_page_and_markdown_have_the_failed_line_with_its_reason(begun, idle_observer, tmp_path):
-    progress, _ = made(begun, right())
-    written = write_validation(progress.document, tmp_path, TITLES)
+def test_page_and_markdown_have_the_failed_line_with_its_reason(document, tmp_path):
+    written = write_validation(document, tmp_path, TITLES)
     assert {path.name for path in written} >= {"validation.md"}
     for path in written:
         text = path.read_text().replace(NO_BREAK, " ")
@@ -298,34 +346,33 @@ def test_page_and_markdown_have_the_failed_line_with_its_reason(begun, idle_obse
         assert "100.0 ms" in text or "100 ms" in text or "0.100 s" in text, path.name
 
 
-def test_reasons_of_other_users_files_are_text_on_the_page(begun, idle_observer, tmp_path):
-    progress, _ = made(begun, right())
-    progress.document["lines"][0] |= {"state": FAILED, "why": "<script>alert(1)</script>"}
-    for path in write_validation(progress.document, tmp_path, TITLES):
+def test_reasons_of_other_users_files_are_text_on_the_page(document, tmp_path):
+    document["lines"][0] |= {"state": FAILED, "why": "<script>alert(1)</script>"}
+    for path in write_validation(document, tmp_path, TITLES):
         assert "<script>alert(1)" not in path.read_text()
 
 
-@pytest.mark.system
-def test_command_validates_a_cpu_and_continues(tmp_path):
-    keys = ["minutes=1", f"out={tmp_path}/out", f"machine.state_dir={tmp_path}/state"]
-    keys += [f"machine.lock_dir={tmp_path}/locks"]
-    command = [sys.executable, ROOT / "src/validate.py", *keys]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert ended.returncode in (0, 2, 3), ended.stderr
-    document = json.loads((tmp_path / "out/validation.json").read_text())
+def test_validation_is_kept_for_the_runs_of_its_machine_and_continued(
+    begun, idle_observer, right_bench, tmp_path, monkeypatch
+):
+    """The command itself is a step of `tests/system/test_gpu_session.py`."""
+    monkeypatch.setattr(validate, "open_meter", lambda *_, **__: NullMeter("the bench has the instruments"))
+    monkeypatch.setattr(validate, "open_bench", lambda *_: right_bench)
+    of, said = machine(tmp_path), []
+    document = copy.deepcopy(validate.validate(of, tmp_path, said.append))
     assert {line["check"] for line in document["lines"]} == set(TITLES)
-    values = {line["check"] for line in document["lines"] if line["value"] is not None}
-    assert {"stall", "fetch", "prep"} <= values
-    assert len(list((tmp_path / "state/validations").glob("*.json"))) == 1
-    for line in document["lines"]:  # on a busy machine, all would be made again
+    assert not any("checks are finished" in text for text in said)
+    kept = list((tmp_path / "state/validations").glob("*.json"))
+    assert [json.loads(file.read_text())["lines"] for file in kept] == [document["lines"]]
+    for line in document["lines"]:
         line["again"] = line["check"] == "counters"
-    (tmp_path / "out/validation.json").write_text(json.dumps(document))
-    again = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert f"{len(TITLES) - 1} of {len(TITLES)} checks are finished" in again.stderr
-    made_again = json.loads((tmp_path / "out/validation.json").read_text())
-    kept = [[line for line in each["lines"] if line["check"] != "counters"] for each in (document, made_again)]
-    assert kept[0] == kept[1]
-    assert [line["again"] for line in made_again["lines"] if line["check"] == "counters"] == [False]
+    (tmp_path / "validation.json").write_text(json.dumps(document))
+    made_again = validate.validate(of, tmp_path, said.append)
+    assert f"{len(TITLES) - 1} of {len(TITLES)} checks are finished" in "".join(said)
+    others = [[line for line in each["lines"] if line["check"] != "counters"] for each in (document, made_again)]
+    assert others[0] == others[1]
+    assert not any(line["again"] for line in made_again["lines"])
+    assert made_again["instruments"] == document["instruments"]
 
 
 @pytest.mark.parametrize(
@@ -335,11 +382,11 @@ def test_duration_is_checked(value, is_allowed):
     assert key_rules("validate")["minutes"].is_allowed(value) == is_allowed
 
 
-def test_names_of_other_processes_are_printed_and_not_kept(begun, idle_observer):
+def test_names_of_other_processes_are_printed_and_not_kept(begun, idle_observer, right_bench):
     idle_observer.use = CpuUse(0.4, others=[BusyProcess("secret-program", 7, 0.4)])
     of, progress = begun()
     printed = []
-    make_checks([check for check in CHECKS if check.name == "peaks"], right(), progress, of, printed.append)
+    make_checks([check for check in CHECKS if check.name == "peaks"], right_bench, progress, of, printed.append)
     assert any("secret-program (pid 7) 40 %" in text for text in printed)
     assert "secret-program" not in progress.file.read_text()
     assert "40 % of the processor time" in progress.file.read_text()
@@ -366,3 +413,40 @@ def test_wrong_arguments_end_in_one_error(tmp_path, argument, message):
     assert "error:" in ended.stderr
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_no_setting_is_changed_for_a_recorded_machine(tmp_path):
+    """A replayed board has the settings of its files, and the programs that change them those of this machine."""
+    of = machine(tmp_path, settings=True)
+    of.config.machine.root = str(boards.write(tmp_path / "board", "orin_nano").root)
+    journal = RestoreJournal(str(tmp_path / "state"), root=of.config.machine.root, command="validate")
+    with ExitStack() as stack:
+        opened = this_machine.open_bench(of, NullMeter("no meter"), journal, stack)
+    found = lines("settings_applied", opened)
+    assert {"power_limit", "clocks", "fan"} <= {line["subject"] for line in found}
+    assert {line["state"] for line in found} == {UNTESTED}
+    assert all("this machine" in line["why"] for line in found)
+
+
+def test_file_that_a_known_program_needs_is_a_reason_and_no_end(begun, idle_observer):
+    """Such as a socket below a `TMPDIR` with a long path."""
+    programs = Known()
+    programs.peaks = lambda: (_ for _ in ()).throw(OSError("AF_UNIX path too long"))
+    of, progress = begun()
+    checks = [check for check in CHECKS if check.name in ("peaks", "counters")]
+    make_checks(checks, bench(programs=programs, on_gpu=True), progress, of, lambda text: None)
+    (line,) = progress.lines("peaks")
+    assert (line["state"], line["why"]) == (UNTESTED, "AF_UNIX path too long")
+    assert {line["state"] for line in progress.lines("counters")} == {PASSED}
+
+
+def test_reason_of_a_recorded_machine_has_the_name_of_its_archive(tmp_path):
+    archive = tmp_path / "board.tar.gz"
+    record_machine(archive, put(tmp_path / "machine", pc("a CPU")), 0.05, None, "no load")
+    of = machine(tmp_path)
+    of.config.machine.root = str(archive)
+    journal = RestoreJournal(str(tmp_path / "state"), root=str(archive), command="validate")
+    with ExitStack() as stack:
+        opened = this_machine.open_bench(of, open_rapl(gpus=[], root=root_folder(archive)), journal, stack)
+    assert str(archive) in opened.no_energy.message
+    assert str(root_folder(archive)) not in opened.no_energy.message

@@ -45,11 +45,19 @@ def check_slurm_energy(record: Record, job_id: str) -> None:
 
 
 def energy_of_run(run: RunInfo, summary: Document) -> RunEnergy | None:
-    """Return the energy of a run's process; None if it is not measured."""
+    """Return the energy of a run's process; None if it is not measured, or partly that of earlier jobs."""
     metrics = summary.get("metrics") or {}
-    energy_j, half_width_j = metrics.get("total/energy_j"), metrics.get("total/energy_uncertainty_j")
-    if not run.energy.is_measured or energy_j is None or half_width_j is None:
+    if not run.energy.is_measured or run.resumed or run.attempts:
         return None
+    whole_j, half_whole_j = metrics.get("run/energy_j"), metrics.get("run/energy_uncertainty_j")
+    if whole_j is not None and half_whole_j is not None:
+        return RunEnergy(whole_j, half_whole_j)
+    energy_j, half_width_j = metrics.get("total/energy_j"), metrics.get("total/energy_uncertainty_j")
+    if energy_j is None or half_width_j is None:
+        return None
+    # The energy of a stage is not known: the rest is a lower bound. Its parts are of the same instruments, which may
+    # err in the same direction in each, so their half-widths are added. Errors at common borders cancel, so the sum is
+    # rather too wide; it is never too narrow.
     stages = run.stage_energies.values()
     return RunEnergy(
         math.fsum([energy_j, *(stage["energy_j"] for stage in stages)]),

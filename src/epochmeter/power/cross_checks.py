@@ -60,6 +60,7 @@ def find_disagreements(
             continue
         parts_j, reference_j = (sum(joules[name] for name in names) for names in (check.parts, check.reference))
         excess_j = abs(parts_j - reference_j) if check.relation == "equal to" else parts_j - reference_j
+        # The intervals must not meet: errors of instruments that are sampled together may have opposite signs.
         uncertainty_j = half_width_j(check.parts) + half_width_j(check.reference)
         if excess_j > uncertainty_j + CALIBRATION * max(parts_j, reference_j):
             yield Disagreement(check, parts_j, reference_j)

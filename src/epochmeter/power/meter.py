@@ -207,7 +207,10 @@ class EnergyMeter:
     def half_width_j(
         self, joules: Joules, seconds: float, sampling: Sampling | None, names: Sequence[str] | None = None
     ) -> float:
-        """Half-width of the 95 % confidence interval of the total, or of the sum of other domains, in joules."""
+        """Half-width of the 95 % confidence interval of the total, or of the sum of other domains, in joules.
+
+        Errors of domains are added: their borders are the same moments, at which the power of all changes alike.
+        """
         names = self._total if names is None else names
         sampled_j = self._sampled_half_width_j(joules, seconds, sampling, names) if sampling else 0.0
         return sampled_j + self.counter_uncertainty(joules, seconds, sampling, names).half_width_j

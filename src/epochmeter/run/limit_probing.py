@@ -206,7 +206,7 @@ class LimitProbing:
         self._settling.add(probe.seconds, piece)
         if self._settling.is_over:
             self._terminal.info(str(self._settling), style="dim")
-        self._probe_meter.restart()
+        self._probe_meter.go_on()
 
     def _choose(self, reason: str = "", *, is_applied: bool = True) -> None:
         """Apply the best limit so far, and record the search; `reason`: why it ended early."""

@@ -46,11 +46,17 @@ class ProbeMeter:
     def restart(self) -> None:
         """Begin a new probe after the limit was set."""
         self._set_ns = time.monotonic_ns()
+        self._ended: tuple[Reading, int] | None = None  # of the last complete probe, if it ended within a window
         self._drop()
 
     def _drop(self) -> None:
         self._closed = ProbeSums()  # the pieces of the probe in earlier windows
         self._begin: tuple[Reading, int] | None = None  # of the piece in this window: reading, and number of the step
+
+    def go_on(self) -> None:
+        """Begin a new probe at the same limit, where the last one ended."""
+        self._drop()
+        self._begin = self._ended
 
     def open_window(self, reading: Reading) -> None:
         """Begin a piece with the window, unless the limit was set just before."""
@@ -70,8 +76,10 @@ class ProbeMeter:
         seconds = self._closed.seconds + (time.monotonic_ns() - begun.at_ns) * NANOSECOND
         if seconds < self._read_after_s or self._closed.steps + steps - begin_steps < MIN_STEPS:
             return None
-        probe = self._probe_until(read(), steps)
+        reading = read()
+        probe = self._probe_until(reading, steps)
         if self._is_complete(probe):
+            self._ended = reading, steps
             return probe
         if probe.steps and self._read_after_s < MAX_PROBE_S:
             self._read_after_s = min(MAX_PROBE_S, 2 * self._read_after_s)
@@ -82,6 +90,7 @@ class ProbeMeter:
         """End the piece with the window; return the probe if it is complete."""
         if self._begin:
             self._closed = self._probe_until(reading, steps)
+        self._ended = None
         return self._closed if self._is_complete(self._closed) else None
 
     def _is_settled(self, at_ns: int) -> bool:

@@ -118,6 +118,8 @@ class Recording:
     def close_window(self, closed: WindowOpening, reading: Reading) -> None:
         """Note that a window, whose kind is known now, has ended with a reading of the meter."""
         self._plan.record.end_progress()
+        if self._warm_up:
+            self._warm_up.end(reading, is_epoch=closed.window == "epoch")
         if self._probing:
             self._probing.close_window(reading, closed)
 

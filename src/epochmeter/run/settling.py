@@ -4,6 +4,7 @@ A device that warms up uses more power and may lower its clock, which looks like
 The training itself warms it. What is measured until then is warm-up.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -106,29 +107,59 @@ class Settling:
         return max(piece.uncertainty_w / piece.power_w for piece in self._pieces if piece.power_w)
 
 
+class Part(NamedTuple):
+    """The part of a piece so far: its time, its energy (NaN: not known) and the uncertainty of that."""
+
+    seconds: float = 0.0
+    energy_j: float = 0.0
+    uncertainty_j: float = 0.0
+
+
 class WarmUp:
-    """The settling of a run while its first epochs train (`sweep.settle`)."""
+    """The settling of a run while its first epochs train (`sweep.settle`). A piece may extend over short epochs."""
 
     def __init__(self, meter: EnergyMeter, clock_hz: Clock, most_s: float) -> None:
         self.settling = Settling(most_s)
         self._meter, self._clock_hz = meter, clock_hz
         self._piece_s = max([PIECE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
-        self._begun: Reading | None = None
+        self._begun: Reading | None = None  # of the part in this epoch
+        self._closed = Part()  # in earlier epochs
 
     def begin(self, reading: Reading) -> None:
-        """Begin a piece, at the start of an epoch."""
+        """Continue the piece, or begin one, at the start of an epoch."""
         self._begun = reading
 
     def progress(self, read: Callable[[], Reading]) -> None:
         """End the piece if it is long enough, and begin the next one; `read` returns the meter's reading now."""
-        begun = self._begun
-        if self.settling.is_over or begun is None or (time.monotonic_ns() - begun.at_ns) * NANOSECOND < self._piece_s:
+        if self._begun is None or self.settling.is_over:
             return
-        reading = read()
-        seconds = (reading.at_ns - begun.at_ns) * NANOSECOND
-        used = energy_of_window(begun, reading, self._meter, seconds).metrics
-        self.settling.add(seconds, piece_of(used, seconds, self._clock_hz()))
-        self._begun = reading
+        if self._closed.seconds + (time.monotonic_ns() - self._begun.at_ns) * NANOSECOND >= self._piece_s:
+            self._begun = self._read(read())
+
+    def end(self, reading: Reading, *, is_epoch: bool) -> None:
+        """Note the end of an epoch; what was none is left out."""
+        if self._begun is not None and is_epoch and not self.settling.is_over:
+            self._read(reading)
+        self._begun = None
+
+    def _read(self, reading: Reading) -> Reading:
+        """Add the time up to a reading to the piece, which ends if it is long enough; return the reading."""
+        assert self._begun is not None
+        seconds = (reading.at_ns - self._begun.at_ns) * NANOSECOND
+        if seconds <= 0:
+            return reading
+        used = energy_of_window(self._begun, reading, self._meter, seconds).term
+        self._closed = Part(
+            self._closed.seconds + seconds,
+            self._closed.energy_j + used.get("energy_j", math.nan),
+            math.hypot(self._closed.uncertainty_j, used.get("energy_uncertainty_j", 0.0)),
+        )
+        if self._closed.seconds >= self._piece_s:
+            taken_s, energy_j, uncertainty_j = self._closed
+            known = {"energy_j": energy_j, "energy_uncertainty_j": uncertainty_j} if math.isfinite(energy_j) else {}
+            self.settling.add(taken_s, piece_of(known, taken_s, self._clock_hz()))
+            self._closed = Part()
+        return reading
 
 
 def settling_note(recorded: Mapping[str, object], *, has_mean: bool) -> list[str]:

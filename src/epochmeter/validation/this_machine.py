@@ -14,12 +14,13 @@ from epochmeter.config.schema import Device
 from epochmeter.machine import host
 from epochmeter.machine.gpu_counters import counter_ids
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
-from epochmeter.machine.recorded.root import root_folder
+from epochmeter.machine.recorded.root import find_recording, root_folder
 from epochmeter.machine.temporary_folders import temporary_folder
 from epochmeter.power.instrument import Instrument
 from epochmeter.power.knobs.device_settings import knob_openers
+from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.meter import EnergyMeter
+from epochmeter.power.meter import EnergyInfo, EnergyMeter
 from epochmeter.results import validation
 from epochmeter.results.validation import Versions
 from epochmeter.run.interpreters import check_interpreter, find_interpreter
@@ -31,6 +32,7 @@ from epochmeter.validation.bench import Bench
 from epochmeter.validation.programs import KnownPrograms, LoadProcess
 
 COMMIT_DIGITS = 7
+REPLAYED_SETTINGS = "machine.root= is a recorded machine, and the settings would be those of this machine"
 REPLAYED = "machine.root= is a recorded machine, which no load of this machine changes"
 
 
@@ -124,10 +126,10 @@ def open_bench(machine: Machine, meter: EnergyMeter, journal: RestoreJournal, st
         instruments=opened,
         total=energy["domains"] if measures else [],
         cross_checks=meter.cross_checks,
-        no_energy=None if measures else Problem(energy["reason"] or "no energy is measured", energy.get("hint", "")),
+        no_energy=None if measures else _no_energy(machine, energy),
         on_gpu=bool(machine.gpus and machine.gpus[0]["vendor"] == "nvidia"),
         settings=config.settings,
-        knobs=settings.permitted(knob_openers(machine.on_gpu, machine.gpus, journal)) if config.settings else {},
+        knobs=_knobs(machine, journal) if config.settings else {},
         change=lambda key, knob: settings.change_setting(key, knob, journal, on_gpu=machine.on_gpu),
         minutes=config.minutes,
     )
@@ -143,6 +145,22 @@ def open_bench(machine: Machine, meter: EnergyMeter, journal: RestoreJournal, st
     folder = stack.enter_context(temporary_folder())
     bench.load, bench.programs = load, known_programs(machine, python, load, folder)
     return bench
+
+
+def _no_energy(machine: Machine, energy: EnergyInfo) -> Problem:
+    """Return why no energy is measured; the folder of a recording has the name of its archive."""
+    reason, hint = energy["reason"] or "no energy is measured", energy.get("hint", "")
+    if recording := find_recording(machine.config.machine.root):
+        reason, hint = (text.replace(str(recording.folder), recording.name) for text in (reason, hint))
+    return Problem(reason, hint)
+
+
+def _knobs(machine: Machine, journal: RestoreJournal) -> dict[str, Knob | Problem]:
+    """Return the settings by key; of a recorded machine, why none is changed: it would be a setting of this one."""
+    openers = knob_openers(machine.on_gpu, machine.gpus, journal)
+    if machine.is_replayed:
+        return {key: Problem(REPLAYED_SETTINGS, "leave out `machine.root=`") for key in openers}
+    return settings.permitted(openers)
 
 
 def known_programs(machine: Machine, python: str, load: LoadProcess, folder: Path) -> KnownPrograms:

@@ -133,7 +133,7 @@ def find(check: Check, bench: Bench) -> list[Found]:
     """Return what a check finds, or why it cannot be made."""
     try:
         return list(check.find(bench))
-    except MachineError as error:
+    except (MachineError, OSError) as error:  # such as a socket or a file of a known program
         problem = problem_of(error)
         return [Untestable(why=problem.message, hint=problem.hint)]
 

@@ -2,14 +2,16 @@
 
 import copy
 import json
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 from recordings import GB300, H100
 
-from epochmeter.machine import amd, nvml
+from epochmeter.machine import amd, jtop, nvml
 from epochmeter.machine.recorded import archive
 from epochmeter.machine.recorded.replay import Clock, read_documents
+from epochmeter.power.meters.rails import open_jtop
 from epochmeter.shared.problem import InputError, problem_of
 
 OTHERS = (None, True, "x", -1, 1.5, float("nan"), 10**30, [], ["x"], {}, {"a": 1})
@@ -38,12 +40,22 @@ AMDSMI = {"gpus": {BUS: {
         "times_s": [0, 0.5], "values": [{"result": COUNT}, {"result": {**COUNT, "energy_accumulator": 900}}],
     }},
 }}}  # fmt: skip
+WATTS = {"rail": {"CPU": {"power": 2000}}, "tot": {"name": "VDD_IN", "power": 6500}}
+JTOP = {
+    "calls": {
+        "interval": {"result": 3600.0}, "uptime": {"result": 100.0}, "power": {"result": WATTS},
+        "nvpmodel": {"result": {"id": 0, "name": "15W", "models": ["15W", "7W"], "status": [True, True]}},
+    },
+    "series": {"uptime": {"times_s": [0, 0.5], "values": [{"result": 100.0}, {"result": 100.5}]}},
+}  # fmt: skip
 MANIFEST = {
     "format": archive.FORMAT, "version": archive.VERSION, "entries": 1, "duration_s": 1.0, "architecture": "x86_64",
     "date": "2026-11-30", "epochmeter": "0.1.0", "missing": {"sys/y": "Permission denied"},
 }  # fmt: skip
 SERIES = {"files": {"sys/x": {"times_s": [0, 0.5], "values": ["1\n", None]}}}
-DOCUMENTS = {archive.MANIFEST: MANIFEST, archive.SERIES: SERIES, archive.NVML: NVML, archive.AMDSMI: AMDSMI}
+DOCUMENTS = {
+    archive.MANIFEST: MANIFEST, archive.SERIES: SERIES, archive.NVML: NVML, archive.AMDSMI: AMDSMI, archive.JTOP: JTOP,
+}  # fmt: skip
 
 
 class Still(Clock):
@@ -102,6 +114,12 @@ def shown(replayed):
         found["amd_j"] = float(ticks * count["counter_resolution"])
     with suppress(OSError):
         found["amd counters"] = amd.AmdCounters(BUS).read()
+    jtop.replace_client(replayed.jtop)
+    with closing(open_jtop(gpus=[], root=Path("/"))) as meter:
+        found["jtop"] = {name: instrument.read() for name, instrument in meter.instruments.items()}
+        found["jtop periods"] = {name: domain.period_s for name, domain in meter.domains.items()}
+    with suppress(AttributeError, OSError, RuntimeError), jtop.connect_client(0.5) as client:
+        found["modes"] = {type(mode) for mode in client.nvpmodel.models}
     return found
 
 
@@ -114,6 +132,7 @@ def replayed(tmp_path):
     )[0]
     nvml.replace_client(None)
     amd.replace_client(None)
+    jtop.replace_client(None)
 
 
 def is_of_its_type(before, value):
@@ -133,13 +152,15 @@ def test_value_of_another_type_is_refused_or_not_shown(replayed, name):
     assert right["energy_j"] == 4_000_000.0
     assert right["instant_power_w"] == 412.5
     assert right["amd_j"] == pytest.approx(400 * 15.3)
+    assert right["jtop"] == {"CPU": 2.0, "VDD_IN": 6.5}
     refused = 0
     for place in places(DOCUMENTS[name]):
         before = DOCUMENTS[name]
         for key in place:
             before = before[key]
         for value in (*OTHERS, *([MISSING] if isinstance(place[-1], str) else [])):
-            if is_of_its_type(before, value):
+            is_watts = name == archive.JTOP and place[-1] == "power"
+            if is_of_its_type(before, value) or (is_watts and value == -1):
                 continue
             other = refusal = None
             try:
@@ -152,5 +173,7 @@ def test_value_of_another_type_is_refused_or_not_shown(replayed, name):
                 continue
             for key, result in shown(other).items():
                 is_less = key in ("gpus", "origin", "missing", "is_superchip", "is_in_mig_mode", "amd counters")
+                if key.startswith("jtop"):  # a rail may be absent
+                    is_less = result.items() <= right[key].items()
                 assert is_less or result == right[key], (name, place, value, key)
     assert refused > 20

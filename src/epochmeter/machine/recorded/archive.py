@@ -20,9 +20,9 @@ from epochmeter.shared.problem import InputError, input_error
 from epochmeter.shared.types import Document
 
 FORMAT, VERSION = "epochmeter machine recording", 1
-MANIFEST, SERIES, NVML, AMDSMI = "manifest.json", "series.json", "nvml.json", "amdsmi.json"
+MANIFEST, SERIES, NVML, AMDSMI, JTOP = "manifest.json", "series.json", "nvml.json", "amdsmi.json", "jtop.json"
 NVIDIA_SMI = "nvidia-smi.txt"
-DOCUMENTS = (MANIFEST, SERIES, NVML, AMDSMI, NVIDIA_SMI)
+DOCUMENTS = (MANIFEST, SERIES, NVML, AMDSMI, JTOP, NVIDIA_SMI)
 """What an archive contains besides `root/`; the manifest is the first."""
 ROOT = "root"
 MAX_BYTES, MAX_MEMBERS, MAX_PATH = 1 << 28, 200_000, 4096

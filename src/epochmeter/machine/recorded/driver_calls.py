@@ -8,6 +8,7 @@ import ctypes
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -223,6 +224,8 @@ def encode(value: Any) -> Any:
             return value
         case bytes():
             return value.decode(errors="replace")
+        case timedelta():
+            return value.total_seconds()
         case ctypes.Structure() | ctypes.Union():
             return {name: encode(getattr(value, name)) for name, *_ in type(value)._fields_}
         case SimpleNamespace():

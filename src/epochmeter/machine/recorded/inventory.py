@@ -62,6 +62,7 @@ GAUGES = (
 """Patterns of files with other quantities that change, which are sampled rarely."""
 POWER_PERIOD_S, GAUGE_PERIOD_S = 0.01, 0.5
 """Periods of the samples of both, in seconds."""
+JTOP_PERIOD_S = 0.5  # of jtop's service, as of `meter=jtop`
 COUNTERS = (
     (r"pm_counters/[^/]*power[^/]*$", 10**12),  # its time in microseconds, not its watts
     (r"(?:^|/)(?:energy[^/]*|[^/]*_energy|stat|diskstats|dev|freshness|[^/]*_cnt|[^/]*_count)$", 0),

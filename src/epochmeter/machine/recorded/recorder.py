@@ -19,6 +19,7 @@ from epochmeter.machine.amd import find_cards
 from epochmeter.machine.recorded import archive, inventory
 from epochmeter.machine.recorded.driver_calls import DriverCalls, amd_calls, nvml_calls
 from epochmeter.machine.recorded.identifiers import Identifiers, find_identifiers
+from epochmeter.machine.recorded.jtop_calls import jtop_calls
 from epochmeter.machine.recorded.known_load import KnownLoad, known_load
 from epochmeter.machine.recorded.series import Series
 from epochmeter.machine.recorded.tree import Entry, Tree, files_of, read_content, read_tree
@@ -67,6 +68,7 @@ class Sampled(NamedTuple):
 
     nvml: Document
     amdsmi: Document
+    jtop: Document
     files: Document
     phases: list[Phase]
     load: Document
@@ -146,6 +148,7 @@ def record_machine(path: Path, root: Path, seconds: float, python: str | None, n
         archive.SERIES: {"files": sampled.files},
         archive.NVML: sampled.nvml,
         archive.AMDSMI: sampled.amdsmi,
+        archive.JTOP: sampled.jtop,
     }
     texts = {name: json.dumps(document).encode() for name, document in documents.items()}
     try:
@@ -163,16 +166,19 @@ def _sample_machine(
     with ExitStack() as opened:
         nvml, nvidia_gpus = nvml_calls(opened, identifiers)
         amdsmi, amd_gpus = amd_calls([card.bus for card in find_cards(root)], identifiers)
+        jtop, service = jtop_calls(root, opened, identifiers)
         files = _file_channels(root, tree)
-        nvidia = [_gpu_channels(calls) for calls in nvidia_gpus]
-        amd = [_gpu_channels(calls) for calls in amd_gpus.values()]
-        sampling = Sampling([channel for group in (files, *nvidia, *amd) for channel in group.values()])
+        nvidia = [_call_channels(calls) for calls in nvidia_gpus]
+        amd = [_call_channels(calls) for calls in amd_gpus.values()]
+        answers = _call_channels(service)
+        sampling = Sampling([channel for group in (files, *nvidia, *amd, answers) for channel in group.values()])
         load, reason = _sample_all(sampling, seconds, python, no_python)
     nvidia_tables = [_table(calls, of) for calls, of in zip(nvidia_gpus, nvidia, strict=True)]
     amd_tables = {bus: _table(calls, of) for (bus, calls), of in zip(amd_gpus.items(), amd, strict=True)}
     return Sampled(
         {**nvml, **({"gpus": nvidia_tables} if nvidia_tables else {})},
         {**amdsmi, **({"gpus": amd_tables} if amd_tables else {})},
+        jtop or _table(service, answers),
         _file_series(files, identifiers),
         sampling.phases,
         load,
@@ -246,7 +252,7 @@ def _file_series(channels: Mapping[str, Channel], identifiers: Identifiers) -> D
     return files
 
 
-def _gpu_channels(calls: DriverCalls) -> dict[str, Channel]:
+def _call_channels(calls: DriverCalls) -> dict[str, Channel]:
     channels = {name: Channel(call, inventory.POWER_PERIOD_S) for name, call in calls.often.items()}
     return channels | {name: Channel(call, inventory.GAUGE_PERIOD_S) for name, call in calls.rarely.items()}
 

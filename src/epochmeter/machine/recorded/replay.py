@@ -1,6 +1,6 @@
 """Replay of a recording: `machine.root=board.tar.gz` is this machine, until the process ends.
 
-The files are unpacked into a temporary folder and played there; the clients of NVML and amdsmi are replaced.
+The files are unpacked into a temporary folder and played there; the clients of NVML, amdsmi and jtop are replaced.
 """
 
 import atexit
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.config.installation import python_path
-from epochmeter.machine import amd, nvml
+from epochmeter.machine import amd, jtop, nvml
 from epochmeter.machine.recorded import archive
 from epochmeter.machine.recorded.player import repeated_files
-from epochmeter.machine.recorded.stand_ins import RecordedAmdSmi, RecordedNvml
+from epochmeter.machine.recorded.stand_ins import RecordedAmdSmi, RecordedJtop, RecordedNvml
 from epochmeter.machine.recorded.table_types import is_number, is_text, mapping_of, optional_text
 from epochmeter.machine.temporary_folders import create_folder
 from epochmeter.shared.types import Document
@@ -75,6 +75,7 @@ class Replay(NamedTuple):
     recording: Recording
     nvml: RecordedNvml
     amdsmi: RecordedAmdSmi
+    jtop: RecordedJtop
 
 
 def _memory(path: Path) -> str | None:
@@ -112,6 +113,7 @@ def use_drivers(name: str | None) -> None:
     if chosen is not _in_use:
         nvml.replace_client(chosen.nvml if chosen else None)
         amd.replace_client(chosen.amdsmi if chosen else None)
+        jtop.replace_client(chosen.jtop if chosen else None)
         _in_use = chosen
 
 
@@ -143,9 +145,9 @@ def read_documents(name: str, root: Path, documents: Mapping[str, bytes], clock:
     Raises:
         InputError: One of its documents is damaged, or has a value of another type.
     """
-    manifest, series, nvml_table, amd_table = (
+    manifest, series, nvml_table, amd_table, jtop_table = (
         archive.read_document(Path(name), documents, document)
-        for document in (archive.MANIFEST, archive.SERIES, archive.NVML, archive.AMDSMI)
+        for document in (archive.MANIFEST, archive.SERIES, archive.NVML, archive.AMDSMI, archive.JTOP)
     )
     try:
         duration_s, files = manifest["duration_s"], series.get("files", {})
@@ -159,9 +161,10 @@ def read_documents(name: str, root: Path, documents: Mapping[str, bytes], clock:
             raise ValueError("missing has a value of another type")
         nvml_client = RecordedNvml(nvml_table, duration_s, clock)
         amd_client = RecordedAmdSmi(amd_table, duration_s, clock)
+        jtop_client = RecordedJtop(jtop_table, duration_s, clock)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise archive.refusal(Path(name), f"it is damaged ({str(error) or type(error).__name__})") from error
-    return Replay(recording, nvml_client, amd_client), files
+    return Replay(recording, nvml_client, amd_client, jtop_client), files
 
 
 def _start_player(root: Path, files: Document, duration_s: float, pid: int) -> "subprocess.Popen[str]":

@@ -1,4 +1,4 @@
-"""Stand-ins for the clients of NVML and amdsmi, which answer the recorded calls of another machine's drivers.
+"""Stand-ins for the clients of NVML, amdsmi and jtop, which answer the recorded calls of another machine's drivers.
 
 They also replace the drivers in tests. A call that was not recorded is not supported.
 """
@@ -12,8 +12,17 @@ from typing import Any
 
 from epochmeter.machine import nvml
 from epochmeter.machine.recorded.driver_calls import FIELDS, TUPLE, call_name
+from epochmeter.machine.recorded.jtop_calls import MEMBERS
 from epochmeter.machine.recorded.series import IsCounter, Leaf, Repeated, Series
-from epochmeter.machine.recorded.table_types import amd_outcome, mapping, nvml_outcome, optional_text, times_s
+from epochmeter.machine.recorded.table_types import (
+    amd_outcome,
+    jtop_outcome,
+    mapping,
+    nvml_outcome,
+    optional_text,
+    times_s,
+)
+from epochmeter.shared.problem import machine_error
 from epochmeter.shared.types import Document
 
 ENERGY = "nvmlDeviceGetTotalEnergyConsumption()"
@@ -199,6 +208,46 @@ class RecordedAmdSmi:
         if "error" in outcome:
             raise AmdSmiException(outcome["error"])
         return outcome["result"]
+
+
+class RecordedJtop:
+    """The client of jtop's service on a machine where it was recorded; `table` is the document `jtop.json`.
+
+    Its attributes are those of the real client. Objects have the recorded members and change nothing.
+    """
+
+    def __init__(self, table: Document, duration_s: float, elapsed_s: Clock | None = None) -> None:
+        counts_up: IsCounter = lambda leaf, first: True  # noqa: E731
+        elapsed_s = elapsed_s or since_now()
+        self._reason, self._hint = (optional_text(table.get(key), key) for key in ("reason", "hint"))
+        self.no_service = optional_text(table.get("no_service"), "no_service")
+        if not table:
+            self.no_service = "no recording of jtop's service"
+        self._answers = Outcomes(
+            {"calls": {}} if self._reason or self.no_service else table,
+            duration_s,
+            elapsed_s,
+            outcome=jtop_outcome,
+            counter=lambda name: counts_up if name == "uptime" else None,
+        )
+
+    def check(self) -> None:
+        """Raise RuntimeError if there was no connection to the service."""
+        if self._reason:
+            raise machine_error(self._reason, self._hint)
+
+    def ok(self, spin: bool = False) -> bool:
+        """Return True: an error that the service had is that of the attribute."""
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        outcome = None if name.startswith("_") else self._answers.of(name)
+        if outcome is None:
+            raise AttributeError(name)
+        if "error" in outcome:
+            raise OSError(outcome["error"])
+        value = outcome["result"]
+        return SimpleNamespace(**value) if name in MEMBERS and value is not None else value
 
 
 def since_now() -> Clock:

@@ -80,6 +80,13 @@ NVML_RESULTS: Mapping[str, IsValid] = {
     "nvmlDeviceGetComputeRunningProcesses": list_of(lambda _: False),
 }  # fmt: skip
 """Function of NVML -> the check of its result. Other processes are not recorded."""
+JTOP_RESULTS: Mapping[str, IsValid] = {
+    "interval": lambda value: is_number(value) and value > 0,
+    "uptime": is_number,
+    "power": lambda value: _has_watts(value),
+    "nvpmodel": lambda value: value is None or struct(models=list_of(is_text))(value),
+}
+"""Attribute of jtop's client -> the check of its value."""
 AMD_RESULTS: Mapping[str, IsValid] = {
     "amdsmi_get_energy_count": _is_energy_count,
     "amdsmi_get_gpu_metrics_info": mapping_of(is_text, lambda _: True),
@@ -104,6 +111,21 @@ def _is_field(value: Any) -> bool:
 def amd_outcome(name: str, outcome: Any) -> Document:
     """Return the outcome of a call of amdsmi; ValueError if it has another form or type."""
     return _outcome(name, outcome, AMD_RESULTS.get(name), is_text)
+
+
+def _has_watts(value: Any) -> bool:
+    """Whether all powers of rails are numbers, negative ones too. The meter refuses rails of another form."""
+    if not isinstance(value, dict):
+        return False
+    listed = value.get("rail")
+    rails = [*(listed.values() if isinstance(listed, dict) else ()), value.get("tot")]
+    powers = [rail["power"] for rail in rails if isinstance(rail, dict) and "power" in rail]
+    return all(type(power) in (int, float) and is_number(abs(power)) for power in powers)
+
+
+def jtop_outcome(name: str, outcome: Any) -> Document:
+    """Return the outcome of an attribute of jtop's client; ValueError if it has another form or type."""
+    return _outcome(name, outcome, JTOP_RESULTS.get(name), is_text)
 
 
 def _outcome(name: str, outcome: Any, is_result: IsValid | None, is_error: IsValid) -> Document:

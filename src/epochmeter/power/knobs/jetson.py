@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine import jetson, privilege
+from epochmeter.machine.jtop import connect_client
 from epochmeter.machine.recorded.root import root_folder
 from epochmeter.machine.sysfs import match_group
 from epochmeter.power.knobs.knob import NO_EFFECT_HINT, Knob, SettingTarget, wait_until_set
-from epochmeter.power.meters.jtop import connect_client
 from epochmeter.shared.problem import MachineError, input_error, machine_error, problem_of
 
 JTOP_INTERVAL_S = 0.5
@@ -155,7 +155,7 @@ class Nvpmodel(Knob):
 
 def request_mode(number: int, name: str) -> None:
     """Request a power mode; RuntimeError if jtop, which counts the modes itself, has another number for it."""
-    with connect_client(JTOP_INTERVAL_S) as client:
+    with connect_client(JTOP_INTERVAL_S, to_change=True) as client:
         if client.nvpmodel is None or client.nvpmodel.models[number : number + 1] != [name]:
             raise RuntimeError(f"jtop has no power mode {number} named {name}")
         client.nvpmodel.set_nvpmodel_id(number)
@@ -224,7 +224,7 @@ class JetsonClocks(Knob):
 
 def request_clocks(on: bool) -> None:
     """Request jetson_clocks, or the clocks from before jtop switched it on."""
-    with connect_client(JTOP_INTERVAL_S) as client:
+    with connect_client(JTOP_INTERVAL_S, to_change=True) as client:
         if client.jetson_clocks is None:
             raise RuntimeError("jtop does not find jetson_clocks")
         client.jetson_clocks = on
@@ -301,7 +301,7 @@ class Fan(Knob):
 
 def request_fan(profile: str, percent: float) -> None:
     """Request a fan profile, such as quiet, and the speed in percent if the profile is manual."""
-    with connect_client(JTOP_INTERVAL_S) as client:
+    with connect_client(JTOP_INTERVAL_S, to_change=True) as client:
         name = next(iter(client.fan), None)
         if name is None:
             raise RuntimeError("jtop does not find a fan")

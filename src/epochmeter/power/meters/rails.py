@@ -14,14 +14,14 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypedDict
 
+from epochmeter.machine import jtop
 from epochmeter.machine.energy_codes import EnergyCode
-from epochmeter.machine.jetson import runs_on_jetson
+from epochmeter.machine.jtop import connect_client, service_problem
 from epochmeter.machine.slurm import sharing_problem
 from epochmeter.machine.sysfs import read_text
 from epochmeter.power.cross_checks import CrossCheck
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meter import EnergyMeter, NullMeter, unmetered
-from epochmeter.power.meters.jtop import connect_client, service_problem
 from epochmeter.power.meters.rapl import other_meter_hint
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, Sensors, response_of
@@ -74,10 +74,8 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
     """Open the meter of a board's rails, sampled by jtop's service about every `period_s` seconds."""
     if others := sharing_problem():
         return unmetered(others)
-    if root != Path("/"):
-        return NullMeter(f"jtop's service measures this machine, not the one below {root}.")
-    if not runs_on_jetson():
-        return NullMeter("this machine is not a Jetson", other_meter_hint(root))
+    if reason := jtop.no_service(root):
+        return NullMeter(reason, other_meter_hint(root) if reason == jtop.NO_JETSON else "")
     opened = ExitStack()
     try:
         client = opened.enter_context(connect_client(period_s))

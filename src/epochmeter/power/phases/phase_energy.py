@@ -184,6 +184,7 @@ def _solve(
     differs = f"the power samples add up to {sampled_j:.4g} J, but the window used {gross_j:.4g} J."
     _require(abs(sampled_j - gross_j) <= MAX_DISAGREEMENT * gross_j, differs)
     between_j = np.max(np.abs(np.array(scaled_j) - scaled_j[0]), axis=0)
+    # A wrong sensor and a wrong total shift a phase by the same amount in all steps: they are no random errors.
     half_width_j = half_widths_j[0] + between_j + scaled_j[0] * gross_half_width_j / gross_j
     return _precise_phases(timeline.names, scaled_j[0], half_width_j, gross_j, sensors[0])
 

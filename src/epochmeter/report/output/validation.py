@@ -83,7 +83,7 @@ class View:
         machine = self.document["machine"]
         parts = [machine.get("board"), *machine.get("gpus", [])]
         if machine.get("cpu"):
-            parts.append(f"{machine['cpu']}, {machine.get('cores')} cores")
+            parts.append(f"{machine['cpu']}, {cores} cores" if (cores := machine.get("cores")) else str(machine["cpu"]))
         return [part for part in parts if part]
 
     @property

@@ -1,6 +1,6 @@
 """A connection to jtop's service (jetson-stats), which reads and sets a Jetson's power as root.
 
-The client library is AGPL-3.0, optional, and imported in this module only.
+The client library is AGPL-3.0, optional, and imported in this module only. A recorded machine replaces the client.
 """
 
 import multiprocessing
@@ -8,19 +8,45 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.managers import BaseProxy
+from pathlib import Path
 from typing import Any
 
+from epochmeter.machine import jetson
 from epochmeter.shared.problem import MachineError, Problem, machine_error
 
 LIMIT_S = 5.0  # time limit of a connection in seconds; the client itself would wait forever for a service that hangs
+NO_JETSON = "this machine is not a Jetson"
+_replacement: Any = None
+
+
+def replace_client(replacement: Any) -> None:
+    """Use the recorded client of another machine from now on; None: this machine's service."""
+    global _replacement
+    _replacement = replacement
+
+
+def no_service(root: Path) -> str:
+    """Return why no service of jtop can measure the machine below a root; empty if one may."""
+    if _replacement is not None:
+        return str(_replacement.no_service)
+    if root != Path("/"):
+        return f"jtop's service measures this machine, not the one below {root}."
+    return "" if jetson.runs_on_jetson() else NO_JETSON
 
 
 @contextmanager
-def connect_client(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
+def connect_client(interval_s: float, limit_s: float = LIMIT_S, *, to_change: bool = False) -> Iterator[Any]:
     """Connect to jtop's service and yield the client; RuntimeError if it fails, now or later.
 
-    If another client is connected, its sampling period applies instead of `interval_s`.
+    If another client is connected, its sampling period applies instead of `interval_s`. A recorded client reports
+    what was recorded; it is refused `to_change` a setting.
     """
+    if _replacement is not None:
+        if to_change:
+            raise machine_error("jtop's service is that of a recorded machine, which has no settings to change")
+        _replacement.check()
+        yield _replacement
+        return
     method = multiprocessing.get_start_method(allow_none=True)
     try:
         import jtop
