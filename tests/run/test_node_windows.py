@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from epochmeter.run import node_windows, nodes
-from epochmeter.run.node_windows import END, FirstNode, OtherNode, SingleNode, hand_over, open_nodes
+from epochmeter.run.node_windows import END, FirstNode, OtherNode, SingleNode, hand_over, open_nodes, with_lost
 from epochmeter.run.nodes import ScriptNode, script_node, script_node_folder
 from epochmeter.segmentation.script import MeasuredWindow
 from epochmeter.segmentation.windows import Window
-from epochmeter.shared.problem import ProblemError
+from epochmeter.shared.problem import Problem, ProblemError
 from epochmeter.shared.protocol import RankWindow
 from epochmeter.shared.record import Record
 
@@ -109,6 +109,22 @@ def test_node_that_has_ended_is_not_waited_for(step):
     step.other.end()
     first, second = step.joined(measured(rank(0)), measured(rank(0)))
     assert (len(first.measured.ranks), len(second.measured.ranks)) == (2, 1)
+
+
+def test_nodes_are_lost_that_leave_no_end_when_the_script_has_failed(step, monkeypatch):
+    monkeypatch.setattr(node_windows, "NODE_WAIT_S", 0.05)
+    step.leave(measured(rank(1)))
+    step.joined(measured(rank(0)))
+    lost = step.first.lost()
+    problem = with_lost(Problem("the script ended with exit code 1"), lost)
+    assert (lost, problem.code, problem.where.host) == (["b"], "node", "b")
+    assert "exit code 1, and node b was killed" in problem.message
+    step.other.end()
+    assert step.first.lost() == []
+
+
+def test_no_node_of_ranks_that_do_not_train_together_is_lost(tmp_path):
+    assert Step(tmp_path, world=1).first.lost() == []
 
 
 def test_last_windows_wait_for_the_node_at_most_their_time(step, monkeypatch):

@@ -24,6 +24,7 @@ from epochmeter.results.run_info import RankPlace
 from epochmeter.run.nodes import ScriptNode
 from epochmeter.segmentation.communication import joined_rows
 from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows, with_common_phases, without_sums
+from epochmeter.shared.problem import Place, Problem
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowMeasured, decode, encode
 from epochmeter.shared.record import RANK_INTERVALS, Record
 
@@ -33,6 +34,7 @@ OF_NODES = [name for name, metric in EPOCH.items() if metric.ranks == "sum of no
 FIRST, WINDOWS, END = "first", "windows", "end"
 NO_WINDOW = "node {} has left no window {}: its ranks are absent, and so are sums over ranks and nodes."
 NOT_LEFT = "it has left no window at this time, as it was killed or lost its connection"
+LOST = "{}, and {} was killed or does not respond"
 OTHER_STEPS = "node {} made {} steps in window {}, and the first node {}."
 
 
@@ -66,6 +68,9 @@ class Nodes(Protocol):
     def end(self) -> None:
         """Note that there are no further windows."""
 
+    def lost(self) -> list[str]:
+        """Return the names of the other nodes that were killed or do not respond, when the script has failed."""
+
     @property
     def possible_borders_ns(self) -> list[int]:
         """Borders of windows that were taken and are not joined yet."""
@@ -94,6 +99,9 @@ class SingleNode:
 
     def end(self) -> None:
         """Do nothing."""
+
+    def lost(self) -> list[str]:
+        return []
 
 
 class OtherNode(SingleNode):
@@ -213,6 +221,19 @@ class FirstNode(SingleNode):
             self._counts[window.name] += 1
             yield join(measured, found, self._counts[window.name])
 
+    def lost(self) -> list[str]:
+        if not self._windows.lacks_ranks:
+            return []
+        has_waited = any(other.silent for other in self._others)
+        until_s = time.monotonic() + (0.0 if has_waited else NODE_WAIT_S)
+        while True:
+            for other in self._others:
+                other.read()
+            missing = [other.name for other in self._others if not other.has_ended]
+            if not missing or time.monotonic() > until_s:
+                return missing
+            time.sleep(POLL_S)
+
     def _found(self, name: str) -> list[tuple[_LeftWindows, NodeRanks | None]]:
         for other in self._others:
             other.read()
@@ -252,6 +273,12 @@ def open_nodes(node: ScriptNode, record: Record, windows: ScriptWindows) -> Node
     if node.folder is None:
         return SingleNode()
     return FirstNode(node, record, windows) if node.is_first else OtherNode(node, windows)
+
+
+def with_lost(problem: Problem, lost: Sequence[str]) -> Problem:
+    """Return the problem of a script that has failed, with the nodes that were lost."""
+    names = f"node{'s' if len(lost) > 1 else ''} {', '.join(lost)}"
+    return Problem(LOST.format(problem.message, names), problem.hint, "node", Place(host=",".join(lost)))
 
 
 def hand_over(node: ScriptNode, record: Record, *, is_joined: bool) -> Path:
