@@ -89,6 +89,20 @@ def test_windows_are_joined_by_their_numbers_whatever_the_clocks(step):
     assert [one.measured.rank_steps for one in joined] == [2, 3, 3], "the steps that all ranks have"
 
 
+@pytest.mark.parametrize("damage", ["not written", "incomplete"])
+def test_window_that_a_node_could_not_leave_is_absent_and_later_ones_keep_their_numbers(step, damage):
+    path = step.folder / "1" / "windows"
+    for number in range(3):
+        before = path.read_bytes() if number else b""
+        step.leave(measured(rank(1)), joules=float(number))
+        if number == 1:
+            path.write_bytes(path.read_bytes()[:-20] if damage == "incomplete" else before)
+    joined = step.joined(*(measured(rank(0)) for _ in range(3)))
+    assert [one.nodes[0].metrics.get("energy_j") for one in joined] == [0.0, None, 2.0]
+    assert [bool(one.notes) for one in joined] == [False, True, False], "it is not waited for"
+    assert "samples" not in joined[1].measured.ranks[0].parts
+
+
 def test_window_without_the_other_node_is_recorded_after_a_wait_without_sums_and_says_so(step, monkeypatch):
     monkeypatch.setattr(node_windows, "NODE_WAIT_S", 0.0)
     (joined,) = step.joined(measured(rank(0)))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.results.metrics import EPOCH
+from epochmeter.results.run_folder import READ_ERRORS
 from epochmeter.results.run_info import RankPlace
 from epochmeter.run.nodes import ScriptNode
 from epochmeter.segmentation.communication import joined_rows
@@ -112,6 +113,7 @@ class OtherNode(SingleNode):
         self._node, self._windows = node, windows
         self._file = node.folder / str(node.number) / WINDOWS
         self._rows = 0  # of all ranks so far
+        self._counts: dict[str, int] = defaultdict(int)  # windows so far, by name
 
     def leave(self, measured: MeasuredWindow, line: Mapping[str, Any], no_energy: str) -> None:
         name, energy = line["window"], line["energy"]
@@ -126,7 +128,9 @@ class OtherNode(SingleNode):
         content = json.loads(encode(message))
         steps = int(ranks[0].parts.get("steps", 0))
         places = self._windows.places
-        self._append({"window": name, "steps": steps, "places": places, "measured": content, "rows_before": self._rows})
+        line_of_window = {"window": name, "number": self._counts[name], "steps": steps, "places": places}
+        self._append({**line_of_window, "measured": content, "rows_before": self._rows})
+        self._counts[name] += 1
         self._rows += len(ranks) * measured.rank_steps
 
     def end(self) -> None:
@@ -138,7 +142,7 @@ class OtherNode(SingleNode):
 
     def _append(self, line: Mapping[str, Any]) -> None:
         with suppress(OSError), open(self._file, "a") as file:  # without space, the first node notes what is missing
-            file.write(json.dumps(line) + "\n")
+            file.write("\n" + json.dumps(line) + "\n")  # the first ends a line that is incomplete
 
 
 class _LeftWindows:
@@ -147,7 +151,7 @@ class _LeftWindows:
     def __init__(self, node: ScriptNode, number: int) -> None:
         assert node.folder
         self._folder, self.name = node.folder / str(number), str(number)
-        self._of_name: dict[str, list[NodeRanks]] = defaultdict(list)
+        self._of_name: dict[str, dict[int, NodeRanks]] = defaultdict(dict)
         self._offset, self.has_ended = 0, False
         self.places: list[RankPlace] = []
         self.silent: set[str] = set()  # names of windows that it is not waited for
@@ -158,12 +162,16 @@ class _LeftWindows:
             lines = file.read()
             lines = lines[: lines.rfind(b"\n") + 1]
             self._offset += len(lines)
-            for line in lines.splitlines():
-                self._add(json.loads(line))
+            for line in filter(None, lines.splitlines()):
+                with suppress(*READ_ERRORS):  # a damaged line, as on a full disk: its window is absent
+                    self._add(json.loads(line))
 
     def window(self, name: str, number: int) -> NodeRanks | None:
-        of_name = self._of_name[name]
-        return of_name[number] if number < len(of_name) else None
+        return self._of_name[name].get(number)
+
+    def may_leave(self, name: str, number: int) -> bool:
+        """Return whether a window may still come: the node has neither ended nor left a later one."""
+        return not (self.has_ended or name in self.silent or max(self._of_name[name], default=-1) > number)
 
     def _add(self, line: Mapping[str, Any]) -> None:
         if END in line:
@@ -174,7 +182,8 @@ class _LeftWindows:
         rows = Record(self._folder / "0").rank_rows(line["rows_before"], count) if count else array("f")
         self.name, self.places = node.node, line["places"]
         self.silent.discard(line["window"])
-        self._of_name[line["window"]].append(NodeRanks(line["steps"], message.ranks, node, rows, message.rank_steps))
+        left = NodeRanks(line["steps"], message.ranks, node, rows, message.rank_steps)
+        self._of_name[line["window"]][line["number"]] = left
 
 
 class FirstNode(SingleNode):
@@ -209,7 +218,8 @@ class FirstNode(SingleNode):
                 yield JoinedWindow(measured, [], [])
                 continue
             found = self._found(window.name)
-            awaited = [other for other, left in found if not (left or other.has_ended or window.name in other.silent)]
+            number = self._counts[window.name]
+            awaited = [other for other, left in found if not left and other.may_leave(window.name, number)]
             if awaited and time.monotonic() < until_s:
                 if not is_final:
                     return
