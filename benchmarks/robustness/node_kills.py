@@ -83,7 +83,7 @@ class SweepOutcome(NamedTuple):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=sized(10, 1), help="how often each node is killed (%(default)s)")
-    parser.add_argument("kinds", nargs="*", choices=[[], "run", "sweep"], help="both")
+    parser.add_argument("kinds", nargs="*", choices=[[], "run", "sweep"], help="default: both")
     options = parser.parse_args(ARGUMENTS)
     if not slurm.is_available():
         print(f"This {slurm.REQUIREMENTS}.", file=sys.stderr)
