@@ -5,6 +5,11 @@
 Both nodes are this host, with own names and locks. At a random instant after the second epoch, all processes of a node
 are killed, as by a power cut, and Slurm marks it as down. Each column except `kills` and `epochs` counts the runs of
 which it holds. Needs root and Slurm (Debian: apt-get install slurm-wlm).
+
+    PYTHONPATH=src:tests:benchmarks python benchmarks/robustness/node_kills.py sweep
+
+Sweep: the killed run is one of a sweep over two and one nodes. The record of the killed run names the node and keeps
+its epochs, the other run is completed on the node that is left, and the same command completes the sweep.
 """
 
 from __future__ import annotations
@@ -30,14 +35,15 @@ from epochmeter.shared.record import Record
 NODES = ("n0", "n1")
 STEPS, BATCH = 16, 4
 MOST_S = 1.5  # latest kill after the second epoch
-LIMIT_S = 300
+EPOCHS = 12  # of the runs of a sweep
+LIMIT_S = 600
 SCRIPT = f"""
-import time, torch
+import os, time, torch
 from torch.nn.parallel import DistributedDataParallel
 torch.distributed.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-while True:
+for epoch in range(int(os.environ.get("EPOCHS", 1000))):
     for inputs in torch.utils.data.DataLoader(torch.ones({STEPS * BATCH}, 4), {BATCH}):
         model(inputs).sum().backward()
         optimizer.step()
@@ -55,35 +61,53 @@ class Outcome(NamedTuple):
     maxima: bool  # the largest and the mean are those of the ranks
     order: bool  # epochs are numbered from 0, without a gap
 
+    @staticmethod
+    def columns() -> tuple[str, ...]:
+        return ("epochs", "one record", "has an end", "sums right", "maxima right", "epochs in order")
+
+
+class SweepOutcome(NamedTuple):
+    """What holds of a sweep, one node of which was killed during its run on two nodes."""
+
+    epochs: int  # of both nodes
+    names_node: bool
+    keeps_epochs: bool  # those that had been recorded when the node was killed
+    other_completed: bool
+    resumed: bool  # the same command measures the killed run again, and no other one
+
+    @staticmethod
+    def columns() -> tuple[str, ...]:
+        return ("epochs", "names the node", "keeps epochs", "other run completed", "resumed")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=sized(10, 1), help="how often each node is killed (%(default)s)")
+    parser.add_argument("kinds", nargs="*", choices=[[], "run", "sweep"], help="default: both")
     options = parser.parse_args(ARGUMENTS)
     if not slurm.is_available():
         print(f"This {slurm.REQUIREMENTS}.", file=sys.stderr)
         return 1
-    rows, failed = [], False
+    failed = False
     with tempfile.TemporaryDirectory(prefix="epochmeter-slurm-") as folder:
         copy_sources(root := Path(folder) / "project")
         (root / "ranked.py").write_text(SCRIPT)
         with slurm.running(Path(folder), dict.fromkeys(NODES, "")) as cluster:
-            for node in reversed(NODES):
-                outcomes = [inject(cluster, root, node, seed) for seed in range(options.each)]
-                epochs, *held = (sum(column) for column in zip(*outcomes, strict=True))
-                rows.append([node, str(options.each), str(epochs), *map(str, held)])
-                failed |= min(held) < options.each
-    columns = ("kills", "epochs", "one record", "has an end", "sums right", "maxima right", "epochs in order")
-    print_table("Nodes of a script killed on Slurm", ("node", *columns), rows)
+            for kind in options.kinds or KINDS:
+                title, inject, columns = KINDS[kind]
+                rows = []
+                for node in reversed(NODES):
+                    outcomes = [inject(cluster, root, node, seed) for seed in range(options.each)]
+                    epochs, *held = (sum(column) for column in zip(*outcomes, strict=True))
+                    rows.append([node, str(options.each), str(epochs), *map(str, held)])
+                    failed |= min(held) < options.each
+                print_table(title, ("node", "kills", *columns()), rows)
     return int(failed)
 
 
-def inject(cluster: slurm.Cluster, root: Path, node: str, seed: int) -> Outcome:
+def kill_in_run(cluster: slurm.Cluster, root: Path, node: str, seed: int) -> Outcome:
     """Kill a node at a random instant; return what holds of the record when the run has ended."""
-    multirun = root / f"multirun-{node}-{seed}"
-    (root / "multirun").unlink(missing_ok=True)
-    multirun.mkdir()
-    (root / "multirun").symlink_to(multirun)
+    multirun = new_multirun(root, f"{node}-{seed}")
     (port,) = free_ports(1)
     launcher = f"-m torch.distributed.run --nnodes=2 --node_rank=$SLURM_PROCID --master_port={port} ranked.py"
     keys = "tracking=none meter=estimate meter.tdp_w=65 warmup_epochs=0 machine.lock_dir=locks$SLURM_PROCID"
@@ -106,6 +130,60 @@ def inject(cluster: slurm.Cluster, root: Path, node: str, seed: int) -> Outcome:
         cluster.start_node(node)
     close_orphans(multirun, print)
     return outcome(multirun)
+
+
+def kill_in_sweep(cluster: slurm.Cluster, root: Path, node: str, seed: int) -> SweepOutcome:
+    """Kill a node at a random instant of a run on two nodes; return what holds of its sweep, which is then resumed."""
+    multirun = new_multirun(root, f"sweep-{node}-{seed}")
+    (port,) = free_ports(1)
+    launcher = f"{sys.executable} -m torch.distributed.run --nnodes=$SLURM_NNODES --node_rank=$SLURM_NODEID"
+    keys = ["hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", "tracking=none", "warmup_epochs=0", "nodes=2,1",
+            "device=cpu", "machine.lock_dir=locks-${oc.env:SLURMD_NODENAME,none}"]  # fmt: skip
+    script = ["bash", "-c", f"exec {launcher} --nproc_per_node=1 --master_port={port} ranked.py"]
+    command = [sys.executable, "src/measure.py", "-m", *keys, *script]
+    environment = {**ENVIRONMENT, **cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+                   "EPOCHS": str(EPOCHS)}  # fmt: skip
+    with open(multirun / "output.log", "w") as log:
+        options: dict[str, Any] = {"cwd": root, "env": environment, "stdin": subprocess.DEVNULL, "stdout": log,
+                                   "stderr": log}  # fmt: skip
+        process = subprocess.Popen(command, **options)
+        try:
+            wait_until(lambda: len(windows_of(multirun, 0)) >= 2, LIMIT_S, pause_s=0.1)
+            time.sleep(random.Random(f"sweep {node} {seed}").uniform(0, MOST_S))
+            before = windows_of(multirun, 0)
+            cluster.stop_node(node)
+            process.wait(LIMIT_S)
+        finally:
+            process.kill()
+            process.wait()
+            cluster.kill_processes(node)
+            cluster.start_node(node)
+        killed, other = (Record(path) for path in sorted(multirun.glob("2*/[01]")))
+        failure = (killed.summary() or {}).get("failure") or {}
+        windows, was_completed, measured = killed.windows(), other.is_completed(), other.run()["record_id"]
+        again = subprocess.run(command, timeout=LIMIT_S, check=False, **options)
+    both = [window for window in windows if window["ranks"] == len(NODES)]
+    return SweepOutcome(
+        epochs=len(both),
+        names_node=failure.get("code") == "node" and failure.get("where", {}).get("host") == node,
+        keeps_epochs=windows[: len(before)] == before,
+        other_completed=was_completed,
+        resumed=again.returncode == 0 and killed.is_completed() and other.run()["record_id"] == measured,
+    )
+
+
+def new_multirun(root: Path, name: str) -> Path:
+    """Return a new folder of runs, which the project uses from now on."""
+    multirun = root / f"multirun-{name}"
+    (root / "multirun").unlink(missing_ok=True)
+    multirun.mkdir()
+    (root / "multirun").symlink_to(multirun)
+    return multirun
+
+
+def windows_of(multirun: Path, number: int) -> list[Any]:
+    """Return the windows of a run of the only sweep so far."""
+    return [window for path in multirun.glob(f"2*/{number}") for window in Record(path).windows()]
 
 
 def records(multirun: Path) -> list[Record]:
@@ -150,6 +228,12 @@ def has_maxima(line: Mapping[str, Any]) -> bool:
         math.isclose(found, expected, rel_tol=1e-6)
         for found, expected in ((metrics["rank_max/e2e_s"], max(times)), (metrics["epoch/e2e_s"], sum(times) / 2))
     )
+
+
+KINDS = {
+    "run": ("Nodes of a script killed on Slurm", kill_in_run, Outcome.columns),
+    "sweep": ("Nodes killed within a sweep over nodes on Slurm", kill_in_sweep, SweepOutcome.columns),
+}
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ RESUBMITTED = {"job": "18", "before": "r0.0"}
         made={},
         output=None,
         result=("failed", "timeout", False),
-        failure="it exceeded its time limit on b1 (Slurm job 17_0: TIMEOUT)\n  hint: raise `hydra.launcher.time`",
+        failure="it reached its time limit on b1 (Slurm job 17_0: TIMEOUT)\n  hint: raise `hydra.launcher.time`",
     ),
     case(
         slurm_state="NODE_FAIL",
@@ -168,6 +168,28 @@ def test_result_is_that_of_the_record_or_else_of_slurm(
         assert capsys.readouterr().out == f"run 0 {state} on b1\n"
     assert record.folder.exists() == made.get("started", True)
     assert record.is_completed() == (result[0] == "completed")
+
+
+@cases(
+    case(slurm_state="NODE_FAIL", code="exception", cause=("failed", "node")),
+    case(slurm_state="NODE_FAIL", code="stopped", cause=("failed", "node")),
+    case(slurm_state="TIMEOUT", code="stopped", cause=("failed", "timeout")),
+    case(slurm_state="OUT_OF_MEMORY", code="killed", cause=("failed", "oom")),
+    case(slurm_state="TIMEOUT", code="exception", cause=None),  # a rank raised, and another one hung until the limit
+    case(slurm_state="CANCELLED", code="stopped", cause=None),
+    case(slurm_state="FAILED", code="exception", cause=None),
+)
+def test_failure_that_follows_from_the_end_of_the_job_has_it_as_its_cause(make_run, slurm_state, code, cause):
+    failure = Problem("the script ended with exit code 1", "", code).to_fields()
+    state = "killed" if code == "stopped" else "failed"
+    request, record = make_run(slurm_state, state=state, failure=failure)
+    result = collect_result(request, Terminal())
+    assert (result.state, result.failure.code) == (cause or (state, code))
+    assert read_problem(record.summary()["failure"]) == result.failure
+    assert record.summary()["state"] == result.state
+    assert "exit code 1" in result.failure.message
+    assert (slurm_state in result.failure.message) == bool(cause)
+    assert record.summary()["metrics"] == METRICS, "what was measured so far is kept"
 
 
 def test_damaged_record_fails_its_run_and_the_collection_continues(make_run, log, capsys):

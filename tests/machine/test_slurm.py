@@ -1,10 +1,13 @@
 """Slurm's jobs, parsed from the output of its programs."""
 
+import time
+from datetime import datetime
+
 import pytest
 from stub import executable
 
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import SlurmJob, sharing_problem
+from epochmeter.machine.slurm import SlurmJob, end_problem, ending_job, sharing_problem
 
 
 @pytest.fixture
@@ -35,3 +38,54 @@ def test_energy_of_a_node_that_may_be_shared_is_refused(program):
         assert "job 17 shares its node" in sharing_problem(job).message
     program("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     assert "exclusively: scontrol failed: Unable to contact" in sharing_problem(job).message
+
+
+@pytest.mark.parametrize(
+    ("fields", "left_s", "state"),
+    [
+        ("JobState=RUNNING Reason=None", 80, "TIMEOUT"),
+        ("JobState=RUNNING Reason=None", 145, "TIMEOUT"),
+        ("JobState=COMPLETING Reason=TimeLimit", 0, "TIMEOUT"),
+        ("JobState=TIMEOUT Reason=TimeLimit", 0, "TIMEOUT"),
+        ("JobState=COMPLETING Reason=NodeDown", 0, "NODE_FAIL"),
+        ("JobState=COMPLETING Reason=None", 0, "CANCELLED"),
+        ("JobState=CANCELLED Reason=None", 0, "CANCELLED"),
+        ("JobState=RUNNING Reason=None PreemptEligibleTime=2026-11-30T07:16:07 PreemptTime=2026-11-30T07:17:07", 30,
+         "PREEMPTED"),
+        ("JobState=RUNNING Reason=None PreemptTime=None", 30, "TIMEOUT"),
+    ],
+)  # fmt: skip
+def test_state_in_which_slurm_ends_a_job_is_known_after_its_signal(program, fields, left_s, state):
+    end = datetime.fromtimestamp(time.time() + left_s).isoformat(timespec="seconds")
+    other = "JobId=18 ArrayJobId=17 JobState=PENDING Reason=NodeDown"
+    row = f"JobId=17 {fields} RunTime=00:01:12 EndTime={end} NodeList=n[0-1]"
+    program("scontrol", f"echo '{row}'; echo '{other}'")
+    environment = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[0-1]"}
+    assert ending_job(environment) == SlurmJob("17", state, "n[0-1]")
+
+
+def test_state_is_unknown_if_slurm_does_not_respond_and_there_is_none_unless_it_ends_the_job(program):
+    program("scontrol", "exit 1")
+    assert ending_job({"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n0"}) == SlurmJob("17", "", "n0")
+    assert ending_job({}) is None
+    for end in ("Unknown", "2999-01-01T00:00:00"):
+        program("scontrol", f"echo 'JobId=17 JobState=RUNNING Reason=None EndTime={end}'")
+        assert ending_job({"SLURM_JOB_ID": "17"}) is None, "someone else has sent the signal"
+
+
+@pytest.mark.parametrize(
+    ("states", "named"),
+    [
+        ("n0 powered_down\nn1 down*\nn1 down*\nn2 down", "n1,n2"),
+        ("n0 allocated\nn1 allocated*\nn2 completing", "n1"),
+        ("n0 idle\nn1 idle", "n[0-2]"),  # it has come back
+        ("", "n[0-2]"),
+    ],
+)
+def test_problem_of_a_job_names_the_nodes_that_failed(program, states, named):
+    program("sinfo", f"printf '{states}'" if states else "exit 1")
+    problem = end_problem(SlurmJob("17", "NODE_FAIL", "n[0-2]"))
+    assert (problem.code, problem.where.host) == ("node", named)
+    assert f"node {named} failed" in problem.message
+    limit = end_problem(SlurmJob("17", "TIMEOUT", "n[0-2]"))
+    assert (limit.code, limit.where.host, limit.where.key) == ("timeout", "n[0-2]", "hydra.launcher.time")

@@ -6,6 +6,8 @@ import signal
 import pytest
 from cases import case, cases
 
+from epochmeter.config.errors import REFUSAL_FILE
+from epochmeter.machine import slurm
 from epochmeter.results.run_info import Energy
 from epochmeter.results.run_result import RunResult
 
@@ -22,11 +24,28 @@ TERM = SystemExit(128 + signal.SIGTERM)
     ],
 )
 def test_stopped_run_is_killed_with_the_reason(monkeypatch, stop, job, part):
-    monkeypatch.setattr(os, "environ", {"SLURM_JOB_ID": job} if job else {})
+    monkeypatch.setattr(os, "environ", {"PATH": "", **({"SLURM_JOB_ID": job} if job else {})})  # Slurm does not respond
     result = RunResult(0, [])
     result.set_stopped(stop)
     assert (result.state, result.failure.code, result.stop) == ("killed", "stopped", stop)
     assert part in result.failure.message
+
+
+@pytest.mark.parametrize(
+    ("state", "expected", "key"),
+    [("TIMEOUT", ("failed", "timeout"), "hydra.launcher.time"), ("CANCELLED", ("killed", "stopped"), ""),
+     ("PREEMPTED", ("killed", "stopped"), "")],
+)  # fmt: skip
+def test_run_that_slurm_stopped_has_the_cause_and_a_limit_of_the_launcher_only_with_it(
+    monkeypatch, state, expected, key
+):
+    monkeypatch.setattr(slurm, "ending_job", lambda environment: slurm.SlurmJob("17", state, "n[0-1]"))
+    for environment, of_launcher in ({}, ""), ({REFUSAL_FILE: "refused.json"}, key):
+        monkeypatch.setattr(os, "environ", environment)
+        result = RunResult(0, [])
+        result.set_stopped(TERM)
+        assert (result.state, result.failure.code, result.failure.where.key) == (*expected, of_launcher)
+        assert bool(result.failure.hint) == (state == "TIMEOUT")
 
 
 @cases(

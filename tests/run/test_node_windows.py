@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from epochmeter.run import node_windows, nodes
-from epochmeter.run.node_windows import END, FirstNode, OtherNode, SingleNode, hand_over, open_nodes
+from epochmeter.run.node_windows import END, FirstNode, OtherNode, SingleNode, hand_over, open_nodes, with_lost
 from epochmeter.run.nodes import ScriptNode, script_node, script_node_folder
 from epochmeter.segmentation.script import MeasuredWindow
 from epochmeter.segmentation.windows import Window
-from epochmeter.shared.problem import ProblemError
+from epochmeter.shared.problem import Problem, ProblemError
 from epochmeter.shared.protocol import RankWindow
 from epochmeter.shared.record import Record
 
@@ -89,6 +89,20 @@ def test_windows_are_joined_by_their_numbers_whatever_the_clocks(step):
     assert [one.measured.rank_steps for one in joined] == [2, 3, 3], "the steps that all ranks have"
 
 
+@pytest.mark.parametrize("damage", ["not written", "incomplete"])
+def test_window_that_a_node_could_not_leave_is_absent_and_later_ones_keep_their_numbers(step, damage):
+    path = step.folder / "1" / "windows"
+    for number in range(3):
+        before = path.read_bytes() if number else b""
+        step.leave(measured(rank(1)), joules=float(number))
+        if number == 1:
+            path.write_bytes(path.read_bytes()[:-20] if damage == "incomplete" else before)
+    joined = step.joined(*(measured(rank(0)) for _ in range(3)))
+    assert [one.nodes[0].metrics.get("energy_j") for one in joined] == [0.0, None, 2.0]
+    assert [bool(one.notes) for one in joined] == [False, True, False], "it is not waited for"
+    assert "samples" not in joined[1].measured.ranks[0].parts
+
+
 def test_window_without_the_other_node_is_recorded_after_a_wait_without_sums_and_says_so(step, monkeypatch):
     monkeypatch.setattr(node_windows, "NODE_WAIT_S", 0.0)
     (joined,) = step.joined(measured(rank(0)))
@@ -109,6 +123,22 @@ def test_node_that_has_ended_is_not_waited_for(step):
     step.other.end()
     first, second = step.joined(measured(rank(0)), measured(rank(0)))
     assert (len(first.measured.ranks), len(second.measured.ranks)) == (2, 1)
+
+
+def test_nodes_are_lost_that_leave_no_end_when_the_script_has_failed(step, monkeypatch):
+    monkeypatch.setattr(node_windows, "NODE_WAIT_S", 0.05)
+    step.leave(measured(rank(1)))
+    step.joined(measured(rank(0)))
+    lost = step.first.lost()
+    problem = with_lost(Problem("the script ended with exit code 1"), lost)
+    assert (lost, problem.code, problem.where.host) == (["b"], "node", "b")
+    assert "exit code 1, and node b was killed" in problem.message
+    step.other.end()
+    assert step.first.lost() == []
+
+
+def test_no_node_of_ranks_that_do_not_train_together_is_lost(tmp_path):
+    assert Step(tmp_path, world=1).first.lost() == []
 
 
 def test_last_windows_wait_for_the_node_at_most_their_time(step, monkeypatch):

@@ -17,7 +17,7 @@ from epochmeter.config.interpreter import ENVIRONMENT
 from epochmeter.config.script import ATTACHED
 from epochmeter.machine.cpu_load import family
 from epochmeter.run import launch, replaying, script, worker_process
-from epochmeter.run.script import ScriptProcess, check_trained, passed_signals, start_script
+from epochmeter.run.script import ScriptProcess, check_trained, ended_by_slurm, passed_signals, start_script
 from epochmeter.run.worker_process import WorkerError, worker_error
 from epochmeter.shared.problem import Problem, problem_of
 from epochmeter.shared.process_identity import has_exited
@@ -198,11 +198,31 @@ def test_run_fails_if_other_gpus_are_metered_than_those_of_the_ranks():
 
 
 def test_signal_that_arrives_before_the_script_starts_reaches_it():
-    with passed_signals(repeated=False) as pass_to:
+    with passed_signals(repeated=False) as (pass_to, _):
         signal.raise_signal(signal.SIGTERM)
         process = subprocess.Popen(["sleep", "60"])
         pass_to(process)
         assert process.wait(10) == -signal.SIGTERM
+
+
+def end_by(received, failure):
+    """Return the code with which a script ends that has received signals; None without an error."""
+    try:
+        with ended_by_slurm(received):
+            if failure:
+                raise WorkerError(Problem("the script ended with exit code 1", code=failure))
+    except WorkerError as error:
+        return problem_of(error).code
+    return None
+
+
+@pytest.mark.parametrize("failure", [None, "exception"])
+def test_script_that_slurm_ends_has_that_cause_whatever_its_exit_code(monkeypatch, failure):
+    monkeypatch.setattr(script, "slurm_problem", lambda: Problem("it reached its time limit", code="timeout"))
+    assert end_by([signal.SIGTERM], failure) == "timeout"
+    assert end_by([], failure) == end_by([signal.SIGINT], failure) == failure
+    monkeypatch.setattr(script, "slurm_problem", lambda: None)
+    assert end_by([signal.SIGTERM], failure) == failure, "outside of Slurm"
 
 
 def test_script_has_the_environment_of_its_user_and_the_agent(tmp_path, monkeypatch):

@@ -102,7 +102,10 @@ def test_rank_that_ended_before_a_window_is_not_waited_for(windows, tmp_path, mo
     other.epoch(10, 14)
     first.epoch(10, 14)
     first.epoch(20, 24)
-    assert [len(window.ranks) for window in taken(windows, ended=["2"])] == [2, 1]
+    both, alone = taken(windows, ended=["2"])
+    assert [len(both.ranks), len(alone.ranks)] == [2, 1]
+    assert "samples" not in alone.ranks[0].parts
+    assert windows.notes == [script.ENDED_RANK.format(1)]
 
 
 def test_rank_with_another_number_of_steps_is_noted_once(windows, tmp_path):

@@ -69,6 +69,17 @@ def test_view_of_a_run_without_an_end_has_its_account_so_far(tmp_path, monkeypat
     seconds(view.account)
 
 
+@pytest.mark.parametrize("ahead_s", [-600, 0, 600])
+def test_account_of_a_run_on_another_host_has_no_difference_of_clocks(tmp_path, monkeypatch, ahead_s):
+    monkeypatch.setattr("epochmeter.watch.watcher.time.time", lambda: 1_000_000.0 + ahead_s)
+    folder = write_run(tmp_path / "0", epochs(3), moments=MOMENTS, boot_id="other", host="elsewhere")
+    (view,) = Watcher(folder).read().active
+    assert view.account["run/wall_s"] == pytest.approx(95), "up to the last window"
+    (folder / "gauges.csv").write_text(f"monotonic_ns,cpu_percent\n{4998 * SECOND},50\n")
+    (view,) = Watcher(folder).read().active
+    assert (view.account["run/open_s"], view.account["run/wall_s"]) == pytest.approx((3, 98))
+
+
 def test_view_of_an_ended_run_has_the_account_of_its_summary(tmp_path):
     ended = {"state": "completed", "ended": "2026-11-20T12:00:40+00:00", "metrics": {"run/wall_s": 4, "run/build_s": 4}}
     (view,) = Watcher(write_run(tmp_path / "0", epochs(3), moments=MOMENTS, summary=ended)).read().active

@@ -16,9 +16,10 @@ from epochmeter.console.tables import state_name
 from epochmeter.machine import slurm
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.run_info import read_run
-from epochmeter.results.run_result import RunResult
+from epochmeter.results.run_result import STOPPED, RunResult
+from epochmeter.results.run_status import FAILED, KILLED
 from epochmeter.run.finish import remove_empty_folders, set_links, write_summary
-from epochmeter.shared.problem import Place, Problem, problem_of, read_problem
+from epochmeter.shared.problem import CODES, Place, Problem, problem_of, read_problem
 from epochmeter.shared.record import Record
 from epochmeter.shared.record_files import read_document
 from epochmeter.tracking import queue
@@ -26,21 +27,15 @@ from epochmeter.tracking.client import LONG_TIMEOUT_S, destination_of, load_mlfl
 from epochmeter.tracking.publisher import make_tracker
 
 PUBLISH_LIMIT_S = 300.0  # for one run: a server is slow while many clients publish
-FAILURES_BY_STATE = {
-    "NODE_FAIL": ("node", "its node {node} failed"),
-    "BOOT_FAIL": ("node", "its node {node} did not start"),
-    "TIMEOUT": ("timeout", "it exceeded its time limit on {node}"),
-    "OUT_OF_MEMORY": ("oom", "it exceeded its memory limit on {node}"),
-    "CANCELLED": ("stopped", "it was canceled"),
-    "PREEMPTED": ("stopped", "it was preempted by another job"),
-    slurm.GONE: ("node", "Slurm no longer lists it, and it wrote no result"),
+CONSEQUENCES = {
+    "NODE_FAIL": CODES,
+    "OUT_OF_MEMORY": ("killed", "stopped"),
+    "TIMEOUT": ("stopped",),
+    "PREEMPTED": ("stopped",),
 }
-"""Slurm's job state -> code of the failure and its reason, for a run whose record has no end."""
-WITHOUT_MESSAGE = "killed", "its process ended without an error message"
+"""Slurm's job state -> codes of the failures of a run that follow from it."""
 SUBMITIT = "submitit "  # begins the lines of submitit in the log of a job
 MAX_LOG = 300  # characters of the end of a log that are shown
-LIMIT_KEYS = {"TIMEOUT": "hydra.launcher.time", "OUT_OF_MEMORY": "hydra.launcher.mem"}
-"""Slurm's job state -> key of the limit that a job has exceeded."""
 
 
 def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
@@ -57,6 +52,8 @@ def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
                 result.set_failed(job_problem(submission))
                 job, run = Job.from_dict(record.job()), read_run(record)
                 write_summary(record, job, run, result)
+            else:
+                name_cause(record, submission)
             check_slurm_energy(record, submission.job)
             result.set_from_record(record)
         except READ_ERRORS as error:
@@ -86,12 +83,25 @@ def publish_result(record: Record, tracking: Mapping[str, Any], result: RunResul
     set_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=result.state), result)
 
 
+def name_cause(record: Record, submission: Submission) -> None:
+    """Record the end of a run's job by Slurm as the cause of the failure that the run has recorded itself.
+
+    It could not know that cause: if a node fails, the script on another one ends with an error of its connection.
+    """
+    summary = record.summary() or {}
+    failure = read_problem(summary.get("failure"))
+    if failure is None or failure.code not in CONSEQUENCES.get(submission.state, ()):
+        return
+    cause = job_problem(submission)
+    if failure.code != cause.code:
+        cause = cause._replace(message=f"{cause.message}, and the run ended: {failure.message}")
+        state = KILLED if cause.code == STOPPED else FAILED
+        record.write_summary({**summary, "state": state, "failure": cause.to_fields()}, read_run(record).identity)
+
+
 def job_problem(submission: Submission, context: str = "") -> Problem:
-    """Return the problem of a job whose record has no end, from Slurm's job state."""
-    code, reason = FAILURES_BY_STATE.get(submission.state, WITHOUT_MESSAGE)
-    key = LIMIT_KEYS.get(submission.state, "")
-    message = f"{context}{reason.format(**submission._asdict())} (Slurm job {submission.job}: {submission.state})"
-    return Problem(message, f"raise `{key}`" if key else "", code, Place(key=key, host=submission.node or ""))
+    """Return the problem of a run's job, by the state in which Slurm ended it."""
+    return slurm.end_problem(slurm.SlurmJob(submission.job, submission.state, submission.node), context)
 
 
 def not_started_problem(number: int, log: SubmissionLog) -> Problem:
@@ -100,7 +110,7 @@ def not_started_problem(number: int, log: SubmissionLog) -> Problem:
     The log has the output of other programs, as of the node's shell, which is shown as it is.
     """
     submission = log[number]
-    if submission.state in FAILURES_BY_STATE and submission.state != slurm.GONE:
+    if submission.state in slurm.PROBLEMS and submission.state != slurm.GONE:
         return job_problem(submission, "before the run began, ")
     slurm_job = f"(Slurm job {submission.job}: {submission.state})"
     output = log.folder / f"{submission.job}_0_log.out"

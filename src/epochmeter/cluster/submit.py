@@ -25,7 +25,6 @@ from epochmeter.results.sweep_files import read_points
 from epochmeter.shared.problem import Problem, format_problem, input_error, machine_error, problem_of
 from epochmeter.shared.record import SUMMARY_FILE, Record
 
-NOTICE_S = 90  # time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary
 CANCEL_LIMIT_S = 60.0  # for the end of canceled jobs; Slurm's KillWait is 30 s by default
 FILE_VISIBILITY_S = 10.0  # until files written on a node are visible on other hosts (NFS caches)
 NORMAL_PENDING_REASONS = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
@@ -276,7 +275,7 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], log: Submission
         raise machine_error("`hydra/launcher=slurm` needs submitit, which is not installed", hint) from error
     # `exec`, so that Slurm's signals reach the command: that of a single node is the batch script, without srun, and
     # those of several nodes are a step.
-    signal = f"{'B:' if array[0].nodes == 1 else ''}TERM@{NOTICE_S}"
+    signal = f"{'B:' if array[0].nodes == 1 else ''}TERM@{slurm.NOTICE_S}"
     path = f"{shlex.quote(str(IMPORT_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"
     executor = SlurmExecutor(log.folder, python=f"exec env PYTHONPATH={path} {array[0].python}")
     executor.update_parameters(

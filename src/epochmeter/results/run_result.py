@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGPIPE, SIGTERM
 
+from epochmeter.config.errors import REFUSAL_FILE
+from epochmeter.machine import slurm
 from epochmeter.results.bottleneck import Verdict, recorded_verdict
 from epochmeter.results.documents import StragglerFields
 from epochmeter.results.next_steps import NextStep
 from epochmeter.results.run_info import Energy, read_run
-from epochmeter.shared.problem import Problem, read_problem
+from epochmeter.shared.problem import NOWHERE, Problem, read_problem
 from epochmeter.shared.record import Record
 
 STOPPED = "stopped"  # code of a problem
@@ -122,20 +124,32 @@ class RunResult:
     def set_stopped(self, stop: BaseException) -> None:
         """Mark the run as killed, unless its record is complete already, as during publishing."""
         if not self.recorded:
-            self.set_failed(Problem(stop_reason(stop), code=STOPPED))
+            self.set_failed(stop_problem(stop))
         self.stop = stop
 
     def set_failed(self, failure: Problem) -> None:
         self.state, self.failure = "killed" if failure.code == STOPPED else "failed", failure
 
 
-def stop_reason(stop: BaseException) -> str:
-    """Return the cause that stopped a run. Slurm sends the same signal at the time limit and on cancellation."""
+def stop_problem(stop: BaseException) -> Problem:
+    """Return the cause that stopped a run."""
     if isinstance(stop, KeyboardInterrupt):
-        return "stopped by Ctrl-C"
-    job, code = os.environ.get("SLURM_JOB_ID"), stop.code if isinstance(stop, SystemExit) else None
+        return Problem("stopped by Ctrl-C", code=STOPPED)
+    code = stop.code if isinstance(stop, SystemExit) else None
     if code == 128 + SIGPIPE:
-        return "stopped, because the reader of its output has ended"
-    if job and code == 128 + SIGTERM:
-        return f"stopped by Slurm: job {job} was canceled, or reached its time limit (`hydra.launcher.time`)"
-    return "stopped by a signal"
+        return Problem("stopped, because the reader of its output has ended", code=STOPPED)
+    return (slurm_problem() if code == 128 + SIGTERM else None) or Problem("stopped by a signal", code=STOPPED)
+
+
+def slurm_problem() -> Problem | None:
+    """Return why Slurm, which has sent SIGTERM, ends this job; None outside of Slurm."""
+    job = slurm.ending_job(os.environ)
+    if job is None:
+        return None
+    if not job.state:
+        text = f"stopped by Slurm: job {job.job_id} was canceled, or reached its time limit (`hydra.launcher.time`)"
+        return Problem(text, code=STOPPED)
+    problem = slurm.end_problem(job)
+    if problem.where.key and REFUSAL_FILE not in os.environ:  # started by srun or sbatch, not by the launcher
+        return problem._replace(hint="raise the limit of the job, such as `--time` of srun or sbatch", where=NOWHERE)
+    return problem

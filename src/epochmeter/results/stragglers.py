@@ -68,6 +68,7 @@ class Straggler(NamedTuple):
         slowest_fraction: Fraction of the steps in which it was the slowest rank.
         causes: The parts of its own time that are longer than those of the other ranks, the largest first.
         parts: By how much they are longer than the median of the other ranks.
+        has_limits: Whether outliers are limited in all of its times, since they hide the difference otherwise.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class Straggler(NamedTuple):
     slowest_fraction: float
     causes: tuple[str, ...]
     parts: Mapping[str, Effect]
+    has_limits: bool = False
 
 
 def find_straggler(rows: np.ndarray) -> Straggler | None:
@@ -86,20 +88,16 @@ def find_straggler(rows: np.ndarray) -> Straggler | None:
         return None
     own = own_times(rows)
     step_s = float((rows[..., GAP] + rows[..., BUSY]).mean())
-    rank = int(own.mean(axis=1).argmax())
-    excess = _excess(_longer(own, rank), step_s)
-    if excess is None:
-        rank = int(np.median(own, axis=1).argmax())
-        excess = _excess(without_outliers(_longer(own, rank)), step_s)
-    if excess is None:
-        return None
-    above = np.maximum(0.0, _longer(own, rank).min(axis=0))
-    parts = _longer_parts(rows, rank)
-    longer_s = math.fsum(max(0.0, part.mean_s) for part in parts.values())
-    causes = [name for name, part in parts.items() if part.is_significant and part.mean_s >= MIN_PART * longer_s]
-    causes.sort(key=lambda name: -parts[name].mean_s)
-    fraction = float((above > 0).mean())
-    return Straggler(rank, excess, float(above.mean()), steps, fraction, tuple(causes), parts)
+    for has_limits, center in ((False, np.mean), (True, np.median)):
+        rank = int(center(own, axis=1).argmax())
+        longer = _longer(own, rank)
+        slowest_fraction = float((longer.min(axis=0) > 0).mean())  # a count, which a limit would only falsify
+        longer = without_outliers(longer) if has_limits else longer
+        if excess := _excess(longer, step_s):
+            saving_s = float(np.maximum(0.0, longer.min(axis=0)).mean())
+            parts = _longer_parts(rows, rank, has_limits=has_limits)
+            return Straggler(rank, excess, saving_s, steps, slowest_fraction, _causes(parts), parts, has_limits)
+    return None
 
 
 def _longer(own: np.ndarray, rank: int) -> np.ndarray:
@@ -127,16 +125,32 @@ def without_outliers(values: np.ndarray) -> np.ndarray:
     return limited
 
 
-def _longer_parts(rows: np.ndarray, rank: int) -> dict[str, Effect]:
+def _longer_parts(rows: np.ndarray, rank: int, *, has_limits: bool) -> dict[str, Effect]:
     """Return by how much the parts of a rank's own time are longer than the median of the other ranks."""
     waited = rows[..., COMMUNICATION]
     parts = {
         DATA_STALL: rows[..., STALL],
-        COMPUTE: np.maximum(0.0, rows[..., BUSY] - waited),
+        COMPUTE: _compute(rows),
         OVERHEAD: np.maximum(0.0, rows[..., GAP] - rows[..., STALL] - np.maximum(0.0, waited - rows[..., BUSY])),
     }
     longer = {name: times[rank] - np.median(np.delete(times, rank, axis=0), axis=0) for name, times in parts.items()}
-    return {name: effects_of(values[None], LEVEL / len(longer))[0] for name, values in longer.items()}
+    names, values = [*longer], np.stack([*longer.values()])
+    values = without_outliers(values) if has_limits else values
+    # One by one, as the correlation of successive steps differs between parts.
+    return {name: effects_of(row[None], LEVEL / len(names))[0] for name, row in zip(names, values, strict=True)}
+
+
+def _causes(parts: Mapping[str, Effect]) -> tuple[str, ...]:
+    """Return the parts that make a rank slower, the largest first."""
+    longer_s = math.fsum(max(0.0, part.mean_s) for part in parts.values())
+    causes = [name for name, part in parts.items() if part.is_significant and part.mean_s >= MIN_PART * longer_s]
+    return tuple(sorted(causes, key=lambda name: -parts[name].mean_s))
+
+
+def _compute(rows: np.ndarray) -> np.ndarray:
+    """Return the compute of each rank and step, without its exposed communication."""
+    compute: np.ndarray = np.maximum(0.0, rows[..., BUSY] - rows[..., COMMUNICATION])
+    return compute
 
 
 def effects_of(values: np.ndarray, level: float) -> list[Effect]:
@@ -186,7 +200,8 @@ def lower_clock(clocks_hz: Sequence[float | None], straggler: Straggler, rows: n
     if COMPUTE not in straggler.causes or not own_hz or not others_hz:
         return None
     median_hz = float(np.median(others_hz))
-    compute_s = np.maximum(0.0, rows[..., BUSY] - rows[..., COMMUNICATION]).mean(axis=1)
+    compute = _compute(rows)
+    compute_s = (without_outliers(compute) if straggler.has_limits else compute).mean(axis=1)
     explained_s = float(np.median(np.delete(compute_s, straggler.rank))) * (median_hz / own_hz - 1)
     is_cause = own_hz < (1 - MIN_LOWER_CLOCK) * median_hz
     is_cause &= explained_s >= MIN_EXPLAINED * straggler.parts[COMPUTE].mean_s

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple, Protocol
 
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.results.metrics import EPOCH
+from epochmeter.results.run_folder import READ_ERRORS
 from epochmeter.results.run_info import RankPlace
 from epochmeter.run.nodes import ScriptNode
 from epochmeter.segmentation.communication import joined_rows
 from epochmeter.segmentation.script import MeasuredWindow, ScriptWindows, with_common_phases, without_sums
+from epochmeter.shared.problem import Place, Problem
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowMeasured, decode, encode
 from epochmeter.shared.record import RANK_INTERVALS, Record
 
@@ -33,6 +35,7 @@ OF_NODES = [name for name, metric in EPOCH.items() if metric.ranks == "sum of no
 FIRST, WINDOWS, END = "first", "windows", "end"
 NO_WINDOW = "node {} has left no window {}: its ranks are absent, and so are sums over ranks and nodes."
 NOT_LEFT = "it has left no window at this time, as it was killed or lost its connection"
+LOST = "{}, and {} was killed or does not respond"
 OTHER_STEPS = "node {} made {} steps in window {}, and the first node {}."
 
 
@@ -66,6 +69,9 @@ class Nodes(Protocol):
     def end(self) -> None:
         """Note that there are no further windows."""
 
+    def lost(self) -> list[str]:
+        """Return the names of the other nodes that were killed or do not respond, when the script has failed."""
+
     @property
     def possible_borders_ns(self) -> list[int]:
         """Borders of windows that were taken and are not joined yet."""
@@ -95,6 +101,9 @@ class SingleNode:
     def end(self) -> None:
         """Do nothing."""
 
+    def lost(self) -> list[str]:
+        return []
+
 
 class OtherNode(SingleNode):
     """A node other than the first, which leaves its windows."""
@@ -104,6 +113,7 @@ class OtherNode(SingleNode):
         self._node, self._windows = node, windows
         self._file = node.folder / str(node.number) / WINDOWS
         self._rows = 0  # of all ranks so far
+        self._counts: dict[str, int] = defaultdict(int)  # windows so far, by name
 
     def leave(self, measured: MeasuredWindow, line: Mapping[str, Any], no_energy: str) -> None:
         name, energy = line["window"], line["energy"]
@@ -118,7 +128,9 @@ class OtherNode(SingleNode):
         content = json.loads(encode(message))
         steps = int(ranks[0].parts.get("steps", 0))
         places = self._windows.places
-        self._append({"window": name, "steps": steps, "places": places, "measured": content, "rows_before": self._rows})
+        line_of_window = {"window": name, "number": self._counts[name], "steps": steps, "places": places}
+        self._append({**line_of_window, "measured": content, "rows_before": self._rows})
+        self._counts[name] += 1
         self._rows += len(ranks) * measured.rank_steps
 
     def end(self) -> None:
@@ -130,7 +142,7 @@ class OtherNode(SingleNode):
 
     def _append(self, line: Mapping[str, Any]) -> None:
         with suppress(OSError), open(self._file, "a") as file:  # without space, the first node notes what is missing
-            file.write(json.dumps(line) + "\n")
+            file.write("\n" + json.dumps(line) + "\n")  # the first ends a line that is incomplete
 
 
 class _LeftWindows:
@@ -139,7 +151,7 @@ class _LeftWindows:
     def __init__(self, node: ScriptNode, number: int) -> None:
         assert node.folder
         self._folder, self.name = node.folder / str(number), str(number)
-        self._of_name: dict[str, list[NodeRanks]] = defaultdict(list)
+        self._of_name: dict[str, dict[int, NodeRanks]] = defaultdict(dict)
         self._offset, self.has_ended = 0, False
         self.places: list[RankPlace] = []
         self.silent: set[str] = set()  # names of windows that it is not waited for
@@ -150,12 +162,16 @@ class _LeftWindows:
             lines = file.read()
             lines = lines[: lines.rfind(b"\n") + 1]
             self._offset += len(lines)
-            for line in lines.splitlines():
-                self._add(json.loads(line))
+            for line in filter(None, lines.splitlines()):
+                with suppress(*READ_ERRORS):  # a damaged line, as on a full disk: its window is absent
+                    self._add(json.loads(line))
 
     def window(self, name: str, number: int) -> NodeRanks | None:
-        of_name = self._of_name[name]
-        return of_name[number] if number < len(of_name) else None
+        return self._of_name[name].get(number)
+
+    def may_leave(self, name: str, number: int) -> bool:
+        """Return whether a window may still come: the node has neither ended nor left a later one."""
+        return not (self.has_ended or name in self.silent or max(self._of_name[name], default=-1) > number)
 
     def _add(self, line: Mapping[str, Any]) -> None:
         if END in line:
@@ -166,7 +182,8 @@ class _LeftWindows:
         rows = Record(self._folder / "0").rank_rows(line["rows_before"], count) if count else array("f")
         self.name, self.places = node.node, line["places"]
         self.silent.discard(line["window"])
-        self._of_name[line["window"]].append(NodeRanks(line["steps"], message.ranks, node, rows, message.rank_steps))
+        left = NodeRanks(line["steps"], message.ranks, node, rows, message.rank_steps)
+        self._of_name[line["window"]][line["number"]] = left
 
 
 class FirstNode(SingleNode):
@@ -201,7 +218,8 @@ class FirstNode(SingleNode):
                 yield JoinedWindow(measured, [], [])
                 continue
             found = self._found(window.name)
-            awaited = [other for other, left in found if not (left or other.has_ended or window.name in other.silent)]
+            number = self._counts[window.name]
+            awaited = [other for other, left in found if not left and other.may_leave(window.name, number)]
             if awaited and time.monotonic() < until_s:
                 if not is_final:
                     return
@@ -212,6 +230,19 @@ class FirstNode(SingleNode):
             self._waiting.popleft()
             self._counts[window.name] += 1
             yield join(measured, found, self._counts[window.name])
+
+    def lost(self) -> list[str]:
+        if not self._windows.lacks_ranks:
+            return []
+        has_waited = any(other.silent for other in self._others)
+        until_s = time.monotonic() + (0.0 if has_waited else NODE_WAIT_S)
+        while True:
+            for other in self._others:
+                other.read()
+            missing = [other.name for other in self._others if not other.has_ended]
+            if not missing or time.monotonic() > until_s:
+                return missing
+            time.sleep(POLL_S)
 
     def _found(self, name: str) -> list[tuple[_LeftWindows, NodeRanks | None]]:
         for other in self._others:
@@ -252,6 +283,12 @@ def open_nodes(node: ScriptNode, record: Record, windows: ScriptWindows) -> Node
     if node.folder is None:
         return SingleNode()
     return FirstNode(node, record, windows) if node.is_first else OtherNode(node, windows)
+
+
+def with_lost(problem: Problem, lost: Sequence[str]) -> Problem:
+    """Return the problem of a script that has failed, with the nodes that were lost."""
+    names = f"node{'s' if len(lost) > 1 else ''} {', '.join(lost)}"
+    return Problem(LOST.format(problem.message, names), problem.hint, "node", Place(host=",".join(lost)))
 
 
 def hand_over(node: ScriptNode, record: Record, *, is_joined: bool) -> Path:

@@ -22,7 +22,7 @@ from epochmeter.config.schema import Job
 from epochmeter.config.script import ATTACHED, filled_command, find_program, is_program
 from epochmeter.machine.gpus import matches_uuid
 from epochmeter.machine.signals import deferred_signals
-from epochmeter.results.run_result import RunResult
+from epochmeter.results.run_result import RunResult, slurm_problem
 from epochmeter.results.summary import averaged_epochs
 from epochmeter.run import launch
 from epochmeter.run.event_folder import STARTED, event_folder
@@ -210,7 +210,7 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
     RuntimeError at the end of the block if nothing was measured, or if a GPU of the script is not metered.
     """
     with (
-        passed_signals(repeated=plan.request.of_sweep) as pass_to,
+        passed_signals(repeated=plan.request.of_sweep) as (pass_to, received),
         launch.listening_socket() as listener,
         event_folder(plan.record, plan.run.record_id) as folder,
     ):
@@ -236,7 +236,8 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
                 write_json(folder / STARTED, identify(script.pids[0])._asdict())
         windows = ScriptWindows(folder, plan.job.measure.steps_per_window)
         try:
-            yield script, windows
+            with ended_by_slurm(received):
+                yield script, windows
         finally:
             script.terminate()
             moments["ended_ns"], moments["saves_ns"] = script.ended_ns or time.monotonic_ns(), windows.saves_ns
@@ -259,6 +260,22 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
         check_trained(windows, plan, [*dict.fromkeys([*remarks, *windows.notes])] or [unseen])
         if script.loaded and not averaged_epochs(plan.record.windows(), plan.job.warmup_epochs):
             raise MachineError(NONE_REPLAYED)
+
+
+@contextmanager
+def ended_by_slurm(received: Sequence[int]) -> Iterator[None]:
+    """Raise why Slurm has ended a script, if the received signals are Slurm's.
+
+    The error of the script follows from that. Without an error, it is not complete either.
+    """
+    try:
+        yield
+    except WorkerError as error:
+        if signal.SIGTERM in received and (cause := slurm_problem()):
+            raise WorkerError(cause) from error
+        raise
+    if signal.SIGTERM in received and (cause := slurm_problem()):
+        raise WorkerError(cause)
 
 
 def traced_epoch(job: Job) -> int | None:
@@ -317,11 +334,11 @@ def check_trained(windows: ScriptWindows, plan: Plan, reasons: Sequence[str]) ->
 
 
 @contextmanager
-def passed_signals(*, repeated: bool) -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+def passed_signals(*, repeated: bool) -> Iterator[tuple[Callable[[subprocess.Popen[bytes]], None], Sequence[int]]]:
     """Pass signals that would stop this process to each process for which the yielded function is called.
 
     A process also gets the signals that arrived before it started. If `repeated`, the first signal stops this process
-    too, when the `with` block ends.
+    too, when the `with` block ends. The second yielded value has the signals so far.
     """
     processes: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
@@ -339,7 +356,7 @@ def passed_signals(*, repeated: bool) -> Iterator[Callable[[subprocess.Popen[byt
 
     try:
         with deferred_signals(pass_on) as received:
-            yield pass_to
+            yield pass_to, received
     finally:
         if repeated and received:
             signal.raise_signal(received[0])

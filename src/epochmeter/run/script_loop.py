@@ -14,18 +14,20 @@ from epochmeter.power.window_energy import take_reading
 from epochmeter.results.intervals import load_quantiles
 from epochmeter.results.run_info import Training
 from epochmeter.run.instruments import WindowInstruments
-from epochmeter.run.node_windows import JoinedWindow, Nodes
+from epochmeter.run.node_windows import JoinedWindow, Nodes, with_lost
 from epochmeter.run.plan import Plan
 from epochmeter.run.profiling import traced_steps
 from epochmeter.run.recording import Recording
 from epochmeter.run.replaying import ended_note, precision_of
 from epochmeter.run.script import ScriptProcess
 from epochmeter.run.script_flops import count_flops
+from epochmeter.run.worker_process import WorkerError
 from epochmeter.segmentation.passes import Pass
 from epochmeter.segmentation.saved_state import MAX_READ_FILES, save_state
 from epochmeter.segmentation.script import ScriptWindows
 from epochmeter.segmentation.windows import EPOCH, Window, parts_so_far
 from epochmeter.shared import protocol
+from epochmeter.shared.problem import problem_of
 from epochmeter.shared.protocol import WindowOpening
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.tracking.publisher import Tracker
@@ -77,7 +79,12 @@ class ScriptLoop:
             self._renumber_trainings()
             self._count_flops()
             self._note_loaders()
-        self._script.check_end()
+        try:
+            self._script.check_end()
+        except WorkerError as error:
+            if lost := self._nodes.lost():
+                raise WorkerError(with_lost(problem_of(error), lost)) from error
+            raise
 
     def _end_replayed(self, note: str) -> None:
         self._is_complete = True

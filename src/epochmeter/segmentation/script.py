@@ -22,6 +22,7 @@ from epochmeter.shared.units import NANOSECOND
 
 RANK_WAIT_S = 1.0  # how long a window of the first rank waits for those of the other ranks at the same time
 NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
+ENDED_RANK = "rank {} had ended in an epoch of the first rank: its times, and sums over ranks, are absent from then on"
 UNSEEN = "not all ranks of this node left events of each epoch: sums over ranks are absent in those epochs"
 OTHER_STEPS = "rank {} made {} steps in an epoch in which the first rank made {}"
 ANOTHER_PROCESS = "only the first process that trains is measured, and another one trained too"
@@ -160,6 +161,7 @@ class ScriptWindows:
                 return
             self._waiting.popleft()
             self._note_missing(missing)
+            self._note_ended(window, others)
             self._of_ranks = [(rank, other) for rank, other in self._of_ranks if other.closed_ns > window.closed_ns]
             yield self._merged(window, others)
 
@@ -274,6 +276,11 @@ class ScriptWindows:
         notes = [NO_WINDOW.format(rank) for rank, name in sorted(missing - self._silent) if name == EPOCH]
         self._missing += [note for note in notes if note not in self._missing]
         self._silent |= missing
+
+    def _note_ended(self, window: Window, others: Collection[int]) -> None:
+        ended = [other.rank for other in self._others() if other.has_ended and other.last_ns <= window.closed_ns]
+        notes = [ENDED_RANK.format(rank) for rank in sorted(ended) if rank not in others and window.name == EPOCH]
+        self._missing += [note for note in notes if note not in self._missing]
 
     def _note_uneven(self, window: Window, others: Mapping[int, Window]) -> None:
         steps = window.parts.get("steps", 0)

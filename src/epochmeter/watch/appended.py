@@ -55,6 +55,11 @@ class RecentSamples:
             self._series = {name: series for name, series in recent.items() if series.times_s}
         return self._series
 
+    @property
+    def latest_ns(self) -> int:
+        """The time of the last sample, in whole seconds; 0 without one."""
+        return round(self._second / NANOSECOND)
+
     def _add(self, names: Sequence[str], cells: Sequence[str], start_s: float) -> None:
         second = int(int(cells[0]) * NANOSECOND)
         if second < self._second:  # the clock of a run that was resumed after a reboot

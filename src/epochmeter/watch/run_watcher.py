@@ -124,11 +124,16 @@ class RunWatcher:
         )  # fmt: skip
 
     def _account_so_far(self, metrics: Mapping[str, float], until_s: float) -> dict[str, float]:
-        """Return the account of the run in its summary, or up to a Unix time."""
+        """Return the account of the run in its summary, or up to a Unix time.
+
+        The clock of another host may differ by minutes. The account of its run is up to the last time in its record.
+        """
         if "run/wall_s" in metrics or "command_ns" not in self._run.moments:
             return {name: value for name, value in metrics.items() if name.startswith("run/")}
         clock = self._run.clock_of(math.inf)
         now_ns = clock.monotonic_ns + round((until_s - clock.wall_s) / NANOSECOND)
+        if self._run.host != platform.node():
+            now_ns = max(self._gauges.latest_ns, self._power.latest_ns)
         return {**self._account.read(self._run, self._windows, self._job["warmup_epochs"], now_ns)}
 
     def _time_of_run_s(self, now_s: float) -> float:
