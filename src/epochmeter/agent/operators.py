@@ -260,7 +260,8 @@ def numbered_threads(path: str) -> Optional[int]:
 
 def number_own_threads() -> None:
     """Let all of torch's threads that compute for this one get a number."""
-    modes = getattr(torch._C, "_len_torch_dispatch_stack", int)() + getattr(torch._C, "_len_torch_function_stack", int)()
+    counts = (getattr(torch._C, name, int) for name in ("_len_torch_dispatch_stack", "_len_torch_function_stack"))
+    modes = sum(count() for count in counts)
     attention = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
     if modes or attention is None or torch.is_inference_mode_enabled():
         raise UnknownError(OTHER_THREADS)

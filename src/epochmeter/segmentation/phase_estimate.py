@@ -3,8 +3,8 @@
 The compute of each step is known, also of those whose phases were not timed. Within each kind of step, which is its
 number of optimizer steps and backward passes, the fractions of the phases in the timed steps hold for all of them
 (W. G. Cochran, Sampling Techniques, 1977, chapters 5A and 6). So gradient accumulation causes no error. Steps of kinds
-of which too few were timed, such as the last one of a pass, get the fractions of the others; as any phase could have all
-of their compute, that is added to the interval.
+of which too few were timed, such as the last one of a pass, get the fractions of the others; as any phase could have
+all of their compute, that is added to the interval.
 """
 
 from collections.abc import Iterator
