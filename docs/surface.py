@@ -46,8 +46,18 @@ PYTHON: Mapping[str, tuple[str, tuple[str, ...] | None]] = {
     "epochmeter.integrations.lightning.EpochMeter": ("integrations/lightning.py", ("__init__",)),
     "epochmeter.integrations.transformers.EpochMeter": ("integrations/transformers.py", ("__init__",)),
     "epochmeter.power.meter.EnergyMeter": ("power/meter.py", ("__init__",)),
+    "epochmeter.power.meter.NullMeter": ("power/meter.py", ("__init__",)),
     "epochmeter.power.instrument.Domain": ("power/instrument.py", None),
     "epochmeter.power.instrument.Instrument": ("power/instrument.py", None),
+    "epochmeter.testing.check_meter": ("testing/meters.py", None),
+    "epochmeter.testing.check_absent_meter": ("testing/meters.py", None),
+    "epochmeter.testing.check_dataset": ("testing/datasets.py", None),
+    "epochmeter.testing.check_adapter": ("testing/adapters.py", None),
+    "epochmeter.testing.check_loader": ("testing/adapters.py", None),
+    "epochmeter.testing.meters.OpenMeter": ("testing/meters.py", ("__call__",)),
+    "epochmeter.testing.datasets.MakeDataset": ("testing/datasets.py", ("__call__",)),
+    "epochmeter.testing.datasets.OpenDataset": ("testing/datasets.py", ("__call__",)),
+    "epochmeter.testing.adapters.Adapter": ("testing/adapters.py", None),
 }
 """Public name -> the file that defines it, and its public members; None: all without an underscore."""
 LEAVES = {bool: "flag", int: "integer", float: "number", str: "text", NoneType: "null", Any: "any", object: "any"}
