@@ -12,6 +12,7 @@ from project import ROOT, put
 from watched import JOB, window, write_run
 
 import epochmeter
+from epochmeter.commands.report import with_current_filters
 from epochmeter.config import arguments
 from epochmeter.config.config_source import FileConfigSource
 from epochmeter.config.suggestions import entry_keys, list_choices
@@ -158,6 +159,18 @@ def test_record_with_old_names_is_read_with_the_new_ones_without_a_warning(tmp_p
     assert run.epochs[1]["epoch/data_stall_s"] == 3.0
     assert [each["metrics"]["epoch/data_stall_s"] for each in Record(folder).windows()] == [2.0, 3.0]
     assert capsys.readouterr().err == ""
+
+
+def test_filter_and_baseline_of_a_report_may_have_old_names(capsys):
+    where = {"batch_size": [8, 16], "storage": ["here", "ssd"], "model": "lenet"}
+    keys = {"where": where, "report": {"baseline": {"storage": "here"}, "eta": 0.5}, "sweep": "here"}
+    assert with_current_filters(keys) == {
+        "where": {"batch": [8, 16], "storage": ["project", "ssd"], "model": "lenet"},
+        "report": {"baseline": {"storage": "project"}, "eta": 0.5}, "sweep": "here",
+    }  # fmt: skip
+    assert capsys.readouterr().err.count("warning: ") == 2
+    plain = {"where": None, "report": {"baseline": "defaults"}}
+    assert with_current_filters(plain) == plain
 
 
 def test_metric_of_a_run_is_found_by_its_old_name_with_a_warning():

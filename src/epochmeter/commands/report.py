@@ -71,8 +71,8 @@ def task(config: DictConfig) -> None:
     from epochmeter.console.plain import PlainConsole
 
     try:
-        keys = with_current_filters(app.plain_keys(config))
-        validation.check_all_values(keys, "report")
+        validation.check_all_values(keys := app.plain_keys(config), "report")
+        keys = with_current_filters(keys)
         code = VIEWS.get(keys["view"], view_trace)(keys, PlainConsole())
     except OSError as error:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"

@@ -126,7 +126,8 @@ def _check_split(open_dataset: Open, folder: str, split: str, count: int, classe
 
 
 def _check_transform(marked: Any, samples: Any, number: int) -> None:
-    value, _ = marked[number]
+    sample = marked[number]
+    value = sample if type(sample) is _Marked else sample[0]  # a transform may also make the whole pair
     is_marked = type(value) is _Marked and type(value.value) is not _Marked
     _require(is_marked, f"the input of sample {number} is not the result of one call of `transform`")
     if hasattr(samples, "read") and hasattr(samples, "decode"):
