@@ -1,5 +1,6 @@
 """What CONTRIBUTING.md and docs/extending.md promise: an addition needs no change elsewhere."""
 
+import importlib
 import io
 import json
 import os
@@ -122,6 +123,8 @@ def test_a_new_metric_and_a_new_gauge_are_one_row_each(tmp_path):
 def test_a_new_meter_is_the_function_and_the_file_of_the_documentation(tmp_path, composed, monkeypatch):
     put(tmp_path, EXAMPLES)
     monkeypatch.syspath_prepend(str(tmp_path))
+    for module in ("my_meter", "test_my_meter"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     composed()  # Hydra knows its resolvers from here on
     (joules := tmp_path / "joules").write_text("40.5\n")
     path = f"hydra.searchpath=[file://{tmp_path}/conf]"
@@ -130,6 +133,9 @@ def test_a_new_meter_is_the_function_and_the_file_of_the_documentation(tmp_path,
     meter = open_meter(made.meter.spec, gpus=[])
     assert (meter.energy["source"], meter.energy["covers"]) == ("counter", "the machine at its socket")
     assert meter.read() == {"socket": 40.5}
+    (own := tmp_path / "own").mkdir()
+    importlib.import_module("test_my_meter").test_my_meter(own)
+    assert not (own / "joules").exists(), "its errors were checked"
 
 
 NEW_TEMPLATE = """

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from epochmeter.agent import hooks
 from epochmeter.agent.loader_class import KNOWN, LoaderClass
 from epochmeter.segmentation.process import AROUND, LOADER_PROBLEM, OTHER_DATA, UNMEASURED
+from epochmeter.testing import check_loader
 
 MODULE = """
 import torch
@@ -88,6 +89,11 @@ def test_passes_over_the_named_class_and_its_subclasses_are_measured(script, lib
     assert vars(base)["__iter__"] is own
     script.train(loader)
     assert len(script.windows) == 4
+
+
+@pytest.mark.parametrize("kind", ["Loader", "Itself"])
+def test_loader_of_a_library_keeps_the_contract(library, kind):
+    check_loader(getattr(importlib.import_module(library), kind), steps=4, samples=8)
 
 
 def test_pass_over_a_torch_loader_within_one_of_the_named_class_is_part_of_it(script, library):

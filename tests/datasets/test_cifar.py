@@ -8,6 +8,7 @@ from tiny import pack
 from epochmeter.config.job import to_plain
 from epochmeter.datasets import cifar
 from epochmeter.shared.instantiate import target_arguments
+from epochmeter.testing import check_dataset
 from epochmeter.worker.data import torchvision_sets
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.loader import open_split
@@ -59,6 +60,7 @@ def test_memory_layout_opens_in_color_and_in_gray(prepare, folder):
     color, facts = prepare("cifar10")
     assert facts == {"splits": {"train": 15, "val": 3}, "classes": 10, "channels": 3, "source": color["make"]["url"]}
     assert [path.name for path in folder.iterdir()] == [FOLDERS["cifar10"]]
+    check_dataset(torchvision_sets.cifar10, folder=folder, splits=facts["splits"], classes=10)
     (image,), (label,) = open_split(color, folder, "train")[[3]][0]
     assert (tuple(image.shape), label) == ((3, 32, 32), 1)
     assert image[0, 0, 0] == pytest.approx((1 / 255 - 0.4914) / 0.2470, abs=1e-5)

@@ -1,5 +1,6 @@
 """Real training loops of libraries, measured by the hooks alone and by their callbacks."""
 
+import importlib
 import sys
 
 import pytest
@@ -13,13 +14,14 @@ from epochmeter.agent import hooks, recording
 from epochmeter.agent.agent import Agent
 from epochmeter.agent.find_controller import NoControllerError
 from epochmeter.shared.events import FOLDER_PREFIX, NO_CONTROLLER
+from epochmeter.testing import check_adapter
 
 pytestmark = pytest.mark.system
 DATA = [(torch.full((10,), float(number)), number % 2) for number in range(64)]
 OF_TWO_EPOCHS = [("epoch", 0, 8), ("val", 0, 4), ("epoch", 1, 8), ("val", 1, 4)]
 
 
-def lightning(callback, folder):
+def lightning(callbacks, folder):
     from lightning import pytorch
 
     class Net(pytorch.LightningModule):
@@ -36,25 +38,17 @@ def lightning(callback, folder):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
-    if callback:
-        from epochmeter.integrations.lightning import EpochMeter
-
-        callback = EpochMeter()
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
-    trainer = pytorch.Trainer(max_epochs=2, limit_train_batches=8, accelerator="cpu", callbacks=callback or [], **quiet)
+    trainer = pytorch.Trainer(max_epochs=2, limit_train_batches=8, accelerator="cpu", callbacks=callbacks, **quiet)
     net = Net()
     trainer.fit(net, DataLoader(DATA, 8, sampler=RandomSampler(DATA, num_samples=128)), DataLoader(DATA, 16))
-    return net, callback
+    return net
 
 
-def transformers(callback, folder):
+def transformers(callbacks, folder):
     pytest.importorskip("transformers", reason="transformers needs Python 3.11 or newer")
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-    if callback:
-        from epochmeter.integrations.transformers import EpochMeter
-
-        callback = EpochMeter()
     sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32}
     model = BertForSequenceClassification(BertConfig(num_hidden_layers=1, num_attention_heads=2, **sizes))
     data = [{"input_ids": torch.randint(0, 50, (8,)), "labels": torch.tensor(number % 2)} for number in range(64)]
@@ -62,12 +56,12 @@ def transformers(callback, folder):
         str(folder), num_train_epochs=2, per_device_train_batch_size=8, per_device_eval_batch_size=16, use_cpu=True,
         eval_strategy="epoch", save_strategy="epoch", report_to=[], disable_tqdm=True, logging_strategy="no",
     )  # fmt: skip
-    callbacks = [callback] if callback else []
     Trainer(model, arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks).train()
-    return model, callback
+    return model
 
 
-def accelerate(callback, folder):
+def accelerate(adapters, folder):
+    """Train in a loop of one's own, with a `Meter` in the loop."""
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
@@ -75,19 +69,32 @@ def accelerate(callback, folder):
     net, optimizer, loader, held_out = accelerator.prepare(
         net, torch.optim.SGD(net.parameters(), lr=0.01), DataLoader(DATA, 8, shuffle=True), DataLoader(DATA, 16)
     )
-    meter = Meter()
-    for _ in meter.epochs(2):
-        for inputs, targets in meter.batches(loader) if callback else loader:
+    meter = adapters[0].meter if adapters else None
+    for _ in meter.epochs(2) if meter else range(2):
+        for inputs, targets in meter.batches(loader) if meter else loader:
             optimizer.zero_grad()
             accelerator.backward(nn.functional.cross_entropy(net(inputs), targets))
             optimizer.step()
         with torch.no_grad():
-            for inputs, _ in meter.batches(held_out) if callback else held_out:
+            for inputs, _ in meter.batches(held_out) if meter else held_out:
                 net(inputs)
-    last = meter.last
-    meter.close()
-    assert not callback or last.energy_j == 2.0
-    return net, None
+    if meter:
+        meter.close()
+    return net
+
+
+class InLoop:
+    """A `Meter` in the script itself."""
+
+    def __init__(self):
+        self.meter = Meter()
+
+
+def adapter(loop):
+    """Return the adapter of a loop."""
+    if loop is accelerate:
+        return InLoop()
+    return importlib.import_module(f"epochmeter.integrations.{loop.__name__}").EpochMeter()
 
 
 def windows(folder):
@@ -101,39 +108,51 @@ def windows(folder):
 
 def weights(loop, *arguments):
     torch.manual_seed(0)
-    model, callback = loop(*arguments)
-    return [parameter.detach().double().sum().item() for parameter in model.parameters()], callback
+    return [parameter.detach().clone() for parameter in loop(*arguments).parameters()]
+
+
+@pytest.fixture(autouse=True)
+def _no_other_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)  # transformers would take tests/datasets for a library
+    monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
 
 
 @pytest.mark.parametrize("loop", [lightning, transformers, accelerate])
-def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)  # transformers would take tests/datasets for a library
+def test_epochs_and_evaluations_are_complete_by_the_hooks_alone_and_weights_unchanged(loop, tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "ScriptConnection", lambda folder, *_: Connection(folder))
-    alone, metered = tmp_path / "alone", tmp_path / "metered"
-    alone.mkdir()
-    metered.mkdir()
-    plain, _ = weights(loop, False, tmp_path)
-
-    agent = Agent(str(alone), str(alone), str(tmp_path))
+    plain, logs = weights(loop, [], tmp_path), tmp_path / "alone"
+    logs.mkdir()
+    agent = Agent(str(logs), str(logs), str(tmp_path))
     restores = hooks.hook_loaders(agent), hooks.hook_training(agent)
-    assert weights(loop, False, tmp_path)[0] == plain
+    measured = weights(loop, [], tmp_path)
     for restore in restores:
         restore()
     agent.end()
+    assert all(map(torch.equal, measured, plain))
+    assert windows(logs) == OF_TWO_EPOCHS
 
+
+@pytest.mark.parametrize("loop", [lightning, transformers, accelerate])
+def test_adapter_keeps_the_contract(loop, tmp_path):
+    def train(made):
+        return weights(loop, [made] if made else [], tmp_path)
+
+    check_adapter(lambda: adapter(loop), train, epochs=2, steps=8, evaluations=2)
+
+
+@pytest.mark.parametrize("loop", [lightning, transformers])
+def test_callback_has_the_energy_of_the_last_epoch_after_training(loop, tmp_path, monkeypatch):
     class Controller:
         def __init__(self, overrides):
-            self.agent = {"socket": str(metered), "logs": str(metered), "folder": str(tmp_path)}
+            self.agent = {"socket": str(tmp_path), "logs": str(tmp_path), "folder": str(tmp_path)}
 
         def wait(self):
             pass
 
+    monkeypatch.setattr(recording, "ScriptConnection", lambda folder, *_: Connection(folder))
     monkeypatch.setattr("epochmeter.agent.meter.Controller", Controller)
-    measured, callback = weights(loop, True, tmp_path)
-    assert measured == plain
-    assert callback is None or callback.meter.last.energy_j == 2.0
-    assert callback is None or windows_of(metered).expected_epochs == 2
-    assert (windows(alone), windows(metered)) == (OF_TWO_EPOCHS, OF_TWO_EPOCHS)
+    loop([callback := adapter(loop)], tmp_path)
+    assert callback.meter.last.energy_j == 2.0
 
 
 @pytest.mark.parametrize("loop", [lightning, transformers])
@@ -141,13 +160,9 @@ def test_callback_without_a_controller_records_the_same_windows_for_a_later_comm
     def without(overrides):
         raise NoControllerError("there is none")
 
-    monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.setattr("epochmeter.agent.meter.Controller", without)
-    monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
     monkeypatch.chdir(tmp_path)
-    plain, _ = weights(loop, False, tmp_path)
-    measured, callback = weights(loop, True, tmp_path)
-    assert measured == plain
+    loop([callback := adapter(loop)], tmp_path)
     assert callback.meter.last.reason == NO_CONTROLLER
     (folder,) = tmp_path.glob(f"{FOLDER_PREFIX}*")
     assert windows(folder) == OF_TWO_EPOCHS

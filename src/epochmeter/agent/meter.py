@@ -41,6 +41,14 @@ class Measurement(NamedTuple):
 
     A comparison with NaN is false, so that `if meter.last.energy_j > budget` works on machines without a power sensor.
 
+    Example:
+        >>> from epochmeter import Measurement
+        >>> last = Measurement(e2e_s=2.0, energy_j=100.0)  # as `meter.last`
+        >>> last.energy_j / last.e2e_s
+        50.0
+        >>> Measurement(reason="no power sensor").energy_j > 5000
+        False
+
     Attributes:
         e2e_s: End-to-end time; of an epoch, it is divided into the next three.
         data_stall_s: Time that the device waited for data.
@@ -69,17 +77,35 @@ FIELDS = Measurement._fields[:-2]
 
 
 class BudgetReached(Exception):  # noqa: N818 - no error: as StopIteration
-    """One more epoch would exceed a budget of the run."""
+    """One more epoch would exceed a budget of the run.
+
+    Example:
+        >>> from epochmeter import BudgetReached, Meter
+        >>> meter = Meter("budget.energy_j=5000")
+        >>> try:
+        ...     for epoch in meter.epochs(2):
+        ...         for batch in meter.batches([1, 2, 3]):
+        ...             pass  # your training step
+        ...         meter.check_budget()
+        ... except BudgetReached:
+        ...     print("the budget is used")
+        >>> meter.close()
+    """
 
 
 class Meter:
     """Measures loops and other parts of a script as windows of one run.
 
-        meter = Meter()
-        for epoch in meter.epochs(10):
-            for inputs, targets in meter.batches(loader):
-                ...
-            print(meter.last.e2e_s, meter.last.energy_j)
+    Example:
+        >>> from epochmeter import Meter
+        >>> meter = Meter()
+        >>> with meter.window("load data"):
+        ...     loader = [1, 2, 3]
+        >>> for epoch in meter.epochs(2):
+        ...     for batch in meter.batches(loader):
+        ...         pass  # your training step
+        ...     is_enough = meter.last.energy_j > 5000
+        >>> meter.close()
 
     In a script that `measure.py` started, it uses that command's controller. Otherwise the first window starts one, a
     child process. It ends with the script, with `close`, with the `with` block, or with the next `Meter` that starts

@@ -28,7 +28,14 @@ from pathlib import Path
 
 from epochmeter.commands.train import run_all
 from epochmeter.config import app, errors
-from epochmeter.config.arguments import HIDE_KEY, PLACEHOLDER, conceal_command, conceal_override, secret_placeholders
+from epochmeter.config.arguments import (
+    HIDE_KEY,
+    PLACEHOLDER,
+    conceal_command,
+    conceal_override,
+    secret_placeholders,
+    with_current_names,
+)
 from epochmeter.config.installation import ROOT
 from epochmeter.config.interpreter import active_environment
 from epochmeter.config.script import ATTACHED, check_placeholders, find_program
@@ -62,8 +69,8 @@ LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "
 
 def main() -> int:
     overrides, command = split_arguments(sys.argv[1:])
-    overrides = [long_name(override) for override in overrides]
     try:
+        overrides = with_current_names([long_name(override) for override in overrides])
         if folder := value_of("measure.events", overrides):
             overrides, command = unattended_arguments(folder, overrides, command)
         elif pid := value_of("measure.pid", overrides):

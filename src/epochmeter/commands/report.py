@@ -40,9 +40,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, json_output, validation
+from epochmeter.config.arguments import warn_of_old_names
 from epochmeter.config.installation import ROOT, UI_ADDRESS
 from epochmeter.config.printable import printable_tree
+from epochmeter.shared import renamed
 from epochmeter.shared.problem import InputError, Problem, input_error
+from epochmeter.shared.renamed import Renamed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,9 +70,9 @@ def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from epochmeter.console.plain import PlainConsole
 
-    keys = app.plain_keys(config)
     try:
-        validation.check_all_values(keys, "report")
+        validation.check_all_values(keys := app.plain_keys(config), "report")
+        keys = with_current_filters(keys)
         code = VIEWS.get(keys["view"], view_trace)(keys, PlainConsole())
     except OSError as error:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
@@ -81,6 +84,27 @@ def task(config: DictConfig) -> None:
         errors.refuse(error)
     if code:
         sys.exit(code)
+
+
+def with_current_filters(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a report; configurations in their values have the new names of keys and options."""
+    found: dict[Renamed, None] = {}
+
+    def current(filter_: Any) -> Any:
+        if not isinstance(filter_, Mapping):
+            return filter_
+        pairs = [(renamed.current_override(str(key), found.setdefault), values) for key, values in filter_.items()]
+        return {key: [value_of(key, one) for one in values] if isinstance(values, list) else value_of(key, values)
+                for key, values in pairs}  # fmt: skip
+
+    def value_of(key: str, value: object) -> object:
+        is_text = isinstance(value, str)
+        return renamed.current_override(f"{key}={value}", found.setdefault).partition("=")[2] if is_text else value
+
+    options = {**keys["report"], "baseline": current(keys["report"]["baseline"])}
+    filtered = {**keys, "where": current(keys["where"]), "report": options}
+    warn_of_old_names(found)
+    return filtered
 
 
 def report(keys: Mapping[str, Any], console: "Console") -> int:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, json_output
+from epochmeter.config.arguments import with_current_names
 from epochmeter.config.config_source import use_device
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest, current_request
@@ -44,6 +45,10 @@ MEASURE_KEYS = ("script", "measure")
 
 
 def main() -> int:
+    try:
+        sys.argv[1:] = with_current_names(sys.argv[1:])
+    except ValueError as error:
+        errors.refuse(error)
     _, code = run_all(__doc__, lambda key: key not in MEASURE_KEYS)
     return code
 

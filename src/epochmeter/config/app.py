@@ -21,7 +21,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 from yaml import MarkedYAMLError, YAMLError
 
 from epochmeter.config import config_source
-from epochmeter.config.arguments import conceal_override, defer_keys
+from epochmeter.config.arguments import conceal_override, defer_keys, with_current_names
 from epochmeter.config.composition import composed_once
 from epochmeter.config.errors import refuse, yaml_problem
 from epochmeter.config.installation import CONF, with_own_commands
@@ -52,11 +52,12 @@ def run(command: str, task: Callable[[DictConfig], None], doc: str | None, is_us
     if {"--help", "-h"} & {*sys.argv[1:]}:
         print(help_page(command, doc or "", is_used))
         return
-    if command == "train":  # the other commands have no secrets, except the token of the live view, which is printed
-        try:
+    try:
+        sys.argv[1:] = with_current_names(sys.argv[1:])
+        if command == "train":  # other commands have no secrets, except the token of the live view, which is printed
             sys.argv[1:] = [conceal_override(item) if is_override(item) else item for item in sys.argv[1:]]
-        except InputError as unlisted:
-            refuse(unlisted)
+    except InputError as refused:
+        refuse(refused)
     config_source.register()
     # Hydra's parser stops reading overrides at an option between them.
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: (argument not in MULTIRUN, not is_override(argument)))

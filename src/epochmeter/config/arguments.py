@@ -5,6 +5,7 @@ script, and to the code that uses a key.
 """
 
 import re
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
 from hydra.errors import HydraException
 
+from epochmeter.config.errors import format_error
 from epochmeter.config.secrets import (
     CONCEALED,
     PUBLIC_KEY,
@@ -21,7 +23,9 @@ from epochmeter.config.secrets import (
     conceal_tree,
     redact_override,
 )
-from epochmeter.shared.problem import input_error
+from epochmeter.shared import renamed
+from epochmeter.shared.problem import InputError, input_error
+from epochmeter.shared.renamed import Renamed
 
 PLACEHOLDER = re.compile(r"\{script\.(\w+)\}")
 HIDE_KEY = "measure.hide_arguments"
@@ -33,6 +37,30 @@ HEADER_OPTIONS, SCHEMES = ("-h", "--header", "--headers"), ("bearer", "basic", "
 """Options of an HTTP header, and words before a secret in its value."""
 PLAIN_VALUE = re.compile(r"[-+.\deE]*|.*[/.].*")
 """Values of `-p` that are no password: numbers and paths."""
+
+
+_warned: set[Renamed] = set()  # of this process
+
+
+def with_current_names(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command with the new names of keys and options; each old one is warned about once.
+
+    Raises:
+        InputError: A name is too old.
+    """
+    found: dict[Renamed, None] = {}
+    current = [renamed.current_override(argument, found.setdefault) for argument in arguments]
+    warn_of_old_names(found)
+    return current
+
+
+def warn_of_old_names(found: Collection[Renamed]) -> None:
+    """Print a warning for each old name that a user has given; InputError if one is too old."""
+    if refused := [row.refusal() for row in found if row in renamed.REFUSED]:
+        raise InputError(*refused)
+    for row in {*found} - _warned:
+        _warned.add(row)
+        print(format_error(row.warning(), "warning"), file=sys.stderr)
 
 
 def conceal_command(command: Sequence[str], *, hides_all: bool = False) -> list[str]:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra._internal.core_plugins import file_config_source
@@ -9,9 +10,11 @@ from hydra._internal.sources_registry import SourcesRegistry
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import OmegaConf
 
+from epochmeter.config.arguments import warn_of_old_names
 from epochmeter.config.installation import CONF
 from epochmeter.config.yaml_files import read_mapping
 from epochmeter.shared.problem import input_error
+from epochmeter.shared.renamed import Renamed, current_keys
 
 HEADER_LENGTH = 512  # characters of a file in which Hydra looks for its header, such as `# @package _global_`
 MAX_NODES = 10_000  # values of a file, with those of aliases as often as they are used
@@ -39,7 +42,8 @@ class FileConfigSource(file_config_source.FileConfigSource):
             return super().load_config(config_path)
         header = self._get_header_dict(file.read_text(encoding="utf-8")[:HEADER_LENGTH])
         path = f"{self.scheme()}://{self.path}"
-        return ConfigResult(provider=self.provider, path=path, config=OmegaConf.create(content), header=header)
+        config = OmegaConf.create(with_current_keys(content, Path(config_path).parent, header["package"]))
+        return ConfigResult(provider=self.provider, path=path, config=config, header=header)
 
 
 def register() -> None:
@@ -50,6 +54,15 @@ def register() -> None:
 def use_device(device: str | None) -> None:
     """Let Hydra read the files of this device for `device=auto`; None: compose again when the device is detected."""
     FileConfigSource.detected = device
+
+
+def with_current_keys(content: dict[str, Any], group: Path, package: str | None) -> dict[str, Any]:
+    """Return the content of a file in the folder of its group with the new names of keys, such as of a user's file."""
+    sections = group.parts if package in (None, "_group_") else () if package == "_global_" else (package,)
+    found: dict[Renamed, None] = {}
+    current = current_keys(content, found.setdefault, "".join(f"{section}." for section in sections))
+    warn_of_old_names(found)
+    return current
 
 
 def check_aliases(file: Path) -> None:

@@ -14,6 +14,11 @@ class EpochMeter(Callback):  # type: ignore[misc]  # of a class that mypy would 
     """Measures the epochs and evaluations of `Trainer.fit`; give it to the Trainer in `callbacks=`.
 
     The arguments are those of `Meter`. The attribute `meter` is that `Meter`: `meter.last` measures the last epoch.
+
+    Example:
+        >>> from lightning.pytorch import Trainer
+        >>> from epochmeter.integrations.lightning import EpochMeter
+        >>> trainer = Trainer(max_epochs=3, logger=False, accelerator="cpu", callbacks=[EpochMeter("fan=max")])
     """
 
     def __init__(self, *overrides: str) -> None:

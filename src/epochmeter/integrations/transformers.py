@@ -11,6 +11,12 @@ class EpochMeter(TrainerCallback):  # type: ignore[misc]  # of a class that mypy
     """Measures the epochs and evaluations of `Trainer.train`; give it to the Trainer in `callbacks=`.
 
     The arguments are those of `Meter`. The attribute `meter` is that `Meter`: `meter.last` measures the last epoch.
+
+    Example:
+        >>> from torch.nn import Linear
+        >>> from transformers import Trainer
+        >>> from epochmeter.integrations.transformers import EpochMeter
+        >>> trainer = Trainer(Linear(2, 1), callbacks=[EpochMeter("fan=max")])
     """
 
     def __init__(self, *overrides: str) -> None:

@@ -18,7 +18,13 @@ NODE_SCOPE = "node (all that its controller measures: CPUs, memory, accelerators
 
 
 class Domain(NamedTuple):
-    """A separately metered part of the machine, and the properties of its sensor; `source` is one of `SOURCES`."""
+    """A separately metered part of the machine, and the properties of its sensor; `source` is one of `SOURCES`.
+
+    Example:
+        >>> from epochmeter.power.instrument import Domain
+        >>> Domain("counter", period_s=1.0, covers="the machine at its socket", step=0.1).step
+        0.1
+    """
 
     source: str
     period_s: float  # how often a counter renews its value, or how often power is sampled, in seconds
@@ -29,7 +35,13 @@ class Domain(NamedTuple):
 
 
 class Instrument(NamedTuple):
-    """An energy counter or a power sensor."""
+    """An energy counter or a power sensor.
+
+    Example:
+        >>> from epochmeter.power.instrument import Domain, Instrument
+        >>> Instrument(Domain("sampled", period_s=0.1, covers="the board"), read=lambda: 12.5).read()
+        12.5
+    """
 
     domain: Domain
     read: Callable[[], float]  # returns joules or watts; raises OSError or ValueError

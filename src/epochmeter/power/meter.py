@@ -100,6 +100,13 @@ class EnergyMeter:
 
     A domain that cannot be read is missing from a reading, never 0. If it has both, its joules are the counter's.
 
+    Example:
+        >>> from epochmeter.power.meter import Domain, EnergyMeter, Instrument
+        >>> counter = Instrument(Domain("counter", 1.0, "the machine"), lambda: 40.5)
+        >>> meter = EnergyMeter(counters={"socket": counter}, total=["socket"], covers="the machine")
+        >>> meter.read()
+        {'socket': 40.5}
+
     Args:
         total: The domains that add up to the total. All other domains are parts of these or cross-checks.
         sampled_in_part: Whether the samples are of a part of the total only.
@@ -321,7 +328,13 @@ class EnergyMeter:
 
 
 class NullMeter(EnergyMeter):
-    """The meter of a machine without instruments, or of a job that configures none; all keys of a group are ignored."""
+    """The meter of a machine without instruments, or of a job that configures none; all keys of a group are ignored.
+
+    Example:
+        >>> from epochmeter.power.meter import NullMeter
+        >>> NullMeter("there is no socket").energy["reason"]
+        'there is no socket'
+    """
 
     def __init__(self, reason: str, hint: str = "", code: str = EnergyCode.NO_SENSOR.value, **_: object) -> None:
         super().__init__(total=(), covers=None, reason=reason, codes=[CODES[code]])

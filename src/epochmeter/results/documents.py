@@ -228,6 +228,14 @@ class WindowDetails(TypedDict, total=False):
     opened_ns: int
     closed_ns: int
     training: int
+    rule: str  # of a script: why the window is of its kind
+    warmup: bool  # for another reason than its number, as are the next two
+    partial: bool
+    paused: bool
+    flags: dict[str, str]  # disturbance -> reason
+    of_ranks: list[dict[str, float | None]]
+    rank_steps: int
+    other_processes: list[dict[str, object]]
     energy: WindowEnergy | None
     bottleneck: str | None
     absent: dict[str, str]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from epochmeter.config.schema import Job
 from epochmeter.results import documents
 from epochmeter.results.bottleneck import Verdict, recorded_verdict
 from epochmeter.results.documents import Completion, EnergyVerdict, Host, Summary, Window
@@ -18,6 +19,7 @@ from epochmeter.shared.problem import Problem, ProblemError, problem_of
 from epochmeter.shared.process_identity import is_alive
 from epochmeter.shared.record import COMPLETED_FILE, HOST_FILE, JOB_FILE, SCHEMA, SUMMARY_FILE, WINDOWS_FILE, Record
 from epochmeter.shared.record_files import read_bytes
+from epochmeter.shared.renamed import current_keys, current_metrics
 from epochmeter.shared.types import Document
 
 READ_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -50,6 +52,9 @@ class RunFolder:
         if (schema := description.get("schema", SCHEMA)) != SCHEMA:
             here = f"schema {SCHEMA} is read here: use the version of epochmeter that wrote it"
             raise OtherSchemaError(f"it is of schema {schema}, and {here}")
+        job = current_keys(description["job"])
+        if job is not description["job"]:  # names of an earlier version, of which no type was checked
+            return {**description, "job": documents.check(job, Job)}
         return description
 
     @property
@@ -128,6 +133,9 @@ class RunFolder:
         self._look_at_process()
         try:
             summary: Summary = documents.read(f"{self.path}/{SUMMARY_FILE}", Summary)
+            for part in (summary, *summary.get("trainings", [])):
+                if "metrics" in part:
+                    part["metrics"] = current_metrics(part["metrics"])
             return summary
         except FileNotFoundError:
             if self.completion:
@@ -183,6 +191,7 @@ def parse_window(line: bytes) -> Window | None:
         window: Window = documents.parse(line, Window)
     except ValueError:
         return None
+    window["metrics"] = current_metrics(window["metrics"])
     return window
 
 

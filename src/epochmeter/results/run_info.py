@@ -16,6 +16,7 @@ from epochmeter.results.documents import Fields
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.process_identity import Process
 from epochmeter.shared.record import Record
+from epochmeter.shared.renamed import current_override
 from epochmeter.shared.types import Document
 from epochmeter.shared.units import NANOSECOND
 
@@ -433,8 +434,11 @@ def training_facts(facts: Document) -> Training:
 
 
 def typed_keys(overrides: Iterable[str]) -> dict[str, str]:
-    """Return overrides as typed, by key without a leading plus sign: `+note=mine` -> `note`: `mine`."""
-    pairs = (override.partition("=") for override in overrides)
+    """Return overrides as typed, by key without a leading plus sign: `+note=mine` -> `note`: `mine`.
+
+    Keys have their new names.
+    """
+    pairs = (current_override(override).partition("=") for override in overrides)
     return {key.lstrip("+"): YAML_VALUES.get(value, value) for key, _, value in pairs}
 
 

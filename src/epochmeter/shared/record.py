@@ -25,6 +25,7 @@ from epochmeter.shared.atomic_files import (
     write_json,
 )
 from epochmeter.shared.record_files import MAX_JSON_BYTES, open_file, parse_json, read_bytes, read_document
+from epochmeter.shared.renamed import current_metrics
 from epochmeter.shared.types import Document, FloatArray, StrPath
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
@@ -92,7 +93,10 @@ class Record:
         if not path.exists():
             return []
         with open_file(path) as lines:
-            return [parse_json(line) for line in lines if line.endswith(b"\n")]
+            windows = [parse_json(line) for line in lines if line.endswith(b"\n")]
+        for window in windows:
+            window["metrics"] = current_metrics(window["metrics"])
+        return windows
 
     def is_completed(self, identity: Optional[str] = None) -> bool:
         with contextlib.suppress(OSError, ValueError):

@@ -31,7 +31,14 @@ KEPT_RUNS = 1000  # largest number of runs that `load_runs` keeps in memory
 
 
 class Frame:
-    """A table that is read when it is converted: one row per run, epoch, step or power sample."""
+    """A table that is read when it is converted: one row per run, epoch, step or power sample.
+
+    Example:
+        >>> import epochmeter
+        >>> epochs = epochmeter.load_runs("multirun/*").epochs.to_pandas()
+        >>> print(epochs["epoch/e2e_s"].mean())
+        8.0
+    """
 
     def __init__(self, parts: Callable[[], Iterable[Any]]) -> None:
         self._parts = parts  # reads rows, or values by column, of one run after the other
@@ -57,6 +64,14 @@ class Frame:
 
 class Runs(UserList[Run], Frame):
     """Runs, their measurements as tables, and a table of the runs.
+
+    Example:
+        >>> import epochmeter
+        >>> runs = epochmeter.load_runs("multirun/*")
+        >>> table = runs.to_pandas()
+        >>> completed = table[table["run.state"] == "completed"]
+        >>> len(completed) == len([run for run in runs if run.state == "completed"])
+        True
 
     Attributes:
         unreadable: Name of each run whose record is damaged -> the error; empty for a slice.
@@ -135,6 +150,12 @@ def load_runs(
     """Load runs from their folders, also while a sweep is running, or the published runs of an MLflow experiment.
 
     More than 1,000 runs are not kept in memory: they are read in each loop.
+
+    Example:
+        >>> import epochmeter
+        >>> for run in epochmeter.load_runs("multirun/*"):
+        ...     print(run.job["batch"], run.metrics.get("steady/e2e_s", "not measured"))
+        16 8.0
 
     Args:
         source: The folder of a sweep, of sweeps or of a run, a pattern of such folders, or several of them; by default

@@ -20,6 +20,7 @@ from epochmeter.results.run_info import (
     typed_keys,
 )
 from epochmeter.shared.record import is_steady
+from epochmeter.shared.renamed import Metrics, current_override
 
 LARGEST_METRIC = 1e100  # products and squares of larger numbers are not finite
 COMPUTED = ("batch", "epochs", "repeat", "workers", "warmup_epochs", "target_accuracy", "target_loss")
@@ -52,7 +53,7 @@ def run_of(folder: RunFolder) -> Run:
     job, run, host, verdict = folder.job, folder.run, folder.host, folder.verdict
     check_values(job)
     recorded = (folder.summary or {}).get("metrics", {})
-    metrics = _finite(recorded) | verdict.metrics | _quality(folder.last("val"))
+    metrics = Metrics(_finite(recorded) | verdict.metrics | _quality(folder.last("val")))
     loaders = run.training.get("loaders", [])
     is_metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
     return Run(
@@ -104,7 +105,7 @@ def check_values(job: Mapping[str, Any]) -> None:
 def overridden(overrides: Sequence[str]) -> Overridden:
     """Return the attributes of a run that follow from its overrides."""
     keys = typed_keys(overrides)
-    added = [override.partition("=")[0] for override in overrides if override.startswith("+")]
+    added = [current_override(override).partition("=")[0] for override in overrides if override.startswith("+")]
     return {"keys": keys, "experiment": keys.get("experiment"), "added": added}
 
 

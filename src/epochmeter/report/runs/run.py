@@ -35,6 +35,12 @@ NOT_APPLIED = (*DEVICE_SETTINGS, "auto")  # keys without effect in a rehearsal
 class Run:
     """A run: its configuration, its measurements, and why it is not a result, if so. Equality is identity.
 
+    Example:
+        >>> import epochmeter
+        >>> run = epochmeter.load_runs("multirun/*")[0]
+        >>> run.state, run.job["batch"], run.metrics["steady/e2e_s"]
+        ('completed', 16, 8.0)
+
     Attributes:
         number: Number in its sweep; runs of several sweeps are numbered consecutively.
         keys: Overrides as typed: `batch` -> `64`.
