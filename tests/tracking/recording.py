@@ -9,6 +9,11 @@ from pathlib import Path
 MODULE = Path(__file__).stem
 
 
+def named(exporter):
+    """The name of an exporter of this module in `tracking.also`."""
+    return f"{MODULE}:{exporter.__name__}"
+
+
 class Recording:
     """Appends each call with its arguments to the file in $RECORDED."""
 

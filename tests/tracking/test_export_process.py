@@ -1,16 +1,14 @@
 """Exporters in processes of their own: whatever they do, the run has its end in time, and one warning."""
 
-import json
-import os
 import sys
 import time
 from importlib.util import find_spec
-from pathlib import Path
 
 import psutil
 import pytest
 from project import wait_until
 from tracking import recording
+from tracking.recording import named
 
 from epochmeter.shared.problem import InputError
 from epochmeter.shared.process_identity import has_exited
@@ -23,19 +21,8 @@ KEY = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(autouse=True)
-def recorded(tmp_path, monkeypatch):
-    """recorded() -> the calls of exporters of the module `recording`."""
-    refusal.cache_clear()
-    file = tmp_path / "calls"
-    monkeypatch.setenv("RECORDED", str(file))
+def _key(recorded, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(recording.__file__).parent), str(tmp_path)]))
-    yield lambda: [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    refusal.cache_clear()
-
-
-def named(exporter):
-    return f"{recording.MODULE}:{exporter.__name__}"
 
 
 @pytest.mark.parametrize("exporter", [recording.Recording, recording.Printing])
@@ -99,7 +86,6 @@ def test_exporter_ends_with_its_controller(make_record, recorded, monkeypatch):
     record = make_record(state=None)
     program = f"""
 import os, sys, time
-from pathlib import Path
 from epochmeter.shared.record import Record
 from epochmeter.tracking.export_process import ExportProcess
 process = ExportProcess({named(recording.Recording)!r}, Record(Path({str(record.folder)!r})))

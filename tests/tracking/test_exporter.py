@@ -55,13 +55,13 @@ def test_exported_run_has_the_names_of_mlflow_with_numbers_as_numbers(make_recor
     assert "total/epochs" not in run.units
     assert json.loads(run.facts["epochmeter.units"]) == run.units
     assert run.facts["epochmeter.link_MLflow"] == "http://here"
-    assert run.labels == ["completed", "cuda"]
+    assert run.labels == ["cuda"]
 
 
 def test_run_of_a_sweep_has_its_group_and_a_rehearsal_its_mark(make_record):
     record = make_record(0, sweep="named", of_sweep=True, rehearsal=["power_limit"])
     run = exported_run(RunFolder(record.folder))
-    assert (run.group, run.labels) == ("named", ["completed", "cuda", "rehearsal"])
+    assert (run.group, run.labels) == ("named", ["cuda", "rehearsal"])
     assert run.name.startswith("rehearsal ")
 
 

@@ -50,9 +50,9 @@ class ExportedRun(NamedTuple):
 
     @property
     def labels(self) -> list[str]:
-        """Short words by which runs can be filtered: its state, its device, and whether it is a rehearsal."""
-        words = [self.state, self.tags.get("epochmeter.device", "")]
-        return [*filter(None, words), *(["rehearsal"] if self.tags.get("epochmeter.rehearsal") == "true" else [])]
+        """Short words by which runs can be filtered: its device, and whether it is a rehearsal."""
+        device, is_rehearsal = self.tags.get("epochmeter.device"), self.tags.get("epochmeter.rehearsal") == "true"
+        return [*([device] if device else []), *(["rehearsal"] if is_rehearsal else [])]
 
     @property
     def facts(self) -> dict[str, str]:

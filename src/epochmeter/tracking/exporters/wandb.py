@@ -55,5 +55,4 @@ class WandbExporter:
         self._run.config.update(run.facts, allow_val_change=True)
         self._run.summary.update({**run.metrics})
         self._run.notes = run.note
-        self._run.tags = tuple(label[:MAX_LABEL] for label in run.labels)
         self._run.finish(exit_code=int(run.state != "completed"))
