@@ -78,7 +78,7 @@ def test_waits_of_processes_beside_the_run_are_not_those_of_the_run(proc, script
     load.background_pids = {WORKER}
     for at_s in (0, 10):
         proc.processor(user=2 * TICKS * at_s)
-        proc.process(RUN, 18 * TICKS * at_s // 10, children=[WORKER], threads={RUN: (9 * SECOND * at_s // 10, 0)})
+        proc.process(RUN, 18 * TICKS * at_s // 10, children=[WORKER], threads={RUN: (30 + 9 * SECOND * at_s // 10, 0)})
         proc.process(WORKER, 2 * TICKS * at_s // 10, threads={WORKER: (2 * SECOND * at_s // 10, SECOND * at_s)})
         load.mark_at(at_s)
     use = load.window(0, 10 * SECOND)
