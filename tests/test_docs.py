@@ -17,6 +17,7 @@ from epochmeter.results.next_step_rules import RULES
 from epochmeter.results.validation import STATES, UNTESTED, MachineFacts, Validation, read
 from epochmeter.shared import record
 from epochmeter.shared.problem import CODES
+from epochmeter.tracking.export import CLIENTS
 from epochmeter.validation.checks import CHECKS
 
 PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -180,7 +181,8 @@ def test_commands_of_all_pages_compose_and_their_make_targets_exist(order):
     assert len(shown) >= 30
     for command in shown:
         words = [word for word in shlex.split(command) if "=" in word and not re.search(NOT_COMPOSED, word)]
-        request = order(*(word.partition(",")[0] for word in words))  # the first value of a sweep
+        # Of a sweep the first value; a list is one value.
+        request = order(*(word if "=[" in word else word.partition(",")[0] for word in words))
         check_overrides(request.overrides, request.choices)
         check_values(request.job)
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -221,6 +223,40 @@ def test_commands_of_the_skill_print_documents_of_the_schema(new_project):
     assert front
     assert front[1] == "epochmeter"
     assert len(front[2]) <= 1024  # limit of the format
+
+
+def test_page_of_trackers_has_the_package_and_the_tested_version_of_each():
+    text = (ROOT / "docs/trackers.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?\)) \|", text, re.MULTILINE))
+    assert rows.keys() == CLIENTS.keys()
+    for name, client in CLIENTS.items():
+        assert rows[name].startswith(f"{client.package} (")
+        assert rows[name].endswith(f"{client.tested})")
+
+
+@pytest.mark.system
+def test_commands_of_the_page_of_trackers_export_to_the_exporter_that_it_shows(project):
+    text = (ROOT / "docs/trackers.md").read_text()
+    (exporter,) = re.findall(r"^```python\n# my_exporter.py\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (project.root / "my_exporter.py").write_text(exporter)
+    (project.root / "other.py").write_text(exporter.replace('f"{run.project}-', 'f"other-'))
+    (project.root / "my_script.py").write_text(SCRIPT)
+    block = re.search(r"^```\n(pip install wandb.*?)^```", text, re.DOTALL | re.MULTILINE)[1]
+    written = []
+    for line in block.splitlines()[1:]:
+        own = line.replace("trackio", "other:Lines").replace("wandb", "my_exporter:Lines")
+        _, entry, *arguments = shlex.split(own, comments=True)
+        entry = entry.removeprefix("src/").removesuffix(".py")
+        quick = [*quick_keys(project, entry), "tracking=mlflow"] if entry != "publish" else []
+        project.run(entry, *quick, *arguments, check=True, PYTHONPATH=str(project.root))
+        written.append(len([*project.root.glob("*.jsonl")]))
+    assert written == [1, 5, 6, 6], "a run, two runs of a sweep to two trackers, a script, and nothing that lacks"
+    for path in project.root.glob("*.jsonl"):
+        begun, *epochs, end = map(json.loads, path.read_text().splitlines())
+        assert begun["params"]["device"] == "cpu"
+        assert end["state"] == "completed"
+        assert "epoch/e2e_s" in epochs[0]["metrics"]
+        assert end["units"]["epoch/e2e_s"] == "s"
 
 
 def structure(line):

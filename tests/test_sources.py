@@ -68,6 +68,7 @@ ONLY_IN = {
         "datasets/imagenet.py", "power/limit_search.py", "report/", "results/forecast.py", "results/intervals.py"
     ),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
+    **dict.fromkeys(("wandb", "trackio", "comet_ml", "huggingface_hub"), "epochmeter/tracking/exporters/"),
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",
     "pydantic_core": "epochmeter/results/documents.py",

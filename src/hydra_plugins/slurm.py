@@ -29,6 +29,7 @@ class SlurmLauncher(Launcher):
         from epochmeter.config.request import current_request, search_path
         from epochmeter.shared.problem import InputError, problems_of
         from epochmeter.tracking.client import check_address
+        from epochmeter.tracking.export_process import check_exporters
 
         sweep = Path(self.config.hydra.sweep.dir)
         # Hydra's summary of the sweep may contain secrets, and the first task, which removes it, is called hours later.
@@ -44,6 +45,7 @@ class SlurmLauncher(Launcher):
             for number, overrides in points.items():
                 request = self._run(number, overrides, current_request).return_value
                 check_address(request.job.tracking.to_dict())  # nodes do not receive the tracking keys
+                check_exporters(request.job.tracking.to_dict())
                 tasks.append(make_run_task(request, self.keys, search_path(self.config.hydra)))
             run_on_cluster(tasks, sweep, self.keys, report)
         except (ValueError, RuntimeError) as error:

@@ -14,6 +14,7 @@ from epochmeter.console.console import Terminal
 from epochmeter.shared.problem import InputError, Place, Problem, read_problem
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
+from epochmeter.tracking.export_process import Exported
 
 UNPUBLISHED = {"name": "none", "tensorboard": False}
 """The tracking keys on a node."""
@@ -210,13 +211,17 @@ def test_job_that_archived_the_previous_attempt_has_started(make_run):
 
 def test_unpublished_run_stays_in_the_queue_with_its_tracking_keys(make_run, log, monkeypatch):
     class Offline:
+        exported = (Exported("wandb", problem="no answer either"),)
+
         def close(self, limit_s, ended):
             return "no answer"
 
     monkeypatch.setattr(collect, "load_mlflow", lambda timeout_s: None)
     monkeypatch.setattr(collect, "make_tracker", lambda record, **tracking: Offline())
     request, record = make_run("COMPLETED", tracking=SERVER, state="completed")
-    assert collect_result(request, Terminal()).publish_error == "no answer"
+    result = collect_result(request, Terminal())
+    assert result.publish_error == "no answer"
+    assert ["no answer either" in text for text in result.export_errors] == [True]
     assert record.job() == {**job_keys(epochs=1), "tracking": SERVER}
     assert record.run()["identity"] == "id"
     assert [pending.folder for pending in queue.pending_runs(log.sweep.parent)] == [record.folder]

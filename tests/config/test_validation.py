@@ -67,6 +67,7 @@ REFUSED = {
     "dataset.make.count dataset.make.seed dataset.open.memory.count": ["abc", "-1"],
     "scheduler.milestones": ["abc", "[]", "[60, 30]", "[30, 30]", "[0]", "[1.5]", "30"],
     "model._target_ optimizer._target_ dataset.make._target_": ["5", "null", "''", "a..b", "[a]", "{x: 1}", "a b"],
+    "tracking.also": ["mlflow", "5", "''", "{a: 1}", "[wandb, wandb]", "[5]", "my module:Exporter", "a:b:c"],
     "tracking.experiment": ["''", 256 * "a", f"a/{255 * 'b'}", "5"],
     "device.name meter.name tracking.name dataset.name": ["null", "5", "{a: 1}", "''"],
     "strategy.launcher": ["mpirun", "5"],

@@ -72,6 +72,19 @@ def test_others_use_what_is_neither_idle_nor_of_the_run(proc, scripted, counts, 
     assert load.window(9 * SECOND, 18 * SECOND) == UNKNOWN, "not that of an earlier window"
 
 
+def test_waits_of_processes_beside_the_run_are_not_those_of_the_run(proc, scripted):
+    """The child waits all the time; its 2 of 20 ticks per second are the run's nevertheless."""
+    load = scripted()
+    load.background_pids = {WORKER}
+    for at_s in (0, 10):
+        proc.processor(user=2 * TICKS * at_s)
+        proc.process(RUN, 18 * TICKS * at_s // 10, children=[WORKER], threads={RUN: (30 + 9 * SECOND * at_s // 10, 0)})
+        proc.process(WORKER, 2 * TICKS * at_s // 10, threads={WORKER: (2 * SECOND * at_s // 10, SECOND * at_s)})
+        load.mark_at(at_s)
+    use = load.window(0, 10 * SECOND)
+    assert (use.other_fraction, use.wait_fraction) == (0.0, 0.0)
+
+
 def test_waits_of_threads_are_relative_to_the_time_in_which_they_could_run(proc, scripted):
     """In 10 s, two threads wait half of the time, and others sleep; they wanted 2.4 cores on average."""
     load = scripted()

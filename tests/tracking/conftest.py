@@ -1,5 +1,6 @@
 """Records as a controller writes them, and one database per session, emptied for each test."""
 
+import json
 import os
 import shutil
 import socket
@@ -17,6 +18,7 @@ from epochmeter.shared.problem import Problem
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import Store, open_store
+from epochmeter.tracking.export_process import refusal
 
 STARTED = datetime(2026, 11, 20, 12, 0, 0).astimezone()
 SECOND_NS = 1_000_000_000
@@ -119,6 +121,17 @@ def points(store):
             return database.execute("select key, step, value from metrics where run_uuid = ?", (run_id,)).fetchall()
 
     return read
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """recorded() -> the calls of the exporters in `recording.py`, which are on PYTHONPATH, with modules in tmp_path."""
+    refusal.cache_clear()
+    file = tmp_path / "calls"
+    monkeypatch.setenv("RECORDED", str(file))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), str(tmp_path)]))
+    yield lambda: [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    refusal.cache_clear()
 
 
 def runs_of(store: Store) -> list:

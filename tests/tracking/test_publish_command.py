@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from damaged import HOSTILE, change_value, damage_text, replace_file
+from tracking import recording
 from tracking.conftest import change_record, runs_of, statuses_of
+from tracking.recording import named
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog
 from epochmeter.commands import publish
@@ -191,3 +193,47 @@ def test_damaged_records_are_named_and_the_others_published(run_publish, make_re
         for file in store.client.list_artifacts(run.info.run_id):
             copy = store.client.download_artifacts(run.info.run_id, file.path)
             assert "hunter2" not in Path(copy).read_text(errors="replace")
+
+
+def test_ended_runs_are_exported_once_to_the_trackers_that_lack_them(run_publish, make_record, recorded, capsys):
+    make_record(0)
+    make_record(1, state="failed")
+    make_record(2, state=None)  # still running
+    for count in (2, 0):
+        assert run_publish("--also", named(recording.Recording)) == 0
+        assert capsys.readouterr().out.count(f"exported to {named(recording.Recording)}: page of") == count
+        opened = [call[1] for call in recorded() if call[0] == "open"]
+        assert [run["state"] for run in opened] == ["completed", "failed"]
+        assert all("/#/experiments/" in call[1]["links"]["MLflow"] for call in recorded() if call[0] == "close")
+
+
+def test_an_exporter_that_only_a_record_names_is_not_imported(run_publish, make_record, recorded, capsys):
+    record = make_record(0)
+    name = named(recording.Recording)
+    change_record(record, {}, tracking={"name": "mlflow", "experiment": "epochmeter", "also": name})
+    assert run_publish() == 0
+    assert f"add `--also {name}`" in capsys.readouterr().out
+    assert recorded() == []
+    assert run_publish("--also", name) == 0
+    assert f"--also {name}" not in capsys.readouterr().out
+    assert [call[0] for call in recorded()][:1] == ["open"]
+
+
+def test_failed_exports_are_one_error_for_all_runs(run_publish, make_record, recorded, store, capsys, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef0123456789")
+    for number in range(2):
+        make_record(number)
+    assert run_publish("--also", named(recording.Failing)) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("error:") == 1
+    assert "2 of 2 runs are not exported" in errors
+    assert "refused: key ***" in errors
+    assert statuses_of(store) == ["FINISHED", "FINISHED"]
+
+
+@pytest.mark.parametrize("name", ["mlflow", "nothing:Here", ""])
+def test_tracker_that_cannot_be_used_is_refused_before_anything_is_published(run_publish, make_record, store, name):
+    make_record(0)
+    with pytest.raises(SystemExit):
+        run_publish("--also", name)
+    assert runs_of(store) == []

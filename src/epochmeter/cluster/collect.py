@@ -80,7 +80,8 @@ def publish_result(record: Record, tracking: Mapping[str, Any], result: RunResul
     queue.enqueue(record, run.record_id)
     if destination_of(tracking):
         load_mlflow(LONG_TIMEOUT_S)
-    set_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=result.state), result)
+    tracker = make_tracker(record, **tracking)
+    set_links(tracker.close(PUBLISH_LIMIT_S, ended=result.state), tracker.exported, result)
 
 
 def name_cause(record: Record, submission: Submission) -> None:

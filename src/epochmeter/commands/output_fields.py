@@ -35,6 +35,7 @@ class RunFields(TypedDict):
     next_steps: Annotated[list[NextStepFields], "what to do next, the best first"]
     notes: list[str]
     link: Annotated[str | None, "address of the run in MLflow"]
+    exports: Annotated[dict[str, str | None], "other tracker -> address there, or the command that shows the run"]
 
 
 class RunsResult(TypedDict):
@@ -144,6 +145,7 @@ class PublishedFields(TypedDict):
     folder: str
     link: Annotated[str | None, "address in MLflow; null if it could not be published"]
     problem: Annotated[str | None, "why it could not be published"]
+    exports: Annotated[dict[str, str | None], "tracker to which it was exported now -> address there, or a command"]
 
 
 class PublishResult(TypedDict):

@@ -1,21 +1,24 @@
-"""Publish runs to MLflow: the named ones, or all in multirun/. Published runs are left unchanged.
+"""Publish runs to MLflow and other trackers: the named ones, or all in multirun/. Published runs are left unchanged.
 
     python src/publish.py                                   publishes all that is missing
     python src/publish.py multirun/2026-11-20_12-00-00-1a2b  a sweep, or one run of it
     python src/publish.py --uri http://board:5000            to that server instead of the configured one
+    python src/publish.py --also wandb                       also to W&B, whatever their tracking.also= was
     python src/publish.py format=json                        with the result as one JSON document
 
 MLflow is an index of the run folders: this rebuilds a lost database and restores runs that were deleted in MLflow.
 The configured server is that of MLFLOW_TRACKING_URI or of a file in conf/tracking, else the project's database. A
 server that only a record names is not contacted, as the record may be from someone else: --uri confirms it, or gives
 another address for a server that is gone, which the next call without --uri then leaves out. A run on
-a node of a cluster is published by the command that submitted it, unless --uri is given. Exit code: 1 if any run could
-not be published.
+a node of a cluster is published by the command that submitted it, unless --uri is given. Ended runs are also exported
+to the trackers of their tracking.also= that lack them; an exporter of your own is used only if --also names it, as the
+record may be from someone else. Exit code: 1 if any run could not be published.
 """
 
 import argparse
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,9 +29,10 @@ from epochmeter.config import json_output
 from epochmeter.config.errors import format_error, refuse
 from epochmeter.config.installation import ROOT, with_own_commands
 from epochmeter.config.printable import printable
+from epochmeter.config.rules import EXPORTER, EXPORTERS
 from epochmeter.config.secrets import redact
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
-from epochmeter.results.run_status import RUNNING
+from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.run.finish import close_orphans
 from epochmeter.shared.problem import InputError, Problem, input_error
@@ -45,19 +49,23 @@ from epochmeter.tracking.client import (
     open_store,
     tracking_uri,
 )
+from epochmeter.tracking.export_process import Exported, check_exporters, export, refusal
+from epochmeter.tracking.exporter import exporter_names
 from epochmeter.tracking.publish import close_dead_runs, publish, records_below
-from epochmeter.tracking.publisher import error_reason
+from epochmeter.tracking.reasons import error_reason
 from epochmeter.tracking.run_export import refused_files
 
 FORMATS = ("format=text", "format=json")
+ENDS = (COMPLETED, FAILED, KILLED)
 
 
 class Attempt(NamedTuple):
-    """A run that was to be published: its address in MLflow, or why it could not be."""
+    """A run that was to be published: its address in MLflow, or why it could not be, and its exports."""
 
     folder: Path
     link: str | None = None
     problem: str | None = None
+    exports: Sequence[Exported] = ()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,10 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("folders", nargs="*", metavar="FOLDER", help="a run, a sweep, or several; format=json")
     parser.add_argument("--uri", help="the server or the database (default: the configured one)")
+    parser.add_argument(
+        "--also", metavar="TRACKER", action="append", default=[], help="a tracker, as in tracking.also="
+    )
     options = parser.parse_args(arguments)
     options.folders = [folder for folder in options.folders if folder not in FORMATS]
     try:
-        check_arguments(options.folders, options.uri)
+        check_arguments(options.folders, options.uri, options.also)
     except InputError as error:
         refuse(error)
     close_orphans(ROOT / "multirun", print)
@@ -91,18 +102,63 @@ def main(arguments: list[str] | None = None) -> int:
     attempts = list[Attempt]()
     for where, records in by_destination.items():
         attempts += publish_records(records, where) if where.uri in configured else skip_published(records, where)
+    attempts = [export_run(attempt, options.also) for attempt in attempts]
     json_output.set_result({"runs": [attempt_fields(attempt) for attempt in attempts]})
-    return 1 if empty or any(attempt.problem for attempt in attempts) else 0
+    has_failed = warn_of_exports(attempts) or any(attempt.problem for attempt in attempts)
+    return 1 if empty or has_failed else 0
 
 
-def attempt_fields(attempt: Attempt) -> dict[str, str | None]:
+def attempt_fields(attempt: Attempt) -> dict[str, object]:
     """Return a run as the document of `format=json` has it, without credentials."""
     folder, problem = str(attempt.folder.absolute()), redact(attempt.problem or "") or None
-    return {"folder": folder, "link": attempt.link, "problem": problem}
+    exports = {each.exporter: each.where for each in attempt.exports if each.problem is None}
+    return {"folder": folder, "link": attempt.link, "problem": problem, "exports": exports}
 
 
-def check_arguments(folders: Sequence[str], uri: str | None) -> None:
-    """Refuse an empty folder, which would be the current one, and an address without MLflow's stores; InputError."""
+def export_run(attempt: Attempt, also: Sequence[str]) -> Attempt:
+    """Export an ended run to the trackers that lack it, of its record and of `also`; return how that ended."""
+    record, links = Record(attempt.folder), {"MLflow": attempt.link} if attempt.link else {}
+    exports = [export(record, name, links) for name in missing_exports(record, also)]
+    for each in exports:
+        if each.problem is None:
+            print(printable(f"{record.folder}: exported to {each.exporter}: {each.where or 'done'}"))
+    return attempt._replace(exports=exports)
+
+
+def missing_exports(record: Record, also: Sequence[str]) -> list[str]:
+    """Return the exporters of an ended run, and `also`, to which it is not exported; a record's own ones are named."""
+    recorded: list[str] = []
+    with suppress(*READ_ERRORS):
+        run_folder = RunFolder(record.folder)
+        if run_folder.state not in ENDS:
+            return []
+        recorded = exporter_names(run_folder.job["tracking"].get("also"))
+    missing = [name for name in dict.fromkeys([*also, *recorded]) if not queue.is_exported(record, name)]
+    for name in missing:
+        if name not in (*also, *EXPORTERS):
+            print(printable(f"{record.folder} is not exported to {name}; if this class is yours, add `--also {name}`"))
+    return [name for name in missing if name in (*also, *EXPORTERS)]
+
+
+def warn_of_exports(attempts: Sequence[Attempt]) -> bool:
+    """Print once per reason why runs were not exported; return whether there are any."""
+    failed = Counter((each.exporter, each.problem) for attempt in attempts for each in attempt.exports if each.problem)
+    for (name, problem), count in failed.items():
+        known = refusal(name)
+        warn(
+            Problem(
+                f"{count} of {len(attempts)} runs are not exported to {name}: {problem}", known.hint if known else ""
+            )
+        )
+    return bool(failed)
+
+
+def check_arguments(folders: Sequence[str], uri: str | None, also: Sequence[str] = ()) -> None:
+    """Refuse an empty folder, which would be the current one, and addresses and trackers that cannot be; InputError."""
+    for name in also:
+        if not EXPORTER.is_allowed(name):
+            raise input_error(f"`--also {name}` is not a tracker", f"give {EXPORTER.allowed}")
+    check_exporters({"also": also})
     if "" in folders:
         raise input_error("`''` is not a folder", "name a run or a sweep in multirun/, or nothing for all")
     if uri is not None:

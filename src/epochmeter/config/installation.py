@@ -6,6 +6,7 @@ In a checkout, everything is in the project's root. An installed package contain
 import os
 import re
 import shlex
+import shutil
 import stat
 from pathlib import Path
 
@@ -66,6 +67,13 @@ def install_command(extra: str) -> str:
         return tool.install_command(extra)
     place = "" if Path.cwd() == ROOT else f"-C {shlex.quote(str(ROOT))} "
     return f"make {place}.venv/.with-{extra}"
+
+
+def package_command(requirement: str) -> str:
+    """Return the command that installs a package for this Python; a checkout may have an installer of its own."""
+    own = str(ROOT / ".uv/bin/uv")
+    is_own = not IS_INSTALLED and not shutil.which("uv") and os.access(own, os.X_OK)
+    return tool.package_command(requirement, own if is_own else "uv")
 
 
 def with_own_commands(text: str) -> str:

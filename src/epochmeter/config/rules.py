@@ -16,6 +16,7 @@ MAX_SECONDS = 1e9  # longest wait: more is a typing error, and exceeds the limit
 ABSOLUTE_ZERO_C = -273.15
 MAX_NAME_BYTES = 255  # longest name of a file in all common file systems
 ONE_OF = "one of "  # begins a list of words
+EXPORTERS = ("wandb", "trackio", "comet")  # trackers that get the metrics of MLflow as well
 
 
 class Rule(NamedTuple):
@@ -148,6 +149,10 @@ LOADER = Rule(
     "a class of the script or of a library, package.module:Class",
     lambda value: isinstance(value, str) and bool(re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", value)),
 )
+EXPORTER = Rule(
+    f"one of {', '.join(EXPORTERS)}, or a class of your own, package.module:Class",
+    lambda value: value in EXPORTERS or LOADER.is_allowed(value),
+)
 NAMES = Rule("a list of names, [a,b]", lambda value: isinstance(value, list) and all(map(TEXT.is_allowed, value)))
 CONSTRUCTED = Rule("a class or a function with its arguments, {_target_: ...}", is_constructed)
 OPENED = Rule("a class or a function, {_target_: ...}, or one for each layout", is_opened)
@@ -179,6 +184,14 @@ PUE, RATIO = finite_number(1, unit="a ratio"), positive("a ratio")
 EXPERIMENT = Rule(
     f"a name of at most {MAX_NAME_BYTES} bytes",
     lambda value: TEXT.is_allowed(value) and is_location(str(value).replace("/", "%2F").replace("~", "")),
+)
+ALSO = Rule(
+    f"{EXPORTER.allowed}, a list of different ones, or null",
+    lambda value: (
+        value is None
+        or EXPORTER.is_allowed(value)
+        or (isinstance(value, list) and all(map(EXPORTER.is_allowed, value)) and len({*value}) == len(value))
+    ),
 )
 TARGET = Rule(
     "the dotted path of a class or a function",

@@ -190,6 +190,7 @@ class Tracking(Group):
     experiment: Annotated[str, rules.EXPERIMENT]
     uri: str | None = None
     tensorboard: bool = False
+    also: Annotated[str | list[str] | None, rules.ALSO] = None
 
 
 RULES_OF_OPTIONS = (

@@ -237,7 +237,7 @@ class Terminal(logging.Handler):
             self.console.print(table, crop=False)
 
     def print_missing(self, results: Sequence[RunResult]) -> None:
-        """Print once for all runs why energy was not measured, or why results are not in MLflow."""
+        """Print once for all runs why energy was not measured, or why results are not in MLflow or another tracker."""
         lacking: dict[tuple[Problem, str], list[int]] = {}
         for result in results:
             if result.no_energy:
@@ -249,7 +249,8 @@ class Terminal(logging.Handler):
                 self.info(f"Energy{some} {what} (meter={meter}).", style="dim")
             else:
                 self.warn(format_error(reason.within(f"energy{some} was not measured"), "warning"))
-        for text in dict.fromkeys(result.publish_error for result in results if result.publish_error):
+        errors = (text for result in results for text in (result.publish_error, *result.export_errors) if text)
+        for text in dict.fromkeys(errors):
             self.warn(text)
 
     def print_places(self, results: Sequence[RunResult]) -> None:
@@ -260,6 +261,9 @@ class Terminal(logging.Handler):
         lines = [f"Results: {display_path(folder)}" for folder in shown]
         lines += [f"View:    {link}" for link in views if len(views) == 1]
         lines += [f"Compare: {result.compare_link}" for result in results if result.compare_link]
+        exports = [(name, where) for result in results for name, where in result.exports.items() if where]
+        shared = [export for export in exports if len(results) == 1 or exports.count(export) > 1]
+        lines += [f"In {name}: {where}" for name, where in shared]
         for line in dict.fromkeys(lines):
             self.info(line.replace(UI_ADDRESS, f"make ui, then {UI_ADDRESS}", 1))
         self.print_rehearsal(list(dict.fromkeys(reason for result in results for reason in result.rehearsal)))

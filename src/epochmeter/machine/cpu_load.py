@@ -67,11 +67,14 @@ UNKNOWN = CpuUse()
 class CpuLoad:
     """The use of the processor between readings; `own_pids` and their descendants belong to the run.
 
+    Of these, `background_pids` and their descendants work beside the run at a low priority: their time counts as the
+    run's, but not that they wait for a core.
     With `always_names`, it names the processes of others also if cores are free, which is slower.
     """
 
     def __init__(self, root: Path = Path("/"), *, always_names: bool = False) -> None:
         self.own_pids = {os.getpid()}
+        self.background_pids: set[int] = set()
         self._always_names = always_names
         self._proc = root / "proc"
         self._marks: Marks[Reading] = Marks()
@@ -98,7 +101,8 @@ class CpuLoad:
             counts = [int(count) for count in (self._proc / "stat").read_text().split(maxsplit=9)[1:9]]
             pids, at_ns = set(family(self.own_pids, self._proc)), time.monotonic_ns()
             own = sum(used_ticks(pid, self._proc) for pid in pids)
-            reading = Reading(at_ns, sum(counts), counts[3] + counts[4], own, self._thread_time(pids, at_ns))
+            waiting = pids - {*family(self.background_pids, self._proc)}
+            reading = Reading(at_ns, sum(counts), counts[3] + counts[4], own, self._thread_time(waiting, at_ns))
             before, self._last = self._last, reading
             self._marks.add(at_ns, reading)
             is_contended = before is not None and use_between(before, reading).is_contended

@@ -35,6 +35,8 @@ class RunResult:
         straggler: The rank for which the others wait; None without one.
         next_steps: What to do after it, the best first; not of a run that an earlier command measured.
         end_monotonic_s: None if no device was used.
+        exports: Other tracker -> address of the run there, or the command that shows it.
+        export_errors: Warnings about other trackers.
         recorded: Whether the record is complete; it does not change afterwards.
         stop: The exception that stopped the run, for the caller to raise after reporting it.
         exit_code: Of a measured script, negative if a signal ended it; None for other runs, or if it did not start.
@@ -63,6 +65,8 @@ class RunResult:
     run_link: str | None = None
     compare_link: str | None = None
     publish_error: str | None = None
+    exports: dict[str, str | None] = field(default_factory=dict)
+    export_errors: list[str] = field(default_factory=list)
     start_monotonic_s: float = 0.0
     end_monotonic_s: float | None = None
     recorded: bool = False
@@ -94,6 +98,7 @@ class RunResult:
             "next_steps": [step.to_document() for step in self.next_steps],
             "notes": self.notes,
             "link": self.run_link,
+            "exports": self.exports,
         }
 
     def set_from_record(self, record: Record) -> None:

@@ -149,6 +149,7 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
         result.notes += tracker.wait_for_previous(terminal.info)
         with prepared_device(plan, result, terminal) as (settings, instruments):
             tracker.start()
+            instruments.cpu_load.background_pids.update(tracker.export_pids)
             terminal.stage("Starting the training process" if plan.job.measure.pid is None else "Reading the process")
             recording = Recording(plan, instruments, settings, terminal)
             if plan.node.nodes == 1 and ATTACHED not in os.environ:

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
+from epochmeter.config.installation import display_path
 from epochmeter.config.request import RunRequest
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
@@ -61,6 +62,7 @@ from epochmeter.shared.record import Record
 from epochmeter.shared.types import FloatArray
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import destination_of
+from epochmeter.tracking.export_process import Exported, export_warning
 from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import Tracker
 
@@ -92,7 +94,7 @@ def finalizing(plan: Plan, result: RunResult, tracker: Tracker, terminal: Termin
         result.stop = KeyboardInterrupt() if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
     terminal.stage("Publishing to MLflow")
     try:
-        set_links(tracker.close(ended=result.state), result)
+        set_links(tracker.close(ended=result.state), tracker.exported, result)
     except (KeyboardInterrupt, SystemExit) as stop:
         text, hint = "stopped while publishing to MLflow; the record is complete", "the next command publishes the rest"
         problem = Problem(text, f"{hint}, or: {tracker.publish_command()}")
@@ -279,8 +281,13 @@ def resume_hint(plan: Plan) -> list[str]:
     return [f"a checkpoint after epoch {checkpoint['epochs']} is kept: run the same command {command} to resume"]
 
 
-def set_links(published: Published | str | None, result: RunResult) -> None:
+def set_links(published: Published | str | None, exported: Sequence[Exported], result: RunResult) -> None:
     """Set the addresses of a published run in its result, or why it was not published."""
+    for each in exported:
+        if each.problem is None:
+            result.exports[each.exporter] = each.where
+        elif result.folder:
+            result.export_errors.append(export_warning(each, display_path(result.folder.parent)))
     if isinstance(published, str):
         result.publish_error = published
     elif published:

@@ -30,6 +30,7 @@ from epochmeter.run.interpreters import check_interpreter, choose_python, find_i
 from epochmeter.run.nodes import Node, check_node_count
 from epochmeter.shared.problem import InputError, Problem, input_error, problems_of
 from epochmeter.tracking.client import check_address
+from epochmeter.tracking.export_process import check_exporters
 from epochmeter.tracking.tensorboard import check_tensorboard
 
 MAX_SHOWN = 10
@@ -65,6 +66,7 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str])
     check_budget(job)
     check_address(job.tracking.to_dict())
     check_tensorboard(job.tracking.to_dict())
+    check_exporters(job.tracking.to_dict())
 
 
 def check_script_keys(job: Job) -> None:

@@ -72,13 +72,18 @@ def _compared_packages() -> Tuple[List[str], List[str]]:
 
 def install_command(extra: str) -> str:
     """Return the command that installs the packages of an extra for this Python, with the installer that it has."""
+    return package_command("epochmeter[{}]".format(extra))
+
+
+def package_command(requirement: str, uv: str = "uv") -> str:
+    """Return the command that installs a package for this Python, with the installer that it has."""
     if find_spec("pip") is None:  # made by uv
-        program = "uv pip install --python " + shlex.quote(sys.executable)
+        program = "{} pip install --python {}".format(shlex.quote(uv), shlex.quote(sys.executable))
     elif os.path.dirname(shutil.which("pip") or "") == os.path.join(sys.prefix, "bin"):
         program = "pip install"
     else:
         program = shlex.quote(sys.executable) + " -m pip install"
-    return "{} 'epochmeter[{}]'".format(program, extra)
+    return "{} '{}'".format(program, requirement)
 
 
 def _requirements(lines: List[str]) -> Iterator[Tuple[str, List[Tuple[str, Tuple[int, ...]]]]]:

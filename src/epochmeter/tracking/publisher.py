@@ -2,7 +2,6 @@
 
 import logging
 import math
-import re
 import shlex
 import threading
 import time
@@ -11,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from epochmeter.config.secrets import redact
 from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.run_status import COMPLETED, RUNNING
@@ -28,7 +26,10 @@ from epochmeter.tracking.client import (
     open_store,
 )
 from epochmeter.tracking.deadline import DeadlinePassed, interrupt
+from epochmeter.tracking.export_process import Exported, ExportProcess
+from epochmeter.tracking.exporter import exporter_names
 from epochmeter.tracking.publish import Published, close_dead_runs, include_reused, is_superseded, publish
+from epochmeter.tracking.reasons import error_reason
 from epochmeter.tracking.run_export import publishable, run_params
 from epochmeter.tracking.tensorboard import Events
 
@@ -41,9 +42,6 @@ MAX_FRACTION = 0.02
 """Largest fraction of a training's time that its publication between windows takes."""
 NOTICE_S = 3.0  # wait for an earlier run's last call before a message about it
 PREVIOUS_LIMIT_S = 600.0  # time limit of that wait
-UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\"]*)['\")]+$")
-"""An error of MLflow's client about its server: groups are the address and the innermost cause."""
-MAX_REASON = 300  # maximum length of an error's reason
 Work = Callable[[Store], Iterator[Published | str | None]]
 PUBLISH_LOCK = threading.Lock()
 """Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""
@@ -102,6 +100,11 @@ class MlflowThread:
         if not self._thread.is_alive():
             self.start(work, time.monotonic() + limit_s)
 
+    @property
+    def run_link(self) -> str | None:
+        """Address of the run as far as it was published; None if it is not known."""
+        return views.run_link(self._outcome) if isinstance(self._outcome, Published) else None
+
     def wait_until_loaded(self) -> None:
         """Wait, once, for MLflow's import and an earlier run's last call, which cannot be interrupted."""
         self._loaded.wait(self._loading_limit_s)
@@ -135,11 +138,19 @@ class MlflowThread:
 class Tracker:
     """Follows a run, between windows only: publishes its record to MLflow and writes TensorBoard event files.
 
-    Without a destination, nothing is published. An error in writing event files ends only their writing.
+    Without a destination, nothing is published. An error in writing event files ends only their writing. Exports to
+    other trackers are processes that work beside the run.
+
+    Attributes:
+        exported: How the exports ended, when the tracker is closed.
     """
 
-    def __init__(self, record: Record, destination: Destination | None = None, events: Events | None = None):
-        self._record, self._events = record, events
+    def __init__(
+        self, record: Record, destination: Destination | None = None, events: Events | None = None,
+        exports: Sequence[ExportProcess] = (),
+    ) -> None:  # fmt: skip
+        self._record, self._events, self._exports = record, events, exports
+        self.exported: list[Exported] = []
         self._log = WindowLog(record.folder)
         self._mlflow = MlflowThread(destination) if destination else None
         self._ended: str | None = None
@@ -158,15 +169,22 @@ class Tracker:
             return []
         return [f"an earlier run was still being published to MLflow after {PREVIOUS_LIMIT_S:g} s, during this one."]
 
+    @property
+    def export_pids(self) -> list[int]:
+        """The processes of exporters, which are no part of the run."""
+        return [pid for export in self._exports for pid in export.pids]
+
     def start(self) -> None:
         """Import MLflow, create the run, end runs whose process died, and save the views, while training starts."""
         self._write_events(Events.open)
+        for export in self._exports:
+            export.start()
         if self._mlflow:
             self._mlflow.start(self._publish_record)
 
     def flush(self, limit_s: float = 1.0) -> None:
         """Publish the record's current content, within a time limit; at most one call can reach into a window."""
-        self._write_events(Events.add)
+        self._write_beside()
         if self._mlflow:
             self._mlflow.wait_until_loaded()
             self._mlflow.work_within(limit_s, self._publish_record)
@@ -181,18 +199,31 @@ class Tracker:
 
     def publish_beside(self, limit_s: float = BESIDE_LIMIT_S) -> None:
         """Begin to publish the record's current content beside a script, which is not waited for either."""
-        self._write_events(Events.add)
+        self._write_beside()
         if self._mlflow:
             self._mlflow.start_within(limit_s, self._publish_record)
 
     def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
         """Publish the end, and then queued runs; return the run in MLflow, or a warning, or None without MLflow.
 
-        `ended` is the state of the run, for a record whose end could not be written.
+        `ended` is the state of the run, for a record whose end could not be written. Exports end at the same time.
         """
         self._write_events(Events.finish)
-        self._ended = ended
         deadline = time.monotonic() + limit_s
+        address = self._mlflow.run_link if self._mlflow else None
+        for export in self._exports:
+            export.end(ended, {"MLflow": address} if address else {})
+        try:
+            outcome = self._publish_end(deadline, ended)
+            self.exported = [export.wait(deadline - time.monotonic()) for export in self._exports]
+        finally:
+            for export in self._exports:
+                export.kill()
+        return outcome
+
+    def _publish_end(self, deadline: float, ended: str | None) -> Published | str | None:
+        self._ended = ended
+        limit_s = max(0.0, deadline - time.monotonic())
         outcome = self._mlflow.finish_within(limit_s, self._publish_record) if self._mlflow else None
         if isinstance(outcome, str):
             hint = f"the records are complete; once MLflow is available: {self.publish_command()}"
@@ -209,6 +240,11 @@ class Tracker:
         if self._mlflow and (uri := self._mlflow.destination.uri) not in configured_uris():
             address = ["--uri", uri]  # else the command would not know it
         return shlex.join(["python", "src/publish.py", *address, str(self._record.folder.parent)])
+
+    def _write_beside(self) -> None:
+        self._write_events(Events.add)
+        for export in self._exports:
+            export.look()
 
     def _write_events(self, write: Callable[[Events], object]) -> None:
         try:
@@ -240,7 +276,8 @@ def shown_run(folder: RunFolder) -> views.ShownRun:
 
 def make_tracker(record: Record, **tracking: Any) -> Tracker:
     events = Events(record) if tracking.get("tensorboard") else None
-    return Tracker(record, destination_of({"experiment": EXPERIMENT, **tracking}), events)
+    exports = [ExportProcess(name, record) for name in exporter_names(tracking.get("also"))]
+    return Tracker(record, destination_of({"experiment": EXPERIMENT, **tracking}), events, exports)
 
 
 def pending_records(destination: Destination, multirun: Path) -> Iterator[Record]:
@@ -300,11 +337,3 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Publish
         return outcome
     problem = Problem(f"MLflow does not show the reused runs in this sweep: {outcome}", "run the same command again")
     return format_problem(problem, "warning")
-
-
-def error_reason(error: Exception) -> str:
-    """Return the first line of an error, as MLflow's may be pages long, without secrets."""
-    text = redact(str(error).partition("\n")[0]) or type(error).__name__
-    if unreachable := UNREACHABLE.match(text):
-        text = "request to {} failed: {}".format(*unreachable.groups())
-    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."

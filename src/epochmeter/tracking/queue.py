@@ -2,7 +2,7 @@
 
 A run is added before its record exists, and removed when it is published and its record has an end. Every start closes
 dead runs of the queue and publishes unpublished ones. A run that was published at another address than its own has a
-file in `multirun/.published`.
+file in `multirun/.published`; one that was exported to another tracker has a file in `multirun/.exported`.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from urllib.parse import quote
 
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.run_status import RUNNING
@@ -92,6 +93,24 @@ def is_published_elsewhere(record: Record) -> bool:
     return False
 
 
+def mark_exported(record: Record, exporter: str, state: str | None) -> None:
+    """Note that a run is exported to another tracker in this state; None: not at all, as another export begins."""
+    with suppress(*READ_ERRORS):
+        mark = _export_mark(record, exporter)
+        if state is None:
+            mark.unlink(missing_ok=True)
+            return
+        mark.parent.mkdir(exist_ok=True)
+        mark.write_text(state)
+
+
+def is_exported(record: Record, exporter: str) -> bool:
+    """Return whether a run is exported to another tracker in its present state."""
+    with suppress(*READ_ERRORS):
+        return read_bytes(_export_mark(record, exporter), MAX_JSON_BYTES).decode() == RunFolder(record.folder).state
+    return False
+
+
 def _started_in(file: Path) -> str:
     """Return the folder, relative to multirun/, in which a queued run started."""
     return read_bytes(file, MAX_JSON_BYTES).decode().strip()
@@ -103,6 +122,11 @@ def _entry(record: Record, record_id: str) -> Path:
 
 def _mark(record: Record) -> Path:
     return _state_file(record, ".published", RunFolder(record.folder).run.record_id)
+
+
+def _export_mark(record: Record, exporter: str) -> Path:
+    mark = _state_file(record, ".exported", RunFolder(record.folder).run.record_id)
+    return mark.with_name(f"{mark.name}.{quote(exporter, safe='')}")
 
 
 def _state_file(record: Record, folder: str, record_id: str) -> Path:

@@ -11,7 +11,7 @@ from epochmeter.shared.problem import machine_error
 from epochmeter.tracking.client import LONG_TIMEOUT_S, Store, destination_of, open_store
 from epochmeter.tracking.deadline import call_within
 from epochmeter.tracking.publish import Published
-from epochmeter.tracking.publisher import error_reason
+from epochmeter.tracking.reasons import error_reason
 from epochmeter.tracking.views import NOTE_TAG, REPORT_FILTER, REPORT_TAG, artifact_link
 
 LIMIT_S = 120.0  # time limit for uploading a report

@@ -1,0 +1,1 @@
+"""Exporters of runs to other trackers than MLflow, one per module."""
