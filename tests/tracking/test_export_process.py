@@ -86,6 +86,7 @@ def test_exporter_ends_with_its_controller(make_record, recorded, monkeypatch):
     record = make_record(state=None)
     program = f"""
 import os, sys, time
+from pathlib import Path
 from epochmeter.shared.record import Record
 from epochmeter.tracking.export_process import ExportProcess
 process = ExportProcess({named(recording.Recording)!r}, Record(Path({str(record.folder)!r})))

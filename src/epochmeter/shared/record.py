@@ -95,7 +95,8 @@ class Record:
         with open_file(path) as lines:
             windows = [parse_json(line) for line in lines if line.endswith(b"\n")]
         for window in windows:
-            window["metrics"] = current_metrics(window["metrics"])
+            if isinstance(window.get("metrics"), dict):
+                window["metrics"] = current_metrics(window["metrics"])
         return windows
 
     def is_completed(self, identity: Optional[str] = None) -> bool:

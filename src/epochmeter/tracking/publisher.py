@@ -214,16 +214,15 @@ class Tracker:
         for export in self._exports:
             export.end(ended, {"MLflow": address} if address else {})
         try:
-            outcome = self._publish_end(deadline, ended)
+            outcome = self._publish_end(limit_s, ended)
             self.exported = [export.wait(deadline - time.monotonic()) for export in self._exports]
         finally:
             for export in self._exports:
                 export.kill()
         return outcome
 
-    def _publish_end(self, deadline: float, ended: str | None) -> Published | str | None:
-        self._ended = ended
-        limit_s = max(0.0, deadline - time.monotonic())
+    def _publish_end(self, limit_s: float, ended: str | None) -> Published | str | None:
+        self._ended, deadline = ended, time.monotonic() + limit_s
         outcome = self._mlflow.finish_within(limit_s, self._publish_record) if self._mlflow else None
         if isinstance(outcome, str):
             hint = f"the records are complete; once MLflow is available: {self.publish_command()}"
