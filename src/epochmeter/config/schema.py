@@ -190,6 +190,7 @@ class Tracking(Group):
     experiment: Annotated[str, rules.EXPERIMENT]
     uri: str | None = None
     tensorboard: bool = False
+    kubeflow: bool = True
 
 
 RULES_OF_OPTIONS = (
