@@ -1,14 +1,19 @@
-"""The containers' files, read: no container runtime is needed."""
+"""The files of containers and of Kubernetes, read: neither a container runtime nor a cluster is needed."""
 
 import json
 import re
+import shlex
 
 import pytest
+import yaml
 
 from epochmeter.config.installation import ROOT
 from epochmeter.machine.jetson import CONF_FILE
 
 DOCKERFILES = {name: (ROOT / "docker" / name / "Dockerfile").read_text() for name in ("cuda", "jetson")}
+MANIFESTS = {
+    name: list(yaml.safe_load_all((ROOT / f"docs/{name}.yaml").read_text())) for name in ("kubernetes", "trainjob")
+}
 DOCS = (ROOT / "docs" / "containers.md").read_text()
 
 
@@ -47,3 +52,40 @@ def test_mounted_folders_are_created_before_docker_would_create_them_as_root():
         before, _, command = block.partition("docker run")
         created = before.partition("mkdir -p ")[2].split()
         assert sorted(created) == sorted(re.findall(r'-v "\$PWD/(\w+):', command)) != []
+
+
+def test_job_mounts_what_remains_where_the_image_writes_it():
+    claim, job = MANIFESTS["kubernetes"]
+    pod = job["spec"]["template"]["spec"]
+    (container,), volumes = pod["containers"], {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    workdir = re.search(r"^WORKDIR (\S+)$", DOCKERFILES["cuda"], re.MULTILINE)[1]
+    assert container["workingDir"] == workdir
+    assert {path for path in mounts if path.startswith(workdir)} == {f"{workdir}/multirun", f"{workdir}/data"}
+    assert {mount["name"] for mount in mounts.values()} == {*volumes}
+    assert volumes["results"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert volumes["shm"]["emptyDir"]["medium"] == "Memory"
+    assert pod["securityContext"]["fsGroup"] == int(re.search(r"^ARG UID=(\d+)$", DOCKERFILES["cuda"], re.MULTILINE)[1])
+    assert "privileged" not in str(pod)
+
+
+def test_command_of_the_job_composes(order):
+    (container,) = MANIFESTS["kubernetes"][1]["spec"]["template"]["spec"]["containers"]
+    interpreter, entry, flag = container["command"]
+    assert (ROOT / entry).exists()
+    assert (interpreter, flag) == (".venv/bin/python", "-m")
+    request = order(*(word.partition(",")[0] for word in container["args"]))
+    assert request.choices["device"] == "cuda"
+
+
+def test_trainjob_measures_a_launcher_and_records_on_the_volume_of_the_job():
+    (job,) = MANIFESTS["trainjob"]
+    trainer = job["spec"]["trainer"]
+    (patch,) = job["spec"]["runtimePatches"]
+    (replicated,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = replicated["template"]["spec"]["template"]["spec"]
+    (volume,), (mount,) = pod["volumes"], pod["containers"][0]["volumeMounts"]
+    assert volume["persistentVolumeClaim"]["claimName"] == MANIFESTS["kubernetes"][0]["metadata"]["name"]
+    assert f"hydra.run.dir={mount['mountPath']}/" in shlex.join(trainer["command"])
+    assert trainer["args"][0] == "torchrun"
+    assert trainer["args"][1] == f"--nproc_per_node={trainer['resourcesPerNode']['limits']['nvidia.com/gpu']}"

@@ -63,7 +63,8 @@ ONLY_IN = {
         *("worker/rng.py", "power/", "datasets/", "report/", "trace/", "segmentation/", "results/forecast.py"),
         *("results/rank_times.py", "results/straggler", "results/summary.py", "validation/"),
     ),
-    "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
+    "sklearn": "epochmeter/report/analyses/gaussian.py",
+    "threadpoolctl": "epochmeter/report/analyses/prediction.py",
     "scipy": inside(
         "datasets/imagenet.py", "power/limit_search.py", "report/", "results/forecast.py", "results/intervals.py"
     ),
@@ -81,8 +82,6 @@ SEARCH = (
     "epochmeter.power.limit_search", "epochmeter.run.limit_probing",
 )  # fmt: skip
 """Modules that import Optuna or SciPy, and are themselves imported only by a search."""
-DIGITS = "epochmeter.datasets.digits"
-"""Imports scikit-learn, and is itself imported only by its name, to create the dataset."""
 MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/gauge_sampler", "epochmeter/run/window_record.py")
 PHRASE = re.compile(r"[A-Za-z]+[,:;]? [a-z]+[,:;]? [a-z]+|[A-Z][a-z]+ [a-z]+")
 NO_PHRASE = re.compile(r"^system-ui|python src/")
@@ -176,11 +175,11 @@ def test_a_library_is_imported_only_where_it_belongs():
 
 def test_the_controller_imports_slow_libraries_only_when_it_needs_them():
     slow = ONLY_IN.keys() - IMPORTED_AT_ONCE
-    others = CONTROLLER - {f"{module.replace('.', '/')}.py" for module in (*SEARCH, DIGITS)}
+    others = CONTROLLER - {f"{module.replace('.', '/')}.py" for module in SEARCH}
     for name in others:
         modules = at_import(tree(name))
         assert packages(modules) & slow == set(), name
-        assert not [module for module in modules if module.startswith((*SEARCH, DIGITS))], name
+        assert not [module for module in modules if module.startswith(SEARCH)], name
 
 
 def test_packages_themselves_import_nothing():

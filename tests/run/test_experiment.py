@@ -110,7 +110,7 @@ def test_run_stopped_while_publishing_is_completed_and_stays_queued(order, termi
     request = order()
     monkeypatch.setattr(finish, "print_run", lambda *_: signal.raise_signal(signal.SIGINT))  # once more
 
-    def measure(plan, result, terminal):
+    def measure(plan, result, terminal, status):
         with finalizing(plan, result, Mock(close=Mock(side_effect=KeyboardInterrupt)), terminal):  # Ctrl-C
             pass
 

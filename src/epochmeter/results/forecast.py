@@ -78,6 +78,13 @@ class Forecaster:
                 metrics |= {f"forecast/{name}": so_far + rest, f"forecast/{uncertainty}": half_width}
         return metrics
 
+    def remaining_s(self, epochs: int) -> float | None:
+        """Return the forecast time of the epochs after the last one; None if there is no forecast."""
+        if self._totals.epochs >= epochs:
+            return 0.0
+        so_far_s, total_s = self._totals.sum("e2e_s"), self.metrics(epochs).get("forecast/e2e_s")
+        return None if so_far_s is None or total_s is None else total_s - so_far_s
+
     def _with_last(self) -> dict[str, Series]:
         """Return the series of the steady epochs of the last training; empty without any."""
         if not self._last or not is_averaged(self._last[0], self._warmup_epochs):

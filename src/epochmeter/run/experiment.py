@@ -42,6 +42,7 @@ from epochmeter.run.instruments import (
     write_powers,
 )
 from epochmeter.run.interpreters import check_interpreter, find_interpreter
+from epochmeter.run.job_status import NOT_SENT, JobStatus, reported_status
 from epochmeter.run.moments import command_ns
 from epochmeter.run.node_windows import hand_over, open_nodes
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
@@ -113,8 +114,11 @@ def measure(request: RunRequest, result: RunResult, terminal: Terminal, earlier:
         terminal.info_once(f"The script runs with {python}.")
     with claimed_devices(plan, unrestored, result, terminal):
         result.notes += plan.open_record()
-        run_node = run_first_node if plan.node.is_first else run_other_node
-        run_node(plan, result, terminal)
+        if plan.node.is_first:
+            with reported_status(plan, result, earlier) as status:
+                run_first_node(plan, result, terminal, status)
+        else:
+            run_other_node(plan, result, terminal)
         if not plan.script_node.is_first:
             lines = plan.record.windows()
             is_joined = bool(lines) and plan.run.training.get("ranks", 1) > lines[-1]["ranks"]
@@ -142,7 +146,7 @@ def claimed_devices(
         yield
 
 
-def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
+def run_first_node(plan: Plan, result: RunResult, terminal: Terminal, status: JobStatus = NOT_SENT) -> None:
     """Run on the first node: its record is open and its devices are locked. An error or stop is set in the result."""
     tracker = make_tracker(plan.record, **plan.job.tracking.to_dict())
     with finalizing(plan, result, tracker, terminal):
@@ -151,7 +155,7 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
             tracker.start()
             instruments.cpu_load.background_pids.update(tracker.export_pids)
             terminal.stage("Starting the training process" if plan.job.measure.pid is None else "Reading the process")
-            recording = Recording(plan, instruments, settings, terminal)
+            recording = Recording(plan, instruments, settings, terminal, status)
             if plan.node.nodes == 1 and ATTACHED not in os.environ:
                 recording.start()
             if plan.job.measure.pid is not None:

@@ -21,6 +21,7 @@ from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.run_info import training_facts
 from epochmeter.results.summary import reaches_target
 from epochmeter.run.instruments import WindowInstruments, write_gauges
+from epochmeter.run.job_status import NOT_SENT, JobStatus
 from epochmeter.run.plan import Plan
 from epochmeter.run.settling import WarmUp
 from epochmeter.run.stage_energy import StageMeter
@@ -46,8 +47,10 @@ class Recording:
     """Records the windows of a run, one after another: `open_window`, `progress`, `close_window`, `add`, `save`."""
 
     def __init__(
-        self, plan: Plan, instruments: WindowInstruments, settings: AppliedSettings, terminal: Terminal
-    ) -> None:
+        self, plan: Plan, instruments: WindowInstruments, settings: AppliedSettings, terminal: Terminal,
+        status: JobStatus = NOT_SENT,
+    ) -> None:  # fmt: skip
+        self._status = status
         self._plan, self._instruments = plan, instruments
         self._settings, self._terminal = settings, terminal
         earlier = plan.record.windows()
@@ -104,6 +107,7 @@ class Recording:
         """Show and record the progress of the open window; `read` returns the reading at the end of the last step."""
         record = self._plan.record
         self._terminal.progress(progress.steps, progress.loss)
+        self._status.progress(opened, progress.steps)
         if opened.window == "epoch":
             done = {"epoch": opened.epoch, "steps": progress.steps, "epoch_steps": opened.steps}
             record.append_progress({**done, "parts": progress.parts or {}})
@@ -175,7 +179,16 @@ class Recording:
         self._unsaved = {**window.line, "metrics": metrics, **validity, **of_script, **warmup, **remarks}
         self._forecaster.add(self._unsaved)
         self._check_budget(self._unsaved)
+        self._report(opened, self._unsaved)
         return self._reply(self._unsaved, window.no_energy)
+
+    def _report(self, opened: WindowOpening, line: Mapping[str, Any]) -> None:
+        """Report a window to the job scheduler; the rest is forecast when an epoch and its evaluation have ended."""
+        is_followed = opened.window == "epoch" and self._plan.job.evaluate and not self._plan.job.measure.command
+        if self._status is not NOT_SENT and opened.epochs and not is_followed:
+            reason = no_forecast_reason(self._plan.job, opened.epochs)
+            self._status.forecast(None if reason else self._forecaster.remaining_s(opened.epochs))
+        self._status.add(opened, line)
 
     @property
     def last(self) -> Mapping[str, Any]:

@@ -272,6 +272,7 @@ TEXTS = {
     "poor_power": Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, poor_power=ERROR),
     "other_keys": NoPrediction("other_keys", ["batch"]),
     "inaccurate": NoPrediction("inaccurate", error=ERROR),
+    "packages": NoPrediction("packages", ["batch"]),
 }
 # A sampled learning rate identifies each configuration without determining its other keys.
 SAMPLED = [{"workers": str(n % 4), "optimizer": f"o{n % 5}", "optimizer.lr": f"0.0{n + 1}"} for n in range(7)]
@@ -285,6 +286,11 @@ IMPOSSIBLE = {
     "hosts": group_repeats([replace(run(n, 8, 2**n, 1), host=f"h{n % 2}") for n in range(8)]),
     "large": group_repeats([run(n, 8 * (1 + n), n, 100 + n) for n in range(30)]),
 }
+
+
+def test_nothing_is_predicted_without_the_package_of_the_extra(monkeypatch):
+    monkeypatch.setattr(prediction, "PACKAGE", "no_such_package")
+    assert predict(grid(16)).reason == "packages"
 
 
 @pytest.mark.parametrize("case", [*TEXTS, *IMPOSSIBLE])

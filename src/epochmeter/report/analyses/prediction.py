@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
@@ -42,6 +43,7 @@ MOST_GRID = 10_000
 MIN_SMOOTH = 12  # configurations from which on the model without physics is used in addition to that with physics
 CHUNK = 500  # configurations that are predicted at once; the next runs are chosen from that many
 IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
+PACKAGE = "sklearn"  # of the extra `report`
 QUANTITIES = ("time", "power", "energy")
 Followers = Mapping[str, tuple[str, Mapping[str, str]]]
 """Dependent key -> its leader, and its value for each of the leader's values."""
@@ -97,7 +99,7 @@ class Prediction:
 class NoPrediction:
     """Why nothing is predicted: the keys of the grid (or hosts), and the number of configurations (or grid points)."""
 
-    reason: Literal["hosts", "few", "large", "other_keys", "complete", "inaccurate"]
+    reason: Literal["hosts", "few", "large", "other_keys", "complete", "packages", "inaccurate"]
     keys: Sequence[str] = ()
     count: int = 0
     needed: int = 0
@@ -132,6 +134,8 @@ def predict(
     physical = physical_keys(columns, bool(grid.board))
     if len(measured) < (needed := PER_COORDINATE * (len(physical) + len(grid.other_columns))):
         return NoPrediction("few", list(columns), len(measured), needed)
+    if find_spec(PACKAGE) is None:
+        return NoPrediction("packages", list(columns))
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # matrices are too small for threads
