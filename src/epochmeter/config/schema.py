@@ -190,11 +190,8 @@ class Tracking(Group):
     experiment: Annotated[str, rules.EXPERIMENT]
     uri: str | None = None
     tensorboard: bool = False
-<<<<<<< HEAD
     also: Annotated[str | list[str] | None, rules.ALSO] = None
-=======
     kubeflow: bool = True
->>>>>>> places
 
 
 RULES_OF_OPTIONS = (
