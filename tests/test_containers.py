@@ -12,7 +12,8 @@ from epochmeter.machine.jetson import CONF_FILE
 
 DOCKERFILES = {name: (ROOT / "docker" / name / "Dockerfile").read_text() for name in ("cuda", "jetson")}
 MANIFESTS = {
-    name: list(yaml.safe_load_all((ROOT / f"docs/{name}.yaml").read_text())) for name in ("kubernetes", "trainjob")
+    name: list(yaml.safe_load_all((ROOT / f"docs/{name}.yaml").read_text()))
+    for name in ("kubernetes", "trainjob", "skypilot")
 }
 DOCS = (ROOT / "docs" / "containers.md").read_text()
 
@@ -89,3 +90,13 @@ def test_trainjob_measures_a_launcher_and_records_on_the_volume_of_the_job():
     assert f"hydra.run.dir={mount['mountPath']}/" in shlex.join(trainer["command"])
     assert trainer["args"][0] == "torchrun"
     assert trainer["args"][1] == f"--nproc_per_node={trainer['resourcesPerNode']['limits']['nvidia.com/gpu']}"
+
+
+def test_commands_of_the_skypilot_task_exist_and_compose(order):
+    (task,) = MANIFESTS["skypilot"]
+    assert task["setup"].split() == ["make", "setup"]
+    doctor, train = [shlex.split(line) for line in task["run"].splitlines()]
+    assert doctor == [".venv/bin/python", "src/doctor.py"]
+    assert train[:3] == [".venv/bin/python", "src/train.py", "-m"]
+    request = order(*(word.partition(",")[0] for word in train[3:]))
+    assert (request.choices["device"], request.choices["tracking"]) == ("cuda", "none")

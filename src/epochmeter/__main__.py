@@ -54,8 +54,11 @@ def start(module: str) -> None:
     missing = interpreter.missing_folder() or interpreter.missing_requirements()
     if missing:
         sys.exit(missing)
-    from epochmeter.machine import signals
+    from epochmeter.machine import platforms, signals
 
+    unsupported = platforms.unsupported(module, sys.argv[1:])
+    if unsupported:
+        sys.exit(format_problem(unsupported, "error"))
     gc.set_threshold(50_000)  # imports create no garbage; searching for it takes a fifth of MLflow's import
     atexit.register(gc.freeze)  # otherwise Python searches all modules for garbage, for half a second
     signals.Stop().install()

@@ -64,6 +64,7 @@ HOSTS = [
     *(Host("failing_sampler", (when, workers)) for when, workers in [("later", "0"), ("first", "2"), ("later", "2")]),
     *each("distributed", "ddp", "fsdp", launcher=TORCHRUN),
     Host("distributed", ("spawn",)),
+    Host("ray_train", needs=("ray",)),
     # Batches
     *each("layouts", "map", "sampler", "stream"),
     # Loaders of further libraries

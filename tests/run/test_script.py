@@ -197,6 +197,15 @@ def test_run_fails_if_other_gpus_are_metered_than_those_of_the_ranks():
         check_trained(windows, empty, ["one", "two"])
 
 
+@pytest.mark.parametrize(("address", "hint"), [("auto", script.RAY_HINT), ("", script.LOOPS_HINT)])
+def test_processes_of_a_ray_cluster_that_runs_already_are_the_hint(monkeypatch, address, hint):
+    monkeypatch.setattr(script, "users_environment", lambda: {"RAY_ADDRESS": address})
+    empty = SimpleNamespace(record=Mock(windows=list), gpus=[], job=job_of())
+    with pytest.raises(RuntimeError) as raised:
+        check_trained(Mock(gpus=set(), rank_count=1), empty, ["unseen"])
+    assert problem_of(raised.value).hint == hint
+
+
 def test_signal_that_arrives_before_the_script_starts_reaches_it():
     with passed_signals(repeated=False) as (pass_to, _):
         signal.raise_signal(signal.SIGTERM)

@@ -15,6 +15,7 @@ from os.path import join
 from pathlib import Path
 from typing import NamedTuple
 
+from epochmeter.machine.platforms import allowed_cores
 from epochmeter.shared.image_files import IMAGE_SUFFIXES
 
 MANIFEST_NAME = "manifest.json"
@@ -22,7 +23,7 @@ MANIFEST_NAME = "manifest.json"
 SAMPLE_SUFFIXES = (*IMAGE_SUFFIXES, ".tsv")
 """Extensions of files that contain samples."""
 FILES_PER_BATCH = 1024
-THREADS = min(4, len(os.sched_getaffinity(0)))
+THREADS = min(4, len(allowed_cores()))
 CHUNK_BYTES = 1 << 20
 MODULUS = 1 << 256
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)

@@ -1,11 +1,11 @@
 """The processor cores that a run may use: by its affinity, and by the processor quota of its control group."""
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from epochmeter.machine.platforms import allowed_cores
 from epochmeter.machine.sysfs import read_text
 
 ROOT = Path("/")
@@ -14,14 +14,14 @@ SIBLINGS = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 def usable_cores(root: Path = ROOT) -> int:
     """Return the number of processor cores that this process may use; of a quota, the whole cores, at least one."""
-    allowed = len(os.sched_getaffinity(0))
+    allowed = len(allowed_cores())
     quota = quota_cores(root)
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 def physical_cores(root: Path = ROOT) -> int:
     """Return the number of usable cores without the second hardware threads of a core, as far as Linux lists them."""
-    siblings = {read_text(root / SIBLINGS.format(core)) or core for core in os.sched_getaffinity(0)}
+    siblings = {read_text(root / SIBLINGS.format(core)) or core for core in allowed_cores()}
     return min(len(siblings), usable_cores(root))
 
 

@@ -52,6 +52,9 @@ RANKS_HINT = "give the launcher the number of ranks, as in `torchrun --nproc_per
 MODULE_HINT = (
     "install it there, activate the environment that has it, or, without a launcher, give `device.python=PATH`"
 )
+RAY_HINT = (
+    "unset RAY_ADDRESS, so that `ray.init()` starts its workers here; those of a running cluster are not measured"
+)
 LOOPS_HINT = "docs/scripts.md lists the loops that are measured; `epochmeter.Meter` in the script measures others"
 
 
@@ -324,7 +327,8 @@ def start_script(
 def check_trained(windows: ScriptWindows, plan: Plan, reasons: Sequence[str]) -> None:
     """Raise RuntimeError if nothing of a script was measured, for these reasons, or not all of its GPUs."""
     if not plan.record.windows():
-        raise machine_error(f"no epoch of training was measured: {'; '.join(reasons)}", LOOPS_HINT)
+        hint = RAY_HINT if users_environment().get("RAY_ADDRESS") else LOOPS_HINT
+        raise machine_error(f"no epoch of training was measured: {'; '.join(reasons)}", hint)
     for uuid in sorted(windows.gpus):
         if plan.gpus and not any(matches_uuid(uuid, gpu) for gpu in plan.gpus):
             raise machine_error(f"GPU-{uuid} trained, but {','.join(plan.gpus)} is metered", RANKS_HINT)

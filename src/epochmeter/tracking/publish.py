@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from epochmeter.config.printable import printable
+from epochmeter.machine.platforms import path_of_descriptor
 from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_folder import RunFolder
@@ -222,7 +223,7 @@ def opened_under_name(path: Path) -> Iterator[Path]:
     """Open a file of a record, and yield a path of the same name that refers to this file, whatever replaces it."""
     with open_file(path) as file, TemporaryDirectory(prefix="epochmeter-") as folder:
         opened = Path(folder, path.name)
-        opened.symlink_to(f"/proc/self/fd/{file.fileno()}")
+        opened.symlink_to(path_of_descriptor(file.fileno()))
         yield opened
 
 

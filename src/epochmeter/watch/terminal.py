@@ -23,6 +23,7 @@ from rich.style import Style
 from epochmeter.console.plain import wrap
 from epochmeter.console.sentences import account_line
 from epochmeter.console.tables import cell, column_title
+from epochmeter.machine.platforms import yield_to_others
 from epochmeter.report.formatting import join_or_more
 from epochmeter.results.metrics import find
 from epochmeter.results.quantities import quantity, span
@@ -86,7 +87,7 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
     snapshot, error = read(), ""
     if not once and console.is_interactive and sys.stdout.isatty():  # FORCE_COLOR makes a file interactive
         with suppress(OSError):  # some containers forbid it
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the processes that are measured come first
+            yield_to_others()  # the processes that are measured come first
         gc.freeze()  # so that collections skip the modules
         with suppress(KeyboardInterrupt), _keyboard() as is_quit, console.screen():
             while True:

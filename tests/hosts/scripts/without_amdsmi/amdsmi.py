@@ -1,0 +1,3 @@
+"""No package: Ray imports it in each of its processes, and ends if the driver's library is missing."""
+
+raise ImportError("no amdsmi")
