@@ -1,10 +1,12 @@
+from clocks import time_with
+
 from epochmeter.datasets import progress
 from epochmeter.datasets.progress import MB, Progress
 
 
 def test_progress_is_reported_every_few_seconds_with_the_time_left(monkeypatch):
     now_s = iter([0.0, 1.9, 4.0, 10.0, 14.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now_s))
+    monkeypatch.setattr(progress, "time", time_with(monotonic=lambda: next(now_s)))
     messages = []
     copying = Progress("copying", messages.append, 40_000_000, MB)
     copying.update(5_000_000)

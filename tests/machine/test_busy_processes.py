@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from clocks import time_with
 from processes import ScriptedProc
 
 from epochmeter.machine import busy_processes
@@ -50,7 +51,7 @@ def test_process_that_used_little_is_not_named(proc):
 def test_reading_is_due_if_it_is_old_or_the_processor_was_contended_and_it_costs_little(proc, monkeypatch):
     busy, clock_ns = BusyProcesses(proc.root / "proc"), iter([0, 20_000_000])
     assert busy.is_due(0, is_contended=False)
-    monkeypatch.setattr(busy_processes.time, "monotonic_ns", lambda: next(clock_ns))
+    monkeypatch.setattr(busy_processes, "time", time_with(monotonic_ns=lambda: next(clock_ns)))
     busy.mark(0, ())  # takes 20 ms
     assert [busy.is_due(at_s * SECOND, is_contended=False) for at_s in (9, 10)] == [False, True]
     assert [busy.is_due(at_s * SECOND, is_contended=True) for at_s in (1, 2)] == [False, True]

@@ -5,6 +5,7 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
+from clocks import time_with
 
 from epochmeter.machine import gpu_counters
 from epochmeter.machine.amd import AmdCounters
@@ -78,7 +79,7 @@ def test_metrics_of_a_window_over_several_readings_are_means_over_time(monkeypat
     values, times_s = iter([{}, {"x_fraction": 1.0}, {"x_fraction": 0.5}, {"x_fraction": 0.0}]), iter([0, 10, 14, 20])
     counters = GpuCounters()
     counters.gpus = [SimpleNamespace(read=lambda: next(values))]
-    monkeypatch.setattr(gpu_counters.time, "monotonic_ns", lambda: next(times_s) * 10**9)
+    monkeypatch.setattr(gpu_counters, "time", time_with(monotonic_ns=lambda: next(times_s) * 10**9))
     for _ in range(4):
         counters.mark()
     assert counters.window(0, 14 * 10**9) == {"x_fraction": pytest.approx((10 * 1.0 + 4 * 0.5) / 14)}

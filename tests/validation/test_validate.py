@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import boards
 import pytest
+from clocks import time_with
 from project import ROOT, put
 from recordings import pc
 from validation.simulated import A100_POWER, H100_COUNTER, Sensor, bench
@@ -139,7 +140,7 @@ def test_check_without_time_is_made_by_the_next_call(begun, idle_observer, right
     checks = [check for check in CHECKS if check.name in ("overhead", "peaks")]
     now_s = iter([0.0, 600 * 60.0 - 1, 600 * 60.0 - 1])
     with monkeypatch.context() as patched:
-        patched.setattr(validate.time, "monotonic", now_s.__next__)
+        patched.setattr(validate, "time", time_with(monotonic=now_s.__next__))
         make_checks(checks, right_bench, progress, of, lambda text: None)
     for check in checks:
         (line,) = progress.lines(check.name)

@@ -38,9 +38,11 @@ class RunQueue:
             self._descriptor = -1
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the script may have closed it, and opened another one
+        try:  # the script may have closed it, and opened another one
             if os.readlink("/proc/self/fd/{}".format(self._descriptor)).endswith(SCHEDSTAT):
                 os.close(self._descriptor)
+        except Exception:  # at the interpreter's end, modules such as `contextlib` may be gone
+            pass
 
     def waited_ns(self, cpu_ns: int) -> float:
         """Return how long the thread has waited for a core until now; NaN if not known. `cpu_ns` is `thread_ns()`."""

@@ -5,6 +5,7 @@ from itertools import pairwise
 from unittest.mock import Mock
 
 import pytest
+from clocks import time_with
 from controls import COUNTER_RANGE_J
 
 from epochmeter.power.meters import rapl
@@ -171,7 +172,7 @@ def test_counter_overflow_is_corrected_and_a_reset_has_no_energy_until_later(boa
 
 def test_counter_that_is_read_rarely_may_advance_far_until_it_overflows(board, monkeypatch):
     clock = iter([0.0, 25.0])
-    monkeypatch.setattr(rapl.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(rapl, "time", time_with(monotonic=lambda: next(clock)))
     board.zone("intel-rapl:0", "package-0", COUNTER_RANGE_J - 1)
     zone = rapl.Zone(board.root / "sys/class/powercap/intel-rapl:0")
     board.zone("intel-rapl:0", "package-0", 20_000)
