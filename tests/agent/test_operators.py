@@ -97,11 +97,7 @@ for loss in losses:
 
 def test_nothing_is_recorded_if_another_thread_has_made_a_graph(tmp_path):
     """The observer would end the process."""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
-    done = subprocess.run(
-        [sys.executable, "-c", THREADED], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, operators.OTHER_THREADS + "\n"), done.stderr
+    assert output_of(THREADED, tmp_path) == operators.OTHER_THREADS + "\n"
     assert [*tmp_path.iterdir()] == []
 
 
@@ -123,11 +119,47 @@ print(operators.is_alone("probe.json"))
 
 
 def test_threads_in_which_torch_computes_attention_are_no_others(tmp_path):
+    assert output_of(ATTENTION, tmp_path) == "True True\nFalse\n"
+
+
+UNNOTICED = (
+    ATTENTION.partition("print")[0]
+    + """
+import os, signal
+def called(*arguments, **keywords):
+    print("called", arguments)
+    return arguments[0]
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    try:
+        operators.is_alone("probe.json")
+    except operators.UnknownError as error:
+        os._exit(3)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+torch.autograd.grad = torch.autograd.backward = called
+torch.set_num_threads(4)
+torch.set_default_dtype(torch.float16)
+state = torch.get_rng_state()
+with torch.autograd.graph.saved_tensors_hooks(called, called), torch.autocast("cpu", torch.bfloat16):
+    print(operators.is_alone("probe.json"), torch.equal(state, torch.get_rng_state()))
+"""
+)
+
+
+def test_numbers_of_torchs_threads_cause_no_calls_in_the_script_and_no_wait_in_a_forked_process(tmp_path):
+    """A backward pass of autograd would count as one of the script, and OpenMP would wait in the child forever."""
+    assert output_of(UNNOTICED, tmp_path) == "3\nTrue True\n"
+
+
+def output_of(script, folder):
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
     done = subprocess.run(
-        [sys.executable, "-c", ATTENTION], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "True True\nFalse\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_calls_on_nested_tensors_do_not_end_the_calls_around_them(count):
@@ -291,6 +323,18 @@ def test_observer_of_the_script_is_left_alone(count, tmp_path):
     torch.ones(2) + 1
     observer.unregister_callback()
     assert "aten::ones" in (tmp_path / "own.json").read_text()
+
+
+def test_profile_of_the_script_has_its_own_calls_only_and_a_later_step_is_taken(count):
+    profile = torch.profiler.profile()
+
+    def switch(number):
+        if number in (2, 4):
+            (profile.start if number == 2 else profile.stop)()
+
+    train(count.script, evaluate=switch)
+    assert [event.key for event in profile.key_averages() if "epochmeter" in event.key] == []
+    assert count.step.flops == 2 * OF_PRODUCT
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

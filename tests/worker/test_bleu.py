@@ -1,4 +1,5 @@
 import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -102,6 +103,17 @@ def test_failure_of_any_rank_is_the_reason_on_all(folder):
     for given in ([], ["MemoryError: no room"]):
         with pytest.raises(BleuError, match=r"^MemoryError: no room$"):
             measure_bleu(fail if not given else lambda sources: sources, DATASET, folder, 1, Ranked(0, 2, given))
+
+
+def test_unreadable_pairs_and_a_failed_scorer_end_neither_the_training_nor_the_other_ranks(folder, monkeypatch):
+    given = []
+    with pytest.raises(BleuError, match=r"^StorageGoneError: "):
+        measure_bleu(lambda sources: sources, DATASET, folder + "/none", 1, Ranked(0, 2, given))
+    assert len(given) == 1, "the other ranks are told"
+    scorer = ModuleType("sacrebleu")
+    monkeypatch.setitem(sys.modules, "sacrebleu", scorer)
+    with pytest.raises(BleuError, match=r"^AttributeError: .*corpus_bleu"):
+        measure_bleu(lambda sources: sources, DATASET, folder, 1, Single(1))
 
 
 def test_score_that_could_not_be_computed_is_refused_before_training(monkeypatch):

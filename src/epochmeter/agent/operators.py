@@ -39,6 +39,8 @@ NO_STEP = "none of {} steps was like the others: another loop ran, or a model wa
 OTHER_THREADS = "another thread of the script has computed gradients, or was profiled"
 THREAD = "epochmeter.thread"  # name of a range, which shows the number of the thread that trains
 PROBE = "epochmeter.probe"  # likewise, of a new thread
+FEWER_THREADS = {"OMP_DYNAMIC", "OMP_THREAD_LIMIT"}  # variables with which OpenMP may use fewer than torch asks for
+PROCESS = os.getpid()  # that has imported this module
 Facts = Dict[str, Any]
 
 
@@ -83,6 +85,8 @@ class OperatorTrace:
         is_alike = self._groups == 2 * [progress.waiting]
         trains = progress.has_trained or progress.length == progress.waiting
         if not (is_alike and trains) or (torch.cuda.is_initialized() and device_marks.is_capturing()):
+            return None
+        if torch._C._autograd._profiler_enabled():  # its profile would contain what the recorder calls
             return None
         with self._lock:
             if self._recorded is not None:
@@ -259,16 +263,21 @@ def numbered_threads(path: str) -> Optional[int]:
 
 
 def number_own_threads() -> None:
-    """Let all of torch's threads that compute for this one get a number."""
+    """Let all of torch's threads that compute for this one get a number.
+
+    This calls the operator of the backward pass itself. A pass of autograd would be recorded as one of the script, and
+    would call what the script has registered, such as hooks on saved tensors.
+    """
     counts = (getattr(torch._C, name, int) for name in ("_len_torch_dispatch_stack", "_len_torch_function_stack"))
     modes = sum(count() for count in counts)
-    attention = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
-    if modes or attention is None or torch.is_inference_mode_enabled():
+    backward = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
+    is_forked = os.getpid() != PROCESS  # OpenMP may wait forever there
+    if modes or backward is None or is_forked or FEWER_THREADS & os.environ.keys() or torch.is_inference_mode_enabled():
         raise UnknownError(OTHER_THREADS)
     heads = 4 * torch.get_num_threads()  # each thread has some of them
-    with torch.enable_grad(), torch.device("cpu"):
-        inputs = torch.ones(1, heads, 16, 16, requires_grad=True)
-        torch.autograd.grad(attention(inputs, inputs, inputs)[0].sum(), inputs)
+    inputs = torch.ones(1, heads, 16, 16, dtype=torch.float32, device="cpu", requires_grad=True)
+    with torch.no_grad():  # in this thread only: others make parts of a graph
+        backward(inputs, inputs, inputs, inputs, inputs, inputs[..., 0].contiguous(), 0.0, False)
 
 
 def mark(name: str, ended: "Optional[threading.Lock]" = None) -> None:

@@ -58,21 +58,28 @@ def measure_bleu(
         note: Called after each batch with the number of translated sentences, assuming equally fast ranks, and of all.
 
     Raises:
-        BleuError: A rank failed, in all ranks: such as no memory for a whole batch.
+        BleuError: A rank failed, in all ranks, such as no memory for a whole batch; or scoring failed.
     """
-    pairs = Pairs(folder, "val", encode_pair(dataset, "val"), dataset["words"])
     own: Union[Dict[int, List[str]], str] = {}
     try:
+        pairs = Pairs(folder, "val", encode_pair(dataset, "val"), dataset["words"])
         own = _translated(translate, pairs, batch, strategy, note)
     except Exception as error:  # the other ranks wait for this one
-        own = "{}: {}".format(type(error).__name__, error)
+        own = _describe(error)
     translations: Dict[int, List[str]] = {}
     for part in strategy.all_gather(own):
         if isinstance(part, str):
             raise BleuError(part)
         translations.update(part)
     hypotheses = [text for begin in sorted(translations) for text in translations[begin]]
-    return _score(hypotheses, [target for _, target in read_pairs(folder, "val")])
+    try:
+        return _score(hypotheses, [target for _, target in read_pairs(folder, "val")])
+    except Exception as error:
+        raise BleuError(_describe(error)) from error
+
+
+def _describe(error: Exception) -> str:
+    return "{}: {}".format(type(error).__name__, error)
 
 
 def _translated(
