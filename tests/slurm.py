@@ -33,6 +33,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
+MessageTimeout=60
+BatchStartTimeout=120
 SlurmdParameters=config_overrides
 PartitionName=all Nodes=ALL Default=YES State=UP
 """

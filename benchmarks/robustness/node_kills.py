@@ -35,7 +35,7 @@ from epochmeter.shared.record import Record
 NODES = ("n0", "n1")
 STEPS, BATCH = 16, 4
 MOST_S = 1.5  # latest kill after the second epoch
-EPOCHS = 12  # of the runs of a sweep
+EPOCHS = 12  # of the runs of a sweep that no node ends
 LIMIT_S = 600
 SCRIPT = f"""
 import os, time, torch
@@ -43,7 +43,7 @@ from torch.nn.parallel import DistributedDataParallel
 torch.distributed.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for epoch in range(int(os.environ.get("EPOCHS", 1000))):
+for epoch in range(int(os.environ.get("EPOCHS_ON_" + os.environ["SLURM_NNODES"], 1000))):
     for inputs in torch.utils.data.DataLoader(torch.ones({STEPS * BATCH}, 4), {BATCH}):
         model(inputs).sum().backward()
         optimizer.step()
@@ -141,16 +141,16 @@ def kill_in_sweep(cluster: slurm.Cluster, root: Path, node: str, seed: int) -> S
             "device=cpu", "machine.lock_dir=locks-${oc.env:SLURMD_NODENAME,none}"]  # fmt: skip
     script = ["bash", "-c", f"exec {launcher} --nproc_per_node=1 --master_port={port} ranked.py"]
     command = [sys.executable, "src/measure.py", "-m", *keys, *script]
+    # The run on two nodes trains until one is killed: otherwise it may have ended on a busy host, and the other begun.
     environment = {**ENVIRONMENT, **cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
-                   "EPOCHS": str(EPOCHS)}  # fmt: skip
+                   "EPOCHS_ON_1": str(EPOCHS)}  # fmt: skip
     with open(multirun / "output.log", "w") as log:
-        options: dict[str, Any] = {"cwd": root, "env": environment, "stdin": subprocess.DEVNULL, "stdout": log,
-                                   "stderr": log}  # fmt: skip
-        process = subprocess.Popen(command, **options)
+        options: dict[str, Any] = {"cwd": root, "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        process = subprocess.Popen(command, env=environment, **options)
         try:
-            wait_until(lambda: len(windows_of(multirun, 0)) >= 2, LIMIT_S, pause_s=0.1)
+            wait_until(lambda: len(windows_of_first(multirun)) >= 2, LIMIT_S, pause_s=0.1)
             time.sleep(random.Random(f"sweep {node} {seed}").uniform(0, MOST_S))
-            before = windows_of(multirun, 0)
+            before = windows_of_first(multirun)
             cluster.stop_node(node)
             process.wait(LIMIT_S)
         finally:
@@ -158,18 +158,23 @@ def kill_in_sweep(cluster: slurm.Cluster, root: Path, node: str, seed: int) -> S
             process.wait()
             cluster.kill_processes(node)
             cluster.start_node(node)
-        killed, other = (Record(path) for path in sorted(multirun.glob("2*/[01]")))
+        killed, other = runs_of_sweep(multirun)
         failure = (killed.summary() or {}).get("failure") or {}
-        windows, was_completed, measured = killed.windows(), other.is_completed(), other.run()["record_id"]
-        again = subprocess.run(command, timeout=LIMIT_S, check=False, **options)
+        windows, measured = killed.windows(), completed_id(other)
+        environment[f"EPOCHS_ON_{len(NODES)}"] = str(EPOCHS)
+        again = subprocess.run(command, env=environment, timeout=LIMIT_S, check=False, **options)
     both = [window for window in windows if window["ranks"] == len(NODES)]
-    return SweepOutcome(
+    is_kept = measured in (None, completed_id(other))
+    found = SweepOutcome(
         epochs=len(both),
         names_node=failure.get("code") == "node" and failure.get("where", {}).get("host") == node,
         keeps_epochs=windows[: len(before)] == before,
-        other_completed=was_completed,
-        resumed=again.returncode == 0 and killed.is_completed() and other.run()["record_id"] == measured,
+        other_completed=measured is not None,
+        resumed=again.returncode == 0 and killed.is_completed() and other.is_completed() and is_kept,
     )
+    if not all(found[1:]):
+        print((multirun / "output.log").read_text(), file=sys.stderr)
+    return found
 
 
 def new_multirun(root: Path, name: str) -> Path:
@@ -181,9 +186,19 @@ def new_multirun(root: Path, name: str) -> Path:
     return multirun
 
 
-def windows_of(multirun: Path, number: int) -> list[Any]:
-    """Return the windows of a run of the only sweep so far."""
-    return [window for path in multirun.glob(f"2*/{number}") for window in Record(path).windows()]
+def runs_of_sweep(multirun: Path) -> list[Record]:
+    """Return the records of the two runs of the only sweep; one that did not begin has no folder."""
+    return [Record(jobs.parents[1] / number) for jobs in multirun.glob("2*/slurm/jobs.json") for number in "01"]
+
+
+def windows_of_first(multirun: Path) -> list[Any]:
+    """Return the windows of the first run of the only sweep so far."""
+    return [window for record in runs_of_sweep(multirun)[:1] for window in record.windows()]
+
+
+def completed_id(record: Record) -> str | None:
+    """Return the ID of a completed run, which another measurement does not have; None if it is not completed."""
+    return str(record.run()["record_id"]) if record.is_completed() else None
 
 
 def records(multirun: Path) -> list[Record]:

@@ -53,6 +53,8 @@ def test_energy_of_a_node_that_may_be_shared_is_refused(program):
         ("JobState=RUNNING Reason=None PreemptEligibleTime=2026-11-30T07:16:07 PreemptTime=2026-11-30T07:17:07", 30,
          "PREEMPTED"),
         ("JobState=RUNNING Reason=None PreemptTime=None", 30, "TIMEOUT"),
+        ("JobState=RUNNING Reason=None PreemptTime=2026-11-30T07:17:07 StartTime=2026-11-30T08:00:00", 30, "TIMEOUT"),
+        ("JobState=COMPLETING Reason=DeadLine", 0, "DEADLINE"),
     ],
 )  # fmt: skip
 def test_state_in_which_slurm_ends_a_job_is_known_after_its_signal(program, fields, left_s, state):
@@ -71,6 +73,43 @@ def test_state_is_unknown_if_slurm_does_not_respond_and_there_is_none_unless_it_
     for end in ("Unknown", "2999-01-01T00:00:00"):
         program("scontrol", f"echo 'JobId=17 JobState=RUNNING Reason=None EndTime={end}'")
         assert ending_job({"SLURM_JOB_ID": "17"}) is None, "someone else has sent the signal"
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "echo 'JobId=17 JobState=COMPLETED Reason=None EndTime=2026-11-30T07:16:07'",
+        "echo 'JobId=17 JobState=FAILED Reason=NonZeroExitCode EndTime=2026-11-30T07:16:07'",
+        "echo 'JobId=17 JobState=SIGNALING Reason=None EndTime=2999-01-01T00:00:00'",  # scancel --signal=TERM
+        "echo 'JobId=17 JobState=RUNNING PreemptTime=2026-11-30T07:00:00 StartTime=2026-11-30T08:00:00'",
+        "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1",
+    ],
+)
+def test_slurm_does_not_end_a_job_that_has_ended_or_runs_on(program, shell):
+    program("scontrol", shell)
+    assert ending_job({"SLURM_JOB_ID": "17"}) is None
+
+
+def test_job_is_that_of_the_process_among_those_of_an_array_or_with_other_components(program):
+    end = datetime.fromtimestamp(time.time() + 30).isoformat(timespec="seconds")
+    rows = [
+        "JobId=19 ArrayJobId=17 ArrayTaskId=2 JobState=RUNNING EndTime=2999-01-01T00:00:00",
+        f"JobId=17 ArrayJobId=17 ArrayTaskId=3 JobState=RUNNING EndTime={end}",
+        "JobId=18 HetJobId=17 HetJobOffset=1 JobState=COMPLETING Reason=NodeDown",
+    ]
+    program("scontrol", "; ".join(f"echo '{row}'" for row in rows))
+    assert ending_job({"SLURM_JOB_ID": "17"}) == SlurmJob("17", "TIMEOUT", "")
+    assert ending_job({"SLURM_JOB_ID": "19"}) is None
+    assert ending_job({"SLURM_JOB_ID": "18"}) == SlurmJob("18", "NODE_FAIL", "")
+    assert ending_job({"SLURM_JOB_ID": "1"}) == SlurmJob("1", "", ""), "no row is of this job"
+
+
+def test_slow_slurm_is_asked_for_a_short_time_only(program, monkeypatch):
+    monkeypatch.setattr(slurm, "NOTICE_LIMIT_S", 0.2)
+    program("scontrol", "exec sleep 60")
+    begun_s = time.monotonic()
+    assert ending_job({"SLURM_JOB_ID": "17"}) == SlurmJob("17", "", "")
+    assert time.monotonic() - begun_s < 30
 
 
 @pytest.mark.parametrize(

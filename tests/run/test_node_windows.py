@@ -162,6 +162,16 @@ def test_nodes_that_train_apart_are_not_joined(tmp_path):
     assert (len(joined.measured.ranks), joined.nodes, joined.notes) == (1, [], [])
 
 
+def test_windows_before_the_nodes_train_together_count(tmp_path):
+    step = Step(tmp_path, world=1)
+    for joules in (1.0, 2.0):
+        step.leave(measured(rank(1)), joules=joules)
+    step.joined(measured(rank(0)))
+    step.windows.lacks_ranks = True
+    (joined,) = step.joined(measured(rank(0)))
+    assert joined.nodes[0].metrics["energy_j"] == 2.0
+
+
 def test_truncated_line_is_read_when_it_is_complete(step):
     step.leave(measured(rank(1)))
     file = step.folder / "1" / node_windows.WINDOWS

@@ -141,3 +141,32 @@ def test_piece_extends_over_epochs_that_are_shorter(monkeypatch):
     assert epochs == PIECES * 3
     document = warm_up.settling.document()
     assert (document["waited_s"], document["is_settled"]) == (12.0, True)
+
+
+@pytest.mark.parametrize("epoch_s", [1.0, 4.0])
+def test_epoch_whose_end_is_known_after_the_next_has_begun_counts_once(monkeypatch, epoch_s):
+    """The start of the next epoch is repeated after the late end, as by the loop of a script."""
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic_ns=lambda: round(now.s * SECOND)))
+
+    def reading_at(at_s):
+        return Reading(round(at_s * SECOND), {"gpu0": 150 * at_s})
+
+    warm_up = WarmUp(counters(gpu0=float), lambda: 1.4e9, 600.0)
+    warm_up.begin(reading_at(100.0))
+    border_s, waited = 100.0, []
+    while not warm_up.settling.is_over and now.s < 200:
+        while now.s < border_s + epoch_s:
+            now.s += 0.5
+            warm_up.progress(lambda: reading_at(now.s))
+        border_s += epoch_s
+        warm_up.begin(reading_at(border_s))
+        now.s += 0.5
+        warm_up.progress(lambda: reading_at(now.s))
+        warm_up.end(reading_at(border_s), is_epoch=True)
+        warm_up.begin(reading_at(border_s))
+        waited.append(warm_up.settling.document()["waited_s"])
+    document = warm_up.settling.document()
+    assert document["is_settled"]
+    assert PIECES * 3.0 <= document["waited_s"] <= now.s - 100.0, "no part counts twice"
+    assert document["power_spread"] == pytest.approx(0, abs=1e-9)

@@ -31,6 +31,7 @@ CONSEQUENCES = {
     "NODE_FAIL": CODES,
     "OUT_OF_MEMORY": ("killed", "stopped"),
     "TIMEOUT": ("stopped",),
+    "DEADLINE": ("stopped",),
     "PREEMPTED": ("stopped",),
 }
 """Slurm's job state -> codes of the failures of a run that follow from it."""

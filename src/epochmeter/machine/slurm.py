@@ -14,6 +14,7 @@ from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.shared.problem import Place, Problem, machine_error, problem_of
 
 COMMAND_LIMIT_S = 30.0
+UNKNOWN_JOB = "Invalid job id"  # in scontrol's message on a job that ended some minutes ago
 NOTICE_LIMIT_S = 5.0  # for an answer while Slurm ends this process, which it kills 30 s later by default
 RUNNING = "RUNNING"
 GONE = "GONE"  # state of a job that Slurm no longer lists, some minutes after its end; not a state of Slurm
@@ -23,6 +24,7 @@ PROBLEMS = {
     "NODE_FAIL": ("node", "its node {node} failed", ""),
     "BOOT_FAIL": ("node", "its node {node} did not start", ""),
     "TIMEOUT": ("timeout", "it reached its time limit on {node}", "hydra.launcher.time"),
+    "DEADLINE": ("timeout", "it reached its deadline on {node}", ""),
     "OUT_OF_MEMORY": ("oom", "it exceeded its memory limit on {node}", "hydra.launcher.mem"),
     "CANCELLED": ("stopped", "it was canceled", ""),
     "PREEMPTED": ("stopped", "it was preempted by another job", ""),
@@ -30,7 +32,7 @@ PROBLEMS = {
 }
 """State in which Slurm ended a job -> code of the problem, its reason, and the key of the limit that was reached."""
 WITHOUT_MESSAGE = "killed", "its process ended without an error message", ""
-STATES_BY_REASON = {"NodeDown": "NODE_FAIL", "TimeLimit": "TIMEOUT"}
+STATES_BY_REASON = {"NodeDown": "NODE_FAIL", "TimeLimit": "TIMEOUT", "DeadLine": "DEADLINE"}
 """Slurm's reason for the end of a job -> the state that the job has when all of its processes have ended."""
 FAILED_NODES = r"(down|fail|unknown)|.*\*$"
 """Pattern of states of nodes that have failed; those with a star do not respond. To save power, others are
@@ -94,16 +96,20 @@ def failed_nodes(nodes: str) -> str:
 def ending_job(environment: Mapping[str, str]) -> SlurmJob | None:
     """Return this process's job with the state in which Slurm ends it, after a SIGTERM; None if Slurm does not end it.
 
-    A job that is still running gets the signal before its time limit. The state is empty if Slurm does not respond.
+    A job that is still running gets the signal before its time limit. One that has ended is not ended now: a process
+    may outlive it, such as a terminal that was opened in it. The state is empty if Slurm does not respond.
     """
     job_id, state = environment.get("SLURM_JOB_ID"), ""
     if job_id is None:
         return None
-    with suppress(RuntimeError):
+    try:
         description = run_command("scontrol", "--oneliner", "show", "job", job_id, limit_s=NOTICE_LIMIT_S)
         # The ID may also be that of an array, of which all jobs are shown.
         row = next((row for row in description.splitlines() if row.startswith(f"JobId={job_id} ")), "")
         state = _state_of_end(dict(re.findall(r"(\w+)=(\S*)", row))) if row else ""
+    except RuntimeError as error:
+        if UNKNOWN_JOB in str(error):
+            return None
     if state == RUNNING:
         return None
     nodes = environment.get("SLURM_JOB_NODELIST") or environment.get("SLURMD_NODENAME", "")
@@ -111,16 +117,19 @@ def ending_job(environment: Mapping[str, str]) -> SlurmJob | None:
 
 
 def _state_of_end(fields: Mapping[str, str]) -> str:
-    """Return the state in which a job ends, by the fields that scontrol shows; `RUNNING` if it does not end."""
+    """Return the state in which a job ends, by the fields that scontrol shows; `RUNNING` if it does not end now."""
     state, reason = fields.get("JobState", ""), fields.get("Reason", "")
     if state in PROBLEMS:
         return state
     if reason in STATES_BY_REASON:
         return STATES_BY_REASON[reason]
-    if fields.get("PreemptTime", "")[:1].isdigit():
+    # A job that was preempted and queued again may keep the time of that.
+    if fields.get("StartTime", "") <= fields.get("PreemptTime", "") and fields.get("PreemptTime", "")[:1].isdigit():
         return "PREEMPTED"
-    if state != RUNNING:
+    if state == "COMPLETING":
         return "CANCELLED"
+    if state in ENDED_STATES:
+        return RUNNING
     with suppress(ValueError):  # a job without a limit
         end_s = datetime.fromisoformat(fields.get("EndTime", "")).timestamp()
         return "TIMEOUT" if end_s - time.time() < NOTICE_S + EARLY_S else RUNNING

@@ -152,7 +152,7 @@ def slurm_problem() -> Problem | None:
     if job is None:
         return None
     if not job.state:
-        text = f"stopped by Slurm: job {job.job_id} was canceled, or reached its time limit (`hydra.launcher.time`)"
+        text = f"stopped by SIGTERM; whether Slurm ends job {job.job_id} is not known, as scontrol does not respond"
         return Problem(text, code=STOPPED)
     problem = slurm.end_problem(job)
     if problem.where.key and REFUSAL_FILE not in os.environ:  # started by srun or sbatch, not by the launcher

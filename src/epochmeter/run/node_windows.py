@@ -215,6 +215,7 @@ class FirstNode(SingleNode):
             window = measured.window
             if not self._windows.lacks_ranks:  # the nodes do not train together
                 self._waiting.popleft()
+                self._counts[window.name] += 1  # as the other nodes count theirs: later ones may be joined
                 yield JoinedWindow(measured, [], [])
                 continue
             found = self._found(window.name)

@@ -52,6 +52,7 @@ class ProbeMeter:
     def _drop(self) -> None:
         self._closed = ProbeSums()  # the pieces of the probe in earlier windows
         self._begin: tuple[Reading, int] | None = None  # of the piece in this window: reading, and number of the step
+        self._earlier: list[tuple[Reading, int]] = []  # of pieces in windows that have not been closed yet
 
     def go_on(self) -> None:
         """Begin a new probe at the same limit, where the last one ended."""
@@ -59,7 +60,14 @@ class ProbeMeter:
         self._begin = self._ended
 
     def open_window(self, reading: Reading) -> None:
-        """Begin a piece with the window, unless the limit was set just before."""
+        """Begin a piece with the window, unless the limit was set just before.
+
+        The end of an earlier window may follow, as power sensors report it later, and this start may be repeated then.
+        """
+        if self._begin:
+            if reading.at_ns <= self._begin[0].at_ns:
+                return
+            self._earlier.append(self._begin)
         self._begin = (reading, 0) if self._is_settled(reading.at_ns) else None
 
     def read_step(self, steps: int, read: Callable[[], Reading]) -> ProbeSums | None:
@@ -77,7 +85,7 @@ class ProbeMeter:
         if seconds < self._read_after_s or self._closed.steps + steps - begin_steps < MIN_STEPS:
             return None
         reading = read()
-        probe = self._probe_until(reading, steps)
+        probe = self._probe_until(self._begin, reading, steps)
         if self._is_complete(probe):
             self._ended = reading, steps
             return probe
@@ -88,21 +96,24 @@ class ProbeMeter:
 
     def close_window(self, reading: Reading, steps: int) -> ProbeSums | None:
         """End the piece with the window; return the probe if it is complete."""
-        if self._begin:
-            self._closed = self._probe_until(reading, steps)
+        begun = [*self._earlier, *filter(None, [self._begin])]
+        ended = [begin for begin in begun if begin[0].at_ns < reading.at_ns]
+        if ended:
+            self._earlier = [begin for begin in self._earlier if begin not in ended]
+            self._begin = None if self._begin in ended else self._begin
+            self._closed = self._probe_until(ended[-1], reading, steps)
         self._ended = None
         return self._closed if self._is_complete(self._closed) else None
 
     def _is_settled(self, at_ns: int) -> bool:
         return (at_ns - self._set_ns) * NANOSECOND >= SETTLE_S
 
-    def _probe_until(self, reading: Reading, steps: int) -> ProbeSums:
-        """Return the probe with its current piece up to a reading; empty if a reading failed: the probe then restarts.
+    def _probe_until(self, begin: tuple[Reading, int], reading: Reading, steps: int) -> ProbeSums:
+        """Return the probe with a piece up to a reading; empty if a reading failed: the probe then restarts.
 
-        The current piece is not closed, as each border adds uncertainty.
+        The piece is not closed, as each border adds uncertainty.
         """
-        assert self._begin
-        before, begin_steps = self._begin
+        before, begin_steps = begin
         seconds = (reading.at_ns - before.at_ns) * NANOSECOND
         if steps <= begin_steps or seconds <= 0:
             return self._closed

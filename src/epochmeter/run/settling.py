@@ -122,33 +122,40 @@ class WarmUp:
         self.settling = Settling(most_s)
         self._meter, self._clock_hz = meter, clock_hz
         self._piece_s = max([PIECE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
-        self._begun: Reading | None = None  # of the part in this epoch
+        self._begun: list[Reading] = []  # of the parts in epochs that have not ended, in order
+        self._opened_ns = 0  # when the last one of these began
         self._closed = Part()  # in earlier epochs
 
     def begin(self, reading: Reading) -> None:
-        """Continue the piece, or begin one, at the start of an epoch."""
-        self._begun = reading
+        """Continue the piece, or begin one, at the start of an epoch.
+
+        The end of an earlier epoch may follow, as power sensors report it later. It is no matter if that start is
+        repeated then.
+        """
+        if reading.at_ns > max([self._opened_ns, *(begun.at_ns for begun in self._begun[-1:])]):
+            self._begun.append(reading)
+            self._opened_ns = reading.at_ns
 
     def progress(self, read: Callable[[], Reading]) -> None:
         """End the piece if it is long enough, and begin the next one; `read` returns the meter's reading now."""
-        if self._begun is None or self.settling.is_over:
+        if not self._begun or self.settling.is_over:
             return
-        if self._closed.seconds + (time.monotonic_ns() - self._begun.at_ns) * NANOSECOND >= self._piece_s:
-            self._begun = self._read(read())
+        if self._closed.seconds + (time.monotonic_ns() - self._begun[-1].at_ns) * NANOSECOND >= self._piece_s:
+            self._begun[-1] = self._read(self._begun[-1], read())
 
     def end(self, reading: Reading, *, is_epoch: bool) -> None:
         """Note the end of an epoch; what was none is left out."""
-        if self._begun is not None and is_epoch and not self.settling.is_over:
-            self._read(reading)
-        self._begun = None
+        ended = [begun for begun in self._begun if begun.at_ns < reading.at_ns]
+        self._begun = self._begun[len(ended) :]
+        if ended and is_epoch and not self.settling.is_over:
+            self._read(ended[-1], reading)
 
-    def _read(self, reading: Reading) -> Reading:
-        """Add the time up to a reading to the piece, which ends if it is long enough; return the reading."""
-        assert self._begun is not None
-        seconds = (reading.at_ns - self._begun.at_ns) * NANOSECOND
+    def _read(self, begun: Reading, reading: Reading) -> Reading:
+        """Add the time between readings to the piece, which ends if it is long enough; return where the next begins."""
+        seconds = (reading.at_ns - begun.at_ns) * NANOSECOND
         if seconds <= 0:
-            return reading
-        used = energy_of_window(self._begun, reading, self._meter, seconds).term
+            return begun
+        used = energy_of_window(begun, reading, self._meter, seconds).term
         self._closed = Part(
             self._closed.seconds + seconds,
             self._closed.energy_j + used.get("energy_j", math.nan),
