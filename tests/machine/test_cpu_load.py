@@ -72,8 +72,8 @@ def test_others_use_what_is_neither_idle_nor_of_the_run(proc, scripted, counts, 
     assert load.window(9 * SECOND, 18 * SECOND) == UNKNOWN, "not that of an earlier window"
 
 
-def test_waits_of_processes_beside_the_run_are_not_those_of_the_run(proc, scripted):
-    """The child waits all the time; its 2 of 20 ticks per second are the run's nevertheless."""
+def test_time_and_waits_of_processes_beside_the_run_are_not_those_of_the_run(proc, scripted):
+    """The child waits all the time; its 2 of 20 ticks per second are neither those of others nor of a thread."""
     load = scripted()
     load.background_pids = {WORKER}
     for at_s in (0, 10):
@@ -83,6 +83,7 @@ def test_waits_of_processes_beside_the_run_are_not_those_of_the_run(proc, script
         load.mark_at(at_s)
     use = load.window(0, 10 * SECOND)
     assert (use.other_fraction, use.wait_fraction) == (0.0, 0.0)
+    assert use.runnable_threads == pytest.approx(1.8)
 
 
 def test_waits_of_threads_are_relative_to_the_time_in_which_they_could_run(proc, scripted):

@@ -133,3 +133,16 @@ def test_end_of_a_run_waits_for_a_slow_server_for_its_limit_only(tmp_path, monke
         with reported_status(plan_of(tmp_path), RunResult(0, []), []) as status:
             status.add(EPOCH, LINE)
         assert time.monotonic() - begun_s < 3
+
+
+def test_bad_server_is_named_once_for_all_runs_of_a_sweep_and_tried_rarely(tmp_path, monkeypatch, caplog):
+    with serving(tmp_path / "server", lambda number: 500) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        for number in range(20):
+            with reported_status(plan_of(tmp_path), RunResult(number, [], state="failed"), []) as status:
+                status.add(EPOCH, LINE)
+                wait_until(lambda: server.requests)
+    warnings = [record for record in caplog.records if "Kubeflow does not show" in record.getMessage()]
+    assert len(warnings) == 1
+    assert server.requests <= 20, "one at the end of each run"

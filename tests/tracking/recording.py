@@ -57,6 +57,21 @@ class Hanging(Recording):
         time.sleep(600)
 
 
+class Leaving(Recording):
+    """Starts a process, and fails without ending it."""
+
+    def open(self, run):
+        self.write("open", os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600"))
+        raise RuntimeError("refused")
+
+
+class Addressed(Recording):
+    """Has an address that is no text, with a key."""
+
+    def open(self, run):
+        return Path("https://host/run?apiKey=hunter2hunter2")
+
+
 class Failing(Recording):
     def log(self, epoch, metrics):
         raise RuntimeError(f"refused: key {os.environ['WANDB_API_KEY']}\nmore")

@@ -13,7 +13,7 @@ from tracking.recording import named
 from epochmeter.shared.problem import InputError
 from epochmeter.shared.process_identity import has_exited
 from epochmeter.tracking import export_process, queue
-from epochmeter.tracking.export_process import Exported, ExportProcess, check_exporters, export_warning, refusal
+from epochmeter.tracking.export_process import LATE, Exported, ExportProcess, check_exporters, export_warning, refusal
 from epochmeter.tracking.publisher import make_tracker
 
 LONG_S = 120
@@ -80,6 +80,31 @@ def test_hanging_exporter_ends_in_time_with_all_its_processes(make_record, recor
     assert [each.problem for each in tracker.exported] == ["it did not end in time"]
     processes = [*tracker.export_pids, child]
     wait_until(lambda: not [pid for pid in processes if psutil.pid_exists(pid) and not has_exited(pid)])
+
+
+def test_exporter_that_hangs_takes_no_time_from_one_that_has_ended(make_record, recorded):
+    exporters = [named(recording.Hanging), named(recording.Recording)]
+    tracker = make_tracker(make_record(), name="none", also=exporters)
+    tracker.start()
+    ended = tracker._exports[1]
+    ended.end()
+    wait_until(lambda: has_exited(ended.pids[0]))
+    tracker.close(0.0)
+    assert [each.problem for each in tracker.exported] == [LATE, None]
+
+
+def test_failing_exporter_leaves_no_process(make_record, recorded):
+    tracker = make_tracker(make_record(), name="none", also=named(recording.Leaving))
+    tracker.close(LONG_S)
+    assert [each.problem for each in tracker.exported] == ["refused"]
+    ((_, child),) = recorded()
+    wait_until(lambda: not psutil.pid_exists(child) or has_exited(child))
+
+
+def test_address_is_a_text_without_keys(make_record):
+    tracker = make_tracker(make_record(), name="none", also=named(recording.Addressed))
+    tracker.close(LONG_S)
+    assert tracker.exported == [Exported(named(recording.Addressed), "https:/host/run?apiKey=***")]
 
 
 def test_exporter_ends_with_its_controller(make_record, recorded, monkeypatch):
@@ -163,6 +188,11 @@ def test_version_that_cannot_be_used_has_the_version_that_can(fake_wandb):
     problem = refusal("wandb")
     assert "wandb 0.1: `np.float_` was removed" in problem.message
     assert "'wandb>=" in problem.hint
+
+
+def test_client_that_ends_the_process_of_the_check_has_its_exit_code(fake_wandb):
+    fake_wandb("import os; os._exit(3)")
+    assert refusal("wandb").message.endswith("its process ended with exit code 3")
 
 
 def test_missing_login_is_refused_and_the_modes_of_the_client_apply(fake_wandb, monkeypatch):

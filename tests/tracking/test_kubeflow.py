@@ -42,9 +42,12 @@ def test_unknown_and_infinite_values_are_absent_and_limits_of_kubeflow_are_kept(
         endpoint = find_endpoint(server.environment)
         assert send(endpoint, TrainerStatus(None, None, {"val/loss": float("inf")})) == ""
         assert send(endpoint, TrainerStatus(1.5, -3.0, metrics)) == ""
+        assert send(endpoint, TrainerStatus(0.5, float("inf"), {"val/loss": None})) == ""
+        assert send(endpoint, TrainerStatus(0.5, 1e12)) == ""
     assert server.problems == []
     assert {*server.accepted[0]} == {"metrics", "lastUpdatedTime"}
     assert server.accepted[0]["metrics"] == []
+    assert ["estimatedRemainingSeconds" in accepted for accepted in server.accepted] == [False, True, False, False]
     assert (server.accepted[1]["progressPercentage"], server.accepted[1]["estimatedRemainingSeconds"]) == (100, 0)
     assert len(server.accepted[1]["metrics"]) == 256
 
@@ -73,6 +76,7 @@ def test_renewed_token_is_read_and_an_old_one_is_refused(tmp_path):
             Endpoint("https://new"),
         ),
         ({"KUBEFLOW_TRAINER_SERVER_URL": "https://a", "PET_NODE_RANK": "0"}, Endpoint("https://a")),
+        ({"KUBEFLOW_TRAINER_SERVER_URL": "https://a", "PET_NODE_RANK": ""}, Endpoint("https://a")),
         ({"KUBEFLOW_TRAINER_SERVER_URL": "https://a", "PET_NODE_RANK": "1"}, None),
         ({"KUBEFLOW_TRAINER_SERVER_URL": "https://a", "JOB_COMPLETION_INDEX": "2"}, None),
     ],
@@ -120,7 +124,7 @@ def test_newest_status_is_sent_at_once_then_not_more_often_than_the_period(tmp_p
             count += 1
             time.sleep(0.01)
         thread.report(TrainerStatus(1.0))
-        thread.close()
+        thread.flush()
         percentages = [status["progressPercentage"] for status in server.accepted]
     assert percentages[0] == 0
     assert percentages[-1] == 100
@@ -135,7 +139,7 @@ def test_server_that_is_slow_delays_nothing_and_the_end_by_the_limit_only(tmp_pa
         for _ in range(100):
             thread.report(STATUS)
         assert time.monotonic() - begun_s < RETURNS_AT_ONCE_S
-        thread.close()
+        thread.flush()
         assert time.monotonic() - begun_s < 1 + RETURNS_AT_ONCE_S + RETURNS_AT_ONCE_S
     assert len(warnings()) == 1
 
@@ -150,7 +154,7 @@ def test_server_that_refuses_is_named_once_and_its_end_is_not_waited_for(tmp_pat
         wait_until(warnings)
         thread.report(STATUS)
         begun_s = time.monotonic()
-        thread.close()
+        thread.flush()
         assert time.monotonic() - begun_s < RETURNS_AT_ONCE_S
     assert [text in line and "hint:" in line for line in warnings()] == [True]
 
@@ -165,7 +169,7 @@ def test_server_that_is_gone_is_named_once(warnings):
     for _ in range(3):
         thread.report(STATUS)
         time.sleep(0.05)
-    thread.close()
+    thread.flush()
     assert len(warnings()) == 1
     assert "Connection refused" in warnings()[0]
 
@@ -177,5 +181,5 @@ def test_status_arrives_again_after_the_server_was_gone(tmp_path, warnings):
         wait_until(warnings)
         thread.report(STATUS)
         wait_until(lambda: server.accepted)
-        thread.close()
+        thread.flush()
     assert len(warnings()) == 1

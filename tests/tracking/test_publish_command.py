@@ -17,6 +17,7 @@ from epochmeter.config.installation import UI_ADDRESS
 from epochmeter.shared.record_files import MAX_BYTES
 from epochmeter.tracking import client, queue
 from epochmeter.tracking.client import URI_VARIABLE
+from epochmeter.tracking.export_process import LATE, Exported
 
 UNPUBLISHED = {"name": "none", "experiment": "epochmeter", "tensorboard": False}  # the tracking keys on a node
 
@@ -229,6 +230,22 @@ def test_failed_exports_are_one_error_for_all_runs(run_publish, make_record, rec
     assert "2 of 2 runs are not exported" in errors
     assert "refused: key ***" in errors
     assert statuses_of(store) == ["FINISHED", "FINISHED"]
+
+
+def test_tracker_that_hangs_is_not_tried_for_all_runs(run_publish, make_record, recorded, capsys, monkeypatch):
+    for number in range(6):
+        make_record(number)
+    tried = []
+
+    def export(record, name, links):
+        tried.append(int(record.folder.name))
+        return Exported(name, "page") if tried == [0, 1] else Exported(name, problem=LATE)
+
+    monkeypatch.setattr(publish, "export", export)
+    assert run_publish("--also", named(recording.Recording)) == 1
+    assert tried == [0, 1, 2, 3, 4], "three in a row"
+    errors = capsys.readouterr().err
+    assert [f"{count} of 6 runs are not exported" in errors for count in (4, 1)] == [True, True]
 
 
 @pytest.mark.parametrize("name", ["mlflow", "nothing:Here", ""])

@@ -49,7 +49,7 @@ from epochmeter.tracking.client import (
     open_store,
     tracking_uri,
 )
-from epochmeter.tracking.export_process import Exported, check_exporters, export, refusal
+from epochmeter.tracking.export_process import LATE, Exported, check_exporters, export, refusal
 from epochmeter.tracking.exporter import exporter_names
 from epochmeter.tracking.publish import close_dead_runs, publish, records_below
 from epochmeter.tracking.reasons import error_reason
@@ -57,6 +57,7 @@ from epochmeter.tracking.run_export import refused_files
 
 FORMATS = ("format=text", "format=json")
 ENDS = (COMPLETED, FAILED, KILLED)
+MAX_LATE = 3  # exports of successive runs to one tracker that do not end in time, before no others are tried
 
 
 class Attempt(NamedTuple):
@@ -102,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     attempts = list[Attempt]()
     for where, records in by_destination.items():
         attempts += publish_records(records, where) if where.uri in configured else skip_published(records, where)
-    attempts = [export_run(attempt, options.also) for attempt in attempts]
+    attempts = export_runs(attempts, options.also)
     json_output.set_result({"runs": [attempt_fields(attempt) for attempt in attempts]})
     has_failed = warn_of_exports(attempts) or any(attempt.problem for attempt in attempts)
     return 1 if empty or has_failed else 0
@@ -115,14 +116,25 @@ def attempt_fields(attempt: Attempt) -> dict[str, object]:
     return {"folder": folder, "link": attempt.link, "problem": problem, "exports": exports}
 
 
-def export_run(attempt: Attempt, also: Sequence[str]) -> Attempt:
-    """Export an ended run to the trackers that lack it, of its record and of `also`; return how that ended."""
-    record, links = Record(attempt.folder), {"MLflow": attempt.link} if attempt.link else {}
-    exports = [export(record, name, links) for name in missing_exports(record, also)]
-    for each in exports:
-        if each.problem is None:
-            print(printable(f"{record.folder}: exported to {each.exporter}: {each.where or 'done'}"))
-    return attempt._replace(exports=exports)
+def export_runs(attempts: Sequence[Attempt], also: Sequence[str]) -> list[Attempt]:
+    """Export ended runs to the trackers that lack them, of their records and of `also`; return how that ended."""
+    late = Counter[str]()  # tracker -> its exports in a row that did not end in time
+
+    def export_run(record: Record, name: str, links: Mapping[str, str]) -> Exported:
+        if late[name] == MAX_LATE:
+            return Exported(name, problem=f"not tried, as the exports of {MAX_LATE} runs did not end in time")
+        exported = export(record, name, links)
+        late[name] = late[name] + 1 if exported.problem == LATE else 0
+        if exported.problem is None:
+            print(printable(f"{record.folder}: exported to {name}: {exported.where or 'done'}"))
+        return exported
+
+    ended = list[Attempt]()
+    for attempt in attempts:
+        record, links = Record(attempt.folder), {"MLflow": attempt.link} if attempt.link else {}
+        exports = [export_run(record, name, links) for name in missing_exports(record, also)]
+        ended.append(attempt._replace(exports=exports))
+    return ended
 
 
 def missing_exports(record: Record, also: Sequence[str]) -> list[str]:

@@ -31,7 +31,8 @@ class Reading(NamedTuple):
     total: int
     idle: int
     own: int  # of the run's processes
-    threads: ThreadTime | None  # None if it is not counted
+    threads: ThreadTime | None  # without those of processes beside the run; None if it is not counted
+    beside: int = 0  # of processes beside the run, which `own` includes
 
 
 class CpuUse(NamedTuple):
@@ -67,8 +68,8 @@ UNKNOWN = CpuUse()
 class CpuLoad:
     """The use of the processor between readings; `own_pids` and their descendants belong to the run.
 
-    Of these, `background_pids` and their descendants work beside the run at a low priority: their time counts as the
-    run's, but not that they wait for a core.
+    Of these, `background_pids` and their descendants work beside the run at a low priority: their time is not that of
+    others, and they are none of the run's threads.
     With `always_names`, it names the processes of others also if cores are free, which is slower.
     """
 
@@ -101,8 +102,10 @@ class CpuLoad:
             counts = [int(count) for count in (self._proc / "stat").read_text().split(maxsplit=9)[1:9]]
             pids, at_ns = set(family(self.own_pids, self._proc)), time.monotonic_ns()
             own = sum(used_ticks(pid, self._proc) for pid in pids)
-            waiting = pids - {*family(self.background_pids, self._proc)}
-            reading = Reading(at_ns, sum(counts), counts[3] + counts[4], own, self._thread_time(waiting, at_ns))
+            background = pids.intersection(family(self.background_pids, self._proc))
+            beside = sum(used_ticks(pid, self._proc) for pid in background)
+            threads = self._thread_time(pids - background, at_ns)
+            reading = Reading(at_ns, sum(counts), counts[3] + counts[4], own, threads, beside)
             before, self._last = self._last, reading
             self._marks.add(at_ns, reading)
             is_contended = before is not None and use_between(before, reading).is_contended
@@ -150,7 +153,8 @@ def use_between(before: Reading, now: Reading) -> CpuUse:
         return use
     waited_ns = now.threads.waited_ns - before.threads.waited_ns
     # Ticks include the time of ended threads, without which the fraction would be too large.
-    ran_ns = max(now.threads.ran_ns - before.threads.ran_ns, of_run / os.sysconf("SC_CLK_TCK") / NANOSECOND)
+    ticks = of_run - (now.beside - before.beside)
+    ran_ns = max(now.threads.ran_ns - before.threads.ran_ns, ticks / os.sysconf("SC_CLK_TCK") / NANOSECOND)
     ready_ns = ran_ns + waited_ns
     if not ready_ns:
         return use

@@ -11,7 +11,7 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import read_planned_runs, read_points
 from epochmeter.run.plan import Plan
 from epochmeter.shared.protocol import WindowOpening
-from epochmeter.tracking.kubeflow import StatusThread, TrainerStatus, find_endpoint
+from epochmeter.tracking.kubeflow import TrainerStatus, find_endpoint, status_thread
 
 MAX_FRACTION = 0.99
 """Largest fraction that is done before the end of a run, which saves and analyzes after its last epoch."""
@@ -27,7 +27,7 @@ class JobStatus:
         """`runs_done` of the `runs` of a sweep have ended; None: their number is not known."""
         self._send, self._runs_done, self._runs = send, runs_done, runs
         self._fraction: float | None = None
-        self._metrics: dict[str, float] = {}
+        self._metrics: dict[str, float | None] = {}
         self._ends_s: float | None = None  # forecast, by the monotonic clock
 
     def forecast(self, remaining_s: float | None) -> None:
@@ -82,7 +82,7 @@ def reported_status(plan: Plan, result: RunResult, earlier: Sequence[RunResult])
     if endpoint is None:
         yield NOT_SENT
         return
-    thread = StatusThread(endpoint)
+    thread = status_thread(endpoint)
     runs: int | None = 1
     if plan.request.of_sweep:
         sweep = plan.request.folder.parent
@@ -92,4 +92,4 @@ def reported_status(plan: Plan, result: RunResult, earlier: Sequence[RunResult])
         yield status
     finally:
         status.end(result)
-        thread.close()
+        thread.flush()

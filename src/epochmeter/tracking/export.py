@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.config.installation import package_command
-from epochmeter.config.secrets import redact_tree
+from epochmeter.config.secrets import redact, redact_tree
 from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_status import COMPLETED
@@ -111,7 +111,8 @@ def export(exporter: Exporter, folder: Path, orders: Iterable[str]) -> dict[str,
         count += len(windows)
         if order["is_last"]:
             exporter.close(exported_run(run_folder, order["ended"], order["links"]))
-            return {"where": where, "state": state}
+            # It is printed, and of some trackers it lets anybody write: that of an anonymous run has a key.
+            return {"where": where and redact(str(where)), "state": state}
     raise EOFError("the controller has ended")
 
 

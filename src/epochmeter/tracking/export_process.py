@@ -23,6 +23,8 @@ from epochmeter.tracking.exporter import exporter_names
 PERIOD_S = 2.0  # shortest time between two looks of an exporter at the record
 CHECK_LIMIT_S = 120.0  # time limit of the check before a run: the import of a client takes seconds
 EXPORT_LIMIT_S = 120.0  # time limit of the export of one run while a person waits
+READ_LIMIT_S = 1.0  # time limit for the answer of a process that has ended
+LATE = "it did not end in time"
 PROGRAM = "epochmeter.tracking.export"
 
 
@@ -41,6 +43,7 @@ class ExportProcess:
         self.exporter, self._record = exporter, record
         self._process: subprocess.Popen[bytes] | None = None
         self._failure = ""
+        self._is_over = False
         self._next_s = 0.0
 
     @property
@@ -78,23 +81,27 @@ class ExportProcess:
         if self._process is None:
             return Exported(self.exporter, problem=self._failure)
         try:
+            if self._process.poll() is not None:  # while another one was waited for
+                limit_s = max(limit_s, READ_LIMIT_S)
             output, _ = self._process.communicate(timeout=max(0.0, limit_s))
-        except subprocess.TimeoutExpired:
-            return Exported(self.exporter, problem="it did not end in time")
-        finally:
-            self.kill()
-        try:
             answer = json.loads(output)
+            problem = read_problem(answer.get("problem"))
+            self._is_over = problem is None
+        except subprocess.TimeoutExpired:
+            return Exported(self.exporter, problem=LATE)
         except ValueError:
             return Exported(self.exporter, problem=f"its process ended with exit code {self._process.returncode}")
-        if problem := read_problem(answer.get("problem")):
+        finally:
+            self.kill()
+        if problem:
             return Exported(self.exporter, problem=problem.message)
         queue.mark_exported(self._record, self.exporter, answer["state"])
         return Exported(self.exporter, answer["where"])
 
     def kill(self) -> None:
-        """End the process and those that it has started."""
-        if self._process and self._process.poll() is None:
+        """End the process and those that it has started; a client that has exported the run has ended its own."""
+        if self._process and not self._is_over:
+            self._is_over = True
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -128,6 +135,8 @@ def refusal(exporter: str) -> Problem | None:
     options = {**_options(), "stdin": subprocess.DEVNULL}
     try:
         done = subprocess.run(_command("check", exporter), **options, timeout=CHECK_LIMIT_S)
+        if done.returncode:
+            return Problem(f"`tracking.also={exporter}`: its process ended with exit code {done.returncode}")
         return read_problem(json.loads(done.stdout).get("problem"))
     except subprocess.TimeoutExpired:
         return Problem(f"`tracking.also={exporter}`: its client does not answer within {CHECK_LIMIT_S:g} s")

@@ -9,6 +9,7 @@ import math
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ MAX_PERIOD_S = 300.0  # after failed requests, each of which doubles the time to
 LIMIT_S = 5.0  # time limit of a request, and of the wait for the last one
 HINT = "the run and its record are not affected; look at the log of Kubeflow's controller"
 MAX_METRICS, MAX_CHARACTERS = 256, 64  # limits of Kubeflow's API: metrics, and characters of a name
+MAX_REMAINING_S = 2**31 - 1  # likewise
 
 
 class Endpoint(NamedTuple):
@@ -40,16 +42,16 @@ class TrainerStatus(NamedTuple):
 
     fraction: float | None = None  # of the work that is done
     remaining_s: float | None = None
-    metrics: Mapping[str, float] = {}
+    metrics: Mapping[str, float | None] = {}
 
     def document(self) -> dict[str, object]:
         """Return the body of a request."""
         status: dict[str, object] = {}
         if self.fraction is not None:
             status["progressPercentage"] = math.floor(100 * min(max(self.fraction, 0.0), 1.0))
-        if self.remaining_s is not None:
+        if self.remaining_s is not None and self.remaining_s <= MAX_REMAINING_S:
             status["estimatedRemainingSeconds"] = math.ceil(max(0.0, self.remaining_s))
-        finite = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+        finite = {name: value for name, value in self.metrics.items() if value is not None and math.isfinite(value)}
         named = [
             {"name": name, "value": f"{value:.6g}"} for name, value in finite.items() if len(name) <= MAX_CHARACTERS
         ]
@@ -60,7 +62,7 @@ class TrainerStatus(NamedTuple):
 
 def find_endpoint(environment: Mapping[str, str]) -> Endpoint | None:
     """Return where this pod sends the status of its TrainJob; None outside of a TrainJob, or if another pod does."""
-    if any(environment.get(name, "0") != "0" for name in NODE_RANKS):
+    if any(environment.get(name) not in (None, "", "0") for name in NODE_RANKS):
         return None
     for prefix in PREFIXES:
         if url := environment.get(f"{prefix}URL"):
@@ -72,13 +74,14 @@ class StatusThread:
     """Sends the newest status of a run in a thread: at once, but not more often than every `period_s`.
 
     The first failed request causes a warning, the others do not. Later ones are sent at growing intervals.
+    The thread ends with the process.
     """
 
     def __init__(self, endpoint: Endpoint, period_s: float = PERIOD_S, limit_s: float = LIMIT_S) -> None:
         self._endpoint, self._period_s, self._limit_s = endpoint, period_s, limit_s
         self._changed = threading.Condition()
         self._next: TrainerStatus | None = None
-        self._is_sending = self._is_closed = self._has_failed = self._has_warned = False
+        self._is_sending = self._is_urgent = self._has_failed = self._has_warned = False
         self._thread = threading.Thread(target=self._run, name="kubeflow", daemon=True)
         self._thread.start()
 
@@ -88,10 +91,10 @@ class StatusThread:
             self._next = status
             self._changed.notify_all()
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Send a status that was not sent so far, and wait for its answer unless the last request failed."""
         with self._changed:
-            self._is_closed = True
+            self._is_urgent = self._next is not None
             self._changed.notify_all()
             if not self._has_failed:
                 self._changed.wait_for(lambda: not (self._next or self._is_sending) or self._has_failed, self._limit_s)
@@ -103,11 +106,10 @@ class StatusThread:
         pause_s = 0.0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._is_closed, pause_s)
-                self._changed.wait_for(lambda: self._next or self._is_closed)
-                status, self._next = self._next, None
-                if status is None:
-                    return
+                self._changed.wait_for(lambda: self._is_urgent, pause_s)
+                self._changed.wait_for(lambda: self._next)
+                status, self._next, self._is_urgent = self._next, None, False
+                assert status
                 self._is_sending = True
             error = send(self._endpoint, status, self._limit_s)
             pause_s = min(2 * max(pause_s, self._period_s), MAX_PERIOD_S) if error else self._period_s
@@ -123,6 +125,12 @@ class StatusThread:
             self._has_warned = True
             problem = Problem(f"Kubeflow does not show the progress of this run: {error}", HINT)
             logging.getLogger(__name__).warning(format_problem(problem, "warning"))
+
+
+@lru_cache
+def status_thread(endpoint: Endpoint) -> StatusThread:
+    """Return the thread that sends to this address: one for all runs of a sweep, so that a bad one is tried rarely."""
+    return StatusThread(endpoint)
 
 
 def send(endpoint: Endpoint, status: TrainerStatus, limit_s: float = LIMIT_S) -> str:

@@ -1,6 +1,7 @@
 """Export runs to Comet. Comet cannot replace metrics: a repeated export is another experiment."""
 
 import os
+import shlex
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class CometExporter:
         )
         self._experiment.log_parameters({**run.params})
         if folder := getattr(self._experiment, "offline_directory", None):
-            return f"comet upload {os.path.relpath(folder)}/{self._experiment.get_key()}.zip"
+            return shlex.join(["comet", "upload", f"{os.path.relpath(folder)}/{self._experiment.get_key()}.zip"])
         return str(self._experiment.url)
 
     def log(self, epoch: int, metrics: Mapping[str, float]) -> None:

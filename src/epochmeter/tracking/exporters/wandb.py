@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ class WandbExporter:
             name=run.name[:MAX_NAME], group=run.group[:MAX_NAME] or None, notes=run.note,
             config={**run.params, **run.facts}, tags=[label[:MAX_LABEL] for label in run.labels], settings=settings,
         )  # fmt: skip
-        return self._run.url or f"wandb sync {os.path.relpath(self._run.settings.sync_dir)}"
+        return self._run.url or shlex.join(["wandb", "sync", os.path.relpath(self._run.settings.sync_dir)])
 
     def log(self, epoch: int, metrics: Mapping[str, float]) -> None:
         self._run.log({**metrics}, step=epoch)
