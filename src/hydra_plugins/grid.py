@@ -18,8 +18,10 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from epochmeter.config import errors
+from epochmeter.config.arguments import warn_of_old_names
 from epochmeter.config.validation import problems_of
 from epochmeter.shared.problem import InputError, input_error
+from epochmeter.shared.renamed import Renamed, current_choices
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import as_typed, check_size, draw_sample, shuffle_points
@@ -50,6 +52,12 @@ class ProjectSweeper(BasicSweeper):
         context.callbacks.callbacks.insert(0, ConfigDropper())  # called after those of the user
         super().setup(hydra_context=context, task_function=task_function, config=config)
 
+    def use_current_names(self) -> None:
+        """Let the parameters of a file have the new names of keys and options, with a warning per old one."""
+        found: dict[Renamed, None] = {}
+        self.params = current_choices(self.params, found.setdefault)
+        warn_of_old_names(found)
+
     def launch_one(self, number: int, overrides: Sequence[str]) -> None:
         """Execute one run under a number; an error that the run did not handle itself is raised."""
         (done,) = self.launcher.launch([overrides], initial_job_idx=number)
@@ -78,6 +86,7 @@ class GridSweeper(ProjectSweeper):
         self.sample, self.repeats, self.order, self.seed = sample, repeats, order.name, seed
 
     def sweep(self, arguments: list[str]) -> object:
+        self.use_current_names()
         keys = {"sample": self.sample, "repeats": self.repeats, "seed": self.seed}
         if problems := [problem for key, value in keys.items() for problem in problems_of(f"sweep.{key}", value)]:
             raise InputError(*problems)

@@ -47,6 +47,7 @@ class SearchSweeper(ProjectSweeper):
         from epochmeter.console.console import Terminal
         from epochmeter.sweep import search, search_space
 
+        self.use_current_names()
         overrides = [*(f"{key}={value}" for key, value in self.params.items()), *map(undefer_key, arguments)]
         parsed = OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(overrides)
         last = {override.get_key_element(): override for override in parsed}

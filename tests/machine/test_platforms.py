@@ -20,7 +20,9 @@ def test_only_commands_that_measure_are_refused_elsewhere(monkeypatch, system):
     for command in ("train", "measure", "doctor", "validate"):
         assert platforms.OTHERS.get(system, system) in platforms.unsupported(command, ["epochs=1"]).message
         assert platforms.unsupported(command, ["--help"]) is None
-        assert platforms.unsupported(command, ["--cfg", "job"]) is None
+        assert platforms.unsupported(command, ["epochs=1", "--cfg", "job"]) is None
+    for option in ("--help", "-c", "--version"):
+        assert platforms.unsupported("measure", ["batch=1", "train.py", option]) is not None, "of the script"
     assert [platforms.unsupported(command, []) for command in ("report", "watch", "publish")] == [None] * 3
 
 

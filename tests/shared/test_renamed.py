@@ -1,9 +1,12 @@
 """Renamed keys, options and metrics: the old form works for a minor version, and in records for good."""
 
+import json
 import re
 import subprocess
 import sys
 import warnings
+from enum import Enum
+from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,7 +17,7 @@ from watched import JOB, window, write_run
 import epochmeter
 from epochmeter.commands.report import with_current_filters
 from epochmeter.config import arguments
-from epochmeter.config.config_source import FileConfigSource
+from epochmeter.config.config_source import FileConfigSource, current_default
 from epochmeter.config.suggestions import entry_keys, list_choices
 from epochmeter.results.metrics import METRICS
 from epochmeter.results.run_folder import RunFolder
@@ -22,6 +25,7 @@ from epochmeter.shared import renamed
 from epochmeter.shared.problem import InputError
 from epochmeter.shared.record import Record
 from epochmeter.shared.renamed import KEY, METRIC, OPTION, REFUSED, RENAMED, Renamed
+from hydra_plugins.grid import GridSweeper
 
 ROWS = (
     Renamed(KEY, "batch_size", "batch", "0.2.0"),
@@ -104,7 +108,44 @@ def test_nested_keys_move_and_a_key_with_the_new_name_is_kept():
     assert keys["batch_size"] == 8, "they are not changed themselves"
     assert renamed.current_keys({"batch_size": 8, "batch": 16}) == {"batch": 16}
     assert renamed.current_keys({"amount": 5, "batch_size": 8}, prefix="dataset.") == {"count": 5, "batch_size": 8}
+    assert renamed.current_keys({"store": {"name": "here"}}) == {"storage": {"name": "project"}}
+    assert renamed.current_keys({"old_section": {"inner": 1}, "machine": None}) == {"old_section": {}, "machine": None}
     assert renamed.current_keys(same := {"batch": 8, "storage": None}) is same
+
+
+def test_choices_have_new_names_and_one_with_the_new_name_is_kept():
+    given = {"batch_size": "8,16", "store": "here,ssd", "+storage": ["here", 1], "batch": 4, "seed": None}
+    assert renamed.current_choices(given) == {
+        "storage": "project,ssd", "+storage": ["project", 1], "batch": 4, "seed": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("default", "expected"),
+    [
+        ({"override /store": "here"}, {"override /storage": "project"}),
+        ({"optional /storage@mine": ["here", "ssd"]}, {"optional /storage@mine": ["project", "ssd"]}),
+        ("/storage/here", "/storage/project"),
+        ({"storage": "here"}, {"storage": "here"}),
+        ({"override /storage": None}, {"override /storage": None}),
+        ("_self_", "_self_"),
+        ("experiment/here", "experiment/here"),
+        ([1], [1]),
+    ],
+)
+def test_default_of_a_file_has_the_new_name_of_its_option(default, expected):
+    assert current_default(default, Path("experiment"), renamed.ignore) == expected
+
+
+def test_default_without_a_slash_is_of_a_group_in_the_main_file():
+    assert current_default({"store": "here"}, Path(), renamed.ignore) == {"storage": "project"}
+
+
+def test_parameters_of_a_sweep_in_a_file_may_have_old_names(capsys):
+    sweeper = GridSweeper({"batch_size": "8,16", "store": "here"}, None, None, Enum("Order", ["grid"]).grid, 0)
+    sweeper.use_current_names()
+    assert sweeper.params == {"batch": "8,16", "storage": "project"}
+    assert capsys.readouterr().err.count("warning: ") == 3
 
 
 def test_command_warns_once_per_old_name_and_refuses_those_of_an_earlier_version(capsys, monkeypatch):
@@ -128,6 +169,7 @@ def test_command_warns_once_per_old_name_and_refuses_those_of_an_earlier_version
     [
         ("experiment/mine", "# @package _global_\nbatch_size: 8\nstorage: {name: here}\n", {"batch": 8}),
         ("dataset/mine", "name: mine\namount: 5\n", {"name": "mine", "count": 5}),
+        ("experiment/of_group", "# @package _global_\ndefaults: [{override /store: here}]\n", {}),
         ("dataset/plain", "name: mine\nbatch_size: 5\n", {"name": "mine", "batch_size": 5}),
     ],
 )
@@ -157,7 +199,11 @@ def test_record_with_old_names_is_read_with_the_new_ones_without_a_warning(tmp_p
         }  # fmt: skip
         assert RunFolder(folder).summary["trainings"][0]["metrics"]["steady/data_stall_s"] == 3.0
     assert run.epochs[1]["epoch/data_stall_s"] == 3.0
-    assert [each["metrics"]["epoch/data_stall_s"] for each in Record(folder).windows()] == [2.0, 3.0]
+    record = Record(folder)
+    assert [each["metrics"]["epoch/data_stall_s"] for each in record.windows()] == [2.0, 3.0]
+    assert (record.job()["batch"], record.job()["storage"]) == (4, {"name": "project"})
+    summary = record.summary()
+    assert [part["metrics"]["total/energy_j"] for part in (summary, *summary["trainings"])] == [5.0, 5.0]
     assert capsys.readouterr().err == ""
 
 
@@ -184,12 +230,39 @@ def test_metric_of_a_run_is_found_by_its_old_name_with_a_warning():
         1.0,
     )
     assert list(metrics) == ["steady/data_stall_s"]
+    with pytest.warns(FutureWarning) as warned:
+        assert metrics.get("steady/stall_s") == 3.0
+    assert warned[0].filename == __file__
+
+
+def test_metric_with_a_name_of_an_earlier_version_is_an_error_with_the_new_one(monkeypatch):
+    monkeypatch.setattr(renamed, "RENAMED", ())
+    monkeypatch.setattr(renamed, "REFUSED", ROWS)
+    with pytest.raises(KeyError, match="use `epoch/data_stall_s`"):
+        renamed.Metrics({"steady/data_stall_s": 3.0})["steady/stall_s"]
+    with pytest.raises(KeyError, match=r"^'steady/other'$"):
+        renamed.Metrics()["steady/other"]
 
 
 def test_damaged_value_of_a_renamed_key_is_an_error_of_the_record(tmp_path):
     folder = write_run(tmp_path / "0", job={**JOB, "store": [], "batch_size": "x"})
     with pytest.raises(ValueError, match="storage"):
         RunFolder(folder).job  # noqa: B018 (it raises)
+
+
+@pytest.mark.parametrize("line", ["[1]", "null", "5"])
+def test_damaged_line_of_windows_is_an_error_of_the_record(tmp_path, line):
+    folder = write_run(tmp_path / "0", [window("epoch", 0, 30, 8.0)])
+    (folder / "epochs.jsonl").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match="no object"):
+        Record(folder).windows()
+
+
+@pytest.mark.parametrize("summary", [[], {"metrics": None}, {"metrics": [1], "trainings": 3}, {"trainings": [None, 1]}])
+def test_damaged_summary_is_read_as_it_is(tmp_path, summary):
+    folder = write_run(tmp_path / "0")
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert Record(folder).summary() == summary
 
 
 @pytest.mark.system

@@ -139,9 +139,10 @@ def test_loader_whose_passes_are_measured_passes(kind, samples):
 
 
 @cases(
+    case(make=Emptied, steps=5, samples=None, reason="a pass has 4 batches, not 5"),
     case(make=Loader, steps=5, samples=None, reason="a pass has 4 batches, not 5"),
     case(make=Loader, steps=STEPS, samples=99, reason="passes of 99 samples have"),
-    case(make=Emptied, steps=STEPS, samples=None, reason="has 0 batches, not 4|other batches"),
+    case(make=Emptied, steps=STEPS, samples=None, reason="other batches"),
     case(make=lambda: [1] * STEPS, steps=STEPS, samples=None, reason="`measure.loader` is not measured"),
 )
 def test_loader_that_cannot_be_measured_is_found(make, steps, samples, reason):

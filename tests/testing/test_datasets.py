@@ -4,6 +4,7 @@ import os
 import random
 from itertools import count
 
+import numpy
 import pytest
 import torch
 from cases import case, cases
@@ -88,12 +89,32 @@ class Steps(Squares):
         return self.value(int(data))
 
 
+class OfNumpyClasses(Squares):
+    def __getitem__(self, index):
+        return self.transform(index), numpy.int64(index % 2)
+
+
+class OfTensorClasses(Squares):
+    def __getitem__(self, index):
+        return self.transform(index), torch.tensor(index % 2)
+
+
+class OfMappings(Squares):
+    def value(self, index):
+        return {"ids": torch.tensor([index, 1]), "mask": [torch.ones(2)]}
+
+
+class OfDrawnMappings(Squares):
+    def value(self, index):
+        return {"ids": torch.rand(2)}
+
+
 class OtherSteps(Steps):
     def decode(self, data, index):
         return self.value(int(data) + 1)
 
 
-@pytest.mark.parametrize("kind", [Squares, Steps])
+@pytest.mark.parametrize("kind", [Squares, Steps, OfNumpyClasses, OfTensorClasses, OfMappings])
 def test_dataset_with_the_same_samples_everywhere_passes(kind):
     check_dataset(kind, splits=SPLITS, classes=2)
 
@@ -101,6 +122,7 @@ def test_dataset_with_the_same_samples_everywhere_passes(kind):
 @cases(
     case(kind=Longer, reason="the split train has 9 samples, not 8"),
     case(kind=Drawn, reason="is another one in another order"),
+    case(kind=OfDrawnMappings, reason="is another one in another order"),
     case(kind=OfOpening, reason="is another one after opening the split train again"),
     case(kind=OfProcess, reason="is another one in DataLoader workers"),
     case(kind=Untransformed, reason="not the result of one call of `transform`"),

@@ -91,15 +91,7 @@ def with_current_filters(keys: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[Renamed, None] = {}
 
     def current(filter_: Any) -> Any:
-        if not isinstance(filter_, Mapping):
-            return filter_
-        pairs = [(renamed.current_override(str(key), found.setdefault), values) for key, values in filter_.items()]
-        return {key: [value_of(key, one) for one in values] if isinstance(values, list) else value_of(key, values)
-                for key, values in pairs}  # fmt: skip
-
-    def value_of(key: str, value: object) -> object:
-        is_text = isinstance(value, str)
-        return renamed.current_override(f"{key}={value}", found.setdefault).partition("=")[2] if is_text else value
+        return renamed.current_choices(filter_, found.setdefault) if isinstance(filter_, Mapping) else filter_
 
     options = {**keys["report"], "baseline": current(keys["report"]["baseline"])}
     filtered = {**keys, "where": current(keys["where"]), "report": options}

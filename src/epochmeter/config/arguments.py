@@ -58,7 +58,7 @@ def warn_of_old_names(found: Collection[Renamed]) -> None:
     """Print a warning for each old name that a user has given; InputError if one is too old."""
     if refused := [row.refusal() for row in found if row in renamed.REFUSED]:
         raise InputError(*refused)
-    for row in {*found} - _warned:
+    for row in [row for row in found if row not in _warned]:
         _warned.add(row)
         print(format_error(row.warning(), "warning"), file=sys.stderr)
 

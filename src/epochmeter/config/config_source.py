@@ -1,5 +1,6 @@
 """Hydra's reader of YAML files, with a limit for nested aliases (`*name`)."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,16 @@ from epochmeter.config.arguments import warn_of_old_names
 from epochmeter.config.installation import CONF
 from epochmeter.config.yaml_files import read_mapping
 from epochmeter.shared.problem import input_error
-from epochmeter.shared.renamed import Renamed, current_keys
+from epochmeter.shared.renamed import Note, Renamed, current_choices, current_keys
 
 HEADER_LENGTH = 512  # characters of a file in which Hydra looks for its header, such as `# @package _global_`
 MAX_NODES = 10_000  # values of a file, with those of aliases as often as they are used
 
 
 AUTO = CONF / "device" / "auto.yaml"
+GROUP_OF_DEFAULT = re.compile(
+    r"(?P<words>(?:(?:override|optional) +)*)(?P<slash>/?)(?P<group>[\w/]+)(?P<package>(?:@.*)?)"
+)
 
 
 class FileConfigSource(file_config_source.FileConfigSource):
@@ -61,8 +65,29 @@ def with_current_keys(content: dict[str, Any], group: Path, package: str | None)
     sections = group.parts if package in (None, "_group_") else () if package == "_global_" else (package,)
     found: dict[Renamed, None] = {}
     current = current_keys(content, found.setdefault, "".join(f"{section}." for section in sections))
+    if isinstance(defaults := current.get("defaults"), list):
+        current = {**current, "defaults": [current_default(each, group, found.setdefault) for each in defaults]}
     warn_of_old_names(found)
     return current
+
+
+def current_default(default: Any, group: Path, note: Note) -> Any:
+    """Return an element of a list of defaults, such as `override /storage: ssd`, with the new name of its option.
+
+    Names without a leading slash are those of groups below the file's own `group`.
+    """
+    if isinstance(default, str):
+        base, slash, option = default.rpartition("/")
+        found = current_default({base: option}, group, note) if slash else {}
+        return next((f"{key}/{value}" for key, value in found.items()), default)
+    if not isinstance(default, dict) or len(default) != 1:
+        return default
+    ((name, options),) = default.items()
+    parsed = GROUP_OF_DEFAULT.fullmatch(name) if isinstance(name, str) else None
+    if parsed is None or not (parsed["slash"] or group == Path()):
+        return default
+    ((key, options),) = current_choices({parsed["group"]: options}, note).items()
+    return {f"{parsed['words']}{parsed['slash']}{key}{parsed['package']}": options}
 
 
 def check_aliases(file: Path) -> None:

@@ -3,6 +3,7 @@
 Windows is not supported, except by WSL2, which is Linux.
 """
 
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ OTHERS = {"darwin": "macOS", "win32": "Windows", "cygwin": "Cygwin"}
 
 def unsupported(command: str, arguments: Sequence[str]) -> Problem | None:
     """Return why a command, by its module, cannot run on this operating system; None if it can."""
-    if sys.platform.startswith("linux") or command not in LINUX_COMMANDS or {*SHOWN} & {*arguments}:
+    own = itertools.takewhile(lambda argument: "=" in argument or argument.startswith(("-", "~")), arguments)
+    if sys.platform.startswith("linux") or command not in LINUX_COMMANDS or {*SHOWN} & {*own}:  # not the script's
         return None
     missing = [path for path in ("/proc", "/sys") if not os.path.exists(path)]
     lacks = f", which lacks {' and '.join(missing)}" if missing else ""

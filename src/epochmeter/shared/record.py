@@ -14,7 +14,7 @@ import os
 import pathlib
 import zipfile
 import zlib
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from epochmeter.shared.atomic_files import (
     LOCK_NAME,
@@ -25,7 +25,7 @@ from epochmeter.shared.atomic_files import (
     write_json,
 )
 from epochmeter.shared.record_files import MAX_JSON_BYTES, open_file, parse_json, read_bytes, read_document
-from epochmeter.shared.renamed import current_metrics
+from epochmeter.shared.renamed import current_keys, current_metrics
 from epochmeter.shared.types import Document, FloatArray, StrPath
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
@@ -64,7 +64,7 @@ class Record:
 
     def job(self) -> Document:
         job: Document = read_document(self.folder / JOB_FILE)["job"]
-        return job
+        return current_keys(job)
 
     def run(self) -> Document:
         """Return the run's metadata as in the file; the controller reads them by `results.run_info.read_run`."""
@@ -76,7 +76,10 @@ class Record:
         return host
 
     def summary(self) -> Optional[Document]:
-        return self._read_if_present(SUMMARY_FILE)
+        summary = self._read_if_present(SUMMARY_FILE)
+        for part in (summary, *(_listed(summary, "trainings"))):
+            _rename_metrics(part)
+        return summary
 
     def trace_analysis(self) -> Optional[Document]:
         return self._read_if_present(TRACE_ANALYSIS)
@@ -95,8 +98,9 @@ class Record:
         with open_file(path) as lines:
             windows = [parse_json(line) for line in lines if line.endswith(b"\n")]
         for window in windows:
-            if isinstance(window.get("metrics"), dict):
-                window["metrics"] = current_metrics(window["metrics"])
+            if not isinstance(window, dict):
+                raise ValueError("{}: a line is no object".format(WINDOWS_FILE))
+            _rename_metrics(window)
         return windows
 
     def is_completed(self, identity: Optional[str] = None) -> bool:
@@ -346,3 +350,15 @@ def _cell(value: Cell) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return str(round(value)) if abs(value) >= 1e5 else f"{value:.6g}"
+
+
+def _listed(document: Optional[Document], key: str) -> List[Any]:
+    """Return a list in a document that may be damaged; empty if there is none."""
+    value = document.get(key) if isinstance(document, dict) else None
+    return value if isinstance(value, list) else []
+
+
+def _rename_metrics(document: object) -> None:
+    """Give the metrics of a window or a summary, which may be damaged, their new names."""
+    if isinstance(document, dict) and isinstance(document.get("metrics"), dict):
+        document["metrics"] = current_metrics(document["metrics"])

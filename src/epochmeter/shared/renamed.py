@@ -105,13 +105,14 @@ def current_keys(keys: Dict[str, Any], note: Note = ignore, prefix: str = "") ->
 
     A key with an old name does not replace one with the new name. Keys without an old name are returned themselves.
     """
-    paths = [(row, _old_path(row, prefix)) for row in RENAMED + REFUSED if row.kind != METRIC]
-    found = [(row, path) for row, path in paths if path and _has(keys, path, row)]
-    if not found:
-        return keys
-    current = copy.deepcopy(keys)
-    for row, (*sections, old) in found:
+    current = keys
+    for row in _rows(KEY) + _rows(OPTION):  # an option may be that of a group with another name
+        path = _old_path(row, prefix)
+        if not path or not _has(current, path, row):
+            continue
         note(row)
+        current = copy.deepcopy(keys) if current is keys else current
+        *sections, old = path
         holder: Any = functools.reduce(operator.getitem, sections, current)
         if row.kind == OPTION:
             holder[old] = row.new.partition("=")[2]
@@ -119,9 +120,30 @@ def current_keys(keys: Dict[str, Any], note: Note = ignore, prefix: str = "") ->
         value, holder = holder.pop(old), current
         *sections, new = row.new[len(prefix) :].split(".")
         for section in sections:
-            holder = holder.setdefault(section, {})
-        holder.setdefault(new, value)
+            holder = holder.setdefault(section, {}) if isinstance(holder, dict) else None
+        if isinstance(holder, dict):  # else the new section is damaged, which its reader finds
+            holder.setdefault(new, value)
     return current
+
+
+def current_choices(choices: Mapping[str, Any], note: Note = ignore) -> Dict[str, Any]:
+    """Return keys with new names, each with a value, an override's text of values, or a list of values.
+
+    A key with an old name does not replace one with the new name.
+    """
+    named = {}
+    for key, values in choices.items():
+        new = current_override(str(key), note)
+        if isinstance(values, list):
+            named[key] = (new, [_current_value(new, value, note) for value in values])
+        else:
+            named[key] = (new, _current_value(new, values, note))
+    moved = {new: values for key, (new, values) in named.items() if new != str(key)}
+    return {**moved, **{new: values for key, (new, values) in named.items() if new == str(key)}}
+
+
+def _current_value(key: str, value: object, note: Note) -> object:
+    return current_override("{}={}".format(key, value), note).partition("=")[2] if isinstance(value, str) else value
 
 
 def current_metrics(metrics: Dict[str, Any]) -> Dict[str, Any]:
@@ -137,20 +159,24 @@ class Metrics(Dict[str, float]):
     """Metrics by name, which an old name finds as well, with a warning."""
 
     def __missing__(self, name: str) -> float:
-        new, row = _metric_rows(RENAMED).get(name, (name, None))
-        if row is None or new not in self:
-            raise KeyError(name)
-        warnings.warn(str(row.warning()), FutureWarning, stacklevel=2)
-        return self[new]
+        return self._by_old_name(name)
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or super().__contains__(_metric_rows(RENAMED).get(str(name), ("",))[0])
 
     def get(self, name: str, default: Any = None) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            return default
+        return self._by_old_name(name) if name in self else default
+
+    def _by_old_name(self, name: str) -> float:
+        """Return a metric by its new or its old name; a warning names the line of the caller's caller."""
+        if super().__contains__(name):
+            return super().__getitem__(name)
+        new, row = _metric_rows(RENAMED).get(name, (name, None))
+        if row is None or not super().__contains__(new):
+            _, refused = _metric_rows(REFUSED).get(name, (name, None))
+            raise KeyError(str(refused.refusal()) if refused else name)
+        warnings.warn(str(row.warning()), FutureWarning, stacklevel=3)
+        return super().__getitem__(new)
 
 
 def _rows(kind: str) -> List[Renamed]:

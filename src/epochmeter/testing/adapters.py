@@ -96,7 +96,7 @@ def check_adapter(
 
 
 def check_loader(make_loader: Callable[[], Iterable[Any]], *, steps: int, samples: int | None = None) -> None:
-    """Check that passes over a loader are measured with `measure.loader=MODULE:CLASS`, and change nothing.
+    """Check that passes over a loader are measured with `measure.loader=MODULE:CLASS`, and have all batches.
 
     Example:
         >>> import torch
@@ -120,7 +120,8 @@ def check_loader(make_loader: Callable[[], Iterable[Any]], *, steps: int, sample
     loader = make_loader()
     kind = type(loader)
     path, own = f"{kind.__module__}:{kind.__qualname__}", kind.__iter__
-    _require(len(_passed(loader)) == steps, f"a pass has {len(_passed(loader))} batches, not {steps}")
+    count = len(_passed(loader))
+    _require(count == steps, f"a pass has {count} batches, not {steps}")
     with _recorded() as folder:
         meter = Meter(f"measure.loader={path}")
         meter.hook_loaders()

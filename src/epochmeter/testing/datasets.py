@@ -1,6 +1,7 @@
 """The contract of a dataset: what training relies on, so that runs with the same seed have the same samples."""
 
 import hashlib
+import operator
 import pickle
 import random
 import tempfile
@@ -116,7 +117,7 @@ def _check_split(open_dataset: Open, folder: str, split: str, count: int, classe
     for number, sample in loaded.items():
         _require(isinstance(sample, tuple) and len(sample) == 2, f"sample {number} is no (input, label): {sample!r}")
         label = sample[1]
-        is_class = classes is None or (isinstance(label, int) and 0 <= label < classes)
+        is_class = classes is None or _is_number_below(classes, label)
         _require(is_class, f"the label {label!r} of sample {number} is none of {classes} classes")
     _check_same(loaded, {number: samples[number] for number in reversed(numbers)}, "in another order")
     again = open_dataset(folder, split, _identity)
@@ -154,6 +155,14 @@ def _check_same(expected: Mapping[int, Any], found: Mapping[int, Any], how: str)
         _require(_is_same(sample, found[number]), f"sample {number} is another one {how}: {found[number]!r}")
 
 
+def _is_number_below(limit: int, label: Any) -> bool:
+    """Return whether a label is a whole number, also one of NumPy or torch, from 0 on and below a limit."""
+    try:
+        return 0 <= operator.index(label) < limit
+    except TypeError:
+        return False
+
+
 def _is_same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return type(one).__name__.endswith("ImageFile") and _is_same_image(one, other)
@@ -161,6 +170,8 @@ def _is_same(one: Any, other: Any) -> bool:
         return one.shape == other.shape and equal(one, other)
     if isinstance(one, tuple | list):
         return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
     if hasattr(one, "tobytes"):
         return _is_same_image(one, other)
     return bool(one == other)
