@@ -63,7 +63,7 @@ class Record:
         self.folder = pathlib.Path(folder)
 
     def job(self) -> Document:
-        job: Document = read_document(self.folder / JOB_FILE)["job"]
+        job: Dict[str, Any] = read_document(self.folder / JOB_FILE)["job"]
         return current_keys(job)
 
     def run(self) -> Document:

@@ -93,7 +93,7 @@ def current_override(override: str, note: Note = ignore) -> str:
     for row in _rows(OPTION):
         (group, _, old), new = row.old.partition("="), row.new.partition("=")[2]
         if key == group:
-            renamed = re.sub(r"(?<![\w./-]){}(?![\w./-])".format(re.escape(old)), new, rest)
+            renamed = re.sub(r"(?<![\w./{{-]){}(?![\w./-])".format(re.escape(old)), new, rest)
             if renamed != rest:
                 note(row)
             rest = renamed
@@ -131,7 +131,7 @@ def current_choices(choices: Mapping[str, Any], note: Note = ignore) -> Dict[str
 
     A key with an old name does not replace one with the new name.
     """
-    named = {}
+    named: Dict[str, Tuple[str, object]] = {}
     for key, values in choices.items():
         new = current_override(str(key), note)
         if isinstance(values, list):
