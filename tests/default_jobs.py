@@ -11,7 +11,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "device": {"name": "cpu", "accelerator": "cpu", "python": None},
     "model": {"name": "lenet"},
     "dataset": {"name": "digits", "layout": "files", "open": {}},
-    "storage": {"name": "here", "root": "data", "medium": None},
+    "storage": {"name": "project", "root": "data", "medium": None},
     "optimizer": {"name": "sgd"},
     "scheduler": {"name": "none"},
     "strategy": {"name": "single", "ranks": 1},

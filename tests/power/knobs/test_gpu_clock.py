@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -32,8 +33,11 @@ def locks(open_folder, nvml):
     """locks() -> the locked clocks of the stub's GPUs, by file, in MHz."""
 
     def read():
-        files = sorted(open_folder.glob("limit*.[gm]*"))
-        return {file.name: int(file.read_text().split()[1]) for file in files}
+        locked = {}
+        for file in sorted(open_folder.glob("limit*.[gm]*")):
+            with suppress(FileNotFoundError):  # another process has just unlocked it
+                locked[file.name] = int(file.read_text().split()[1])
+        return locked
 
     return read
 
