@@ -98,14 +98,19 @@ def test_nothing_is_waited_for_unless_it_is_requested():
     assert not Settling(1).is_over
 
 
-def test_pieces_of_a_run_are_between_readings_at_its_progress(monkeypatch):
+def warming_up(monkeypatch):
+    """A clock, a reading of 150 W by it, and a warm-up at that power and a constant clock of the GPU."""
     now = SimpleNamespace(s=100.0)
     monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic_ns=lambda: round(now.s * SECOND)))
 
     def read():
         return Reading(round(now.s * SECOND), {"gpu0": 150 * now.s})
 
-    warm_up = WarmUp(counters(gpu0=float), lambda: 1.4e9, 60.0)
+    return now, read, WarmUp(counters(gpu0=float), lambda: 1.4e9, 60.0)
+
+
+def test_pieces_of_a_run_are_between_readings_at_its_progress(monkeypatch):
+    now, read, warm_up = warming_up(monkeypatch)
     warm_up.progress(read)  # before an epoch has begun
     warm_up.begin(read())
     waited = []
@@ -121,13 +126,7 @@ def test_pieces_of_a_run_are_between_readings_at_its_progress(monkeypatch):
 
 def test_piece_extends_over_epochs_that_are_shorter(monkeypatch):
     """Epochs of 1 s with pauses of 10 s between them: three are a piece, and the pauses are no training."""
-    now = SimpleNamespace(s=100.0)
-    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic_ns=lambda: round(now.s * SECOND)))
-
-    def read():
-        return Reading(round(now.s * SECOND), {"gpu0": 150 * now.s})
-
-    warm_up = WarmUp(counters(gpu0=float), lambda: 1.4e9, 60.0)
+    now, read, warm_up = warming_up(monkeypatch)
     epochs = 0
     while not warm_up.settling.is_over:
         epochs += 1

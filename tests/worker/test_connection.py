@@ -6,7 +6,17 @@ import pytest
 from worker.ranked import Rank
 
 from epochmeter.shared import protocol
-from epochmeter.shared.protocol import Finished, NodeWindow, Proceed, Progress, Recorded, Trained, WindowClosed, encode
+from epochmeter.shared.protocol import (
+    Finished,
+    NodeWindow,
+    Proceed,
+    Progress,
+    Recorded,
+    Trained,
+    Translated,
+    WindowClosed,
+    encode,
+)
 from epochmeter.worker.connection import ControllerConnection, RankedConnection
 
 HALF_A_SECOND_NS = 500_000_000
@@ -76,6 +86,14 @@ def test_progress_is_sent_at_most_twice_per_second(connection, controller):
     connection.send(Finished())
     sent = [Progress(500 * number + 1, None, {"copy_s": number}) for number in range(4)]
     assert controller.progress() == (sent, Finished())
+
+
+def test_progress_of_translating_is_sent_at_most_twice_per_second(connection, controller):
+    for sentences in range(1, 1001):
+        connection.note_translated(sentences, 1000, 7_000_000_000 + sentences * 2_000_000)
+    connection.send(Finished())
+    received = [controller.received() for _ in range(5)]
+    assert received == [*(Translated(250 * number + 1, 1000) for number in range(4)), Finished()]
 
 
 def test_stopped_controller_does_not_delay_training(connection, controller):

@@ -267,6 +267,9 @@ def number_own_threads() -> None:
 
     This calls the operator of the backward pass itself. A pass of autograd would be recorded as one of the script, and
     would call what the script has registered, such as hooks on saved tensors.
+
+    Raises:
+        UnknownError: That is not possible here.
     """
     counts = (getattr(torch._C, name, int) for name in ("_len_torch_dispatch_stack", "_len_torch_function_stack"))
     modes = sum(count() for count in counts)

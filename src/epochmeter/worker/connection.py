@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional
 
 from epochmeter.shared.protocol import Joined, LossRead, Message, Progress, ReadParts, Translated, decode, encode
+from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
     from epochmeter.worker.strategy import Single
@@ -87,9 +88,20 @@ class ControllerConnection:
 
         Training never waits here: if the controller does not read (it may be stopped), the message is dropped.
         """
-        if now_ns - self._progress_ns >= PROGRESS_NS:
-            self._progress_ns = now_ns
+        if self._is_due(now_ns):
             self.send_at_once(Progress(steps, last_loss() if last_loss else None, parts() if parts else None))
+
+    def note_translated(self, sentences: int, of: int, now_ns: int) -> None:
+        """Send the progress of translating after training, at most twice per second."""
+        if self._is_due(now_ns):
+            self.send_at_once(Translated(sentences, of))
+
+    def _is_due(self, now_ns: int) -> bool:
+        """Return whether progress may be sent again, and note that it is."""
+        is_due = now_ns - self._progress_ns >= PROGRESS_NS
+        if is_due:
+            self._progress_ns = now_ns
+        return is_due
 
     def send_at_once(self, message: Message) -> None:
         """Send a short message without waiting; it is dropped if the controller does not read (it may be stopped)."""
@@ -125,7 +137,7 @@ class RankedConnection:
     def note_translated(self, sentences: int, of: int) -> None:
         """Send the progress of translating after training; the other ranks are about as far as the first one."""
         if self._strategy.rank == 0:
-            self._connection.send_at_once(Translated(sentences, of))
+            self._connection.note_translated(sentences, of, monotonic_ns())
 
     def logging(self, batches: Iterable[Any], every: int, last_loss: Callable[[], float]) -> Iterable[Any]:
         """Return batches to train on; the first rank's loss is sent after every so many steps."""
