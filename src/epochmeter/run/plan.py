@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import NamedTuple
 
 from epochmeter.config.arguments import undefer_key
@@ -115,12 +116,18 @@ class Plan:
         """
         if self.run.dataset:
             self.run.identity = identity_of(self, self.run.dataset["digest"])
+        durably = durably or bool(self.run.resumed)
+        self.record.describe(self._recorded_keys, conceal_tree(self.run.document()), durably)
+
+    @cached_property
+    def _recorded_keys(self) -> Document:
+        """The configuration without secrets, and of a script without keys that it does not read."""
         keys = self.job.to_dict()
         if self.job.measure.command:
             of_data = ("cache", "drop_caches") if self.job.measure.data else ()
             keys = {key: keys[key] for key in (*SCRIPT_KEYS, *of_data)}
-        durably = durably or bool(self.run.resumed)
-        self.record.describe(conceal_tree(keys), conceal_tree(self.run.document()), durably)
+        concealed: Document = conceal_tree(keys)
+        return concealed
 
     def correct_start(self) -> list[str]:
         """Give the start of this attempt by the present clock if that was set since then; return a note, if so."""
