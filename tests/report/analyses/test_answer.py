@@ -244,6 +244,18 @@ def test_best_is_established_only_by_repeated_undisturbed_runs_of_what_was_reque
     assert {choice["is_established"] for choice in result.values["choices"]} == {is_compared and not doubts}
 
 
+@pytest.mark.parametrize(("disturbed", "chosen_from"), [((), 3), (range(5), 3), (range(6), None)])
+def test_choice_of_a_best_is_explained_only_where_one_is_named(disturbed, chosen_from):
+    reason = {"cpu_busy": "other processes used the processor"}
+    runs = [
+        run(2 * place + repeat, 10.0 + (place + 2 * repeat) / 10, batch=8 << place, repeat=repeat)
+        for place in range(3)
+        for repeat in range(2)
+    ]
+    runs = [replace(each, disturbed=reason) if number in disturbed else each for number, each in enumerate(runs)]
+    assert answer(*runs).chosen_from == chosen_from
+
+
 def test_missing_energy_or_time_limits_what_is_the_best():
     measured = [run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)]
     assert (answer(*measured).is_best_by_all, answer(*measured).no_energy) == (False, None), "without repeats"

@@ -231,7 +231,12 @@ class Answer:
 
     @property
     def chosen_from(self) -> int | None:
-        """The largest number of configurations that a best one was chosen from; None if no interval is widened."""
+        """The largest number of configurations that a best one was chosen from.
+
+        None if no interval is widened, or no best one is named.
+        """
+        if any(doubt.is_decisive for doubt in self.doubts):
+            return None
         most = max((1 + len(choice.ties) for choice in self.choices if choice.cost.time.low is not None), default=0)
         return most if most >= LEAST_WIDENED else None
 
