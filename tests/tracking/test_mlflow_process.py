@@ -46,6 +46,7 @@ def test_results_and_errors_are_those_of_the_functions_and_the_process_goes_on(p
 def test_late_and_killed_processes_are_errors_that_are_not_waited_for(process):
     with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s"):
         process.call(0.1, time.sleep, 60)
+    assert process.call(60.0, answer, 1)[1] == 1, "by another process"
     killed = MlflowProcess()
     with pytest.raises(MachineError, match="has ended with exit code -9"):
         killed.call(60.0, stop)

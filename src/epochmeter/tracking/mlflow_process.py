@@ -18,10 +18,13 @@ T = TypeVar("T")
 class MlflowProcess:
     """Starts at once, imports MLflow, and then makes the calls that it is given, one after another.
 
-    It ends with the command, or with a call that takes too long.
+    It ends with the command. After a call that takes too long, another process makes the next ones.
     """
 
     def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
         spawning = get_context("spawn")
         self._pipe, pipe = spawning.Pipe()
         self._process = spawning.Process(target=_serve, args=(pipe,), daemon=True)
@@ -40,6 +43,7 @@ class MlflowProcess:
             self._pipe.send((function, args, kwargs))
             if not self._pipe.poll(limit_s):
                 self._process.kill()
+                self._start()  # for the next call
                 raise TimeoutError(f"no answer within {limit_s:g} s")
             result, error = self._pipe.recv()
         except (EOFError, ConnectionError) as ended:
