@@ -17,6 +17,7 @@ from sweeps import rows, trained, write
 from epochmeter.commands import report as entry
 from epochmeter.commands.train import print_sweep
 from epochmeter.config.suggestions import entry_keys
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.console.console import UI_HINT
 from epochmeter.report.charts import vega
 from epochmeter.results.run_result import RunResult
@@ -36,7 +37,7 @@ def report(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*overrides):
-        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        with initialize_config_dir(str(ROOT / "conf"), **DEFAULTS):
             config = compose("report", overrides=["tracking=none", *overrides])
         try:
             code = entry.task(config) or 0

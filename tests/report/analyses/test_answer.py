@@ -140,6 +140,8 @@ def test_text(case, runs, options):
 def test_best_run_that_was_not_measured_with_the_others_is_named(origins, numbers):
     runs = [replace(run(n, 10.0 + n, batch=8 << n), reused=origin) for n, origin in enumerate(origins)]
     assert [own.number for own in answer(*runs).reused] == numbers
+    disturbed = [replace(own, disturbed={"cpu_busy": "other processes used the processor"}) for own in runs]
+    assert answer(*disturbed).reused == [], "there is no best"
 
 
 def test_prediction_is_compared_with_the_best_that_was_run():

@@ -252,8 +252,9 @@ class Answer:
 
     @property
     def reused(self) -> list[Run]:
-        """Runs of the best that were not measured together with the others."""
-        return reused_runs(self.choices, self.costs)
+        """Runs of the best, if there is one, that were not measured together with the others."""
+        is_decided = not any(doubt.is_decisive for doubt in self.doubts)
+        return reused_runs(self.choices, self.costs) if is_decided else []
 
     @property
     def next_steps(self) -> Sequence[NextStepFields]:
