@@ -37,7 +37,8 @@ def train(config):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        options = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        # Before Ray 2.43, the trainer needs a processor of its own.
+        options = {"num_cpus": 3, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         ray.init(**options)
         scaling = ScalingConfig(num_workers=2)
         TorchTrainer(train, scaling_config=scaling, run_config=RunConfig(storage_path=folder)).fit()
