@@ -128,7 +128,9 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         written = write_report(content, folder, warn, artist)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
     answer = first_sentences(content.pages)
-    link = show_files(written, folder, ReportEntry(content.title, answer), keys["tracking"], console)
+    tracking = {"name": "none"} if are_untracked(sweep, keys["tracking"]) else keys["tracking"]
+    why_none = "its runs are not there (tracking=none)" if tracking is not keys["tracking"] else "tracking=none"
+    link = show_files(written, folder, ReportEntry(content.title, answer), tracking, console, why_none)
     json_output.set_result(report_fields(folder, written, content.pages, link))
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
         raise InputError(NOTHING_YET)
@@ -252,9 +254,17 @@ class ReportEntry(NamedTuple):
 
 
 def show_files(
-    written: Sequence[Path], folder: Path, entry: ReportEntry, tracking: Mapping[str, Any], console: "Console"
+    written: Sequence[Path],
+    folder: Path,
+    entry: ReportEntry,
+    tracking: Mapping[str, Any],
+    console: "Console",
+    why_none: str = "tracking=none",
 ) -> str | None:
-    """Print the names of the written files, log them to MLflow if it is available, and return their address there."""
+    """Print the names of the written files, log them to MLflow if it is available, and return their address there.
+
+    `why_none` is why they are not logged with `tracking=none`.
+    """
     from epochmeter.console.console import UI_HINT
     from epochmeter.report.output.report import print_text
     from epochmeter.tracking.report_artifacts import log_report
@@ -268,7 +278,7 @@ def show_files(
     except RuntimeError as error:
         print_text(console, errors.format_error(error, "warning"), style="yellow")
         return None
-    print_text(console, address or "Not shown in MLflow: tracking=none.")
+    print_text(console, address or f"Not shown in MLflow: {why_none}.")
     if address and address.startswith(UI_ADDRESS):
         print_text(console, UI_HINT)
     return address
@@ -301,6 +311,16 @@ def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any]) -> "Sweep":
         links = call_within(LINKS_LIMIT_S, lambda: run_links(names, tracking["experiment"], tracking.get("uri")))
         return replace(sweep, runs=[replace(run, link=links.get(run.name)) for run in sweep.runs])
     return sweep
+
+
+def are_untracked(sweep: "Sweep", tracking: Mapping[str, Any]) -> bool:
+    """Return whether all runs were measured with `tracking=none`, and are not in MLflow since then.
+
+    Their report would be the first entry of a database that nobody has asked for; a server is asked for by name.
+    """
+    is_default = tracking["name"] == "mlflow"
+    names = [(run.job.get("tracking") or {}).get("name") for run in sweep.runs if run.link is None]
+    return is_default and bool(names) and len(names) == len(sweep.runs) and {*names} == {"none"}
 
 
 class ReportOptions(TypedDict):
