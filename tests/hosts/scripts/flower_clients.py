@@ -5,10 +5,13 @@
 The clients train on 4 and 8 batches in each round, and print the number of steps that their `Meter` has measured.
 """
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 
@@ -49,6 +52,12 @@ class Client(NumPyClient):
 
 def run_client(number, address, keys):
     client = Client(number, keys)
+    host, _, port = address.partition(":")
+    while True:  # until the server listens: a client ends if it is refused
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection((host, int(port))).close()
+            break
+        time.sleep(0.1)
     start_client(server_address=address, client=client.to_client())
     client.meter.close()
 
