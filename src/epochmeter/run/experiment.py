@@ -55,7 +55,7 @@ from epochmeter.run.script_flops import measure_peaks
 from epochmeter.run.script_loop import ScriptLoop
 from epochmeter.run.unattended import record_unattended
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
-from epochmeter.shared.problem import problem_of
+from epochmeter.shared.problem import Problem, format_problem, problem_of
 from epochmeter.tracking.publisher import make_tracker
 
 TOGETHER_HINT = 'if its script waits for this one, as clients of federated learning do: Meter("measure.lock=false")'
@@ -140,7 +140,7 @@ def claimed_devices(
     holder = f"pid {os.getpid()} since {plan.run.started}: {command_line()}"
 
     def say(waiting: str) -> None:
-        terminal.warn(f"{waiting}\n  hint: {TOGETHER_HINT}" if ATTACHED in os.environ else waiting)
+        terminal.warn(format_problem(Problem(waiting, TOGETHER_HINT if ATTACHED in os.environ else "")))
 
     with device_lock.lock_devices(locked, plan.job.machine.lock_dir, holder, say):
         # Again: a run that held the device until now may have been killed.
