@@ -36,6 +36,8 @@ REPLACED = (
 NOT_MEASURED = "epochmeter: not measured, the script continues: {}"
 END_LIMIT_S = 60.0  # how long a script waits for the end of its controller, which publishes to MLflow
 OTHER_VERSION = "the controller {} is of another version than {}: install the same version"
+OF_LIBRARIES = ("default_worker.py", "flwr-clientapp")
+"""Programs of Ray and Flower, whose arguments are ports and tokens: they differ in each process of a script."""
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
@@ -366,9 +368,11 @@ def start_controller(overrides: Sequence[str]) -> Union[Controller, Unattended]:
 
 
 def script_command() -> List[str]:
-    """Return the script with its arguments, or a name for a notebook or an interactive Python."""
+    """Return the script with its arguments, or a name for a notebook, an interactive Python or a library's program."""
     if "ipykernel" in sys.modules:
         return [os.path.basename(os.environ.get("JPY_SESSION_NAME", "")) or "notebook"]
+    if os.path.basename(sys.argv[0]) in OF_LIBRARIES:
+        return [os.path.basename(sys.argv[0])]
     return [sys.argv[0] or "interactive", *sys.argv[1:]]
 
 
