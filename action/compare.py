@@ -4,13 +4,13 @@ The steps of action.yml. Inputs are environment variables; only Python's standar
 are needed. Exit code: that of the gate, 0, 2 or 3; 1 if a run or the report failed.
 """
 
+import http.client
 import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -18,6 +18,10 @@ EPOCHMETER = shlex.split(os.environ.get("EPOCHMETER", "epochmeter"))
 PASSED, VIOLATED, UNDECIDED = 0, 2, 3
 TITLES = {PASSED: "passed", VIOLATED: "violated", UNDECIDED: "undecided: more repeats are needed"}
 COMMENT_LIMIT_S = 30
+NOT_PERMITTED = (
+    "the job's summary has the table; for comments, the job needs `permissions: pull-requests: write`, "
+    "and a pull request from a fork has a read-only token"
+)
 MAX_COMMENT = 60_000  # GitHub accepts 65,536 characters
 
 
@@ -86,21 +90,36 @@ def run(arguments, folder):
 
 
 def publish(text):
-    """Write a text to the job's summary, and as a comment on the pull request, which may not be permitted."""
+    """Write a text to the job's summary, and as a comment on the pull request; a failure is a warning."""
     print(text)
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with open(path, "a") as file:
-            file.write(text + "\n")
+        try:
+            with open(path, "a") as file:
+                file.write(text + "\n")
+        except OSError as error:
+            warn(f"no job summary: {error}")
     number, token = os.environ.get("INPUT_PULL_REQUEST"), os.environ.get("INPUT_TOKEN")
-    if not (number and token):
-        return
+    if number and token:
+        comment(text, number, token)
+    elif number:
+        warn("no comment on the pull request, as there is no token: the job's summary has the table")
+
+
+def comment(text, number, token):
+    """Add a comment to a pull request, which the token may not permit."""
     address = f"{os.environ['GITHUB_API_URL']}/repos/{os.environ['GITHUB_REPOSITORY']}/issues/{number}/comments"
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
     body = json.dumps({"body": text[:MAX_COMMENT]}).encode()
     try:
         urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=COMMENT_LIMIT_S).close()
-    except (OSError, urllib.error.URLError) as error:
-        print(f"::warning::no comment on the pull request ({error}): the job's summary has the table", flush=True)
+    except (OSError, http.client.HTTPException) as error:
+        reason = NOT_PERMITTED if getattr(error, "code", None) in (401, 403, 404) else "the job's summary has the table"
+        warn(f"no comment on the pull request ({error}): {reason}")
+
+
+def warn(text):
+    """Print a warning, which GitHub shows at the job; a line break would end it."""
+    print(f"::warning::{' '.join(text.split())}", flush=True)
 
 
 if __name__ == "__main__":

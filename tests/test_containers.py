@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from epochmeter.config.installation import ROOT
-from epochmeter.machine.jetson import CONF_FILE
+from epochmeter.machine.jetson import CONF_FILE, JTOP_SOCKET
 
 DOCKERFILES = {name: (ROOT / "docker" / name / "Dockerfile").read_text() for name in ("cuda", "jetson")}
 MANIFESTS = {
     name: list(yaml.safe_load_all((ROOT / f"docs/{name}.yaml").read_text()))
-    for name in ("kubernetes", "trainjob", "skypilot")
+    for name in ("kubernetes", "k3s-jetson", "trainjob", "skypilot")
 }
 DOCS = (ROOT / "docs" / "containers.md").read_text()
 
@@ -55,28 +55,48 @@ def test_mounted_folders_are_created_before_docker_would_create_them_as_root():
         assert sorted(created) == sorted(re.findall(r'-v "\$PWD/(\w+):', command)) != []
 
 
-def test_job_mounts_what_remains_where_the_image_writes_it():
-    claim, job = MANIFESTS["kubernetes"]
+JOBS = {"kubernetes": "cuda", "k3s-jetson": "jetson"}
+"""Manifest of a job -> its image."""
+
+
+@pytest.mark.parametrize(("name", "image"), JOBS.items())
+def test_job_mounts_what_remains_where_the_image_writes_it(name, image):
+    claim, job = MANIFESTS[name]
     pod = job["spec"]["template"]["spec"]
     (container,), volumes = pod["containers"], {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    workdir = re.search(r"^WORKDIR (\S+)$", DOCKERFILES["cuda"], re.MULTILINE)[1]
+    workdir = re.search(r"^WORKDIR (\S+)$", DOCKERFILES[image], re.MULTILINE)[1]
     assert container["workingDir"] == workdir
     assert {path for path in mounts if path.startswith(workdir)} == {f"{workdir}/multirun", f"{workdir}/data"}
     assert {mount["name"] for mount in mounts.values()} == {*volumes}
     assert volumes["results"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     assert volumes["shm"]["emptyDir"]["medium"] == "Memory"
-    assert pod["securityContext"]["fsGroup"] == int(re.search(r"^ARG UID=(\d+)$", DOCKERFILES["cuda"], re.MULTILINE)[1])
+    assert pod["securityContext"]["fsGroup"] == int(re.search(r"^ARG UID=(\d+)$", DOCKERFILES[image], re.MULTILINE)[1])
     assert "privileged" not in str(pod)
+    assert (job["spec"]["backoffLimit"], pod["restartPolicy"]) == (0, "Never")
 
 
-def test_command_of_the_job_composes(order):
-    (container,) = MANIFESTS["kubernetes"][1]["spec"]["template"]["spec"]["containers"]
+@pytest.mark.parametrize(("name", "device"), [("kubernetes", "cuda"), ("k3s-jetson", "orin_nano")])
+def test_command_of_the_job_composes(order, name, device):
+    (container,) = MANIFESTS[name][1]["spec"]["template"]["spec"]["containers"]
     interpreter, entry, flag = container["command"]
     assert (ROOT / entry).exists()
     assert (interpreter, flag) == (".venv/bin/python", "-m")
     request = order(*(word.partition(",")[0] for word in container["args"]))
-    assert request.choices["device"] == "cuda"
+    assert request.choices["device"] == device
+
+
+def test_job_on_a_jetson_runs_on_a_board_of_its_device_and_has_the_files_of_its_power_modes():
+    pod = MANIFESTS["k3s-jetson"][1]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert f"device={pod['nodeSelector']['epochmeter/board']}" in container["args"]
+    of_host = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"] if mount["name"] in of_host}
+    assert {name: mount["mountPath"] for name, mount in mounts.items()} == of_host
+    jetson = DOCS[DOCS.index("## Jetsons") :]
+    of_docker = re.findall(r"-v (/[^:\s]+):/[^:\s]+?(:ro)? ", jetson[: jetson.index("epochmeter make")])
+    assert {(path, ":ro" if mounts[name].get("readOnly") else "") for name, path in of_host.items()} == {*of_docker}
+    assert (JTOP_SOCKET in of_host.values()) == bool(pod["securityContext"]["supplementalGroups"])
 
 
 def test_trainjob_measures_a_launcher_and_records_on_the_volume_of_the_job():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -220,6 +221,22 @@ def test_two_traces_are_compared_and_written_as_a_page_text_and_numbers(report, 
     assert (code, f"Written to {reports}" in output) == (0, True)
     for wrong in (("view=perfetto", "against=a/0"), ("view=trace", "against=[a/0,b/0]")):
         assert report("run=b/0", *wrong)[0].startswith("error: `against=` with `view=` is one other trace")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "is_linked", "chosen", "is_untracked"),
+    [
+        (["none", "none"], False, "mlflow", True),
+        (["none", "mlflow"], False, "mlflow", False),
+        (["none", "none"], True, "mlflow", False),  # published since then
+        (["none", "none"], False, "server", False),
+        ([], False, "mlflow", False),
+    ],
+)
+def test_report_of_untracked_runs_is_no_entry_of_the_database(recorded, is_linked, chosen, is_untracked):
+    link = "http://here" if is_linked else None
+    runs = [SimpleNamespace(link=link, job={"tracking": {"name": name}}) for name in recorded]
+    assert entry.are_untracked(SimpleNamespace(runs=runs), {"name": chosen}) == is_untracked
 
 
 @pytest.mark.parametrize(

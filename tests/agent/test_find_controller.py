@@ -10,6 +10,7 @@ from epochmeter import Meter
 from epochmeter.agent import find_controller as module
 from epochmeter.agent import hooks
 from epochmeter.agent.find_controller import VARIABLE, find_controller
+from epochmeter.agent.meter import script_command
 from epochmeter.shared.events import FOLDER_PREFIX, NO_CONTROLLER
 
 BATCHES = [1, 2]
@@ -100,3 +101,10 @@ def test_controller_gets_the_script_and_the_keys(elsewhere, monkeypatch, tmp_pat
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert arguments == ["run", "tracking=none", "--", "own.py", "--lr", "0.1"]
     assert os.environ.get("EPOCHMETER_MEASURED") is None
+
+
+@pytest.mark.parametrize("program", ["/a/ray/_private/workers/default_worker.py", "/venv/bin/flwr-clientapp"])
+def test_processes_that_a_library_starts_have_the_same_command_without_its_tokens(monkeypatch, program):
+    for token in ("1", "2"):
+        monkeypatch.setattr(sys, "argv", [program, "--startup-token", token])
+        assert script_command() == [os.path.basename(program)]

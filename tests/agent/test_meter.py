@@ -1,16 +1,19 @@
 import gc
 import math
+import os
+import threading
 import time
 import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
-from recorded import Script
+from recorded import Script, windows_of
 from torch.utils.data import DataLoader
 
 from epochmeter import BudgetReached, Measurement, Meter
 from epochmeter.agent import hooks
+from epochmeter.agent.meter import REPLACED, UNLOCKED
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
 BATCHES = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 6
@@ -189,3 +192,106 @@ def test_agent_that_cannot_begin_leaves_the_script_alone(monkeypatch):
     with Meter() as meter:
         assert list(meter.batches(BATCHES)) == BATCHES
     assert meter.last.reason.startswith("TypeError: ")
+
+
+@pytest.fixture
+def start_alone(monkeypatch, tmp_path):
+    """Meters of a process have a folder of events each, in place of a controller; returns the list of these folders."""
+    monkeypatch.setattr(hooks, "agent", None)
+    monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
+    folders = []
+
+    def start(overrides):
+        time.sleep(0.01)  # in which another thread may start
+        folder = tmp_path / str(len(folders))
+        folder.mkdir()
+        folders.append(folder)
+        return SimpleNamespace(agent={"socket": None, "logs": str(folder), "folder": str(folder)}, wait=lambda: None)
+
+    monkeypatch.setattr("epochmeter.agent.meter.start_controller", start)
+    return folders
+
+
+class Net(torch.nn.Linear):
+    """A class of modules that no other test uses."""
+
+
+def client(meter, batches, rounds, wait=lambda: None):
+    """Train a client of federated learning for some rounds, each of which waits for the other clients."""
+    model = Net(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(rounds):
+        wait()
+        for inputs, targets in meter.batches(batches):
+            time.sleep(0.002)
+            torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+
+
+def test_meters_of_clients_in_threads_measure_the_epochs_of_their_own_client(start_alone):
+    meters = [Meter(UNLOCKED, f"script.client={number}") for number in range(2)]
+    barrier = threading.Barrier(2)
+    threads = [
+        threading.Thread(target=client, args=[meter, BATCHES[: 6 - 2 * number], 3, barrier.wait])
+        for number, meter in enumerate(meters)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert os.environ["EPOCHMETER_MEASURED"] == str(os.getpid())
+    meters[0].close()
+    client(meters[1], BATCHES, 1)
+    assert os.environ["EPOCHMETER_MEASURED"] == str(os.getpid()), "one is still open"
+    meters[1].close()
+    assert os.environ.get("EPOCHMETER_MEASURED") is None
+    found = {}
+    for folder in start_alone:
+        measured = [*windows_of(folder).windows]
+        found[measured[0].parts["steps"]] = [(window.name, window.parts["steps"]) for window in measured]
+        assert all(window.parts["forward_s"] > 0 for window in measured[:3]), "the class has a hook of each agent"
+    assert found == {6: [("epoch", 6)] * 3, 4: [("epoch", 4)] * 3 + [("epoch", 6)]}
+
+
+def test_meters_of_clients_in_one_thread_measure_in_turn(start_alone):
+    meters = [Meter(UNLOCKED, f"script.client={number}") for number in range(2)]
+    models = [Net(4, 2) for _ in meters]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    for _ in range(3):
+        for meter, model, optimizer in zip(meters, models, optimizers, strict=True):
+            for inputs, targets in meter.batches(BATCHES):
+                torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+                optimizer.step()
+    for meter in meters:
+        meter.close()
+    for folder in start_alone:
+        measured = windows_of(folder)
+        assert [(window.name, window.parts["steps"]) for window in measured.windows] == [("epoch", 6)] * 3
+        assert [*measured.trainings] == [0]
+
+
+@pytest.mark.parametrize("keys", [(), (UNLOCKED, "script.client=1")])
+def test_next_meter_ends_one_with_the_same_keys_which_says_so_when_it_is_used_again(start_alone, capsys, keys):
+    first, second = Meter(*keys), Meter(*keys)
+    client(first, BATCHES, 2)
+    client(second, BATCHES, 1)
+    assert first.last.reason != REPLACED, "its results remain"
+    assert capsys.readouterr().err == ""
+    client(first, BATCHES, 2)
+    assert first.last == Measurement(reason=REPLACED), "not that of an earlier epoch"
+    assert capsys.readouterr().err.count(REPLACED) == 1
+    second.close()
+    client(second, BATCHES, 1)
+    assert capsys.readouterr().err == "", "its script has closed it"
+    assert [len(windows_of(folder).windows) for folder in start_alone] == [2, 1]
+
+
+def test_one_meter_that_two_threads_use_first_at_the_same_time_starts_once(start_alone):
+    meter, barrier = Meter(), threading.Barrier(2)
+    threads = [threading.Thread(target=client, args=[meter, BATCHES, 1, barrier.wait]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    meter.close()
+    assert len(start_alone) == 1

@@ -148,6 +148,23 @@ def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked
     assert result.notes == [f"{knob} could not be restored to its original 80." for knob in ("fan", "NVML")]
 
 
+@pytest.mark.parametrize("is_meter", [False, True])
+def test_wait_for_a_device_has_a_hint_for_scripts_that_wait_for_each_other(order, terminal, monkeypatch, is_meter):
+    plan = resolve_plan(order())
+
+    def lock(devices, folder, holder, say):
+        say("Waiting for cpu, in use by pid 7.")
+        return nullcontext()
+
+    monkeypatch.setattr(experiment.device_lock, "lock_devices", lock)
+    if is_meter:
+        monkeypatch.setenv(experiment.ATTACHED, "3")
+    with claimed_devices(plan, [], RunResult(0, []), terminal):
+        printed = terminal.console.file.getvalue()
+    assert "Waiting for cpu, in use by pid 7." in printed
+    assert ('Meter("measure.lock=false")' in printed) == is_meter
+
+
 @pytest.mark.parametrize(("meter", "is_announced"), [("rapl", True), ("none", False)])
 def test_missing_energy_is_announced_before_training(order, terminal, meter, is_announced, monkeypatch):
     monkeypatch.setattr(console, "_already_printed", set())

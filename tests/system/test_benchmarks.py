@@ -11,8 +11,8 @@ import pytest
 from project import ENVIRONMENT, ROOT
 
 LONG = (
-    "account", "memory_kinds", "peers", "predictions", "ranks", "report", "residual", "roofline", "scripts", "staging",
-    "start", "sweep", "watchers",
+    "account", "exporters", "memory_kinds", "peers", "predictions", "ranks", "report", "residual", "roofline",
+    "scripts", "staging", "start", "sweep", "watchers",
 )  # fmt: skip
 """Benchmarks that take more than 20 s, even with a few samples."""
 BENCHES = [

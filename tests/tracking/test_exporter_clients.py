@@ -6,12 +6,15 @@ Each test needs its client on PYTHONPATH, such as from `pip install --target FOL
 import json
 import struct
 import zipfile
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
+from packaging.version import Version
 
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.tracking import queue
+from epochmeter.tracking.export import CLIENTS
 from epochmeter.tracking.export_process import ExportProcess, refusal
 from epochmeter.tracking.exporter import exported_run
 
@@ -21,8 +24,17 @@ KEY = "0123456789abcdef0123456789abcdef01234567"
 BLOCK = 32768  # of a file of W&B, which has the format of LevelDB's logs after a header of 7 bytes
 
 
+OLDEST_WANDB = Version("0.16")  # an earlier one is refused
+
+
 def needs(package):
     return pytest.mark.skipif(find_spec(package) is None, reason=f"no {package}")
+
+
+def needs_wandb(*, is_old=False):
+    """Skip without W&B, and of a version that can be used, or else is too old."""
+    has_it = find_spec("wandb") is not None and (Version(version("wandb")) < OLDEST_WANDB) == is_old
+    return pytest.mark.skipif(not has_it, reason=f"no wandb {'before' if is_old else 'from'} {OLDEST_WANDB}")
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +105,7 @@ def own(values):
     return {key: value for key, value in values.items() if not key.startswith("_")}
 
 
-@needs("wandb")
+@needs_wandb()
 def test_wandb_writes_an_offline_run(make_record, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_RUN_ID", "other")  # of the script's own run
@@ -123,7 +135,7 @@ def test_wandb_writes_an_offline_run(make_record, tmp_path, monkeypatch):
     assert [each.exit.exit_code for each in records if each.HasField("exit")] == [0]
 
 
-@needs("wandb")
+@needs_wandb()
 def test_wandb_without_a_login_is_refused_with_what_to_set(monkeypatch):
     problem = refusal("wandb")
     assert "login" in problem.message
@@ -133,7 +145,7 @@ def test_wandb_without_a_login_is_refused_with_what_to_set(monkeypatch):
     assert refusal("wandb") is None
 
 
-@needs("wandb")
+@needs_wandb()
 def test_command_exports_to_wandb_and_no_record_has_the_key(project, tmp_path):
     environment = {"WANDB_MODE": "offline", "WANDB_API_KEY": KEY, "WANDB_DIR": str(tmp_path)}
     done = project.run("train", *project.stubbed(**{"tracking.also": "wandb"}), check=True, **environment)
@@ -143,6 +155,16 @@ def test_command_exports_to_wandb_and_no_record_has_the_key(project, tmp_path):
     assert "epoch/e2e_s" in names
     for file in (project.root / "multirun").rglob("*"):
         assert not file.is_file() or KEY.encode() not in file.read_bytes(), file
+
+
+@needs_wandb(is_old=True)
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_wandb_that_is_too_old_is_refused_in_one_line_with_the_version_that_can_be_used(monkeypatch, mode):
+    monkeypatch.setenv("WANDB_MODE", mode)
+    problem = refusal("wandb")
+    assert f"cannot use wandb {version('wandb')}: " in problem.message
+    assert "\n" not in problem.message
+    assert f"wandb>={CLIENTS['wandb'].tested}" in problem.hint
 
 
 @needs("trackio")

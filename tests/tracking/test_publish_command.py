@@ -269,3 +269,26 @@ def test_tracker_that_cannot_be_used_is_refused_before_anything_is_published(run
     with pytest.raises(SystemExit):
         run_publish("--also", name)
     assert runs_of(store) == []
+
+
+def test_run_that_is_published_elsewhere_is_still_exported(run_publish, make_record, recorded, store, capsys):
+    record, name = make_record(0), named(recording.Recording)
+    change_record(record, {}, tracking={"name": "server", "experiment": "x", "uri": "http://gone:5000"})
+    assert run_publish("--uri", store.uri) == 0
+    for count in (1, 0):
+        assert run_publish("--also", name) == 0
+        assert capsys.readouterr().out.count(f"exported to {name}: page of") == count
+    assert [call[0] for call in recorded()].count("open") == 1
+    assert len(runs_of(client.open_store("x", store.uri))) == 1
+
+
+def test_failure_after_the_last_run_is_an_error(run_publish, make_record, store, monkeypatch, capsys):
+    make_record(0)
+
+    def fail(store):
+        raise OSError("the server is gone")
+
+    monkeypatch.setattr(publish.views, "results_link", fail)
+    assert run_publish() == 1
+    assert "the server is gone" in capsys.readouterr().err
+    assert statuses_of(store) == ["FINISHED"]

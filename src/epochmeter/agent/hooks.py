@@ -305,13 +305,18 @@ def hook_optimizer_steps(
         before, after = [Exchange(handle.hooks_dict_ref(), handle.id) for handle in handles]
         return lambda: [handle.remove() for handle in handles], (before, after)
 
+    restores = []
+
     def record_steps(optimizer: object, *_: object) -> None:
         kind: Any = type(optimizer)
-        if not getattr(kind.step, "is_recorded", False):
-            kind.step = followed_by(kind.step, end, begin)
-            kind.step.is_recorded = True
+        ends = getattr(kind.step, "recorded_by", ())  # of each agent of this process, of several `Meter`
+        if end not in ends:
+            step: Any = followed_by(kind.step, end, begin)
+            step.recorded_by = (*ends, end)
+            restores.append(replace(kind, "step", step))
 
-    return replace(module.Optimizer, "__init__", followed_by(module.Optimizer.__init__, record_steps)), None
+    restores.append(replace(module.Optimizer, "__init__", followed_by(module.Optimizer.__init__, record_steps)))
+    return lambda: [restore() for restore in restores], None
 
 
 def hook_backward_passes(begin: Callable[[], Any], end: Callable[[Any], None]) -> Restore:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
@@ -26,8 +27,17 @@ if TYPE_CHECKING:
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 MEASURED = "EPOCHMETER_MEASURED"
 """Environment variable with the process ID of a script that has a controller, for its child processes."""
+UNLOCKED = "measure.lock=false"
+"""Key of meters that may measure at the same time; others would wait for the device, which the first one has."""
+REPLACED = (
+    "another Meter of this process has ended this one; for several at a time, give each a label: "
+    '`Meter("measure.lock=false", "script.client=1")`'
+)
+NOT_MEASURED = "epochmeter: not measured, the script continues: {}"
 END_LIMIT_S = 60.0  # how long a script waits for the end of its controller, which publishes to MLflow
 OTHER_VERSION = "the controller {} is of another version than {}: install the same version"
+OF_LIBRARIES = ("default_worker.py", "flwr-clientapp")
+"""Programs of Ray and Flower, whose arguments are ports and tokens: they differ in each process of a script."""
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
@@ -109,15 +119,17 @@ class Meter:
 
     In a script that `measure.py` started, it uses that command's controller. Otherwise the first window starts one, a
     child process. It ends with the script, with `close`, with the `with` block, or with the next `Meter` that starts
-    one. Without a controller, times are recorded for a later command. An error in it never reaches the script: it is
-    printed once, and nothing more is measured.
+    one. Only meters with `"measure.lock=false"` and different overrides measure at the same time, such as those of
+    the clients in federated learning. Without a controller, times are recorded for a later command. An error in it
+    never reaches the script: it is printed once, and nothing more is measured.
 
     Args:
         overrides: Keys of `measure.py` for a controller that this meter starts: `"power_limit=100"`,
             `"meter=nvml"`.
     """
 
-    _newest: "Optional[Meter]" = None  # the meter that has started a controller and not closed it
+    _open: "List[Meter]" = []  # noqa: RUF012 - of the process: have started a controller and not closed it
+    _starting = threading.RLock()  # so that meters of several threads start one after the other
 
     def __init__(self, *overrides: str) -> None:
         self._overrides = overrides
@@ -129,6 +141,7 @@ class Meter:
         self._names = {"epoch", "val"}  # of the windows that were measured
         self._kept: Dict[str, Measurement] = {}  # the last one of each name, once the meter is closed
         self._reason = ""
+        self._is_closed = self._is_replaced = False
 
     def __enter__(self) -> "Meter":
         return self
@@ -265,12 +278,14 @@ class Meter:
         self._reason = self._reason or "the meter was closed"
         if started is None or self._agent is None or self._owner != os.getpid():
             return
-        Meter._newest = None
+        Meter._open.remove(self)
         self.end_window()
         self._kept = {name: self.last_of(name) for name in self._names}
         self._hooks.close()
         self._agent.end(error)
-        os.environ.pop(MEASURED, None)
+        self._is_closed = True
+        if not Meter._open:
+            os.environ.pop(MEASURED, None)
         started.wait()
 
     def _open_window(self, agent: "Agent", name: str) -> None:
@@ -279,24 +294,45 @@ class Meter:
 
     def _measuring(self) -> "Optional[Agent]":
         """Return the agent, which connects to a controller of its own if there is none; None: nothing is measured."""
+        if self._is_closed:
+            self._forget()
         if self._agent is None and not self._reason and self._owner == os.getpid():
-            try:
-                self._reason = refusal()
-                if not self._reason:
-                    self._start()
-            except Exception as error:
-                self._reason = "{}: {}".format(type(error).__name__, error)
-                print("epochmeter: not measured, the script continues: {}".format(self._reason), file=sys.stderr)
+            with Meter._starting:
+                if self._agent is None and not self._reason:  # another thread has not started it meanwhile
+                    self._try_to_start()
         return self._agent
+
+    def _try_to_start(self) -> None:
+        try:
+            self._reason = refusal()
+            if not self._reason:
+                self._start()
+        except Exception as error:
+            self._reason = "{}: {}".format(type(error).__name__, error)
+            print(NOT_MEASURED.format(self._reason), file=sys.stderr)
+
+    def _forget(self) -> None:
+        """Forget the results of a closed meter, which are not those of what the script does next."""
+        self._agent, self._is_closed = None, False
+        self._kept.clear()
+        if self._is_replaced:
+            self._reason = REPLACED
+            print(NOT_MEASURED.format(self._reason), file=sys.stderr)
+
+    def _runs_beside(self, other: "Meter") -> bool:
+        """Return whether both may measure at the same time: the same overrides are those of a cell that runs again."""
+        return all(UNLOCKED in meter._overrides for meter in (self, other)) and self._overrides != other._overrides
 
     def _start(self) -> None:
         from epochmeter.agent.agent import Agent
 
-        if Meter._newest is not None:  # it has the device
-            Meter._newest.close()
+        for other in [meter for meter in Meter._open if not self._runs_beside(meter)]:  # it has the device
+            other._is_replaced = True
+            other.close()
         controller = start_controller(self._overrides)
         self._agent = Agent(**controller.agent)
-        self._controller, Meter._newest = controller, self
+        self._controller = controller
+        Meter._open.append(self)
         os.environ[MEASURED] = str(os.getpid())
         self._agent.expect_epochs(self._expected_epochs)
         self._hooks.callback(hooks.hook_training(self._agent))
@@ -372,9 +408,11 @@ def start_controller(overrides: Sequence[str]) -> Union[Controller, Unattended]:
 
 
 def script_command() -> List[str]:
-    """Return the script with its arguments, or a name for a notebook or an interactive Python."""
+    """Return the script with its arguments, or a name for a notebook, an interactive Python or a library's program."""
     if "ipykernel" in sys.modules:
         return [os.path.basename(os.environ.get("JPY_SESSION_NAME", "")) or "notebook"]
+    if os.path.basename(sys.argv[0]) in OF_LIBRARIES:
+        return [os.path.basename(sys.argv[0])]
     return [sys.argv[0] or "interactive", *sys.argv[1:]]
 
 

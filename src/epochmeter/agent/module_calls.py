@@ -36,6 +36,7 @@ class RecordedCall(ReplacedMethod):
         super().__init__(original)
         own = vars(kind).get("__call__")
         self._kind, self._own, self._hooks = kind, own, hooks
+        is_recorded = isinstance(own, RecordedCall)  # by another agent
 
         @hidden
         def call(module: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -45,6 +46,8 @@ class RecordedCall(ReplacedMethod):
             try:
                 if own is None:
                     return parent.__call__(*arguments, **keywords)
+                if is_recorded:
+                    return own.__get__(module, kind)(*arguments, **keywords)
                 return own(module, *arguments, **keywords)
             except BaseException as error:
                 hide_frames(error)
@@ -60,9 +63,13 @@ class RecordedCall(ReplacedMethod):
         if module is not None and not hooks.is_passive and not hooks.is_idle():
             return types.MethodType(self._call, module)
         if self._own is not None:
-            return self._own if module is None else types.MethodType(self._own, module)
+            return self._own.__get__(module, self._kind)
         inherited: Any = super(self._kind, kind if module is None else module)
         return inherited.__call__
+
+    def is_of(self, hooks: "CallHooks") -> bool:
+        """Return whether the calls are recorded for these hooks, also within those for others."""
+        return self._hooks is hooks or (isinstance(self._own, RecordedCall) and self._own.is_of(hooks))
 
 
 def class_of_compiled_modules() -> Optional[type]:
@@ -73,11 +80,12 @@ def class_of_compiled_modules() -> Optional[type]:
 def hook_calls(kind: type, hooks: "CallHooks") -> Optional[Restore]:
     """Record the calls of a class's objects (`RecordedCall`); return a function that ends this.
 
-    None if its calls cannot be recorded.
+    None if its calls cannot be recorded, or are so already. Each agent of this process, of several `Meter`, does it.
     """
-    is_function = isinstance(vars(kind).get("__call__", hook_calls), types.FunctionType)
+    own = vars(kind).get("__call__", hook_calls)
+    is_possible = not own.is_of(hooks) if isinstance(own, RecordedCall) else isinstance(own, types.FunctionType)
     try:
-        return replace(kind, "__call__", RecordedCall(kind, hooks)) if is_function else None
+        return replace(kind, "__call__", RecordedCall(kind, hooks)) if is_possible else None
     except TypeError:  # its metaclass refuses it
         return None
 

@@ -69,6 +69,11 @@ class Attempt(NamedTuple):
     problem: str | None = None
     exports: Sequence[Exported] = ()
 
+    @property
+    def is_made(self) -> bool:
+        """Whether something was tried: not for a run that is published elsewhere and lacks no export."""
+        return bool(self.link or self.problem or self.exports)
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
@@ -101,13 +106,18 @@ def main(arguments: list[str] | None = None) -> int:
     for record in ready:
         recorded = destination_of_record(record)
         by_destination.setdefault(Destination(recorded.experiment, options.uri or recorded.uri), []).append(record)
-    attempts = list[Attempt]()
+    attempts, are_complete = list[Attempt](), True
     for where, records in by_destination.items():
-        attempts += publish_records(records, where) if where.uri in configured else skip_published(records, where)
+        if where.uri in configured:
+            published, is_complete = publish_records(records, where)
+            are_complete = are_complete and is_complete
+        else:
+            published = skip_published(records, where)
+        attempts += published
     attempts = export_runs(attempts, options.also)
-    json_output.set_result({"runs": [attempt_fields(attempt) for attempt in attempts]})
+    json_output.set_result({"runs": [attempt_fields(attempt) for attempt in attempts if attempt.is_made]})
     has_failed = warn_of_exports(attempts) or any(attempt.problem for attempt in attempts)
-    return 1 if empty or has_failed else 0
+    return 1 if empty or has_failed or not are_complete else 0
 
 
 def attempt_fields(attempt: Attempt) -> dict[str, object]:
@@ -179,12 +189,13 @@ def check_arguments(folders: Sequence[str], uri: str | None, also: Sequence[str]
 
 
 def skip_published(records: Sequence[Record], destination: Destination) -> list[Attempt]:
-    """Print why records are not published to a server that only they name; return those that are not elsewhere."""
+    """Print why records are not published to a server that only they name; return them, as they may lack exports."""
+    elsewhere = [Attempt(record.folder) for record in records if queue.is_published_elsewhere(record)]
     refused = [record for record in records if not queue.is_published_elsewhere(record)]
-    if len(refused) < len(records):
-        print(f"skipped {len(records) - len(refused)} runs, which are published elsewhere than at {destination}")
+    if elsewhere:
+        print(f"skipped {len(elsewhere)} runs, which are published elsewhere than at {destination}")
     if not refused:
-        return []
+        return elsewhere
     folder = refused[0].folder
     problem = f"{folder} names the server {destination}, which is not configured here"
     others = f", as do {len(refused) - 1} other runs" if len(refused) > 1 else ""
@@ -192,7 +203,7 @@ def skip_published(records: Sequence[Record], destination: Destination) -> list[
     hint = f"if it is yours: `{command}`; if it is gone, give another address"
     warn(input_error(problem + others, f"{hint}, such as `--uri {LOCAL_URI}`"))
     why = f"its record names the server {destination}, which is not configured here"
-    return [Attempt(record.folder, problem=why) for record in refused]
+    return [*elsewhere, *(Attempt(record.folder, problem=why) for record in refused)]
 
 
 def warn(error: Exception | Problem) -> None:
@@ -218,8 +229,11 @@ def is_pending_on_cluster(record: Record) -> bool:
     return False
 
 
-def publish_records(records: Sequence[Record], destination: Destination) -> list[Attempt]:
-    """Publish records to one destination; return how that ended for each record."""
+def publish_records(records: Sequence[Record], destination: Destination) -> tuple[list[Attempt], bool]:
+    """Publish records to one destination; return how that ended for each record, and whether for the whole.
+
+    After all runs are published, their comparison may still fail.
+    """
     attempts: dict[Path, Attempt] = {}
     failed = Counter[str]()  # problem -> its runs
     try:
@@ -253,12 +267,12 @@ def publish_records(records: Sequence[Record], destination: Destination) -> list
         print(f"{count} of {len(records)} runs published{compared}")
     except InputError as error:
         warn(error)
-        return _others_failed(records, attempts, str(error))
+        return _others_failed(records, attempts, str(error)), False
     except Exception as error:
         problem = f"MLflow at {destination} failed: {error_reason(error)}"
         warn(Problem(problem))
-        return _others_failed(records, attempts, problem)
-    return [*attempts.values()]
+        return _others_failed(records, attempts, problem), False
+    return [*attempts.values()], True
 
 
 def _others_failed(records: Sequence[Record], attempts: Mapping[Path, Attempt], problem: str) -> list[Attempt]:

@@ -132,8 +132,11 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         written = write_report(content, folder, warn, artist)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
     answer = first_sentences(content.pages)
-    entry = (content.title, written, keys["tracking"], answer)
-    link = show_files(written, folder, lambda: mlflow.call(LIMIT_S, log_report, *entry) if mlflow else None, console)
+    why_none, entry = "tracking=none", (content.title, written, keys["tracking"], answer)
+    if are_untracked(sweep, keys["tracking"]):
+        why_none, mlflow = "its runs are not there (tracking=none)", None
+    log = partial(mlflow.call, LIMIT_S, log_report, *entry) if mlflow else lambda: None
+    link = show_files(written, folder, log, console, why_none)
     json_output.set_result(report_fields(folder, written, content.pages, link))
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
         raise InputError(NOTHING_YET)
@@ -249,8 +252,17 @@ def record_errors(folder: Path) -> Iterator[None]:
         raise input_error(f"the record {folder} is damaged: {cause}", "give another run: `run=`") from error
 
 
-def show_files(written: Sequence[Path], folder: Path, log: Callable[[], str | None], console: "Console") -> str | None:
-    """Print the names of the written files, `log` them to MLflow if it is available, and return their address there."""
+def show_files(
+    written: Sequence[Path],
+    folder: Path,
+    log: Callable[[], str | None],
+    console: "Console",
+    why_none: str = "tracking=none",
+) -> str | None:
+    """Print the names of the written files, `log` them to MLflow if it is available, and return their address there.
+
+    `why_none` is why `log` logs nothing, if so.
+    """
     from epochmeter.console.console import UI_HINT
     from epochmeter.report.output.report import print_text
 
@@ -263,7 +275,7 @@ def show_files(written: Sequence[Path], folder: Path, log: Callable[[], str | No
     except (RuntimeError, TimeoutError) as error:
         print_text(console, errors.format_error(error, "warning"), style="yellow")
         return None
-    print_text(console, address or "Not shown in MLflow: tracking=none.")
+    print_text(console, address or f"Not shown in MLflow: {why_none}.")
     if address and address.startswith(UI_ADDRESS):
         print_text(console, UI_HINT)
     return address
@@ -299,6 +311,16 @@ def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any], mlflow: "MlflowP
             links = mlflow.call(LINKS_LIMIT_S, run_links, *of_sweeps, uri)
         return replace(sweep, runs=[replace(run, link=links.get(run.name)) for run in sweep.runs])
     return sweep
+
+
+def are_untracked(sweep: "Sweep", tracking: Mapping[str, Any]) -> bool:
+    """Return whether all runs were measured with `tracking=none`, and are not in MLflow since then.
+
+    Their report would be the first entry of a database that nobody has asked for; a server is asked for by name.
+    """
+    is_default = tracking["name"] == "mlflow"
+    names = [(run.job.get("tracking") or {}).get("name") for run in sweep.runs if run.link is None]
+    return is_default and bool(names) and len(names) == len(sweep.runs) and {*names} == {"none"}
 
 
 class ReportOptions(TypedDict):

@@ -55,8 +55,11 @@ from epochmeter.run.script_flops import measure_peaks
 from epochmeter.run.script_loop import ScriptLoop
 from epochmeter.run.unattended import record_unattended
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
-from epochmeter.shared.problem import problem_of
+from epochmeter.shared.problem import Problem, format_problem, problem_of
 from epochmeter.tracking.publisher import make_tracker
+
+TOGETHER_HINT = 'if its script waits for this one, as clients of federated learning do: Meter("measure.lock=false")'
+"""For a script that waits for another one, and would do so for ever if the other one waits for it."""
 
 
 def run(request: RunRequest, terminal: Terminal, earlier: Sequence[RunResult] = ()) -> RunResult:
@@ -135,7 +138,11 @@ def claimed_devices(
     if not locked:
         result.notes.append("`measure.lock=false`: other runs may have used the device at the same time.")
     holder = f"pid {os.getpid()} since {plan.run.started}: {command_line()}"
-    with device_lock.lock_devices(locked, plan.job.machine.lock_dir, holder, terminal.warn):
+
+    def say(waiting: str) -> None:
+        terminal.warn(format_problem(Problem(waiting, TOGETHER_HINT if ATTACHED in os.environ else "")))
+
+    with device_lock.lock_devices(locked, plan.job.machine.lock_dir, holder, say):
         # Again: a run that held the device until now may have been killed.
         unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
         refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)

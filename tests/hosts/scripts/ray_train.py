@@ -1,5 +1,6 @@
 """Two workers of Ray Train with DistributedDataParallel, which Ray starts in processes of its own."""
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -37,8 +38,11 @@ def train(config):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        options = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        # Before Ray 2.43, the trainer needs a processor of its own.
+        options = {"num_cpus": 3, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         ray.init(**options)
         scaling = ScalingConfig(num_workers=2)
-        TorchTrainer(train, scaling_config=scaling, run_config=RunConfig(storage_path=folder)).fit()
+        trainer = TorchTrainer(train, scaling_config=scaling, run_config=RunConfig(storage_path=folder))
+        with open(os.devnull, "w") as file, contextlib.redirect_stdout(file):  # earlier versions print times
+            trainer.fit()
         ray.shutdown()
