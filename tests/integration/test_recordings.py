@@ -135,6 +135,8 @@ def test_sweep_over_the_storages_of_a_recorded_nano_is_compared(project, nano):
     assert rows == [("sd", "sd"), ("hdd_usb", "hdd_usb"), ("nvme", "sd")]
     names = {choice["configuration"] for choice in json.loads((sweep / "answer.json").read_text())["choices"]}
     assert names <= {"storage sd", "storage hdd_usb", "storage nvme"}
+    energies = json.loads((sweep / "energy_rules.json").read_text())["runs"]
+    assert [(energy["title"], energy["per_second_j"] > 0) for energy in energies[:1]] == [("storage sd", True)]
 
 
 def test_settings_of_a_recorded_board_are_not_changed(project, thor):
