@@ -100,7 +100,7 @@ test-hosts: setup $(call extra,dev) .hosts/.synced ## run long tests: many scrip
 
 docs: setup $(call extra,docs) ## build the documentation site in site/ and check its links
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
-	@echo 'Built site/index.html. With a search: .venv/bin/mkdocs serve, then http://127.0.0.1:8000'
+	@echo 'Built site/index.html, which can be opened as a file.'
 
 lint: setup $(call extra,dev) ## check style, format and types
 	.venv/bin/ruff check

@@ -1,4 +1,7 @@
-"""Hook of MkDocs: a line `<!-- generated: NAME -->` in a page is replaced by the result of the function NAME."""
+"""Hooks of MkDocs: a line `<!-- generated: NAME -->` in a page is replaced by the result of the function NAME.
+
+Pages that load something from another server are refused.
+"""
 
 import ast
 import re
@@ -31,6 +34,13 @@ PRESETS = ("data_source", "experiment")  # their options set keys of the run
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Replace the marks in a page; MkDocs calls this for each page."""
     return re.sub(r"^<!-- generated: (\w+) -->$", lambda mark: globals()[mark[1]](), markdown, flags=re.MULTILINE)
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Return a page unchanged, or raise ValueError if it loads something from another server."""
+    if loaded := re.search(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=.?(?:https?:)?//[^>]*>", output):
+        raise ValueError(f"a page loads {loaded[0]}")
+    return output
 
 
 def commands() -> str:

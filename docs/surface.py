@@ -75,7 +75,8 @@ SURFACE_OF_KIND = {renamed.KEY: "keys", renamed.OPTION: "options", renamed.METRI
 RENAME = "Keep it, or rename it by a row of RENAMED in src/epochmeter/shared/renamed.py"
 KEEP = "Keep it for one minor version, next to what replaces it, with a warning"
 WHAT_TO_DO = {"keys": RENAME, "options": RENAME, "metrics": RENAME, "python": KEEP}
-"""What to do about a name that is gone, by its kind. Fields and exit codes of programs' formats stay."""
+NEXT_TO_IT = "Keep it, because programs read it, and add a new one next to it"
+"""What to do about a name that is gone, by its kind; NEXT_TO_IT: about fields and exit codes."""
 Section = dict[str, str]
 
 
@@ -199,7 +200,9 @@ def python_names() -> Iterator[tuple[str, str]]:
     """Yield the public names of Python with their signatures, read from the sources."""
     for name, (file, members) in PYTHON.items():
         tree = ast.parse((ROOT / "src/epochmeter" / file).read_text())
-        (node,) = (each for each in tree.body if getattr(each, "name", None) == name.rpartition(".")[2])
+        node = next((each for each in tree.body if getattr(each, "name", None) == name.rpartition(".")[2]), None)
+        if node is None:  # `problems` names it
+            continue
         if isinstance(node, ast.FunctionDef):
             yield name, signature(node)
             continue
@@ -235,7 +238,7 @@ def problems(before: Mapping[str, Section], now: Mapping[str, Section]) -> list[
         for name, text in names.items():
             new = now.get(kind, {}).get(name)
             if new is None and not is_renamed(kind, name, now):
-                found.append(f"{kind}: `{name}` was removed. {WHAT_TO_DO.get(kind, 'Keep it')}")
+                found.append(f"{kind}: `{name}` was removed. {WHAT_TO_DO.get(kind, NEXT_TO_IT)}")
             elif new is not None and not is_compatible(kind, text, new):
                 found.append(f"{kind}: `{name}` was `{text}`, and is `{new}`. Keep it, and give the new one a new name")
     return found

@@ -27,6 +27,7 @@ from rich.console import Console
 
 from epochmeter.config import job, request, resolvers
 from epochmeter.config.request import RunRequest
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.console.console import Terminal
 from epochmeter.shared.atomic_files import lock_folder
 from epochmeter.sweep.compose import SweepLoader
@@ -182,7 +183,7 @@ def schema_and_resolvers() -> tuple[ConfigNode, dict[str, Any]]:
 @cache
 def initialized_hydra() -> GlobalHydra:
     """Return Hydra, initialized for `conf/`."""
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), **DEFAULTS):
         return GlobalHydra.instance()
 
 

@@ -117,8 +117,8 @@ MUTANTS = [
     # Files: durable, atomic, complete or absent
     Mutant(
         "shared/atomic_files.py",
-        "write(file)\n            file.flush()\n            os.fsync(file.fileno())",
-        "write(file)\n            file.flush()",
+        "            if durably:\n                file.flush()\n                os.fsync(file.fileno())",
+        "            if durably:\n                file.flush()",
     ),
     Mutant("shared/atomic_files.py", "os.replace(partial, path)", "path.write_text(partial.read_text())"),
     Mutant(

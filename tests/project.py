@@ -39,11 +39,12 @@ from hydra import compose, initialize_config_dir
 from epochmeter.config import job, resolvers
 from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Dataset, Storage
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.tracking.client import open_store
 
 open_store("template")
-initialize_config_dir(str(ROOT / "conf"), version_base="1.3")
+initialize_config_dir(str(ROOT / "conf"), **DEFAULTS)
 resolvers.register(None)
 keys = job.to_plain(compose("train"))
 prepare_dataset(Dataset.from_dict(keys["dataset"]), Storage.from_dict(keys["storage"]), ROOT, print)

@@ -17,18 +17,36 @@ import surface
 OF_LIBRARIES = ("lightning", "transformers")  # slow to import
 
 
-def examples(name):
-    """The examples of a public class or function."""
-    file, _ = surface.PYTHON[name]
-    tree = ast.parse((ROOT / "src/epochmeter" / file).read_text())
+def node_of(name):
+    """The definition of a public class or function."""
+    tree = ast.parse((ROOT / "src/epochmeter" / surface.PYTHON[name][0]).read_text())
     (node,) = (each for each in tree.body if getattr(each, "name", None) == name.rpartition(".")[2])
-    return doctest.DocTestParser().get_doctest(ast.get_docstring(node), {}, name, file, node.lineno)
+    return node
+
+
+def members(node):
+    """The public methods and properties of a class."""
+    return [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name[0] != "_"]
+
+
+def examples(name):
+    """The examples of a public function, or of a class followed by those of its members."""
+    node = node_of(name)
+    of_members = members(node) if isinstance(node, ast.ClassDef) else []
+    texts = [ast.get_docstring(each) or "" for each in (node, *of_members)]
+    return doctest.DocTestParser().get_doctest("\n\n".join(texts), {}, name, surface.PYTHON[name][0], node.lineno)
 
 
 NAMES = [
     pytest.param(name, marks=[pytest.mark.system] if name.split(".")[-2] in OF_LIBRARIES else [])
     for name in surface.PYTHON
 ]
+
+
+@pytest.mark.parametrize("name", ["epochmeter.Meter", "epochmeter.report.runs.frames.Runs"])
+def test_each_method_that_a_user_calls_is_in_an_example(name):
+    sources = "".join(example.source for example in examples(name).examples)
+    assert [each.name for each in members(node_of(name)) if f".{each.name}" not in sources] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,7 +60,7 @@ def test_example_of_a_public_name_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "example", module := ModuleType("example"))  # where classes are found by name
     test = examples(name)
-    assert test.examples, "each public docstring has an example"
+    assert ">>>" in ast.get_docstring(node_of(name)), "each public docstring has an example"
     test.globs = vars(module)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     with _recorded():

@@ -16,6 +16,7 @@ from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.config_source import FileConfigSource
 from epochmeter.config.installation import ROOT
 from epochmeter.config.validation import check_all_values
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.machine.signals import REPEATED_SIGNAL_S, Stop
 from epochmeter.run.preflight import check_capacity, check_processes, validate_job
 from epochmeter.shared.problem import InputError
@@ -140,7 +141,7 @@ def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
     with (
         pytest.raises(SystemExit) as end,
         friendly_hydra_errors([], "train"),
-        initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
+        initialize_config_dir(str(ROOT / "conf"), **DEFAULTS),
     ):
         job.to_plain(compose("train", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]))
     assert re.search(rf"^error: (?s:.)*{re.escape(part)}(?s:.)*\n  hint: ", str(end.value))
@@ -168,7 +169,7 @@ def test_folder_of_runs_that_cannot_be_created_is_named_in_the_error(tmp_path):
     with (
         pytest.raises(SystemExit, match=r"cannot use `.*/multirun`: File exists\n  hint: .*`hydra\.run\.dir="),
         friendly_hydra_errors([], "train"),
-        initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
+        initialize_config_dir(str(ROOT / "conf"), **DEFAULTS),
     ):
         print(compose("train", return_hydra_config=True).hydra.run.dir)
 

@@ -17,6 +17,7 @@ from sweeps import rows, trained, write
 from epochmeter.commands import report as entry
 from epochmeter.commands.train import print_sweep
 from epochmeter.config.suggestions import entry_keys
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.console.console import UI_HINT
 from epochmeter.report.charts import vega
 from epochmeter.results.run_result import RunResult
@@ -36,7 +37,7 @@ def report(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*overrides):
-        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        with initialize_config_dir(str(ROOT / "conf"), **DEFAULTS):
             config = compose("report", overrides=["tracking=none", *overrides])
         try:
             code = entry.task(config) or 0
@@ -229,13 +230,10 @@ def test_two_traces_are_compared_and_written_as_a_page_text_and_numbers(report, 
         ("https://mlflow.example.org/#/experiments/1", ["https://mlflow.example.org/#/experiments/1"]),
     ],
 )
-def test_written_files_and_their_address_are_printed(tmp_path, monkeypatch, address, lines):
-    monkeypatch.setattr("epochmeter.tracking.report_artifacts.log_report", lambda *_: address)
+def test_written_files_and_their_address_are_printed(tmp_path, address, lines):
     paper = StringIO()
     written = [tmp_path / name for name in ("report.html", "report/a.png", "report/a.svg", "report/b.png")]
-    entry.show_files(
-        written, tmp_path, entry.ReportEntry("a sweep", "Fastest"), {}, Console(file=paper, width=80, highlight=False)
-    )
+    entry.show_files(written, tmp_path, lambda: address, Console(file=paper, width=80, highlight=False))
     first, *others = paper.getvalue().splitlines()
     assert first == f"Written to {tmp_path}: report.html, 2 pictures as PNG and SVG in report/"
     assert others == lines

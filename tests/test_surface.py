@@ -87,6 +87,25 @@ def test_name_may_go_if_it_is_the_old_form_of_a_rename(surface, monkeypatch, kin
     assert len(surface.problems({kind: {before: "s"}}, {kind: {}})) == 1, "without its new form"
 
 
+@cases(
+    case(kind="metrics", name="epoch/e2e_s", do="RENAMED"),
+    case(kind="keys", name="batch", do="RENAMED"),
+    case(kind="exit codes", name="report: 2", do="next to it"),
+    case(kind="record", name="summary.json: state", do="next to it"),
+    case(kind="python", name="epochmeter.testing.check_loader", do="minor version"),
+)
+def test_removal_of_each_kind_is_named_with_what_to_do(surface, kind, name, do):
+    now = {**SURFACE, kind: {each: text for each, text in SURFACE[kind].items() if each != name}}
+    (text,) = surface.problems(SURFACE, now)
+    assert text.startswith(f"{kind}: `{name}` was removed. Keep it")
+    assert do in text
+
+
+def test_public_function_that_its_file_lacks_is_a_removal(surface, monkeypatch):
+    monkeypatch.setattr(surface, "PYTHON", {"epochmeter.testing.check_gone": ("testing/adapters.py", None)})
+    assert dict(surface.python_names()) == {}
+
+
 def test_command_keeps_what_was_removed_unless_it_is_accepted(surface, monkeypatch, tmp_path, capsys):
     now, file = surface.surface(), tmp_path / "surface.json"
     monkeypatch.setattr(surface, "FILE", file)

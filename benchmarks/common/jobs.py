@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_dir
 from epochmeter.config import job, resolvers
 from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Dataset, Storage
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.record import Record
 
@@ -24,7 +25,7 @@ TRACKING = sized("tracking.experiment=bench", "tracking=none")
 def composed(*overrides: str) -> dict[str, Any]:
     """Compose a job as `src/train.py` does."""
     resolvers.register(lambda command, many, again: Path())
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), **DEFAULTS):
         return job.to_plain(compose("train", overrides=list(overrides)))
 
 

@@ -4,6 +4,7 @@ Hydra takes its plugins from the namespace package `hydra_plugins` only, and imp
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,7 @@ class ProjectSweeper(BasicSweeper):
         is_remote = config.hydra.runtime.choices["hydra/launcher"] == "slurm"  # each node resolves `device=auto` itself
         assert isinstance(hydra_context.config_loader, ConfigLoaderImpl)
         loader = SweepLoader(hydra_context.config_loader, None if is_remote else device_of)
-        context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)
+        context = replace(hydra_context, config_loader=loader)
         context.callbacks.callbacks.insert(0, ConfigDropper())  # called after those of the user
         super().setup(hydra_context=context, task_function=task_function, config=config)
 

@@ -13,6 +13,7 @@ from epochmeter.config import job, request, resolvers
 from epochmeter.config.identity import identity, measured_keys
 from epochmeter.config.installation import ROOT
 from epochmeter.config.schema import Job
+from epochmeter.config.versions import DEFAULTS
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_folder_of_a_sweep_depends_on_its_sweeper_grid_and_launcher():
     commands = []
     resolvers.register(lambda command, many, again: commands.append(command) or Path("nowhere"))
     keys = ["hydra/launcher=slurm", "hydra.launcher.mem=1", "hydra/sweeper=optuna", "+hydra.sweeper.params.seed=1"]
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), **DEFAULTS):
         config = compose("train", overrides=["batch=8", *keys, "hydra.sweeper.trials=3"], return_hydra_config=True)
         assert config.hydra.run.dir == "nowhere/0"
     assert commands == [["batch=8", *keys]]

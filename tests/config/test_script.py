@@ -20,6 +20,7 @@ from epochmeter.config.script import (
 from epochmeter.config.secrets import CONCEALED, conceal
 from epochmeter.config.suggestions import CONF
 from epochmeter.config.validation import check_values
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.shared.problem import InputError
 
 COMMAND = [
@@ -31,7 +32,7 @@ COMMAND = [
 def composed_script():
     def compose_script(*overrides, command=COMMAND):
         resolvers.register(lambda command, resume: None, command=command)
-        with initialize_config_dir(str(CONF), version_base="1.3"):
+        with initialize_config_dir(str(CONF), **DEFAULTS):
             return job.composed_job(compose("train", overrides=[*overrides]), overrides)
 
     yield compose_script

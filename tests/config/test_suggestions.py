@@ -76,7 +76,8 @@ def test_override_that_would_mislabel_the_run_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("width: [", "cannot read .*mine.yaml, line 1"), ("- width", "mine.yaml` is not a mapping")]
+    ("text", "problem"),
+    [("width: ]", "cannot read .*mine.yaml, line 1"), ("- width", "mine.yaml` is not a mapping")],
 )
 def test_damaged_file_of_an_option_is_named_where_a_hint_would_list_its_keys(tmp_path, monkeypatch, text, problem):
     suggestions.entry_keys("train")  # read before its folder is replaced

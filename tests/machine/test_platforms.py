@@ -60,3 +60,22 @@ def test_command_on_macos_ends_with_one_error_and_its_hint(tmp_path, entry):
     assert error.startswith("error: times and energy are measured with counters of Linux, and this is macOS")
     assert hint.startswith("  hint: ")
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_session_has_the_priority_of_the_process_that_leads_it(leads):
+    if not Path(platforms.AUTOGROUP).exists():
+        pytest.skip("this kernel does not share the processor between sessions")
+    source = f"""
+import os
+from epochmeter.machine.platforms import lower_priority
+if not {leads}:
+    os.fork() and os._exit(os.wait()[1])
+lower_priority(5)
+print(os.nice(0), open({platforms.AUTOGROUP!r}).read().split()[-1])
+"""
+    environment = {"PYTHONPATH": str(ROOT / "src")}
+    lowered = subprocess.run(
+        [sys.executable, "-c", source], env=environment, capture_output=True, text=True, start_new_session=True
+    )
+    assert lowered.stdout.split() == ["5", "5" if leads else "0"]

@@ -18,6 +18,7 @@ from project import put
 from stub import executable
 
 from epochmeter.config.entries import Examination
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.machine.busy_processes import BusyProcess
 from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -56,7 +57,7 @@ def doctor(tmp_path):
 @pytest.fixture
 def examined(tmp_path):
     """examined("device=cpu", ...) -> the rows by quantity, without starting the command; the device must be named."""
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), **DEFAULTS):
 
         def examine(*overrides):
             config = compose("doctor", overrides=[f"machine.state_dir={tmp_path / 'state'}", *overrides])

@@ -107,7 +107,7 @@ def cooled(tmp_path, monkeypatch, terminal):
     """cooled([60], below_c, most_s) -> metadata and notes; sensors cool by 1 degree per second, until `lost_s`."""
 
     def cool(degrees, below_c, most_s=600, lost_s=1000):
-        now_s, plan, result = 0.0, SimpleNamespace(gpus=[], run=run_info(), describe=lambda: None), RunResult(0, [])
+        now_s, plan, result = 0.0, SimpleNamespace(gpus=[], run=run_info(), describe=lambda **_: None), RunResult(0, [])
 
         def sleep(seconds):
             nonlocal now_s

@@ -10,7 +10,7 @@ from stub import executable
 from epochmeter.config import interpreter
 from epochmeter.config.script import ATTACHED, find_program
 from epochmeter.run import interpreters
-from epochmeter.run.interpreters import check_interpreter, choose_python, find_interpreter
+from epochmeter.run.interpreters import check_interpreter, choose_python, find_interpreter, probe_early
 
 OWN, GIVEN, BOARD = None, "/given/python", "/usr/bin/python3"
 
@@ -137,6 +137,20 @@ def test_launcher_is_that_of_the_active_environment(machine):
     assert find_program("pytest") is None, "it would start the script with this command's packages"
     machine({})
     assert find_program("pytest")
+
+
+def test_python_on_path_is_asked_while_the_configuration_is_composed(machine, monkeypatch):
+    folder = machine({}, "first")
+    probe_early(["own.py"])
+    monkeypatch.setattr(interpreters.subprocess, "Popen", None)
+    assert python_of(job_of(measure={"command": ["own.py"]}), []) == str(folder / "first/bin/python")
+
+
+@pytest.mark.parametrize(("variables", "command"), [({"VIRTUAL_ENV": "user"}, "own.py"), ({}, "torchrun")])
+def test_nothing_is_asked_that_the_command_does_not_need(machine, monkeypatch, variables, command):
+    machine(variables, "first")
+    monkeypatch.setattr(interpreters.subprocess, "Popen", None)
+    probe_early([command, "own.py"])
 
 
 @pytest.mark.parametrize("file", [None, "no code", "__init__.py"])

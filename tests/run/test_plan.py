@@ -1,5 +1,6 @@
 """The plan of a run, on machines whose files are in a folder."""
 
+import os
 from array import array
 from dataclasses import replace
 from datetime import datetime
@@ -159,6 +160,21 @@ def test_run_that_this_machine_cannot_make_is_refused_before_it_waits(order, rap
     monkeypatch.setattr(resolve, "current_node", lambda environment: Node(nodes=2))
     with pytest.raises(ValueError, match="=single trains on one node, and srun started 2\n  hint: set `strategy=ddp`"):
         resolve_plan(order())
+
+
+def test_preparation_waits_for_the_disk_only_if_earlier_epochs_could_be_lost(order, monkeypatch):
+    waits = []
+    monkeypatch.setattr(os, "fsync", waits.append)
+    first = resolve_plan(order(of_sweep=True))
+    first.open_record()
+    assert waits == []
+    first.describe()
+    assert len(waits) == 1
+    first.record.append({"window": "epoch", "epoch": 0, "metrics": {}})
+    write_checkpoint(first.record, first.run.record_id, epochs=1)
+    waits.clear()
+    resolve_plan(order(of_sweep=True)).open_record()
+    assert len(waits) >= 2, "job.json and host.json"
 
 
 def test_resumed_run_has_the_flags_of_kept_windows_and_its_power_limit_searches(order):

@@ -54,6 +54,9 @@ def test_content_and_name_are_on_disk_before_a_file_is_replaced(tmp_path, monkey
     new, replaced = [("fsync", partial, 5), ("replace", "file")], [("fsync", partial, 6), ("replace", "file")]
     assert calls == [*new, folder, *replaced]
     calls.clear()
+    write_atomically(tmp_path / "other", lambda file: file.write("third"), durably=False)
+    assert (calls, (tmp_path / "other").read_text()) == ([("replace", "other")], "third")
+    calls.clear()
     for content in (b"abc", b"de"):
         with append_to(tmp_path / "rows") as file:
             file.write(content)

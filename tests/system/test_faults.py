@@ -4,9 +4,13 @@ import re
 import sqlite3
 import subprocess
 import time
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
+
+from epochmeter.tracking.client import open_store
+from epochmeter.tracking.publish import MEASURED
 
 pytestmark = pytest.mark.system
 
@@ -27,22 +31,53 @@ def test_locked_database_delays_no_epoch(project):
     assert all(after["opened_ns"] - before["closed_ns"] < 2e9 for before, after in pairwise(windows))
 
 
+@contextmanager
+def small_file_system(folder, size):
+    """Mount a file system of a few bytes at a folder, and remove it at the end."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    if (made := subprocess.run(mount, capture_output=True, text=True)).returncode:
+        pytest.skip(f"needs the right to mount: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)  # also while this process has a database open
+
+
+def fill(folder):
+    subprocess.run(["dd", "if=/dev/zero", f"of={folder / 'filler'}", "bs=4096"], stderr=subprocess.DEVNULL)
+
+
 @pytest.fixture
 def multirun(project):
     """The folder of runs, as a file system of half a megabyte."""
-    (multirun := project.root / "multirun").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=524288", "tmpfs", multirun]
-    if (made := subprocess.run(mount, capture_output=True, text=True)).returncode:
-        pytest.skip(f"needs the right to mount: {made.stderr.strip()}")
-    yield multirun
-    project.clear()
-    subprocess.run(["umount", multirun], check=True)
+    with small_file_system(project.root / "multirun", 524288) as folder:
+        yield folder
+        project.clear()
+
+
+def test_run_is_complete_if_the_storage_of_mlflow_is_full_and_is_published_later(project, tmp_path):
+    with small_file_system(tmp_path / "full", 2**21) as folder:
+        uri = f"sqlite:///{folder}/mlflow.db"
+        open_store(uri=uri)
+        fill(folder)
+        environment = {"MLFLOW_TRACKING_URI": uri}
+        ended = project.run("train", *project.stubbed(tracking="mlflow"), **environment)
+        assert ended.returncode == 0
+        (warning,) = [line for line in ended.stdout.splitlines() if "published" in line and "warning" in line]
+        assert warning.endswith("database or disk is full")
+        (record,) = project.records()
+        assert record.is_completed()
+        (folder / "filler").unlink()
+        assert project.run("publish", **environment).returncode == 0
+        (run,) = open_store(uri=uri).client.search_runs(["1"], MEASURED)
+        assert run.info.status == "FINISHED"
 
 
 def test_storage_that_fills_up_fails_the_run_and_keeps_its_epochs(project, multirun):
     process = project.start("train", *project.long_stubbed())
     record = project.until_in_training()
-    subprocess.run(["dd", "if=/dev/zero", f"of={multirun / 'filler'}", "bs=4096"], stderr=subprocess.DEVNULL)
+    fill(multirun)
     measured = len(record.windows())
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1

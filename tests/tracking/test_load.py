@@ -1,6 +1,7 @@
 """Reading published runs back from MLflow."""
 
 import socket
+import sqlite3
 import time
 from dataclasses import replace
 from urllib.parse import quote
@@ -12,7 +13,7 @@ from epochmeter.report.runs.load import read_sweep
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import load
 from epochmeter.tracking.client import EXPERIMENT, REQUEST_TIMEOUT
-from epochmeter.tracking.load import download_records, run_links
+from epochmeter.tracking.load import download_records, links_in_database, run_links
 from epochmeter.tracking.publish import SWEEPS, include_reused, publish
 from epochmeter.tracking.report_artifacts import log_report
 
@@ -101,7 +102,28 @@ def test_unmeasured_and_deleted_runs_are_skipped(store, make_record, download, t
     assert [run.number for run in read_sweep(download() / "sweep").runs] == [*published]
     links = run_links(["sweep", "another", "o'clock"], uri=store.uri)
     assert links.keys() == {"sweep/1", "sweep/2"}
+    assert links_in_database(["sweep", "another", "o'clock"], EXPERIMENT, store.uri) == links
     assert all(f"/runs/{run_id}" in links[f"sweep/{number}"] for number, run_id in published.items())
+
+
+def test_links_are_those_of_runs_and_experiments_that_are_not_deleted(make_record, store):
+    published = {number: publish(make_record(number), store).run_id for number in (1, 2)}
+    store.client.delete_run(published[1])
+    assert [*links_in_database(["sweep"], EXPERIMENT, store.uri)] == ["sweep/2"]
+    store.client.delete_experiment(store.experiment_id)
+    assert links_in_database(["sweep"], EXPERIMENT, store.uri) == {}
+
+
+def test_other_stores_have_no_links_without_mlflow(tmp_path):
+    sqlite3.connect(tmp_path / "other.db").close()
+    for uri in (
+        f"sqlite:///{tmp_path}/none.db",
+        f"sqlite:///{tmp_path}/other.db",
+        "http://127.0.0.1:9",
+        "postgresql://x",
+    ):
+        assert links_in_database(["sweep"], EXPERIMENT, uri) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["other.db"]
 
 
 def test_missing_database_or_experiment_is_an_error_and_not_created(store, tmp_path):

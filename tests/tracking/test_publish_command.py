@@ -196,6 +196,21 @@ def test_damaged_records_are_named_and_the_others_published(run_publish, make_re
             assert "hunter2" not in Path(copy).read_text(errors="replace")
 
 
+def test_a_problem_of_many_runs_is_named_for_the_first_ones(run_publish, make_record, monkeypatch, capsys):
+    folders = [make_record(number).folder for number in range(5)]
+
+    def fail(record, store):
+        raise OSError("no space" if record.folder != folders[3] else "gone")
+
+    monkeypatch.setattr(publish, "publish", fail)
+    assert run_publish() == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == ["no space"] * 3 + ["gone", "no space"]
+    assert [str(folder) in line for folder, line in zip([*folders[:4], "1 other runs"], lines, strict=True)] == [
+        True
+    ] * 5
+
+
 def test_ended_runs_are_exported_once_to_the_trackers_that_lack_them(run_publish, make_record, recorded, capsys):
     make_record(0)
     make_record(1, state="failed")

@@ -69,6 +69,15 @@ def test_a_run_has_progress_split_power_cost_and_gauges_within_the_width(tmp_pat
     assert_screen(f"run_{width}", picture(folder, width), width)
 
 
+def test_sentences_fit_a_narrow_terminal(tmp_path):
+    folder = write_run(tmp_path / "0", epochs(3))
+    narrow = picture(folder, 40)
+    begin = next(place for place, line in enumerate(narrow) if line.startswith("Bottleneck: "))
+    sentence = " ".join(narrow[begin : begin + 9])
+    assert next(line for line in picture(folder, 200) if line.startswith("Bottleneck: ")) in sentence
+    assert max(map(len, narrow)) <= 40
+
+
 def test_a_script_that_does_not_state_its_epochs_shows_the_current_one_only(tmp_path):
     job = {key: value for key, value in JOB.items() if key != "epochs"}
     assert re.match(r"epoch 4 +─", picture(write_run(tmp_path / "0", epochs(3), job=job), 80)[1])

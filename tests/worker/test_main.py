@@ -76,3 +76,16 @@ def test_objects_of_a_users_own_code_are_freed_and_so_written(tmp_path):
     )
     assert ended.returncode == 0
     assert (tmp_path / "written").read_text() == "all"
+
+
+def test_libraries_count_as_no_code_of_the_user():
+    source = """
+import epochmeter.worker.training, torchvision, torch._dynamo
+from epochmeter.worker.__main__ import modules_of_user
+print(modules_of_user())
+"""
+    environment = {"PYTHONPATH": python_path()}
+    printed = subprocess.run(
+        [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout == "[]\n"

@@ -147,7 +147,15 @@ class Meter:
                 self.end_window()
 
     def expect_epochs(self, count: Optional[int]) -> None:
-        """State how many epochs follow, for a forecast of the run's time and energy; None: not known."""
+        """State how many epochs follow, for a forecast of the run's time and energy; None: not known.
+
+        Example:
+            >>> meter = Meter()
+            >>> meter.expect_epochs(2)
+            >>> for epoch in range(2):
+            ...     for batch in meter.batches([1, 2, 3]):
+            ...         pass  # your training step
+        """
         self._expected_epochs = count
         if self._agent is not None:
             self._agent.expect_epochs(count)
@@ -183,7 +191,14 @@ class Meter:
         return self.last_of("epoch")
 
     def last_of(self, window: str) -> Measurement:
-        """Return the last `Measurement` of a window: `epoch`, `val`, or a name given to `window`."""
+        """Return the last `Measurement` of a window: `epoch`, `val`, or a name given to `window`.
+
+        Example:
+            >>> with Meter() as meter:
+            ...     with meter.window("load data"):
+            ...         data = [1, 2, 3]
+            ...     energy_j = meter.last_of("load data").energy_j
+        """
         agent = self._agent
         if agent is None:
             return Measurement(reason=self._reason or "nothing was measured yet")
@@ -203,19 +218,44 @@ class Meter:
         """Raise `BudgetReached` if one more epoch would exceed a budget: `Meter("budget.energy_j=5000")`.
 
         Call it after an epoch. Without a controller, or after `close`, no budget is checked.
+
+        Example:
+            >>> from epochmeter import BudgetReached
+            >>> meter = Meter("budget.energy_j=5000")
+            >>> try:
+            ...     for epoch in meter.epochs(2):
+            ...         for batch in meter.batches([1, 2, 3]):
+            ...             pass  # your training step
+            ...         meter.check_budget()
+            ... except BudgetReached:
+            ...     pass  # save the model
         """
         recorded = None if self._agent is None else self._agent.measurement("epoch")
         if recorded is not None and recorded.stop:
             raise BudgetReached("one more epoch would exceed a budget")
 
     def hook_loaders(self) -> None:
-        """Measure the passes over all DataLoaders from now on, also those of a library, as `measure.py` does."""
+        """Measure the passes over all DataLoaders from now on, also those of a library, as `measure.py` does.
+
+        Example:
+            >>> meter = Meter()
+            >>> meter.hook_loaders()  # then call the library that trains
+            >>> meter.close()
+        """
         agent = self._measuring()
         if self._controller is not None and agent is not None and hooks.loader_agent is not agent:
             self._hooks.callback(hooks.hook_loaders(agent))
 
     def end_window(self) -> None:
-        """End the window that is open, if there is one, so that `last` has its measurement."""
+        """End the window that is open, if there is one, so that `last` has its measurement.
+
+        Example:
+            >>> meter = Meter()
+            >>> for batch in meter.batches([1, 2, 3]):
+            ...     pass  # your training step
+            >>> meter.end_window()
+            >>> time_s = meter.last.e2e_s
+        """
         if self._agent is not None:
             self._agent.end_window()
 

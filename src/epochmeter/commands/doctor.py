@@ -19,13 +19,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, json_output, validation
 from epochmeter.config.entries import Examination
 from epochmeter.config.installation import with_own_commands
 from epochmeter.config.request import compose_for_device
 from epochmeter.config.resolvers import value_for_board
+from epochmeter.config.versions import register_resolver
 from epochmeter.shared.problem import MachineError, Problem
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    OmegaConf.register_new_resolver("of_board", value_for_board)
+    register_resolver("of_board", value_for_board)
     try:
         app.run("doctor", task, __doc__)
     except KeyboardInterrupt:  # while it records

@@ -40,6 +40,7 @@ from epochmeter.config.installation import ROOT
 from epochmeter.config.interpreter import active_environment
 from epochmeter.config.script import ATTACHED, check_placeholders, find_program
 from epochmeter.config.secrets import CONCEALED
+from epochmeter.run.interpreters import probe_early
 from epochmeter.run.nodes import script_node
 from epochmeter.shared.problem import input_error
 from epochmeter.sweep.sweep_folder import key_of
@@ -83,6 +84,7 @@ def main() -> int:
             check_keys(overrides)
             if ATTACHED not in os.environ:
                 check_command(command)
+                probe_early(command)
                 overrides = overrides_of_node(overrides)
                 check_placeholders(command, [key_of(override) for override in overrides])
         sys.argv[1:], command = concealed_arguments(overrides, command)

@@ -57,6 +57,7 @@ from epochmeter.tracking.run_export import refused_files
 
 FORMATS = ("format=text", "format=json")
 ENDS = (COMPLETED, FAILED, KILLED)
+MAX_SAME = 3  # runs that are named with the same problem
 MAX_LATE = 3  # exports of successive runs to one tracker that do not end in time, before no others are tried
 
 
@@ -220,6 +221,7 @@ def is_pending_on_cluster(record: Record) -> bool:
 def publish_records(records: Sequence[Record], destination: Destination) -> list[Attempt]:
     """Publish records to one destination; return how that ended for each record."""
     attempts: dict[Path, Attempt] = {}
+    failed = Counter[str]()  # problem -> its runs
     try:
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
         for record in records:
@@ -228,7 +230,9 @@ def publish_records(records: Sequence[Record], destination: Destination) -> list
                 print(printable(f"{record.folder}: {link}"))
             except Exception as error:
                 attempts[record.folder] = Attempt(record.folder, problem=error_reason(error))
-                warn(Problem(f"cannot publish {record.folder}: {error_reason(error)}"))
+                failed[error_reason(error)] += 1
+                if failed[error_reason(error)] <= MAX_SAME:
+                    warn(Problem(f"cannot publish {record.folder}: {error_reason(error)}"))
                 continue
             attempts[record.folder] = Attempt(record.folder, link)
             for name, reason in refused_files(record.folder).items():
@@ -238,6 +242,9 @@ def publish_records(records: Sequence[Record], destination: Destination) -> list
                 queue.dequeue(record)
             elif not is_running and recorded.uri not in configured_uris():
                 queue.mark_published(record, str(destination))
+        for reason, count in failed.items():
+            if count > MAX_SAME:
+                warn(Problem(f"cannot publish {count - MAX_SAME} other runs: {reason}"))
         close_dead_runs(store)
         views.save_views(store)
         # The comparison shows completed runs only.

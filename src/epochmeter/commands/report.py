@@ -29,13 +29,13 @@ With a gate (gate.time=): 2 if a bound is violated, and 3 if the runs are too fe
 import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from omegaconf import DictConfig
 
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from epochmeter.report.analyses.best import Criteria
     from epochmeter.report.render import Page
     from epochmeter.report.runs.run import Sweep
+    from epochmeter.tracking.mlflow_process import MlflowProcess
 
 MULTIRUN = ROOT / "multirun"
 NOTHING_YET = Problem("no run has completed yet", "report later, or see the running one: python src/watch.py")
-LINKS_LIMIT_S = 10.0  # time limit for looking up the addresses of runs in MLflow
 MOST_LINKED = 1000  # most runs whose addresses are looked up in MLflow, which takes 5 ms each
 
 
@@ -102,8 +102,11 @@ def with_current_filters(keys: Mapping[str, Any]) -> dict[str, Any]:
 def report(keys: Mapping[str, Any], console: "Console") -> int:
     """Load the runs, print the report, write its files and show it in MLflow; return the exit code."""
     from epochmeter.report.charts.vega import Artist, missing_packages
+    from epochmeter.tracking.mlflow_process import MlflowProcess
 
-    artist = None if missing_packages() else Artist()  # it starts while the modules below are imported
+    # Both processes start while the modules below are imported.
+    mlflow = None if keys["tracking"]["name"] == "none" else MlflowProcess()
+    artist = None if missing_packages() else Artist()
     from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report
     from epochmeter.report.output.footprint_files import write_footprint_files
@@ -111,6 +114,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.report.output.samples import dataset_samples
     from epochmeter.results.run_status import RUNNING
     from epochmeter.tracking.client import check_address
+    from epochmeter.tracking.report_artifacts import LIMIT_S, log_report
 
     check_address(keys["tracking"])
     warn = partial(print_text, console, style="yellow")
@@ -118,7 +122,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     sweep = load(keys, keys["sweep"])
     if sweep.runs and not sweep.unreadable and all(run.state == RUNNING for run in sweep.runs):
         raise InputError(NOTHING_YET)
-    sweep = with_addresses(sweep, keys["tracking"])
+    sweep = with_addresses(sweep, keys["tracking"], mlflow)
     against = load(keys, keys["against"]) if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
@@ -130,7 +134,8 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         written = write_report(content, folder, warn, artist, samples)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
     answer = first_sentences(content.pages)
-    link = show_files(written, folder, ReportEntry(content.title, answer), keys["tracking"], console)
+    entry = (content.title, written, keys["tracking"], answer)
+    link = show_files(written, folder, lambda: mlflow.call(LIMIT_S, log_report, *entry) if mlflow else None, console)
     json_output.set_result(report_fields(folder, written, content.pages, link))
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
         raise InputError(NOTHING_YET)
@@ -246,28 +251,18 @@ def record_errors(folder: Path) -> Iterator[None]:
         raise input_error(f"the record {folder} is damaged: {cause}", "give another run: `run=`") from error
 
 
-class ReportEntry(NamedTuple):
-    """The entry of a report in MLflow: its title, and the answer in Markdown."""
-
-    title: str
-    answer: str
-
-
-def show_files(
-    written: Sequence[Path], folder: Path, entry: ReportEntry, tracking: Mapping[str, Any], console: "Console"
-) -> str | None:
-    """Print the names of the written files, log them to MLflow if it is available, and return their address there."""
+def show_files(written: Sequence[Path], folder: Path, log: Callable[[], str | None], console: "Console") -> str | None:
+    """Print the names of the written files, `log` them to MLflow if it is available, and return their address there."""
     from epochmeter.console.console import UI_HINT
     from epochmeter.report.output.report import print_text
-    from epochmeter.tracking.report_artifacts import log_report
 
     names = [path.name for path in written if path.parent == folder]
     count = len({path.stem for path in written if path.parent != folder})
     pictures = f", {count} picture{'s' if count > 1 else ''} as PNG and SVG in report/" if count else ""
     print_text(console, f"Written to {folder}: {', '.join(names)}{pictures}")
     try:
-        address = log_report(entry.title, written, tracking, entry.answer)
-    except RuntimeError as error:
+        address = log()
+    except (RuntimeError, TimeoutError) as error:
         print_text(console, errors.format_error(error, "warning"), style="yellow")
         return None
     print_text(console, address or "Not shown in MLflow: tracking=none.")
@@ -291,16 +286,19 @@ def load(keys: Mapping[str, Any], names: Any) -> "Sweep":
     return replace(sweep, runs=[with_footprint(run, given) for run in sweep.runs]) if given else sweep
 
 
-def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any]) -> "Sweep":
+def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any], mlflow: "MlflowProcess | None") -> "Sweep":
     """Return the runs with their addresses in MLflow, unless there are too many runs."""
-    if tracking["name"] == "none" or len(sweep.runs) > MOST_LINKED:
+    if mlflow is None or len(sweep.runs) > MOST_LINKED:
         return sweep
-    from epochmeter.tracking.deadline import call_within
-    from epochmeter.tracking.load import run_links
+    from epochmeter.tracking.client import tracking_uri
+    from epochmeter.tracking.load import LINKS_LIMIT_S, links_in_database, run_links
 
-    names = {run.name.partition("/")[0] for run in sweep.runs}
+    of_sweeps = ({run.name.partition("/")[0] for run in sweep.runs}, tracking["experiment"])
+    uri = tracking.get("uri") or tracking_uri()
     with suppress(Exception):  # the report does not need them
-        links = call_within(LINKS_LIMIT_S, lambda: run_links(names, tracking["experiment"], tracking.get("uri")))
+        links = links_in_database(*of_sweeps, uri)
+        if links is None:
+            links = mlflow.call(LINKS_LIMIT_S, run_links, *of_sweeps, uri)
         return replace(sweep, runs=[replace(run, link=links.get(run.name)) for run in sweep.runs])
     return sweep
 

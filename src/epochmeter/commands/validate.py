@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, json_output, validation
 from epochmeter.config.entries import Trial
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import compose_for_device
 from epochmeter.config.resolvers import value_for_board
+from epochmeter.config.versions import register_resolver
 
 if TYPE_CHECKING:
     from epochmeter.results.validation import Validation
@@ -33,7 +34,7 @@ FAILED, AGAIN = 2, 3
 
 
 def main() -> int:
-    OmegaConf.register_new_resolver("of_board", value_for_board)
+    register_resolver("of_board", value_for_board)
     codes: list[int] = []
     app.run("validate", lambda config: codes.append(task(config)), __doc__)
     return codes[-1] if codes else 0

@@ -28,6 +28,7 @@ from epochmeter.config.installation import CONF, with_own_commands
 from epochmeter.config.schema import INSTANTIATED_GROUPS
 from epochmeter.config.suggestions import entry_keys, list_choices, unknown_choice_problem, unknown_key_problem
 from epochmeter.config.validation import key_rules
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.shared.problem import InputError, Problem, input_error
 from epochmeter.shared.types import Document
 
@@ -66,7 +67,7 @@ def run(command: str, task: Callable[[DictConfig], None], doc: str | None, is_us
         if {*MULTIRUN} & {*sys.argv[1:]}:
             sys.argv[1:] = defer_keys(sys.argv[1:], entry_keys(command)[0])
 
-        @hydra.main(version_base="1.3", config_path=str(CONF), config_name=command)
+        @hydra.main(**DEFAULTS, config_path=str(CONF), config_name=command)
         @wraps(task)
         def composed_task(config: DictConfig) -> None:
             end_composing()

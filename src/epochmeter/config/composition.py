@@ -1,6 +1,7 @@
-"""Compose the configuration of a single run once: Hydra composes it to find out whether it is a sweep, and then again.
+"""Compose the configuration of a single run once: its mode, which a recipe may set, and the run need the same one.
 
-This takes a tenth of a second of each start. It replaces two methods of Hydra 1.3 while a command starts.
+Hydra 1.3 composes twice, which takes a tenth of a second of each start. Hydra 1.4 does not see the mode of a recipe.
+Two of Hydra's methods are replaced while a command starts.
 """
 
 from collections.abc import Iterator
@@ -12,8 +13,7 @@ from hydra.core.utils import configure_log
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-AS_RUN = "hydra.mode=RUN"
-"""The override that Hydra adds to those of a run."""
+from epochmeter.config.versions import ADDED_TO_RUNS, COMPOSED_FOR_JOBS
 
 
 @contextmanager
@@ -22,14 +22,19 @@ def composed_once() -> Iterator[None]:
     get_mode, compose_config = Hydra.get_mode, Hydra.compose_config
     composed: dict[tuple[str | None, ...], DictConfig] = {}
 
-    def mode_of(self: Hydra, config_name: str | None, overrides: list[str]) -> Any:
+    def mode_of(self: Hydra, config_name: str | None, overrides: list[str], **parsed: Any) -> Any:
         with suppress(Exception):  # such as values to sweep over: as Hydra does it
-            config = compose_config(self, config_name, overrides, RunMode.RUN)
+            config = compose_config(self, config_name, overrides, RunMode.RUN, **COMPOSED_FOR_JOBS, **parsed)
             if config.hydra.mode is None:
-                as_run = (config_name, *overrides, AS_RUN)
+                as_run = (config_name, *overrides, *ADDED_TO_RUNS)
                 composed[as_run] = config
                 return None
-        return get_mode(self, config_name, overrides)
+        with suppress(Exception):  # raised again when Hydra composes for the mode of the command line
+            config = compose_config(
+                self, config_name, overrides, RunMode.MULTIRUN, validate_sweep_overrides=False, **parsed
+            )
+            return config.hydra.mode
+        return None
 
     def compose(
         self: Hydra, config_name: str | None, overrides: list[str], run_mode: RunMode, **options: Any
@@ -40,7 +45,7 @@ def composed_once() -> Iterator[None]:
         if options.get("with_log_configuration"):
             configure_log(config.hydra.hydra_logging, config.hydra.verbose)
         config.hydra.mode = RunMode.RUN
-        config.hydra.overrides.hydra.append(AS_RUN)
+        config.hydra.overrides.hydra.extend(ADDED_TO_RUNS)
         return config
 
     Hydra.get_mode, Hydra.compose_config = mode_of, compose  # type: ignore[method-assign, assignment]

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config.installation import ROOT
 from epochmeter.config.structured import Schema
+from epochmeter.config.versions import REPLACE, register_resolver
 
 
 def register(
@@ -46,15 +47,15 @@ def register(
     escaped = [re.sub(r"(\\*)\$\{", r"\1\1\\${", argument) for argument in command]  # not for OmegaConf to resolve
     schema = OmegaConf.merge(Schema, {"script": {}, **({"measure": {"command": escaped}} if command else {})})
     OmegaConf.set_struct(schema.script, False)  # its names are those of the command
-    ConfigStore.instance().store("schema", schema)
-    OmegaConf.register_new_resolver("root", lambda: str(ROOT), replace=True)
-    OmegaConf.register_new_resolver("sweep_folder", folder, replace=True)
-    OmegaConf.register_new_resolver("of_board", partial(value_for_board, detect=detect), replace=True)
-    OmegaConf.register_new_resolver("data_sources", data_sources, replace=True)
-    OmegaConf.register_new_resolver("number_in_sweep", number_in_sweep, replace=True)
-    OmegaConf.register_new_resolver("sum", lambda *terms: whole_number(sum, terms), replace=True)
-    OmegaConf.register_new_resolver("product", lambda *factors: whole_number(math.prod, factors), replace=True)
-    OmegaConf.register_new_resolver("largest", lambda *values: whole_number(max, values), replace=True)
+    ConfigStore.instance().store("schema", schema, **REPLACE)
+    register_resolver("root", lambda: str(ROOT))
+    register_resolver("sweep_folder", folder)
+    register_resolver("of_board", partial(value_for_board, detect=detect))
+    register_resolver("data_sources", data_sources)
+    register_resolver("number_in_sweep", number_in_sweep)
+    register_resolver("sum", lambda *terms: whole_number(sum, terms))
+    register_resolver("product", lambda *factors: whole_number(math.prod, factors))
+    register_resolver("largest", lambda *values: whole_number(max, values))
 
 
 def value_for_board(

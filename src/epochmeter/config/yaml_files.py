@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf._utils import get_yaml_loader
+
+from epochmeter.config.versions import yaml_loader
 
 KEPT_FILES = 500
 
@@ -35,9 +36,9 @@ def _read(file: Path, *version: int) -> dict[str, Any]:
 @cache
 def _loader() -> Any:
     """Return OmegaConf's class of loaders, with the parser of libyaml if PyYAML has it."""
-    of_omegaconf = get_yaml_loader()
+    of_omegaconf = yaml_loader()
     parser = getattr(getattr(yaml, "cyaml", None), "CParser", None)
-    if parser is None:
+    if parser is None or issubclass(of_omegaconf, parser):
         return of_omegaconf
 
     def construct(self: Any, stream: str) -> None:

@@ -135,6 +135,7 @@ def long_term_limits(root: Path) -> list[Path]:
     return [limit for limit in limits if limit.exists()]
 
 
+@cache  # of this process, for all runs of a sweep
 def _packages() -> dict[str, str]:
     versions = {}
     for name in PACKAGES:

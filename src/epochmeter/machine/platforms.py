@@ -7,12 +7,15 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from epochmeter.shared.problem import Problem
 
 LINUX_COMMANDS = ("train", "measure", "doctor", "validate")
 """Modules of commands that read the counters of Linux."""
 SHOWN = ("--help", "-h", "--cfg", "-c", "--info", "--hydra-help", "--version")  # options with which nothing is measured
+AUTOGROUP = "/proc/self/autogroup"  # file of the niceness of a process's session
 HINT = (
     "use Linux, also in a virtual machine or a container (on Windows: WSL2); here, `python src/report.py` "
     "and `python src/watch.py` show what was measured"
@@ -45,6 +48,17 @@ def yield_to_others() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     else:
         os.nice(19)
+
+
+def lower_priority(niceness: int) -> None:
+    """Raise the niceness of this process, and that of its session if it leads one.
+
+    Where Linux shares the processor between sessions (autogroups), the niceness of a process counts within its own.
+    """
+    os.nice(niceness)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            Path(AUTOGROUP).write_text(str(niceness))
 
 
 def path_of_descriptor(descriptor: int) -> str:

@@ -215,7 +215,7 @@ def prepared_device(
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
     plan.run.dataset = documents.check(prepare_dataset(job.dataset, job.storage, ROOT, terminal.info), DatasetFacts)
-    plan.describe()
+    plan.describe(durably=False)
     terminal.end_stage()
     check_length(job, plan.run.training_samples or 0, (plan.ranks or 1) * plan.node.nodes)
     wait_idle(plan, result, terminal)
@@ -229,7 +229,7 @@ def prepared_device(
         for key, setting in (plan.run.applied or {}).items():
             terminal.info_once(f"{key} set to {setting} (restored after the run)")
         plan.run.energy, plan.run.storage = Energy(**instruments.meter.energy), instruments.data_source.metadata
-        plan.describe()
+        plan.describe(durably=False)
         if (missing := plan.run.energy.missing) and job.meter.name != "none":
             terminal.no_energy(missing.message)
         check_is_measured(job, plan.run)

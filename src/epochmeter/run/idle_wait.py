@@ -37,7 +37,7 @@ def wait_idle(plan: Plan, result: RunResult, terminal: Terminal) -> None:
         result.notes.append(f"sweep.wait_idle={most_s:g} has no effect: {UNKNOWN_USE}.")
     else:
         plan.run.idle_wait = {"waited_s": round(waited_s, 3), "other_cpu_fraction": round(use.other_fraction, 3)}
-    plan.describe()
+    plan.describe(durably=False)
     if _is_busy(use):
         waited = f"after {waited_s:.0f} s of waiting (`sweep.wait_idle={most_s:g}`)"
         result.notes.append(f"{waited}, the run began while other processes used {_used(use)}.")

@@ -212,7 +212,7 @@ def use_validation(plan: Plan, meter: EnergyMeter) -> None:
     """Let the meter use the responses that the validation of this machine has measured, and record them."""
     if plan.run.validation and (used := use_validated(meter, plan.validation, plan.job.meter.name)):
         plan.run.validation["validated_response"] = used
-        plan.describe()
+        plan.describe(durably=False)
 
 
 def write_powers(meter: EnergyMeter, record: Record, before_ns: int | None = None) -> PowerSamples:
@@ -285,11 +285,11 @@ def cool_down(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     if temperature_c is None:
         reason, _ = missing.get(TEMPERATURE_KEY, ("no sensor was read in time", ""))
         plan.run.rest = {"waited_s": waited_s, "reason": reason}
-        plan.describe()
+        plan.describe(durably=False)
         result.notes.append(f"sweep.cool_below_c={below_c:g} has no effect: {reason}.")
         return
     plan.run.rest = {"waited_s": waited_s, "temperature_c": temperature_c}
-    plan.describe()
+    plan.describe(durably=False)
     if temperature_c >= below_c:
         waited = f"after {waited_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"
         text = f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"

@@ -99,12 +99,27 @@ def check_interpreter(interpreter: str) -> None:
 
 def _python_on_path() -> str | None:
     """Return the first Python on PATH; None if that is this command's, or if only this command's has torch."""
-    path = shutil.which("python") or shutil.which("python3")
+    path = _name_on_path()
     has_torch, prefix = False, ""
     with suppress(InputError):
         has_torch, prefix, _ = _probe(path) if path else (False, "", "")
     own_has_torch, own_prefix, _ = _probe(sys.executable)
     return None if prefix == own_prefix or (own_has_torch and not has_torch) else path
+
+
+def probe_early(command: Sequence[str]) -> None:
+    """Start what `choose_python` asks the Python on PATH, while the configuration of a script is composed.
+
+    A version manager's `python` takes a quarter of a second to start.
+    """
+    path = None if is_program(command) or ATTACHED in os.environ or active_environment() else _name_on_path()
+    for interpreter in (path, sys.executable) if path else ():
+        with suppress(InputError):  # which `choose_python` meets again, if it asks
+            _started_probe(interpreter)
+
+
+def _name_on_path() -> str | None:
+    return shutil.which("python") or shutil.which("python3")
 
 
 @cache  # the configurations of a sweep use the same interpreter
@@ -113,13 +128,21 @@ def _probe(interpreter: str) -> tuple[bool, str, str]:
 
     InputError if it cannot be run. A program that starts Python in a container has errors of its own.
     """
+    probe = _started_probe(interpreter)
     try:
-        probe = subprocess.run(
-            [interpreter, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_LIMIT_S
-        )
+        printed, errors = probe.communicate(timeout=PROBE_LIMIT_S)
     except subprocess.TimeoutExpired as error:
+        probe.kill()
+        probe.communicate()
         raise input_error(f"{interpreter} did not answer within {PROBE_LIMIT_S:g} s", INSTALL) from error
+    *_, reason = errors.decode(errors="replace").strip().splitlines() or [""]
+    return probe.returncode == 0, os.path.realpath(os.fsdecode(printed.strip())), printable(reason)
+
+
+@cache
+def _started_probe(interpreter: str) -> "subprocess.Popen[bytes]":
+    pipe = subprocess.PIPE
+    try:
+        return subprocess.Popen([interpreter, "-c", PROBE], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
-    *_, reason = probe.stderr.decode(errors="replace").strip().splitlines() or [""]
-    return probe.returncode == 0, os.path.realpath(os.fsdecode(probe.stdout.strip())), printable(reason)

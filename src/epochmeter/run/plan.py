@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import NamedTuple
 
 from epochmeter.config.arguments import undefer_key
@@ -89,7 +90,7 @@ class Plan:
                 if self.node.is_first and self.script_node.is_first:
                     queue.enqueue(self.record, self.run.record_id)
                 self._describe_host()
-                self.describe()
+                self.describe(durably=False)
         except OSError as error:
             raise MachineError(write_problem(error)) from error
         if earlier.reason:
@@ -104,17 +105,29 @@ class Plan:
         self.run.resumed = [*earlier.resumed, start]
 
     def _describe_host(self) -> None:
-        write_json(self.record.folder / HOST_FILE, host.describe(self.job.machine.root, ROOT))
+        described = host.describe(self.job.machine.root, ROOT)
+        write_json(self.record.folder / HOST_FILE, described, durably=bool(self.run.resumed))
 
-    def describe(self) -> None:
-        """Write configuration and metadata to the record; the dataset's checksum becomes part of the run's identity."""
+    def describe(self, *, durably: bool = True) -> None:
+        """Write configuration and metadata to the record; the dataset's checksum becomes part of the run's identity.
+
+        Args:
+            durably: Wait until they are on disk. Before the first epoch, there is nothing yet that could be lost.
+        """
         if self.run.dataset:
             self.run.identity = identity_of(self, self.run.dataset["digest"])
+        durably = durably or bool(self.run.resumed)
+        self.record.describe(self._recorded_keys, conceal_tree(self.run.document()), durably)
+
+    @cached_property
+    def _recorded_keys(self) -> Document:
+        """The configuration without secrets, and of a script without keys that it does not read."""
         keys = self.job.to_dict()
         if self.job.measure.command:
             of_data = ("cache", "drop_caches") if self.job.measure.data else ()
             keys = {key: keys[key] for key in (*SCRIPT_KEYS, *of_data)}
-        self.record.describe(conceal_tree(keys), conceal_tree(self.run.document()))
+        concealed: Document = conceal_tree(keys)
+        return concealed
 
     def correct_start(self) -> list[str]:
         """Give the start of this attempt by the present clock if that was set since then; return a note, if so."""
@@ -147,7 +160,7 @@ class Plan:
             self.run.power_limit_max_w = target.max_w
             self.run.power_limit_devices = max(1, len(knob.devices)) * self.node.nodes
         self.run.applied = applied
-        self.describe()
+        self.describe(durably=False)
         if applied:
             self._describe_host()
 

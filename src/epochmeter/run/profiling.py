@@ -40,7 +40,6 @@ def finish_trace(messages: Iterator[Message], plan: Plan, meter: EnergyMeter) ->
                     notes.append(format_problem(message.problem))
                 case Traced():
                     plan.run.traced = traced_power(message, plan, meter)
-                    plan.describe()
     except WorkerError as error:  # the trace is written before the memory by kind is measured
         failure = "the process failed after the trace" if (plan.record.folder / TRACE).exists() else "no trace"
         notes.append(f"{failure}: {error}")

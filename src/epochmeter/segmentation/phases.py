@@ -34,8 +34,8 @@ SEEN_LATE = "another class of modules was called later in the epoch"
 NO_OPTIMIZER = "the times of optimizer steps are not known, as some of them are compiled by `torch.compile`"
 COMPILED = "with `torch.compile`, the times of forward pass and loss are those of compiled modules only"
 FEW_TIMED = (
-    "steps are short, and the phases of too few are timed to know those of an epoch within {} of its compute: an "
-    "epoch needs more steps"
+    "an epoch's phases are unknown: its steps are short, and too few were timed by phase to know them within {} of "
+    "its compute; they are known with more steps per epoch"
 )
 ESTIMATED = (
     "steps are short: the phases of an epoch are estimated from a part of its steps (`epoch/timed_steps`), and have no "

@@ -25,15 +25,17 @@ def append_to(path: pathlib.Path, durably: bool = True) -> Iterator[BinaryIO]:
         fsync_folder(path.parent)
 
 
-def write_json(path: StrPath, value: object, mode: int = 0o666) -> None:
+def write_json(path: StrPath, value: object, mode: int = 0o666, durably: bool = True) -> None:
     """Write `value` as JSON atomically: readers never see a partial file."""
-    write_atomically(path, lambda file: file.write(json.dumps(value, indent=1) + "\n"), mode)
+    write_atomically(path, lambda file: file.write(json.dumps(value, indent=1) + "\n"), mode, durably)
 
 
-def write_atomically(path: StrPath, write: Callable[[TextIO], object], mode: int = 0o666) -> None:
-    """Write a text file atomically with `write(file)`; after a power cut, it or its complete predecessor is on disk.
+def write_atomically(path: StrPath, write: Callable[[TextIO], object], mode: int = 0o666, durably: bool = True) -> None:
+    """Write a text file atomically with `write(file)`: readers never see a part of it.
 
-    A link of this name is replaced, not followed. `mode` are the permissions of a new file, without those of the umask.
+    After a power cut, it or its complete predecessor is on disk, unless it is not written `durably`: waiting for a
+    memory card takes up to a tenth of a second. A link of this name is replaced, not followed. `mode` are the
+    permissions of a new file, without those of the umask.
     """
     path = pathlib.Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -42,9 +44,10 @@ def write_atomically(path: StrPath, write: Callable[[TextIO], object], mode: int
     try:
         with open(partial, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        is_new = not path.exists()
+            if durably:
+                file.flush()
+                os.fsync(file.fileno())
+        is_new = durably and not path.exists()
         os.replace(partial, path)
         if is_new:
             fsync_folder(path.parent)

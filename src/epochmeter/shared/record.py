@@ -110,8 +110,8 @@ class Record:
                 return identity is None or bool(completion["identity"] == identity)
         return False
 
-    def describe(self, job: Document, run: Document) -> None:
-        write_json(self.folder / JOB_FILE, {"schema": SCHEMA, "job": job, "run": run})
+    def describe(self, job: Document, run: Document, durably: bool = True) -> None:
+        write_json(self.folder / JOB_FILE, {"schema": SCHEMA, "job": job, "run": run}, durably=durably)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

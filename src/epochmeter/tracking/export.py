@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from epochmeter.config.installation import package_command
 from epochmeter.config.secrets import redact, redact_tree
+from epochmeter.machine.platforms import lower_priority
 from epochmeter.results.appended_file import WindowLog
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_status import COMPLETED
@@ -45,7 +46,7 @@ CLIENTS = {
 def main(arguments: list[str]) -> None:
     """Do what the arguments say, and end without the handlers that clients have registered for the end."""
     die_with_parent()
-    os.nice(NICENESS)
+    lower_priority(NICENESS)
     task, name, *folders = arguments
     with open(os.dup(1), "w") as answer:
         silence = os.open(os.devnull, os.O_RDWR)

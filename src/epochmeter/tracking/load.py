@@ -1,16 +1,18 @@
 """Find published runs in MLflow, and download their records for reports of runs whose folders are elsewhere."""
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from epochmeter.results.reuse import write_reference
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.shared.record import COMPLETED_FILE, HOST_FILE, JOB_FILE, SUMMARY_FILE, WINDOWS_FILE, Record
-from epochmeter.tracking.client import EXPERIMENT, Store, open_existing_store
-from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
+from epochmeter.tracking.client import EXPERIMENT, SQLITE, Store, open_existing_store
+from epochmeter.tracking.publish import MEASURED, RECORD_ID, SWEEPS, Published
 from epochmeter.tracking.views import run_link
 
 if TYPE_CHECKING:
@@ -18,6 +20,19 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 200  # runs per request; a server takes well below a second for this many
 LINKS_TIMEOUT_S = 5  # timeout of a call for links, without which a report is complete
+LINKS_LIMIT_S = 10.0  # time limit of all calls for links
+QUERY = f"""
+SELECT sweeps.value, folders.value, runs.run_uuid, runs.experiment_id
+FROM experiments
+JOIN runs ON runs.experiment_id = experiments.experiment_id
+JOIN tags AS records ON records.run_uuid = runs.run_uuid AND records.key = '{RECORD_ID}' AND records.value != ''
+JOIN tags AS sweeps ON sweeps.run_uuid = runs.run_uuid AND sweeps.key = 'epochmeter.sweep_id'
+JOIN tags AS folders ON folders.run_uuid = runs.run_uuid AND folders.key = 'epochmeter.folder'
+WHERE experiments.name = ? AND sweeps.value = ?
+AND experiments.lifecycle_stage = 'active' AND runs.lifecycle_stage = 'active'
+ORDER BY runs.start_time
+"""
+"""SQL for the runs of a sweep in an experiment of MLflow's database."""
 REPORTED_FILES = {JOB_FILE, HOST_FILE, WINDOWS_FILE, SUMMARY_FILE, COMPLETED_FILE}
 
 
@@ -56,6 +71,27 @@ def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | No
         for query in queries
         for run in _iter_pages(store, query)
     }
+
+
+def links_in_database(sweeps: Iterable[str], experiment: str, uri: str) -> dict[str, str] | None:
+    """Return the same from a SQLite database, without MLflow, whose import takes a second.
+
+    None if this is no such database, or if it has another schema than those of MLflow 2 and 3.
+    """
+    path = Path(uri.removeprefix(SQLITE)).absolute()
+    if not uri.startswith(SQLITE):
+        return None
+    with suppress(sqlite3.Error), closing(_open_to_read(path)) as database:
+        return {
+            f"{sweep}/{_last_name(folder)}": run_link(Published(run_id, str(experiment_id), uri))
+            for name in sweeps
+            for sweep, folder, run_id, experiment_id in database.execute(QUERY, (experiment, name))
+        }
+    return None
+
+
+def _open_to_read(database: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=LINKS_TIMEOUT_S)
 
 
 def _download(run: "Run", folder: Path, store: Store) -> Record:

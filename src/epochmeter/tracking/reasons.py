@@ -6,12 +6,15 @@ from epochmeter.config.secrets import redact
 
 UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\"]*)['\")]+$")
 """An error of MLflow's client about its server: groups are the address and the innermost cause."""
+AUTOFLUSH = "(raised as a result of Query-invoked autoflush"
+"""Begin of the advice to developers that SQLAlchemy may put before an error."""
 MAX_REASON = 300  # maximum length of an error's reason
 
 
 def error_reason(error: Exception) -> str:
     """Return the first line of an error, as MLflow's may be pages long, without secrets."""
-    text = redact(str(error).partition("\n")[0]) or type(error).__name__
+    lines = (line for line in str(error).split("\n") if not line.startswith(AUTOFLUSH))
+    text = redact(next(lines, "")) or type(error).__name__
     if unreachable := UNREACHABLE.match(text):
         text = "request to {} failed: {}".format(*unreachable.groups())
     return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."

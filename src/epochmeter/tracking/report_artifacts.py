@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 from epochmeter.shared.problem import machine_error
 from epochmeter.tracking.client import LONG_TIMEOUT_S, Store, destination_of, open_store
-from epochmeter.tracking.deadline import call_within
 from epochmeter.tracking.publish import Published
 from epochmeter.tracking.reasons import error_reason
 from epochmeter.tracking.views import NOTE_TAG, REPORT_FILTER, REPORT_TAG, artifact_link
@@ -32,9 +31,7 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any], a
     folder = os.path.commonpath([path.parent for path in paths])
     names = {path.relative_to(folder).as_posix(): path for path in paths}
     try:
-        return call_within(
-            LIMIT_S, lambda: _log_files(sweep, names, open_store(*destination, timeout_s=LONG_TIMEOUT_S), answer)
-        )
+        return _log_files(sweep, names, open_store(*destination, timeout_s=LONG_TIMEOUT_S), answer)
     except Exception as error:
         raise machine_error(
             f"cannot publish the report to MLflow at {destination}: {error_reason(error)}",

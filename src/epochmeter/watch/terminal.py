@@ -72,10 +72,10 @@ def draw(snapshot: Snapshot, width: int, height: int | None = None) -> list[Line
 
     The table of a sweep is limited to the `height` of the terminal, unless it is None.
     """
-    width = max(MIN_WIDTH, width)
+    narrow, width = width, max(MIN_WIDTH, width)
     lines = [*_title(snapshot, width), *(_sweep_lines(snapshot, width, height) if snapshot.is_sweep else [])]
     for view in snapshot.active[:1]:
-        lines += _run_lines(view, width, is_of_sweep=snapshot.is_sweep)
+        lines += _run_lines(view, width, narrow, is_of_sweep=snapshot.is_sweep)
     return lines
 
 
@@ -179,7 +179,8 @@ def _remaining(
     return f"{'at most' if is_maximum else 'about'} {span(seconds)}{energy}{''.join(costs[:1])} to go"
 
 
-def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line]:
+def _run_lines(view: RunView, width: int, narrow: int, *, is_of_sweep: bool) -> Iterator[Line]:
+    """Yield the lines of a run: columns for a `width`, and sentences in a terminal that may be narrower."""
     progress = view.progress
     what = f"process {progress.pid}" if progress.pid else f"epoch {_of_epochs(progress)}"
     label = f"{f'run {view.number}: ' if is_of_sweep else ''}{what}"
@@ -188,8 +189,8 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
     for sentence in filter(None, [view.verdict, view.straggler]):
-        yield from (((line, "bold"),) for line in wrap(sentence, width))
-    yield from (((line, ""),) for line in wrap(account_line(view.account), width))
+        yield from (((line, "bold"),) for line in wrap(sentence, narrow))
+    yield from (((line, ""),) for line in wrap(account_line(view.account), narrow))
     printed = format_problem(view.failure) if view.failure else ""
     yield from (_line(line.strip(), "red") for line in printed.splitlines()[1:])
     yield ()
@@ -199,7 +200,8 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line
     yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
     if view.energy_valid is False and "energy" not in view.missing:
         reasons = "; ".join(f"{text.removesuffix('.')} ({code})" for code, text in view.energy_reasons.items())
-        yield from (((line, "yellow"),) for line in wrap(clean(f"The energy is absent or doubtful: {reasons}."), width))
+        sentence = clean(f"The energy is absent or doubtful: {reasons}.")
+        yield from (((line, "yellow"),) for line in wrap(sentence, narrow))
     yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])
 
 

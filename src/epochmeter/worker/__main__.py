@@ -66,9 +66,23 @@ def end() -> None:
 
 def has_code_of_user() -> bool:
     """Return whether a module is loaded that is no part of Python, of its installed packages or of this one."""
+    return bool(modules_of_user())
+
+
+def modules_of_user() -> "List[str]":
+    """Return the names of those modules.
+
+    A submodule counts as its package does: torch has some whose file does not exist.
+    """
     roots = tuple(os.path.realpath(folder) + os.sep for folder in library_folders())
-    files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
-    return any(not os.path.realpath(file).startswith(roots) for file in files if isinstance(file, str))
+    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    folders = {name: os.path.dirname(file) for name, file in files.items() if isinstance(file, str)}
+    foreign = {folder for folder in {*folders.values()} if not (os.path.realpath(folder) + os.sep).startswith(roots)}
+    return [
+        name
+        for name, folder in folders.items()
+        if folder in foreign and folders.get(name.partition(".")[0], folder) in foreign
+    ]
 
 
 def library_folders() -> "List[str]":

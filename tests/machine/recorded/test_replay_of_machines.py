@@ -13,6 +13,7 @@ from recordings import MACHINES, NO_AMDSMI, SECRETS, counting, plant
 
 from epochmeter.config.entries import Examination
 from epochmeter.config.installation import ROOT
+from epochmeter.config.versions import DEFAULTS
 from epochmeter.machine import amd, host, nvml
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.recorded.recorder import record_machine
@@ -38,7 +39,7 @@ def _own_drivers(monkeypatch):
 
 @pytest.fixture
 def composed(tmp_path):
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), **DEFAULTS):
 
         def compose_doctor(root, device):
             overrides = [f"machine.state_dir={tmp_path / 'state'}", f"machine.root={root}", f"device={device}"]

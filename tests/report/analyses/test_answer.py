@@ -140,6 +140,8 @@ def test_text(case, runs, options):
 def test_best_run_that_was_not_measured_with_the_others_is_named(origins, numbers):
     runs = [replace(run(n, 10.0 + n, batch=8 << n), reused=origin) for n, origin in enumerate(origins)]
     assert [own.number for own in answer(*runs).reused] == numbers
+    disturbed = [replace(own, disturbed={"cpu_busy": "other processes used the processor"}) for own in runs]
+    assert answer(*disturbed).reused == [], "there is no best"
 
 
 def test_prediction_is_compared_with_the_best_that_was_run():
@@ -242,6 +244,18 @@ def test_best_is_established_only_by_repeated_undisturbed_runs_of_what_was_reque
     is_said = is_compared and bool(doubts)
     assert ("so far" in summary(*runs), "not established" in summary(*runs)) == (is_said, is_said)
     assert {choice["is_established"] for choice in result.values["choices"]} == {is_compared and not doubts}
+
+
+@pytest.mark.parametrize(("disturbed", "chosen_from"), [((), 3), (range(5), 3), (range(6), None)])
+def test_choice_of_a_best_is_explained_only_where_one_is_named(disturbed, chosen_from):
+    reason = {"cpu_busy": "other processes used the processor"}
+    runs = [
+        run(2 * place + repeat, 10.0 + (place + 2 * repeat) / 10, batch=8 << place, repeat=repeat)
+        for place in range(3)
+        for repeat in range(2)
+    ]
+    runs = [replace(each, disturbed=reason) if number in disturbed else each for number, each in enumerate(runs)]
+    assert answer(*runs).chosen_from == chosen_from
 
 
 def test_missing_energy_or_time_limits_what_is_the_best():

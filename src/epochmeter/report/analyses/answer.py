@@ -231,7 +231,12 @@ class Answer:
 
     @property
     def chosen_from(self) -> int | None:
-        """The largest number of configurations that a best one was chosen from; None if no interval is widened."""
+        """The largest number of configurations that a best one was chosen from.
+
+        None if no interval is widened, or no best one is named.
+        """
+        if any(doubt.is_decisive for doubt in self.doubts):
+            return None
         most = max((1 + len(choice.ties) for choice in self.choices if choice.cost.time.low is not None), default=0)
         return most if most >= LEAST_WIDENED else None
 
@@ -247,8 +252,9 @@ class Answer:
 
     @property
     def reused(self) -> list[Run]:
-        """Runs of the best that were not measured together with the others."""
-        return reused_runs(self.choices, self.costs)
+        """Runs of the best, if there is one, that were not measured together with the others."""
+        is_decided = not any(doubt.is_decisive for doubt in self.doubts)
+        return reused_runs(self.choices, self.costs) if is_decided else []
 
     @property
     def next_steps(self) -> Sequence[NextStepFields]:

@@ -100,17 +100,31 @@ class Runs(UserList[Run], Frame):
         """One row per window.
 
         Columns: `run`, `window` (`epoch`, `val`), `epoch` and `training` from 0, `warmup`, metrics and `bottleneck`.
+
+        Example:
+            >>> len(epochmeter.load_runs("multirun/*").epochs.to_pandas())
+            3
         """
         return Frame(lambda: _parts_of(self, _windows))
 
     @property
     def steps(self) -> Frame:
-        """One row per step: `run`, `epoch`, `step` from 0 through all epochs, intervals in seconds, and `loss`."""
+        """One row per step: `run`, `epoch`, `step` from 0 through all epochs, intervals in seconds, and `loss`.
+
+        Example:
+            >>> steps = epochmeter.load_runs("multirun/*").steps.to_pandas()
+            >>> longest = steps.nlargest(5, "compute_s") if len(steps) else steps
+        """
         return Frame(lambda: _parts_of(self, _steps))
 
     @property
     def power(self) -> Frame:
-        """One row per power sample: `run`, `time_s` from the first sample on, and watts by domain (`total_w`)."""
+        """One row per power sample: `run`, `time_s` from the first sample on, and watts by domain (`total_w`).
+
+        Example:
+            >>> power = epochmeter.load_runs("multirun/*").power.to_pandas()
+            >>> peak_w = power["total_w"].max() if len(power) else None
+        """
         return Frame(lambda: _parts_of(self, _power))
 
 
